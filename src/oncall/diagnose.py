@@ -18,6 +18,7 @@ from oncall.core.diagnosis import (
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
+from oncall.deciding import would_decide
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
@@ -89,14 +90,14 @@ def diagnose(
     findings = _costly(incident, outcome.findings)
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
-    findings = _with_stages(incident, _with_stacks(incident.con, findings))
+    findings = _with_stages(incident, _with_stacks(incident, findings))
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
         contradictions=_contradictions(incident),
         by_logs=_by_logs(incident),
     )
-    return Diagnosis(
+    diagnosis = Diagnosis(
         job=name,
         since_ns=since_ns,
         until_ns=until_ns,
@@ -113,6 +114,9 @@ def diagnose(
         rests_on=outcome.rests_on,
         undecided=_undecided(incident),
     )
+    if diagnosis.result != "inconclusive":
+        return diagnosis
+    return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
 
 
 def _undecided(incident: Incident) -> str:
@@ -128,8 +132,27 @@ def _undecided(incident: Incident) -> str:
     if waiting:
         ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
         return f"{ranks} for others, and nothing recorded shows that the job went on"
+    if alike := _alike(incident):
+        return alike
     ((doubt,),) = incident.con.execute(_BY_COUNTERS).fetchall()
     return str(doubt)
+
+
+def _alike(incident: Incident) -> str:
+    """Why stacks do not show which process is the reason; empty if there are none."""
+    try:
+        incident.require(["main_threads"])
+    except (MissingEvidence, RelationFailed):
+        return ""
+    rows = incident.con.execute(
+        "SELECT activity, count(*) FROM main_threads "
+        "WHERE looks > 0 AND moved IS DISTINCT FROM true "
+        "GROUP BY activity ORDER BY count(*) DESC, activity"
+    ).fetchall()
+    if not rows:
+        return ""
+    where = ", ".join(f"{count} in {activity}" for activity, count in rows)
+    return f"the stacks show no process that the others wait for ({where})"
 
 
 def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
@@ -225,12 +248,11 @@ def _checked(rulebooks: Sequence[Rulebook], out: Container[str]) -> tuple[str, .
     return tuple(book.name for book in rulebooks if book.name not in out)
 
 
-def _with_stacks(
-    con: duckdb.DuckDBPyConnection, findings: Sequence[Finding]
-) -> tuple[Finding, ...]:
+def _with_stacks(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings, each root cause with the stacks of its blamed ranks."""
     blamed = {finding.id: _blamed_ranks(finding) for finding in findings}
-    stacks = _stacks(con, {rank for ranks in blamed.values() for rank in ranks})
+    ranks = {rank for of_one in blamed.values() for rank in of_one}
+    stacks = {**_stacks(incident.con, ranks), **_own_stacks(incident, ranks)}
     return tuple(
         replace(
             finding, stacks=tuple(stacks[rank] for rank in blamed[finding.id] if rank in stacks)
@@ -285,6 +307,20 @@ def _blamed_ranks(finding: Finding) -> tuple[int, ...]:
         return ()
     ranks = {one.where["rank"] for one in finding.blame if one.where.get("rank") is not None}
     return tuple(sorted(ranks)[:_MOST_STACKS])
+
+
+def _own_stacks(incident: Incident, ranks: Iterable[int]) -> dict[int, Stack]:
+    """The main thread of each rank that was looked at."""
+    try:
+        incident.require(["main_threads"])
+    except (MissingEvidence, RelationFailed):
+        return {}
+    rows = incident.con.execute(
+        "SELECT rank, activity, frames FROM main_threads "
+        "WHERE looks > 0 AND list_contains(?, rank)",
+        [sorted(ranks)],
+    ).fetchall()
+    return {rank: Stack(rank, f"in {activity}", tuple(frames)) for rank, activity, frames in rows}
 
 
 def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, Stack]:

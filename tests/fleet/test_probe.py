@@ -21,7 +21,7 @@ from oncall.cli.probe import probe as command
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.local import LocalTransport
-from oncall.fleet.merge import Answers, merge_probes
+from oncall.fleet.merge import Answers, merge_measured
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet
 from oncall.fleet.transport import Connection
 from oncall.node.ping.ping import Pinger, Target
@@ -158,7 +158,7 @@ def test_a_node_that_cannot_be_probed_is_named_and_the_others_go_on(
 def test_measurements_that_cannot_be_read_are_reported_with_their_host(tmp_path: Path) -> None:
     garbage = tmp_path / "part.parquet"
     garbage.write_bytes(b"PAR1 and no more")
-    incident, bad = merge_probes(
+    incident, bad = merge_measured(
         Answers([ReceivedPart("gpu001", "pings", 3, garbage)], outcomes={}, clocks={})
     )
     with incident:

@@ -26,12 +26,14 @@ _COMMANDS = {
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
     "doctor": ("oncall.cli.doctor", "doctor"),
     "draw": ("oncall.cli.draw.app", "app"),
+    "env": ("oncall.cli.env", "env"),
     "hooks": ("oncall.cli.hooks", "app"),
     "open": ("oncall.cli.console", "open_"),
     "probe": ("oncall.cli.probe", "probe"),
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),
+    "stacks": ("oncall.cli.stacks", "stacks"),
 }
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +37,13 @@ def doctor(
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to check.")
     ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Check what this running job would leave of an incident, and what to change.",
+        ),
+    ] = None,
     images: Annotated[
         list[Path] | None,
         typer.Option(
@@ -55,9 +63,18 @@ def doctor(
     On each node, checks the connection, version, clock, collector, newest shard, free disk and
     recording jobs. Nodes with equal results share one line.
 
+    With --job, checks what a running job would leave of an incident: reads those variables of its
+    processes' environment that configure evidence (TORCH_*, NCCL_*, ONCALL_*, LD_PRELOAD,
+    PYTHONFAULTHANDLER), and no others.
+
     Exits with 1 if a check failed.
     """
     from oncall.render.text import checkup
+
+    if job is not None:
+        if images:
+            raise UsageError("--image checks a folder, --job a running job; give only one of them")
+        raise typer.Exit(_check_job(job, hosts, inventory, format))
 
     if hosts is None and inventory is None:
         from oncall.fleet.doctor_here import check_here
@@ -74,6 +91,33 @@ def doctor(
         write = checkup.fleet_json if format is Format.JSON else checkup.fleet_text
         sys.stdout.write(write(found))
     raise typer.Exit(ExitCode.HEALTHY if well else ExitCode.FINDING)
+
+
+def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Format) -> ExitCode:  # noqa: A002
+    from oncall.cli.gathering import progress_line
+    from oncall.fleet.job_checkup import JobCheckup, check_job, check_job_here
+    from oncall.fleet.outcome import Outcome
+    from oncall.fleet.reach import opened, reach_fleet
+    from oncall.node.store.places import run_dir
+    from oncall.render.text import checkup
+
+    found: list[JobCheckup]
+    outcomes: Mapping[str, Outcome] = {}
+    if hosts is None and inventory is None:
+        node = socket.gethostname().partition(".")[0]
+        found = check_job_here(run_dir(), job, node)
+    else:
+        reach = reach_fleet(hosts, inventory)
+
+        async def ask() -> tuple[list[JobCheckup], Mapping[str, Outcome]]:
+            with progress_line() as progress:
+                async with opened(reach.transport) as transport:
+                    return await check_job(transport, reach.hosts, job, reach.patience_s, progress)
+
+        found, outcomes = asyncio.run(ask())
+    write = checkup.job_json if format is Format.JSON else checkup.job_text
+    sys.stdout.write(write(found, outcomes))
+    return ExitCode.HEALTHY if all(one.well for one in found) else ExitCode.FINDING
 
 
 def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:

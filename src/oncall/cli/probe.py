@@ -83,7 +83,7 @@ def probe(
     if save is not None and into is not None:
         raise UsageError("--save creates an incident, --into adds to one; give only one of them")
     from oncall.cli.diagnose import check_target
-    from oncall.fleet.merge import add_probes, probe_rows
+    from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report
     from oncall.render.text.probe_summary import summarise
@@ -102,7 +102,7 @@ def probe(
         measured = stack.enter_context(probed.incident)
         summary = summarise(measured.con)
         if into is not None and known is not None:
-            add_probes(known, probe_rows(measured))
+            add_rows(known, measured_rows(measured))
             known.save(into)
         if save is not None:
             measured.save(save)

@@ -120,10 +120,17 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
 
 
 def _stack(con: duckdb.DuckDBPyConnection, rank: int) -> tuple[str, ...]:
-    """The last recorded stack, newest frame first."""
-    rows = con.execute(
-        "SELECT frames FROM stacks WHERE rank = ? AND len(frames) > 0 "
-        "ORDER BY seq DESC NULLS FIRST LIMIT 1",
-        [rank],
-    ).fetchall()
+    """The last recorded stack of its main thread, else of a call, newest frame first."""
+    rows = (
+        con.execute(
+            "SELECT frames FROM thread_stacks WHERE rank = $rank AND is_main AND len(frames) > 0 "
+            "ORDER BY at_ns DESC NULLS LAST LIMIT 1",
+            {"rank": rank},
+        ).fetchall()
+        or con.execute(
+            "SELECT frames FROM stacks WHERE rank = $rank AND len(frames) > 0 "
+            "ORDER BY seq DESC NULLS FIRST LIMIT 1",
+            {"rank": rank},
+        ).fetchall()
+    )
     return tuple(clean(frame) for (frames,) in rows for frame in frames)

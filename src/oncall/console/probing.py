@@ -10,7 +10,7 @@ from typing import Any
 
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.merge import add_probes, probe_rows
+from oncall.fleet.merge import add_rows, measured_rows
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.probe import Probed, why_not_probed
 from oncall.render.text import probe as report
@@ -52,7 +52,7 @@ class ProbesKept:
     def keep(self, probed: Probed) -> str:
         """Keep it, and tell it as `oncall probe` does. Its incident is closed."""
         with probed.incident as measured:
-            rows, summary = probe_rows(measured), summarise(measured.con)
+            rows, summary = measured_rows(measured), summarise(measured.con)
         with self._lock:
             self._kept.append(rows)
         return report.to_text(probed, summary)
@@ -64,7 +64,7 @@ class ProbesKept:
         for rows in kept:
             at_ns = rows["pings"]["at_ns"] if "pings" in rows else ()
             if since_ns is None or max(at_ns, default=0) > since_ns:
-                add_probes(incident, rows)
+                add_rows(incident, rows)
 
     def clear(self) -> None:
         with self._lock:

@@ -168,7 +168,8 @@ class Diagnosis:
     """The whole answer for one job. `checked` are the rulebooks that could run; with less than
     `min_coverage` of the ranks seen, finding nothing means nothing. `site_rulebooks`: of those
     that ran, the ones that the site wrote or changed, with the file. `rests_on`: the tables that
-    the rulebooks read. `undecided`: why it is not known whether the job moves."""
+    the rulebooks read. `undecided`: why it is not known whether the job moves. `would_decide`: if
+    it is inconclusive, the command that would decide it while the job is alive."""
 
     job: str
     since_ns: int | None
@@ -181,6 +182,7 @@ class Diagnosis:
     site_rulebooks: Mapping[str, str] = field(default_factory=dict)
     rests_on: frozenset[str] = frozenset()
     undecided: str = ""
+    would_decide: str = ""
 
     @property
     def faults(self) -> tuple[Finding, ...]:

@@ -21,14 +21,15 @@ _NAMED = " UNION ".join(
     f"SELECT rank FROM {table}"
     for table in (
         *("comms", "ranks", "ops", "stage_tasks", "launches", "recordings"),
-        *("log_events", "watchdog_reports", "logged_steps"),
+        *("log_events", "watchdog_reports", "logged_steps", "thread_stacks"),
     )
 )
 _SEEN = """
     SELECT rank FROM ops UNION SELECT src FROM flow_steps UNION SELECT rank FROM stage_tasks
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
-    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM recordings WHERE problem IS NULL"""
+    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM thread_stacks
+    UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 # A note of recordings that name processes and not ranks, and of no communicator of the whole job.
 NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
@@ -39,7 +40,7 @@ _NODES_HEARD = " UNION ".join(
             f"SELECT node FROM {table}"
             for table in (
                 *("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows"),
-                "log_events",
+                *("log_events", "thread_stacks"),
             )
         ),
         f"SELECT node FROM collectors WHERE source = '{GATHERED}' AND error IS NULL",

@@ -26,6 +26,7 @@ from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES
 from oncall.evidence.settle import settle_duplicates
 from oncall.fleet.doctor_images import images_status
+from oncall.fleet.process_requests import answer_processes, answer_stacks
 from oncall.fleet.ring_states import ring_states
 from oncall.node.store.answer import answer, jobs_seen, shows
 from oncall.node.store.catalog import Shard, sealed_shards
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 LIMITS = Limits(memory_bytes=512 * 2**20, threads=2)
 COLLECTOR_TIMEOUT_S = 5.0
 _TASKS = "stage_tasks"
+_INTERVENING = ("probe", "stacks")  # what does more than read evidence
 # The most shards that one answer reads: each is an open file, and the machine belongs to the job.
 MOST_SHARDS = 500
 _AHEAD_NS = 60 * 10**9  # for a smaller step of the clock, no rows are left out
@@ -102,7 +104,7 @@ def serve(node: Node, requests: IO[bytes], answers: IO[bytes], *, read_only: boo
 
 
 class _Probes:
-    """Probes for one connection, loaded at the first request for one."""
+    """Probes and stacks for one connection; probes are loaded at the first request for one."""
 
     def __init__(self, node: Node, requests: IO[bytes], read_only: bool) -> None:
         self._node, self._requests, self._read_only = node, requests, read_only
@@ -111,16 +113,20 @@ class _Probes:
     @property
     def asks(self) -> list[str]:
         """The requests that this connection may make."""
-        return [ask for ask in get_args(Ask) if ask != "probe" or not self._read_only]
+        return [ask for ask in get_args(Ask) if not (self._read_only and ask in _INTERVENING)]
 
     def answer(self, request: Request) -> Iterator[Part | End]:
         if self._read_only:
-            raise WireError("this key is read-only: it may not probe", "read-only")
+            what = "probe" if request.ask == "probe" else "take stacks"
+            raise WireError(f"this key is read-only: it may not {what}", "read-only")
+        if request.ask == "stacks":
+            yield from answer_stacks(self._node.name, self._node.run, request)
+            return
         if self._probe_node is None:
             from oncall.fleet.probe_node import ProbeNode
 
             self._probe_node = ProbeNode(self._node.name, self._requests.fileno())
-        return self._probe_node.answer(request)
+        yield from self._probe_node.answer(request)
 
     def __enter__(self) -> _Probes:
         return self
@@ -159,12 +165,15 @@ def _frames(node: Node, request: Request, probes: _Probes | None) -> Iterator[Pa
             yield End()
         case "hello":
             yield End(hello(node, request) | ({"asks": probes.asks} if probes else {}))
-        case "probe":
+        case "probe" | "stacks":
             if probes is None:
                 raise WireError(
-                    "probes need a lasting connection: use `oncall node serve`", "request"
+                    f"`{request.ask}` needs a lasting connection: use `oncall node serve`",
+                    "request",
                 )
             yield from probes.answer(request)
+        case "processes":
+            yield from answer_processes(node.run, request)
         case _:
             yield from _evidence(node, request)
 

@@ -19,7 +19,7 @@ from oncall.node.store.parts import ReceivedPart, load_parts
 MEMORY_BYTES = 4 * 2**30
 _MOST_GAPS = 5  # reported by one node
 _MOST_TEXT = 200
-_PROBED = ("pings", "bandwidths", "clocks")
+_MEASURED = ("pings", "bandwidths", "clocks", "thread_stacks")
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def merge(answers: Answers, job: str) -> Incident:
     return incident
 
 
-def merge_probes(answers: Answers) -> tuple[Incident, dict[str, str]]:
-    """An incident of the probes' measurements and clocks, and the problems of hosts whose answers
-    cannot be read. The caller closes the incident."""
+def merge_measured(answers: Answers) -> tuple[Incident, dict[str, str]]:
+    """An incident of what nodes measured on demand (probes, stacks) with their clocks, and the
+    problems of hosts whose answers cannot be read. The caller closes the incident."""
     incident = Incident.empty()
     try:
         bad = {one.part.sender: one.problem for one in load_parts(incident.con, answers.parts)}
@@ -72,10 +72,10 @@ def merge_probes(answers: Answers) -> tuple[Incident, dict[str, str]]:
     return incident, bad
 
 
-def probe_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
-    """The probes' measurements by table and column, without empty tables."""
+def measured_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
+    """What was measured on demand, by table and column, without empty tables."""
     found = {}
-    for table in _PROBED:
+    for table in _MEASURED:
         names = [name for name, *_ in measured.con.execute(f"DESCRIBE {table}").fetchall()]
         if rows := measured.con.execute(f"FROM {table}").fetchall():
             columns = map(list, zip(*rows, strict=True))
@@ -83,8 +83,8 @@ def probe_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
     return found
 
 
-def add_probes(known: Incident, rows: Mapping[str, Mapping[str, list[Any]]]) -> None:
-    """Add the probes' measurements to an incident."""
+def add_rows(known: Incident, rows: Mapping[str, Mapping[str, list[Any]]]) -> None:
+    """Add what was measured on demand to an incident."""
     for table, columns in rows.items():
         known.append(table, dict(columns))
 

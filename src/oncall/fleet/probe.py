@@ -21,7 +21,7 @@ from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.gather import Gather, Progress, Window
-from oncall.fleet.merge import merge_probes
+from oncall.fleet.merge import merge_measured
 from oncall.fleet.outcome import Kind, Outcome
 from oncall.fleet.transport import Transport
 from oncall.node.store.probe_request import MOST_TARGETS, ProbeRequest, ProbeTarget
@@ -94,7 +94,7 @@ async def probe_fleet(
                 listeners = await _listen(gather)
                 sampled, odd = await _probe(gather, listeners, order)
             answers = gather.answers
-            incident, bad = merge_probes(answers)
+            incident, bad = merge_measured(answers)
             for host, problem in bad.items():
                 odd.setdefault(host, []).append(f"cannot read some of its answers: {problem}")
             return Probed(

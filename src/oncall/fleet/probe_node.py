@@ -6,15 +6,13 @@ All sockets belong to the process that serves this connection and close with it.
 from __future__ import annotations
 
 import select
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
+from oncall.fleet.rows_sent import parts_of
 from oncall.node.ping import bandwidth
 from oncall.node.ping.flights import Oddities
 from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index
@@ -26,8 +24,7 @@ from oncall.node.ping.rdma_endpoint import NoRdma, RdmaEndpoint
 from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
 from oncall.node.ping.responder import Answering, Responder, Responding
 from oncall.node.ping.stamped_socket import StampedSocket
-from oncall.node.store.batch import Batch, of_rows
-from oncall.node.store.database import connect
+from oncall.node.store.batch import of_rows
 from oncall.node.store.probe_request import ProbeRequest, ProbeTarget, parse_probe
 from oncall.node.store.wire import End, Part, Request, WireError
 
@@ -119,7 +116,7 @@ class ProbeNode:
             opened: list[Pinging] = [*pingers.values(), *by_rdma.values()]
             for pinger in opened:
                 pinger.close()
-        yield from _parts(pings_batch(self._name, pings))
+        yield from parts_of(pings_batch(self._name, pings))
         yield End({"probed": {"pings": len(pings), "odd": _said(opened)}})
 
     def _pinger(self, here: int) -> Pinger:
@@ -164,7 +161,7 @@ class ProbeNode:
                 )
             )
         names = BY_NAME["bandwidths"].column_names
-        yield from _parts(of_rows("bandwidths", names, rows))
+        yield from parts_of(of_rows("bandwidths", names, rows))
         yield End({"probed": {"odd": odd}})
 
 
@@ -174,20 +171,3 @@ def _said(pingers: Sequence[Pinging]) -> list[str]:
     for pinger in pingers:
         total.add(pinger.oddities)
     return list(total.sentences())
-
-
-def _parts(batch: Batch) -> Iterator[Part]:
-    """The rows as Parquet; none if there are none."""
-    if not batch.rows:
-        return
-    table = BY_NAME[batch.table]
-    with tempfile.TemporaryDirectory(prefix="oncall-probe-") as folder:
-        path = Path(folder, "part.parquet")
-        con = connect()
-        try:
-            con.execute(create_table_sql(table.name, table.columns))
-            insert(con, table.name, table.columns, batch.columns)
-            con.execute(f"COPY {table.name} TO '{path}' (FORMAT parquet)")
-        finally:
-            con.close()
-        yield Part(table.name, batch.rows, path.read_bytes())

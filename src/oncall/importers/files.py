@@ -86,8 +86,8 @@ def is_packed(path: Path) -> bool:
 
 
 def whole(path: Path, factor: float, bounds: Bounds = USUAL) -> bytes:
-    """All bytes of a file, unpacked if it is compressed, whose parsing takes `factor` bytes of memory
-    a byte. Raises Unreadable.
+    """All bytes of a file, unpacked if it is compressed, whose parsing takes `factor` bytes of
+    memory a byte. Raises Unreadable.
 
     No more is read than the file had when it was opened: one that grows meanwhile is read to
     there, and what has no size (in /proc) to the first mebibyte.

@@ -23,6 +23,7 @@ _TABLE = {
     "oncall.importers.switches.tables": "switch tables (CSV or Parquet)",
     "oncall.importers.switches.port_counters": "counters of ports (SONiC, ethtool)",
     "oncall.importers.host_text.importer": "text of hosts (dmesg, nvidia-smi, ibstat, ...)",
+    "oncall.importers.stacks.importer": "stacks (py-spy, faulthandler, gdb, pystack)",
     "oncall.importers.logs.importer": "job logs (PyTorch, NCCL, Slurm, ... as text)",
 }
 # These take `risk_the_job`, too: whether a live job is asked even where asking may end it.

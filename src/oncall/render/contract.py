@@ -39,6 +39,7 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
         "result": diagnosis.result,
         "healthy": diagnosis.healthy,
         "doubt": diagnosis.doubt,
+        "would_decide": diagnosis.would_decide,
         "coverage": {
             "nodes": coverage.nodes,
             "answered": coverage.answered,
@@ -139,6 +140,8 @@ def schema() -> dict[str, Any]:
                 | {"description": "inconclusive: the evidence could not have shown a fault."},
                 "healthy": {"type": "boolean", "description": "No fault, and no doubt."},
                 "doubt": _TEXT | {"description": "Why finding nothing would not mean health."},
+                "would_decide": _TEXT
+                | {"description": "What would decide it while the job is alive, if inconclusive."},
                 "coverage": _coverage_schema(),
                 "findings": _list(_finding_schema(), "Root causes first."),
                 "checked": _list(_TEXT, "Rulebooks that could run."),

@@ -46,6 +46,9 @@ def _document(
     yield ""
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
+    if diagnosis.would_decide:
+        yield from ("", "## Would decide it, while the job is alive", "")
+        yield from _advice(diagnosis.would_decide)
     for finding in words.in_full(diagnosis, len(diagnosis.findings), explain=explain):
         yield from _finding(diagnosis, finding, explain, drawings.get(finding.id, ()))
     yield from _coverage(diagnosis, explain)

@@ -422,7 +422,9 @@ def test_a_stack_shows_the_loader(tmp_path: Path) -> None:
         "    _try_get_data (torch/utils/data/dataloader.py:1011)\n    train (train.py:9)\n",
         tmp_path,
     )
-    assert [found.columns["code"] for _, found in rows] == ["data_loader"]
+    ((_, found),) = rows
+    assert (found.table, found.columns["pid"]) == ("thread_stacks", 514)
+    assert found.columns["frames"][2] == "_try_get_data at torch/utils/data/dataloader.py:1011"
 
 
 def test_stamps_without_a_year_lie_before_the_file(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from oncall.evidence import relation
         "transfers_in_flight",
         "crossed_calls",
         "joint_calls",
+        "main_threads",
     ],
     empty_without=["unmet_calls"],
     columns=[
@@ -46,8 +47,10 @@ from oncall.evidence import relation
         ),
         ("detail", "VARCHAR", "", "what was observed of it"),
         ("at_ns", "BIGINT", "ns", "when it entered"),
+        ("activity", "VARCHAR", "", "what its main thread does; NULL: no stack of it"),
+        ("frame", "VARCHAR", "", "the frame that tells it"),
     ],
-    source="CCL-D 4.2.2",
+    source="CCL-D 4.2.2; stacks",
 )
 def hang_suspects() -> str:
     """Of each unmet call the ranks, the host or the group to look at, all for one reason."""
@@ -171,9 +174,10 @@ def hang_suspects() -> str:
                 * EXCLUDE (steps, most, less, waiting) FROM behind
             UNION ALL BY NAME SELECT 9 AS place, * FROM ends
             UNION ALL BY NAME SELECT 10 AS place, * FROM every)
-        SELECT s.job, s.comm, s.seq, rank, node, gpu, nic, pid, u.comm_name, u.op, s.kind, s.ranks,
-            reason, detail, s.at_ns
+        SELECT s.job, s.comm, s.seq, s.rank, s.node, gpu, nic, s.pid, u.comm_name, u.op, s.kind,
+            s.ranks, reason, detail, s.at_ns, m.activity, m.frame
         FROM suspects s JOIN unmet_calls u USING (job, comm, seq)
+        LEFT JOIN main_threads m ON m.job = s.job AND m.rank = s.rank AND m.looks > 0
         QUALIFY place = min(place) OVER (PARTITION BY s.job, s.comm, s.seq)
-        ORDER BY s.job, s.comm, s.seq, rank
+        ORDER BY s.job, s.comm, s.seq, s.rank
     """

@@ -1,4 +1,4 @@
-"""What the watchdog's lines, stacks and the heartbeat monitor say of a job that hangs."""
+"""What the watchdog's lines and the heartbeat monitor say of a job that hangs."""
 
 from __future__ import annotations
 
@@ -109,28 +109,6 @@ def _stuck_watchdogs(attempt: Attempt) -> list[Cause]:
     about = {**_where(stuck[0]), "text": text, "waiting": len(ranks), "size": attempt.world}
     about["waited_ns"] = max((row["waited_ns"] or 0 for row in stuck), default=0) or None
     return _rows("heartbeat", reason, culprits, about)
-
-
-def odd_stacks(attempt: Attempt) -> list[Cause]:
-    """Processes in a data loader or in a checkpoint, where the others are inside a collective."""
-    stacks = attempt.of("stack")
-    kinds = Counter(row["code"] for row in stacks)
-    for code in ("data_loader", "checkpoint"):
-        if kinds[code] and kinds[code] <= kinds["collective"]:
-            return [
-                {
-                    "cause": "data_loader" if code == "data_loader" else "long_phase",
-                    "reason": "stack",
-                    **_where(row),
-                    "rank": row["rank"],
-                    "node": row["node"],
-                    "text": row["text"],
-                    "waiting": kinds["collective"],
-                }
-                for row in stacks
-                if row["code"] == code
-            ]
-    return []
 
 
 def _where(row: Row) -> dict[str, Any]:

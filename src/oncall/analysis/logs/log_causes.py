@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.logs.failures import Cause, count_echoes, stated_causes
-from oncall.analysis.logs.hangs import hang_cause, odd_stacks
+from oncall.analysis.logs.hangs import hang_cause
 from oncall.analysis.logs.interfaces import is_unreachable
 from oncall.analysis.logs.lines import Attempt, attempts
 from oncall.evidence import relation
@@ -38,7 +38,7 @@ _COLUMNS = (
         "fabric_manager, init_hang, "
         "wrong_interface, error, terminated",
     ),
-    ("reason", "VARCHAR", "", "by what it shows: a code, a status, watchdog, stack, ..."),
+    ("reason", "VARCHAR", "", "by what it shows: a code, a status, watchdog, ..."),
     ("rank", "INTEGER", "", "global rank, if the text names one"),
     ("node", "VARCHAR", "", "host, if the text names one"),
     ("gpu", "VARCHAR", "", "PCI address of a GPU"),
@@ -103,8 +103,6 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
     ranked = [_Ranked(_tier(rows, began), rows) for rows in stated]
     if hang:
         ranked.append(_Ranked(2, hang))
-    if stacks := odd_stacks(attempt):
-        ranked.append(_Ranked(1, stacks))
     if not ranked:
         return []
     root = min(ranked, key=lambda one: one.key)

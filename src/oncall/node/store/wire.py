@@ -27,7 +27,7 @@ PROTOCOL = 1  # rises when an older side would misread a newer one
 OLDEST_PROTOCOL = 1  # the oldest that this side still understands
 MOST_LINE_BYTES = 64 * 1024
 
-Ask = Literal["hello", "clock", "digest", "detail", "probe"]
+Ask = Literal["hello", "clock", "digest", "detail", "probe", "stacks", "processes"]
 Reason = Literal["version", "request", "no-data", "job", "read-only", "internal"]
 
 _MOST_BUDGET_ROWS = 1_000_000
@@ -35,6 +35,7 @@ _MOST_ANSWER_ROWS = 5_000_000  # the budget holds for operations; other tables c
 _MOST_TABLES = 64  # more than there are
 _MOST_COMMS = 4_096
 _MOST_NAME = 1000
+_MOST_LOOKS = 5
 _MOST_MESSAGE = 500
 _MOST_DEPTH, _MOST_ITEMS = 6, 4_096  # of what a node says of itself
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -59,8 +60,10 @@ class Request:
     every rulebook's `start_when` needs of `job` in the window, in about `budget_rows` rows of
     operations. `detail`: all rows of `tables` (none named: of every table) for the communicators
     `comms` (and, if given, operation numbers from `seqs[0]` to `seqs[1]`) in the window; of more
-    operations than `budget_rows`, a thinned selection. `probe`: what `probe_request` says, on nodes
-    whose `hello` names it under `asks`. Instants are Unix time in ns on the node's clock.
+    operations than `budget_rows`, a thinned selection. `probe`: what `probe_request` says.
+    `stacks`: those of the job's living processes, taken now, in `looks` looks, with native frames
+    if `native`. `processes`: what these are set to record. A node answers the last three if its
+    `hello` names them under `asks`. Instants are Unix time in ns on the node's clock.
     """
 
     ask: Ask
@@ -73,6 +76,8 @@ class Request:
     seqs: tuple[int, int] | None = None
     probe: dict[str, Any] | None = None
     images: bool = False
+    native: bool = True
+    looks: int = 1
     protocol: int = PROTOCOL
     oldest_protocol: int = OLDEST_PROTOCOL
 
@@ -192,6 +197,8 @@ _CHECKS: dict[str, tuple[Any, str]] = {
     ),
     "probe": (lambda value: isinstance(value, dict), "a probe"),
     "images": (lambda value: isinstance(value, bool), "true or false"),
+    "native": (lambda value: isinstance(value, bool), "true or false"),
+    "looks": (lambda value: _is_int(value, range(1, _MOST_LOOKS + 1)), "a number of looks"),
     "seqs": (
         lambda value: _is_list(value, _is_int, 2) and len(value) == 2,
         "a first and a last number",

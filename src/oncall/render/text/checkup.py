@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oncall.core.nodeset import fold_hosts
+from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, typed
 from oncall.fleet.doctor import Checkup, summary
 from oncall.fleet.doctor_here import Check
+from oncall.fleet.job_checkup import JobCheckup
+from oncall.fleet.outcome import REASONS, Outcome
 
 WIDTH = 80
 _GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·"}
@@ -70,6 +72,37 @@ def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
     wrong = sum(check.state == "wrong" for check in checks)
     lines += ["", f"{wrong} of {len(checks)} checks failed" if wrong else "All checks passed"]
     return "\n".join(lines) + "\n"
+
+
+def job_text(
+    checkups: Sequence[JobCheckup], outcomes: Mapping[str, Outcome], width: int = WIDTH
+) -> str:
+    """What a running job would leave: a section for each set of equal processes."""
+    lines: list[str] = []
+    for one in checkups:
+        ranks = f"ranks {fold_ranks(one.ranks)}" if one.ranks else f"{one.processes} processes"
+        versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
+        head = f"job {one.job}: {ranks} on {fold_hosts(one.hosts)}"
+        head += f" ({versions})" if versions else ""
+        lines += [*flow(clean(head), width, "  "), "", here_text(one.checks, width)]
+    failed: dict[str, list[str]] = defaultdict(list)
+    for host, outcome in outcomes.items():
+        if outcome.kind not in ("ok", "no-data"):
+            failed[REASONS[outcome.kind]].append(host)
+    for reason, hosts in failed.items():
+        lines += flow(clean(f"not checked: {fold_hosts(hosts)} {reason}"), width, "  ")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def job_json(checkups: Sequence[JobCheckup], outcomes: Mapping[str, Outcome]) -> str:
+    return _json(
+        well=all(one.well for one in checkups),
+        processes=[asdict(one) for one in checkups],
+        hosts=[
+            {"host": host, "outcome": one.kind, "message": one.message}
+            for host, one in outcomes.items()
+        ],
+    )
 
 
 def fleet_json(checkups: Sequence[Checkup]) -> str:

@@ -70,6 +70,10 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     for finding in shown:
         _finding(page, diagnosis, finding, titled=len(shown) > 1, explain=explain)
+    if diagnosis.would_decide:
+        page.blank()
+        page.heading("Would decide it, while the job is alive")
+        _advice(page, diagnosis.would_decide)
     others = [f"{one.id}  {clean(one.title)}: {words.who(one.blame)}" for one in causes]
     page.section("Also found", others[_MOST_ROOTS:])
     page.blank()

@@ -74,12 +74,12 @@ def _rows(step: Step) -> str:
     return f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
 
 
-def _advice(advice: Iterable[str]) -> Iterator[Item]:
+def _advice(advice: Iterable[str], title: str = "Do next") -> Iterator[Item]:
     """Each sentence and each command on its own, so that a key copies exactly it."""
     numbered = [(a, p, part) for a, one in enumerate(advice) for p, part in
                 enumerate(words.next_parts(one))]  # fmt: skip
     if numbered:
-        yield heading("Do next")
+        yield heading(title)
     for sentence, part, (is_command, said) in numbered:
         role: Role = "command" if is_command else "plain"
         lead = "   $ " if is_command else " • " if part == 0 else "   "
@@ -158,6 +158,8 @@ def _nothing_found(diagnosis: Diagnosis) -> Iterator[Item]:
     if diagnosis.doubt:
         advice = "No findings does not mean the job is healthy."
         yield text("title", line(f"{glyph} {sentence}", "warning"), line(advice, "plain"))
+        if diagnosis.would_decide:
+            yield from _advice([diagnosis.would_decide], "Would decide it, while the job is alive")
     else:
         yield text("title", line(f"{glyph} {sentence}", "healthy"))
 

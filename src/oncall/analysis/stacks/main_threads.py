@@ -1,0 +1,111 @@
+"""What the main thread of each process does, as its newest stack shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.stacks.activities import COLLECTIVE, activity_of, is_rank
+from oncall.evidence import relation
+
+_COLUMNS = (
+    ("job", "VARCHAR", "", "the job's name"),
+    ("process", "VARCHAR", "", "its rank, else its host and process id, else its file and thread"),
+    ("rank", "INTEGER", "", "global rank, if known"),
+    ("node", "VARCHAR", "", "host, if known"),
+    ("pid", "BIGINT", "", "process id, if known"),
+    ("at_ns", "BIGINT", "ns", "when the newest stack was taken"),
+    (
+        "activity",
+        "VARCHAR",
+        "",
+        "collective, device, rendezvous; forward, backward, optimizer; data loader, checkpoint, "
+        "compilation, import, debugger, storage; user code, lock; the kernel (only its frames are "
+        "known); unknown",
+    ),
+    ("frame", "VARCHAR", "", "the frame that tells it"),
+    ("frames", "VARCHAR[]", "", "the stack, newest frame first"),
+    ("looks", "INTEGER", "", "how often the process was looked at; 0: its recorder's own frames"),
+    ("moved", "BOOLEAN", "", "its stack changed between the looks; NULL: one look"),
+)
+# In a Flight Recorder dump the frames of a call that has not completed are the rank's own.
+_CALLS = """
+    SELECT s.job, s.rank, s.frames FROM stacks s
+    JOIN ops o ON (o.job, o.rank, o.comm, o.seq, o.kind) = (s.job, s.rank, s.comm, s.seq, s.kind)
+    WHERE len(s.frames) > 0 AND o.ended_ns IS NULL
+      AND coalesce(NOT o.done, o.observed_ns IS NOT NULL, false)
+    QUALIFY row_number() OVER (PARTITION BY s.job, s.rank ORDER BY o.enqueued_ns, s.seq) = 1
+"""
+
+
+@relation(
+    "main_threads",
+    reads=["thread_stacks"],
+    optional=["stacks", "ranks", "ops"],
+    columns=_COLUMNS,
+    source="stacks of all ranks: py-spy, faulthandler, gdb, pystack; Flight Recorder frames",
+)
+def main_threads(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """One row for each rank's process whose main thread's stack is known. Where some are, other
+    ranks have the frames of their Flight Recorder's call in flight."""
+    rows = _looked_at(con)
+    if rows:
+        seen = {(row["job"], row["rank"]) for row in rows}
+        calls = con.execute(_CALLS).fetchall()
+        rows += [_call(*one) for one in calls if (one[0], one[1]) not in seen]
+    return {name: [row[name] for row in rows] for name, *_ in _COLUMNS}
+
+
+def _looked_at(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    found = con.execute(
+        """
+        WITH homes AS (
+            SELECT job, node, pid, any_value(rank) AS rank FROM ranks
+            WHERE node IS NOT NULL AND pid IS NOT NULL GROUP BY ALL)
+        SELECT s.job, coalesce(s.rank, h.rank) AS rank, s.node, s.pid, s.path, s.thread, s.at_ns,
+            s.look, s.frames
+        FROM thread_stacks s LEFT JOIN homes h ON (h.job, h.node, h.pid) = (s.job, s.node, s.pid)
+        WHERE s.is_main AND len(s.frames) > 0
+        ORDER BY s.at_ns NULLS FIRST, s.look NULLS FIRST, s.path, s.thread
+        """
+    ).fetchall()
+    names = ("job", "rank", "node", "pid", "path", "thread", "at_ns", "look", "frames")
+    looks: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for values in found:
+        row = dict(zip(names, values, strict=True))
+        if not is_rank(tuple(row["frames"])):
+            continue
+        row["process"] = _process(row)
+        looks[row["job"], row["process"]].append(row)
+    return [_row(each) for each in looks.values()]
+
+
+def _process(row: Mapping[str, Any]) -> str:
+    if row["rank"] is not None:
+        return f"rank {row['rank']}"
+    if row["pid"] is not None:
+        return f"{row['node'] + ' ' if row['node'] else ''}process {row['pid']}"
+    file = (row["path"] or "").rpartition("/")[2]
+    return f"{row['node'] or file} thread {row['thread']}"
+
+
+def _row(looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    newest = looks[-1]
+    stacks = {tuple(look["frames"]) for look in looks}
+    activity = activity_of(tuple(newest["frames"]))
+    return {
+        **newest,
+        "activity": activity.name,
+        "frame": activity.frame,
+        "looks": len(looks),
+        "moved": len(stacks) > 1 if len(looks) > 1 else None,
+    }
+
+
+def _call(job: str, rank: int, frames: list[str]) -> dict[str, Any]:
+    known = {"job": job, "rank": rank, "process": f"rank {rank}", "frames": frames}
+    unknown = dict.fromkeys(("node", "pid", "at_ns", "moved"))
+    return {**unknown, **known, "activity": COLLECTIVE, "frame": frames[0], "looks": 0}

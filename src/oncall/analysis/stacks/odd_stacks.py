@@ -1,0 +1,101 @@
+"""The few processes that do something of their own, while all others wait."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.stacks.activities import COMPUTING, OCCUPIED, OTHER, WAITING
+from oncall.evidence import relation
+from oncall.evidence.relations import Param
+
+_Row = dict[str, Any]
+_COLUMNS = (
+    ("job", "VARCHAR", "", "the job's name"),
+    ("process", "VARCHAR", "", "its rank, else its host and process id, else its file and thread"),
+    ("rank", "INTEGER", "", "global rank, if known"),
+    ("node", "VARCHAR", "", "host, if known"),
+    ("pid", "BIGINT", "", "process id, if known"),
+    ("at_ns", "BIGINT", "ns", "when the newest stack was taken"),
+    ("activity", "VARCHAR", "", "what it does"),
+    ("frame", "VARCHAR", "", "the frame that tells it"),
+    ("others", "BIGINT", "processes", "those that are not among the few"),
+    ("waiting", "BIGINT", "processes", "of the others, how many wait for others or for a GPU"),
+    ("processes", "BIGINT", "processes", "those whose stack is known"),
+    ("elsewhere", "VARCHAR", "", "where most of the others are"),
+    ("looks", "INTEGER", "", "how often it was looked at"),
+    (
+        "reason",
+        "VARCHAR",
+        "",
+        "waiting: all others are seen to wait; alike: they compute, which may be a wait; "
+        "computing: it computes itself, and they wait",
+    ),
+)
+
+
+@relation(
+    "odd_stacks",
+    reads=["main_threads"],
+    columns=_COLUMNS,
+    source="the odd one out among equal stacks",
+    params={
+        "few": Param("50 %", "of two ranks, one may hold the other; more than half are not few"),
+        "few_computing": Param(
+            "10 %", "ranks that compute may only be the last to reach the call: hardly ever many"
+        ),
+    },
+)
+def odd_stacks(
+    con: duckdb.DuckDBPyConnection, *, few: float, few_computing: float
+) -> Mapping[str, Any]:
+    """One row for each process that is alone, or among few, in what it does. None where all are
+    alike, and none where the stacks of most changed between two looks: that job moves."""
+    cursor = con.execute("FROM main_threads")
+    names = [column[0] for column in cursor.description or ()]
+    jobs: dict[str, list[_Row]] = defaultdict(list)
+    for values in cursor.fetchall():
+        row = dict(zip(names, values, strict=True))
+        jobs[row["job"]].append(row)
+    rows = [row for processes in jobs.values() for row in _odd(processes, few, few_computing)]
+    return {name: [row[name] for row in rows] for name, *_ in _COLUMNS}
+
+
+def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequence[_Row]:
+    odd = _of(processes, OCCUPIED) or _of(processes, OTHER)
+    others = [one for one in processes if one not in odd]
+    waiting = _of(others, WAITING)
+    reason, most = "waiting" if len(waiting) == len(others) else "alike", few
+    if not odd:
+        odd = [one for one in _of(processes, COMPUTING) if one["looks"]]
+        others = waiting = _of(processes, WAITING)
+        reason, most = "computing", few_computing
+    held = [one for one in others if one["activity"] in WAITING | COMPUTING]
+    moved = [one for one in others if one["moved"]]
+    if not odd or len(odd) > most * len(processes) or 2 * len(held) <= len(others):
+        return []
+    if 2 * len(moved) > len(others):
+        return []
+    about = {
+        "others": len(others),
+        "waiting": len(waiting),
+        "processes": len(processes),
+        "reason": reason,
+        "elsewhere": _elsewhere(others),
+    }
+    return [{**one, **about} for one in odd]
+
+
+def _of(processes: Sequence[_Row], activities: frozenset[str]) -> list[_Row]:
+    return [one for one in processes if one["activity"] in activities]
+
+
+def _elsewhere(others: Sequence[_Row]) -> str:
+    """`3 of 3 in a collective (all_reduce at distributed_c10d.py:1316)`."""
+    (activity, frame), count = Counter(
+        (one["activity"], one["frame"]) for one in others
+    ).most_common(1)[0]
+    return f"{count} in {activity} ({frame})"

@@ -1,0 +1,97 @@
+"""A node's side of `oncall stacks` and `oncall doctor --job`: answers about living processes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oncall.fleet.rows_sent import parts_of
+from oncall.importers.stacks.rows import stack_rows
+from oncall.node.processes.take_stacks import Look, take_stacks
+from oncall.node.processes.training_processes import TrainingProcess, training_processes
+from oncall.node.processes.versions import loaded_versions
+from oncall.node.store.batch import Batch, of_rows
+from oncall.node.store.wire import End, Part, Request, WireError
+
+_MOST_PROBLEMS = 8
+_OF_ONE_RANK = {"ONCALL_NODE", "TORCHELASTIC_ERROR_FILE"}  # differ between processes
+
+
+def answer_stacks(name: str, run: Path | None, request: Request) -> Iterator[Part | End]:
+    """The stacks of the job's processes on this node, as rows of `thread_stacks` and `ranks`."""
+    processes = _processes(run, request.job)
+    yield from parts_of(_ranks(name, processes))
+    problems: dict[str, list[int]] = defaultdict(list)
+    for look in take_stacks(processes, name, native=request.native, looks=request.looks):
+        if look.problem is not None and look.process.pid not in problems[look.problem]:
+            problems[look.problem].append(look.process.pid)
+        yield from parts_of(look_rows(look))
+    yield End(
+        {
+            "stacks": {
+                "processes": len(processes),
+                "problems": [
+                    {"problem": problem, "pids": pids}
+                    for problem, pids in list(problems.items())[:_MOST_PROBLEMS]
+                ],
+            }
+        }
+    )
+
+
+def answer_processes(run: Path | None, request: Request) -> Iterator[Part | End]:
+    """What the job's processes on this node are set to record."""
+    yield End({"processes": set_processes(_processes(run, request.job))})
+
+
+def set_processes(processes: Sequence[TrainingProcess]) -> list[dict[str, Any]]:
+    """What processes are set to record and the versions they have loaded: equal ones together."""
+    alike: dict[tuple[Any, ...], list[TrainingProcess]] = defaultdict(list)
+    for one in processes:
+        settings = tuple(
+            sorted((key, value) for key, value in one.settings.items() if key not in _OF_ONE_RANK)
+        )
+        versions = tuple(sorted(loaded_versions(one.pid).items()))
+        alike[one.job, settings, versions].append(one)
+    return [
+        {
+            "job": job,
+            "settings": dict(settings),
+            "versions": dict(versions),
+            "ranks": [one.rank for one in group if one.rank is not None],
+            "pids": [one.pid for one in group],
+        }
+        for (job, settings, versions), group in alike.items()
+    ]
+
+
+def _processes(run: Path | None, job: str | None) -> Sequence[TrainingProcess]:
+    """The processes of the job, or of the only one. Raises WireError if there are none."""
+    if run is None:
+        raise WireError("a recording: no process of it runs here", "job")
+    found = training_processes(run)
+    jobs = sorted({one.job for one in found})
+    if job is None and len(jobs) > 1:
+        raise WireError(
+            f"several jobs run here, choose one with --job: {', '.join(jobs[:8])}", "job"
+        )
+    chosen = [one for one in found if job is None or one.job == job]
+    if not chosen:
+        seen = f"; there are those of {', '.join(jobs[:8])}" if jobs else ""
+        what = f"of job {job} " if job is not None else ""
+        raise WireError(f"no training process {what}is to be seen here{seen}", "job")
+    return chosen
+
+
+def _ranks(name: str, processes: Sequence[TrainingProcess]) -> Batch:
+    rows = [(one.job, one.rank, name, one.pid) for one in processes if one.rank is not None]
+    return of_rows("ranks", ("job", "rank", "node", "pid"), rows)
+
+
+def look_rows(look: Look) -> Batch:
+    """One look at a process as rows of `thread_stacks`."""
+    columns: Mapping[str, Any] = stack_rows([look.stacks] if look.stacks else [])
+    same = {"job": look.process.job, "at_ns": look.at_ns, "look": look.look}
+    return Batch("thread_stacks", len(columns["frames"]), {**columns, **same})

@@ -1,0 +1,1 @@
+"""Stacks of training processes: which function each of their threads is in."""

@@ -1,0 +1,86 @@
+"""Stacks of processes, whoever took them: py-spy, faulthandler, gdb, pystack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+MAIN = "MainThread"
+_MOST_FRAMES = 200  # of a thread; what lies further out is the launcher's
+_MOST_NAME = 120  # characters of a function: a C++ template may have thousands
+_TEMPLATE = re.compile(r"<[^<>]*>")
+_SITE = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib/python3\.\d+/")
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread and its frames, `function at file:line`, newest first."""
+
+    frames: tuple[str, ...]
+    name: str | None = None
+    id: str | None = None
+    state: str | None = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it runs the program itself, by its name or its outermost frames."""
+        return self.name == MAIN or any(frame.startswith("<module> at ") for frame in self.frames)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is known of a process from what surrounds its stacks: a heading, a file's name."""
+
+    rank: int | None = None
+    node: str | None = None
+    pid: int | None = None
+
+    def within(self, outer: Place) -> Place:
+        """This place, and what `outer` adds to it."""
+        return Place(
+            outer.rank if self.rank is None else self.rank,
+            self.node or outer.node,
+            outer.pid if self.pid is None else self.pid,
+        )
+
+
+@dataclass
+class Process:
+    """A process and its threads, in the order in which they were written."""
+
+    place: Place
+    threads: list[Thread] = field(default_factory=list)
+
+    @property
+    def main(self) -> Thread | None:
+        """Its main thread: by name, else the one that began with the program's own module, else
+        the only one."""
+        mains = [thread for thread in self.threads if thread.frames and thread.is_main]
+        named = [thread for thread in mains if thread.name == MAIN]
+        if named or mains:
+            return (named or mains)[-1]
+        return self.threads[0] if len(self.threads) == 1 and self.threads[0].frames else None
+
+    def at(self, outer: Place) -> Process:
+        """The same process, with what the place around it adds."""
+        return replace(self, place=self.place.within(outer))
+
+
+def frame(function: str, file: str, line: int | None = None) -> str:
+    """A frame in the words of the tables of stacks."""
+    name = function.strip()
+    if len(name) > _MOST_NAME:
+        while (shorter := _TEMPLATE.sub("", name)) != name:
+            name = shorter
+        name = name[:_MOST_NAME]
+    place = _SITE.sub("", file) if "/site-packages/" in file or "/lib/python3" in file else file
+    if "/" in place and ".so" in place:
+        place = place.rpartition("/")[2]
+    return f"{name} at {place}:{line}" if line else f"{name} at {place}"
+
+
+def bounded(frames: Iterable[str]) -> tuple[str, ...]:
+    """The newest frames of a thread, without addresses that have no name."""
+    return tuple(islice((one for one in frames if not one.startswith("0x")), _MOST_FRAMES))

@@ -1,0 +1,108 @@
+"""Files of stacks: one a process, one a node or one of a whole job.
+
+Whose they are is in a heading, in the file's name or in py-spy's own lines; what nothing says is
+NULL, and such processes are told apart by file and thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.core.errors import Unreadable
+from oncall.evidence.incident import Incident
+from oncall.importers import files
+from oncall.importers.printable import printable
+from oncall.importers.stacks import documents, places, text
+from oncall.importers.stacks.dump import Place, Process
+from oncall.importers.stacks.rows import write_ranks, write_stacks
+
+KIND = "stacks"
+
+_LEAST_SHARE = 0.5  # of a file's lines that belong to stacks; a log that holds some is a log
+_MEMORY_FACTOR = 8.0  # bytes of memory that parsing takes for each byte of text
+_MOST_PROCESSES = 100_000
+
+
+def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
+    """Whether a file that starts with `head` holds stacks, and little else."""
+    if b"\0" in head or not _may_be(head):
+        return False
+    start = head.decode("utf-8", "replace")
+    if documents.is_spy_json(start):
+        return True
+    found = text.parse(start)
+    if found.processes:
+        return found.share >= _LEAST_SHARE
+    return documents.is_folded(start)
+
+
+def _may_be(head: bytes) -> bool:
+    """A cheap look, as every file is offered."""
+    marks = (b"Thread ", b"Traceback for thread", b'"thread_id"', b"most recent call", b";")
+    return any(mark in head for mark in marks)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells one job's stacks from another's: nothing but the folder that was given."""
+
+    worth: int
+
+
+def identify(paths: Sequence[Path]) -> Identity:
+    """Stacks in several folders are parts of one job: one a node."""
+    return Identity(len(paths))
+
+
+def relate(_one: Identity, _other: Identity) -> str:
+    """Always parts of one job."""
+    return "part"
+
+
+def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
+    """Add the stacks in `paths` as evidence of `job`. A file without any becomes a recording with
+    its problem."""
+    for path in sorted(paths):
+        processes: list[Process] = []
+        problem, written_ns = None, None
+        try:
+            written_ns = files.modified_ns(path)
+            processes = _read(path)[:_MOST_PROCESSES]
+            problem = None if processes else "holds no stack"
+        except Unreadable as error:
+            problem = str(error)
+        write_stacks(incident, job, processes, path=printable(str(path)))
+        write_ranks(incident, job, processes)
+        incident.append(
+            "recordings",
+            {
+                "job": job,
+                "path": printable(str(path)),
+                "kind": KIND,
+                "rank": [processes[0].place.rank if len(processes) == 1 else None],
+                "rows": sum(len(process.threads) for process in processes),
+                "problem": [problem],
+                "written_ns": [written_ns],
+            },
+        )
+
+
+def _read(path: Path) -> list[Process]:
+    content = files.whole(path, _MEMORY_FACTOR)
+    if content[:2] == files.GZIP:
+        with files.Stream(path) as stream:
+            content = b""
+            while part := stream.read(1 << 20):
+                content += part
+    words = content.decode("utf-8", "replace")
+    if documents.is_spy_json(words[: 1 << 16]):
+        processes = documents.from_json(words)
+    else:
+        processes = list(text.parse(words).processes) or documents.from_folded(words)
+    around = places.file_place(path.name)
+    # A name with a number of a process is of one; the host and the rank of several may be shared.
+    alone = len(processes) == 1
+    shared = around if alone else Place(node=around.node)
+    return [process.at(shared) for process in processes]

@@ -1,0 +1,183 @@
+"""Stacks as text, as people and tools write them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from oncall.importers.stacks.documents import from_folded, from_json, is_folded
+from oncall.importers.stacks.dump import Place, Process, frame
+from oncall.importers.stacks.places import file_place
+from oncall.importers.stacks.text import parse
+
+SPY = """Process {pid}: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+    wait (threading.py:306)
+    _try_get_data (torch/utils/data/dataloader.py:1011)
+    <module> (train.py:9)
+Thread 0x7F01 (active+gil): "Thread-1"
+    poll (selectors.py:415)
+"""
+
+
+def only(text: str) -> Process:
+    (process,) = parse(text).processes
+    return process
+
+
+def top(process: Process) -> str:
+    assert process.main is not None
+    return process.main.frames[0]
+
+
+def test_py_spy() -> None:
+    process = only(SPY.format(pid=4312))
+    assert process.place == Place(pid=4312)
+    assert top(process) == "wait at threading.py:306"
+    assert [thread.state for thread in process.threads] == ["idle", "active+gil"]
+
+
+def test_headings_say_whose_the_stacks_are() -> None:
+    text = "".join(
+        f"== {head}\n{SPY.format(pid=pid)}\n"
+        for head, pid in (("rank 12", 1), ("gpu017 (rank 13)", 2), ("gpu-a-18", 3))
+    )
+    places = [process.place for process in parse(text).processes]
+    assert places == [Place(12, None, 1), Place(13, "gpu017", 2), Place(None, "gpu-a-18", 3)]
+
+
+def test_tail_and_clush_write_their_own_headings() -> None:
+    text = f"==> rank7.txt <==\n{SPY.format(pid=1)}\n---------------\ngpu018\n---------------\n"
+    places = [process.place for process in parse(text + SPY.format(pid=2)).processes]
+    assert places == [Place(7, None, 1), Place(None, "gpu018", 2)]
+
+
+def test_prefixes_of_interleaved_hosts_are_told_apart() -> None:
+    lines = [SPY.format(pid=pid).splitlines() for pid in (5, 6)]
+    mixed = [
+        f"{host}: {line}"
+        for pair in zip(*lines, strict=True)
+        for host, line in zip(("gpu1", "gpu2"), pair, strict=True)
+    ]
+    found = {one.place.node: one.place.pid for one in parse("\n".join(mixed)).processes}
+    assert found == {"gpu1": 5, "gpu2": 6}
+
+
+def test_main_threads_that_were_folded_by_hand_share_their_frames() -> None:
+    heads = "".join(f'Thread {pid} (active): "MainThread"\n' for pid in (11, 12))
+    text = heads + "    all_reduce (x.py:1)\n"
+    assert [(one.place.pid, top(one)) for one in parse(text).processes] == [
+        (11, "all_reduce at x.py:1"),
+        (12, "all_reduce at x.py:1"),
+    ]
+
+
+def test_native_frames_have_no_line_and_addresses_are_left_out() -> None:
+    text = (
+        'Thread 5 (idle): "MainThread"\n    0x7f0a (libc.so.6)\n'
+        "    c10d::Work::wait (libtorch_cpu.so)\n"
+        "    std::__invoke<void (*)()> (libtorch_cpu.so)\n    main (train.py:9)\n"
+    )
+    process = only(text)
+    assert process.main is not None
+    assert process.main.frames == (
+        "c10d::Work::wait at libtorch_cpu.so",
+        "std::__invoke<void (*)()> at libtorch_cpu.so",
+        "main at train.py:9",
+    )
+
+
+def test_faulthandler_ends_with_the_main_thread() -> None:
+    text = (
+        "Timeout (0:05:00)!\nThread 0x00007f01 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/threading.py", line 327 in wait\n'
+        "\nCurrent thread 0x00007f02 [python] (most recent call first):\n"
+        '  File "/app/train.py", line 9 in augment\n  File "/app/train.py", line 20 in <module>\n'
+    )
+    assert top(only(text)) == "augment at /app/train.py:9"
+
+
+def test_gdb_py_bt() -> None:
+    text = (
+        "[New LWP 4313]\nThread 2 (Thread 0x7f01 (LWP 4313)):\n"
+        "Unable to locate python frame\n\n"
+        'Thread 1 (Thread 0x7f02 (LWP 4312) "python"):\nTraceback (most recent call first):\n'
+        '  <built-in method acquire of lock>\n  File "/app/train.py", line 9, in get_batch\n'
+        '    lock.acquire()\n  File "/app/train.py", line 20, in <module>\n    get_batch()\n'
+    )
+    process = only(text)
+    assert process.place.pid == 4312
+    assert top(process) == "get_batch at /app/train.py:9"
+
+
+def test_gdb_backtraces_in_c() -> None:
+    text = (
+        "Thread 1 (Thread 0x7f02 (LWP 4312)):\n"
+        "#0  0x00007f1 in pthread_cond_wait () from /lib/x86_64-linux-gnu/libc.so.6\n"
+        "#1  0x00007f2 in ncclGroupEnd () from /usr/lib/libnccl.so.2\n"
+    )
+    process = only(text)
+    assert process.main is not None
+    assert process.main.frames[1] == "ncclGroupEnd at libnccl.so.2"
+
+
+def test_pystack_prints_the_newest_frame_last() -> None:
+    text = (
+        "Traceback for thread 4312 (python) [Has the GIL] (most recent call last):\n"
+        '    (Python) File "/app/train.py", line 20, in <module>\n        main()\n'
+        '    (Python) File "/app/train.py", line 9, in main\n        sleep()\n'
+    )
+    process = only(text)
+    assert (top(process), process.place.pid) == ("main at /app/train.py:9", 4312)
+
+
+def test_prose_is_no_stack() -> None:
+    parsed = parse("Thread safety (active) matters.\niteration 5: loss 2.0\n" * 20)
+    assert (parsed.processes, parsed.share) == ([], 0.0)
+
+
+def test_json_of_several_processes() -> None:
+    def document(pid: int) -> str:
+        frames = [{"name": "f", "filename": "/a/train.py", "short_filename": "train.py", "line": 3}]
+        told = {"pid": pid, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": pid}
+        return json.dumps([told | {"active": True, "owns_gil": True, "frames": frames}], indent=1)
+
+    found = from_json(f"== rank 3\n{document(7)}\n== rank 4\n{document(8)}\n[broken")
+    assert [one.place for one in found] == [Place(3, None, 7), Place(4, None, 8)]
+    assert found[0].threads[0].state == "active+gil"
+    assert top(found[0]) == "f at train.py:3"
+
+
+def test_folded_stacks_give_the_one_that_was_sampled_most() -> None:
+    text = (
+        'process 7:"python train.py";<module> (train.py:9);step (train.py:4) 3\n'
+        'process 7:"python train.py";<module> (train.py:9);load (train.py:5) 97\n'
+    )
+    assert is_folded(text)
+    assert not is_folded("a; b 3\nnothing\n")
+    (process,) = from_folded(text)
+    assert (process.place.pid, top(process)) == (7, "load at train.py:5")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("rank12.txt", Place(12)),
+        ("pyspy_node48_a.txt", Place(None, "node48")),
+        ("gpu017_rank_3_pid4312.txt", Place(3, "gpu017", 4312)),
+        ("py-spy-4312.json", Place(None, None, 4312)),
+        ("stacks.txt", Place()),
+        ("dump2.txt", Place()),
+        ("10.0.0.7_4312.txt.gz", Place(None, "10.0.0.7", 4312)),
+    ],
+)
+def test_names_of_files(name: str, place: Place) -> None:
+    assert file_place(name) == place
+
+
+def test_a_template_does_not_fill_the_screen() -> None:
+    long = "pybind11::init<" + "std::vector<" * 40 + "int" + ">" * 41 + "::run"
+    assert len(frame(long, "libx.so")) < 140

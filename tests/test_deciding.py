@@ -1,0 +1,62 @@
+"""What would decide an inconclusive diagnosis, by what the evidence lacks."""
+
+from __future__ import annotations
+
+from oncall.core.diagnosis import Coverage, Gap
+from oncall.deciding import would_decide
+from oncall.evidence.incident import Incident
+
+NOTHING_MISSING = Coverage(nodes=2, answered=2, ranks=4, ranks_seen=4)
+
+
+def incident(*nodes: str) -> Incident:
+    made = Incident.empty()
+    if nodes:
+        made.append("ranks", {"job": "j", "rank": list(range(len(nodes))), "node": list(nodes)})
+    return made
+
+
+def test_calls_alone_want_stacks_of_their_hosts() -> None:
+    with incident("gpu01", "gpu02") as made:
+        made.append("ops", {"job": "j", "rank": [0], "seq": 1})
+        assert would_decide(made, NOTHING_MISSING).endswith("`oncall stacks --hosts gpu[01-02]`")
+
+
+def test_a_gathered_job_is_named() -> None:
+    with incident("gpu01") as made:
+        made.append("jobs", {"job": ["llama"]})
+        made.append("collectors", {"node": ["gpu01"], "source": "gather"})
+        made.append("ops", {"job": "llama", "rank": [0], "seq": 1})
+        advice = would_decide(made, NOTHING_MISSING)
+    assert "`oncall stacks --job llama --hosts gpu01`" in advice
+
+
+def test_ranks_without_a_recording_are_looked_at() -> None:
+    coverage = Coverage(2, 1, 4, 3, gaps=(Gap("left no recording", ("gpu02",), (3,)),))
+    with incident("gpu01", "gpu02") as made:
+        made.append("ops", {"job": "j", "rank": [0], "seq": 1})
+        advice = would_decide(made, coverage)
+    assert advice == "See what rank 3 without a recording does: `oncall stacks --hosts gpu02`"
+
+
+def test_one_look_of_ras_wants_another() -> None:
+    with incident("gpu01") as made:
+        made.append("launches", {"job": "j", "rank": [0], "launched": 5})
+        assert "`oncall diagnose ras://gpu01`" in would_decide(made, NOTHING_MISSING)
+
+
+def test_stacks_that_are_alike_want_calls() -> None:
+    with incident() as made:
+        made.append("thread_stacks", {"job": "j", "rank": [0], "frames": [["f at x.py:1"]]})
+        assert "fr_trace_rank_*" in would_decide(made, NOTHING_MISSING)
+
+
+def test_names_that_a_shell_would_read_are_not_repeated() -> None:
+    with incident("gpu01; rm -rf ~") as made:
+        made.append("ops", {"job": "j", "rank": [0], "seq": 1})
+        assert would_decide(made, NOTHING_MISSING).endswith("`oncall stacks --hosts HOSTS`")
+
+
+def test_a_network_alone_has_no_ranks_to_look_at() -> None:
+    with Incident.empty() as made:
+        assert would_decide(made, Coverage(0, 0, 0, 0)) == ""
