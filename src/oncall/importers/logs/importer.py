@@ -34,6 +34,8 @@ _NAMED = re.compile(
 )
 _BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES = 256  # for each byte that no text holds: file systems leave some in torn logs
+# JSON, but for Docker's log files, or XML and HTML.
+_DOCUMENT = re.compile(rb'\s*(?:\{\s*"(?!log":")|<)')
 # Lines that say nothing of a fault, and whose file is a job's log nevertheless.
 _SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _TAIL_BYTES = 64 << 10
@@ -78,7 +80,7 @@ def _is_prose(path: Path, head: bytes) -> bool:
         ".csv",
     ):
         return False
-    return head.lstrip()[:1] not in (b"{", b"<")
+    return _DOCUMENT.match(head) is None
 
 
 def _has_words(part: bytes) -> bool:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
+from oncall.importers.logs.prefixes import peeled
 
 _COMPLETION = re.compile(
     r"Got completion from peer (?P<peer>\S+?)(?:<\d+>)? with (?:error |status=)"
     r"(?:(?P<name>IBV_WC_\w+)\()?(?P<status>\d+)"
 )
-_LIBFABRIC = re.compile(
-    r"NET/OFI.*(?:completed with error|unresponsive receiver)|NET/OFI.*RC: \d+\. Error"
+# Transports other than NCCL's own verbs: libfabric's plugin, UCX, NVSHMEM.
+_TRANSPORT = re.compile(
+    r"NET/OFI.*(?:completed with error|[Uu]nresponsive receiver|RC: \d+\. Error)|"
+    r"(?:[Tt]ransport|RNR) retry count exceeded on (?P<ucx>\w+)|"
+    r"(?:Local|Remote) (?:protection|access|operation|invalid request)[\w ]* on (?P<other>\w+:\d+)/"
+)
+_VERBS = re.compile(
+    r"Call to (?P<call>ibv_\w+) failed(?: with (?:error )?(?P<why>[^,]+))?(?:, on dev (?P<hca>\w+))?"
 )
 _HCA = re.compile(r"\bhca (\w+)")
 _LOCAL_GID = re.compile(r"localGid (\S+)")
@@ -84,8 +92,10 @@ def read(line: Line) -> Sequence[Found]:
                 text=text,
             )
         ]
-    if _LIBFABRIC.search(text):
-        return [event("ib", "libfabric", text=text)]
+    if found := _TRANSPORT.search(text):
+        return [event("ib", "transport", device=found["ucx"] or found["other"], text=text)]
+    if found := _VERBS.search(text):
+        return [event("ib", "verbs", device=found["hca"], text=text)]
     if found := _ASYNC.search(text):
         what = found["what"].strip()
         code = "fatal" if found["fatal"] != "async" else what.replace(" ", "_")
@@ -111,6 +121,22 @@ def read_frame(line: Line) -> Sequence[Found]:
     return []
 
 
+def read_warning(line: Line) -> Sequence[Found]:
+    """A warning that no other recogniser reads, or the one that an exception repeats below it. It
+    counts only where a job fails of NCCL and nothing else says why."""
+    if "Last error:" in line.text:
+        said = next((text for text in map(_plain, line.below(2)) if text), "")
+    else:
+        said = line.text if line.nccl == "WARN" else ""
+    return [event("warning", "nccl", text=said)] if said else []
+
+
+def _plain(raw: str) -> str:
+    return peeled(0, raw, Clock(None)).text.strip()
+
+
+WARNINGS = Recogniser("warnings", ("NCCL WARN", "Last error:"), read_warning)
+
 NVLS = Recogniser("nvls", ("transport/nvls",), read_frame)
 
 NCCL = Recogniser(
@@ -118,6 +144,8 @@ NCCL = Recogniser(
     (
         "Got completion from",
         "NET/OFI",
+        "etry count exceeded",
+        "Call to ibv_",
         "Got async",
         "Got non-fatal async",
         "NVLS)",

@@ -121,5 +121,5 @@ def _above(block: bytes, at: int, count: int) -> list[str]:
 
 
 def _below(block: bytes, at: int, count: int) -> list[str]:
-    part = block[at : at + _MOST_LINE_BYTES].lstrip(b"\r\n").split(b"\n", count)
+    part = block[at : at + _AHEAD_BYTES].lstrip(b"\r\n").split(b"\n", count)
     return [line.decode("utf-8", "replace").rstrip("\r") for line in part[:count]]
