@@ -222,6 +222,7 @@ def _half_made(attempt: Attempt) -> list[Cause]:
     if (
         not open_
         or attempt.steps
+        or any((row["code"] or "").startswith("channel_") for row in attempt.of("net"))
         or not attempt.events
         or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo", "init")
     ):
@@ -321,9 +322,9 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     )
     echoes = [
         row
-        for row in attempt.of("error")
-        if row["code"] not in ("SystemExit", "KeyboardInterrupt")
-        and is_echo(row)
+        for row in attempt.of("error", "echo")
+        if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
+        and (row["kind"] == "echo" or is_echo(row))
         and not attempt.went_on_after(row)
         and (finished is None or row["place"] < finished)
     ]

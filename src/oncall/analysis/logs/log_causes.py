@@ -22,7 +22,7 @@ _KERNEL = {("oom_host", "kernel")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 _WEAK = {
     *(("error", "exit"), ("terminated", "ended"), ("terminated", "process")),
-    ("all_waiting", "report"),
+    *(("all_waiting", "report"), ("ib_error", "status_5")),
     *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo")),
 }
 # An error that follows from another's end: only where nothing else is known.

@@ -28,7 +28,8 @@ _NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
 _GPU_MEMORY = re.compile(
     r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|(?:CUDA|"
     r"HIP)(?: driver)? error: out of memory|"
-    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
+    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"RESOURCE_EXHAUSTED: Out of memory"
 )
 _HOST_MEMORY = re.compile(
     r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|can't allocate memory|"

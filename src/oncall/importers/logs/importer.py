@@ -123,7 +123,8 @@ class _File:
     rank: int | None
     node: str | None
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    count: Counter[tuple[str, Any, Any]] = field(default_factory=Counter)
+    count: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    kept: int = 0
     problem: str | None = None
     written_ns: int | None = None
 
@@ -178,13 +179,16 @@ def _recognised(line: Line, candidate: Candidate) -> Sequence[Found]:
 def _keep(file: _File, line: Line, found: Found, sort_ns: int | None) -> None:
     columns = found.columns
     is_step = found.table == _STEP_TABLE
-    kind = (found.table, columns.get("kind"), columns.get("code"), columns.get("device"), line.node)
-    most = _MOST_STEPS if is_step else 3 if columns.get("kind") == "net" else _MOST_OF_A_KIND
-    if file.count[kind] >= most:  # type: ignore[index]
+    kind = columns.get("kind")
+    key = (found.table, kind, columns.get("code"), columns.get("device"), line.node)
+    most = _MOST_STEPS if is_step else 3 if kind == "net" else _MOST_OF_A_KIND
+    if file.count[key] >= most:
         return
-    file.count[kind] += 1  # type: ignore[index]
-    if not is_step and sum(map(len, file.rows.values())) - len(file.rows[_STEP_TABLE]) > _MOST_ROWS:
-        return
+    file.count[key] += 1
+    if not is_step:
+        if file.kept >= _MOST_ROWS:
+            return
+        file.kept += 1
     row = {
         "line": line.number,
         "attempt": file.attempt,

@@ -32,6 +32,7 @@ _ECHO = re.compile(
     r"Connection (?:reset|closed) by (?:remote )?peer|ncclRemoteError|remote process exited|"
     r"NCCL communicator was aborted"
 )
+_RAISED = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception): ")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\+")
 _USING = re.compile(r"(?:Bootstrap|NET/(?:Socket|IB)) ?: Using (?P<list>.*)")
 _INTERFACE = re.compile(r"(?:\[\d+\])?(?P<name>[\w.-]+):(?P<address>[0-9a-fA-F.:]+(?:%\w+)?)<\d+>")
@@ -108,7 +109,10 @@ def read(line: Line) -> Sequence[Found]:
     if raised and _FABRIC.search(text) and re.search(r"fail|error|not |timed", text.lower()):
         return [event("fabric", None, text=text)]
     if _ECHO.search(text):
-        return [event("echo", "peer_gone", text=text)]
+        if _RAISED.match(text):
+            return []  # read as an exception
+        ended = "watchdog thread terminated" in text
+        return [event("echo", "ended" if ended else "peer_gone", text=text)]
     if found := _VERSION.search(text):
         return [event("nccl_version", found[1])]
     return _network(line) if line.nccl else []

@@ -176,9 +176,8 @@ _ANY = re.compile(
 def peeled(number: int, raw: str, clock: Clock) -> Line:
     """The line without ANSI colours, quotation marks of viewers, folds and prefixes, and what the
     prefixes said."""
-    coloured = _LOST_ANSI.sub("", _ANSI.sub("", _unquoted(raw))).replace("\0", "")
-    text = coloured if coloured == raw else coloured.lstrip(" ")
-    line = Line(number, _FOLDED.sub("", text))
+    text = _uncoloured(raw)
+    line = Line(number, _FOLDED.sub("", text) if "[repeated" in text else text)
     for _ in range(_MOST_PREFIXES):
         which = _ANY.match(line.text)
         if which is None or which.lastindex is None or not which.end():
@@ -189,6 +188,13 @@ def peeled(number: int, raw: str, clock: Clock) -> Line:
         peel(found, line, clock)
         line.text = line.text[found.end() :]
     return line
+
+
+def _uncoloured(raw: str) -> str:
+    text = _unquoted(raw)
+    if "\x1b" in text or "\0" in text:
+        text = _ANSI.sub("", text).replace("\0", "").lstrip(" ")
+    return _LOST_ANSI.sub("", text) if text.startswith("[") else text
 
 
 def _unquoted(raw: str) -> str:

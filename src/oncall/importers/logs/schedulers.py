@@ -33,7 +33,10 @@ _WORDS = (
     (re.compile(r"DUE TO NODE FAILURE|NodeLost|NodeNotReady|node failure"), "node_failure"),
     (re.compile(r"\bEvicted\b|TerminationByKubelet"), "preempted"),
 )
-_SIGTERM = re.compile(r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received")
+_SIGTERM = re.compile(
+    r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
+    r"after receiving SIG[A-Z]+"
+)
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
 _SIGNALS = {
     "Killed": "-9",
@@ -78,6 +81,7 @@ SCHEDULERS = Recogniser(
         "received SIGTERM",
         "Received SIGTERM",
         "SIGTERM received",
+        "after receiving SIG",
         "received SIGUSR",
         "received SIGINT",
         "DUE TO ",
