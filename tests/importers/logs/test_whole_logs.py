@@ -1,7 +1,8 @@
 """Whole logs, as people paste them: what failed, and who is named for it.
 
 `whole/*.txt` hold one log after another, written for this test in the forms that programs print:
-`=== NAME | VERDICT | WHOM` and its lines; `-` is no finding. Whom is empty where nobody may be named.
+`=== NAME | VERDICT | WHOM` and its lines; `-` is no
+finding. Whom is empty where nobody may be named.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def _errors(attempt: Attempt) -> list[Cause]:
         return [_cause("data_loader", "error", first)]
     alike = [row for row in own if (row["code"], row["text"]) == (first["code"], first["text"])]
     known = [row for row in alike if row["rank"] is not None]
-    if not known and first["node"] is None:
+    if not known:
         alike = [{**first, **_only_one(own, _ended_alone(attempt))}]
     return [_cause("error", first["code"] or "crash", row) for row in _once(known or alike, "rank")]
 

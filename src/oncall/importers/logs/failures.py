@@ -79,7 +79,7 @@ def _traceback(line: Line) -> list[Found]:
     """The error below a traceback's frames, unless its name shows by itself that it is one."""
     if any("Exception ignored in" in above for above in line.above(1)):
         return []
-    for raw in line.below(_MOST_OF_TRACEBACK):
+    for raw in line.raw_below(_MOST_OF_TRACEBACK):
         below = peeled(0, raw, Clock(None))
         if below.rank != line.rank or below.text[:1].isspace() or _GRAPH.match(below.text):
             continue

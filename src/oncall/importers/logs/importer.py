@@ -21,7 +21,7 @@ from oncall.evidence.schema import BY_NAME
 from oncall.importers import files
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line
-from oncall.importers.logs.prefixes import peeled
+from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers import NEEDLES, RECOGNISERS
 from oncall.importers.printable import printable
@@ -154,8 +154,7 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     clock, log = Clock(file.written_ns), Log(path, NEEDLES)
     sort_ns = None
     for candidate in log.candidates():
-        line = peeled(candidate.number, candidate.text, clock)
-        line.above, line.below = candidate.above, candidate.below
+        line = _line(candidate, clock)
         sort_ns = line.at_ns or sort_ns
         for one in _recognised(line, candidate):
             if one.columns.get("kind") == "attempt":
@@ -166,6 +165,15 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     _keep_silence(file, clock, log)
     file.problem = log.problem
     return file
+
+
+def _line(candidate: Candidate, clock: Clock) -> Line:
+    """The candidate without its prefixes, and so its neighbours."""
+    line = peeled(candidate.number, candidate.text, clock)
+    line.above = lambda count: [plain(raw) for raw in candidate.above(count)]
+    line.below = lambda count: [plain(raw) for raw in candidate.below(count)]
+    line.raw_below = candidate.below
+    return line
 
 
 def _recognised(line: Line, candidate: Candidate) -> Sequence[Found]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
-from oncall.importers.logs.prefixes import peeled
 
 _COMPLETION = re.compile(
     r"Got completion from peer (?P<peer>\S+?)(?:<\d+>)? with (?:error |status=)"
@@ -129,14 +127,10 @@ def read_warning(line: Line) -> Sequence[Found]:
     """A warning that no other recogniser reads, or the one that an exception repeats below it. It
     counts only where a job fails of NCCL and nothing else says why."""
     if "Last error:" in line.text:
-        said = next((text for text in map(_plain, line.below(2)) if text), "")
+        said = next((text.strip() for text in line.below(2) if text.strip()), "")
     else:
         said = line.text if line.nccl == "WARN" else ""
     return [event("warning", "nccl", text=said)] if said else []
-
-
-def _plain(raw: str) -> str:
-    return peeled(0, raw, Clock(None)).text.strip()
 
 
 WARNINGS = Recogniser("warnings", ("NCCL WARN", "Last error:"), read_warning)

@@ -137,7 +137,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (r"(?P<host>[a-z0-9][\w.-]*\d) +\| ", _host),
         # Of words that end in a number and a colon, those that name no host.
         (
-            r"(?!(?:GPU|gpu|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
+            r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
             r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)",
             _host,
         ),
@@ -151,13 +151,16 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (rf"(?P<level>{_LEVELS}) +[\w.]+: ", _level),
         (r"[0-9a-f]{8} \|\| ", _skip),
         (r"(?P<host>[a-z0-9]+(?:-[a-z0-9]+)*-\d+) [a-z][\w-]* (?=\[rank)", _host),
-        (r"\[(?P<task>\d{1,5})\]:? +(?=[A-Z\[])", _task),
+        (r"\[(?P<task>\d{1,5})\]:? (?!finished|joined|started|is setting)(?= *\S)", _task),
+        (r"(?:stdout|stderr) [FP] ", _skip),
+        (r" {0,6}\d{1,7}(?:  |\t)", _skip),
+        (r"\d{1,8}:(?=[\[A-Za-z])", _skip),
         (rf"\[NeMo [A-Z] (?P<stamp>{_DATE})[^\]]{{0,60}}\] ?", _stamp),
         (r"torch\.[\w.]+: (?=\[)", _skip),
         (r"\[titan\] ", _skip),
         (
             r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>[\w.-]+) "
-            r"(?=[\w./-]+(?:\[\d+\])?: )",
+            r"(?:[\w./@-]+\[\d+\]: |(?=[\w./-]+: ))",
             _syslog,
         ),
         (r"\[(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?", _syslog),
@@ -166,6 +169,12 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (r"\[ *[+<]? *\d+\.\d{6}>?\] *", _skip),
     )
 )
+
+# What is a prefix wherever it is: the words before it are one of a form that is not known.
+_ANCHOR = re.compile(
+    rf"\[rank\d+\]:|\[[IWEF]\d{{3,4}} \d\d:|{_HOST}:\d+:\d+ (?=(?:\[\d+\] )?(?:[\w/.-]+:\d+ )?NCCL )"
+)
+_MOST_BEFORE = 100  # characters
 
 # All of them at once, to learn which one is there: one group for each.
 _ANY = re.compile(
@@ -181,13 +190,22 @@ def peeled(number: int, raw: str, clock: Clock) -> Line:
     for _ in range(_MOST_PREFIXES):
         which = _ANY.match(line.text)
         if which is None or which.lastindex is None or not which.end():
-            break
+            anchor = _ANCHOR.search(line.text, 1, _MOST_BEFORE)
+            if anchor is None:
+                break
+            line.text = line.text[anchor.start() :]
+            continue
         pattern, peel = _PREFIXES[which.lastindex - 1]
         found = pattern.match(line.text)
         assert found is not None  # it is the same pattern
         peel(found, line, clock)
         line.text = line.text[found.end() :]
     return line
+
+
+def plain(raw: str) -> str:
+    """The text of a line alone."""
+    return peeled(0, raw, Clock(None)).text
 
 
 def _uncoloured(raw: str) -> str:
