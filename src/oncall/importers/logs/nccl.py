@@ -18,7 +18,8 @@ _TRANSPORT = re.compile(
     r"(?:Local|Remote) (?:protection|access|operation|invalid request)[\w ]* on (?P<other>\w+:\d+)/"
 )
 _VERBS = re.compile(
-    r"Call to (?P<call>ibv_\w+) failed(?: with (?:error )?(?P<why>[^,]+))?(?:, on dev (?P<hca>\w+))?"
+    r"Call to ibv_\w+ failed(?: with (?:error )?[^,]+)?"
+    r"(?:, on dev (?P<hca>\w+))?"
 )
 _HCA = re.compile(r"\bhca (\w+)")
 _LOCAL_GID = re.compile(r"localGid (\S+)")
