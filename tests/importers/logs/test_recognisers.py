@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from oncall.importers.logs import importer
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line
-from oncall.importers.logs.prefixes import peeled
 from oncall.importers.logs.reading import Log
 from oncall.importers.logs.recognisers import NEEDLES, RECOGNISERS
 
@@ -23,8 +23,7 @@ def found_in(text: str, tmp_path: Path) -> list[tuple[Line, Found]]:
     path.write_text(text)
     clock, rows = Clock(WRITTEN_NS), []
     for candidate in Log(path, NEEDLES).candidates():
-        line = peeled(candidate.number, candidate.text, clock)
-        line.above, line.below = candidate.above, candidate.below
+        line = importer._line(candidate, clock)
         for number, recogniser in enumerate(RECOGNISERS):
             if candidate.bits >> number & 1 and (found := recogniser.read(line)):
                 rows += [(line, one) for one in found]

@@ -108,21 +108,26 @@ def _completions(attempt: Attempt) -> list[Cause]:
                 {**row, "node": peer, "rank": None},
                 peer_host=peer,
                 waiting=len(hosts),
-                number=row["code"],
+                number=_status(row),
             )
         ]
     return [
         _cause(
             "ib_error",
-            f"status_{row['code']}",
+            f"status_{row['code']}" if _status(row) is not None else row["code"],
             row,
             peer_host=row["peer_host"],
-            number=row["code"],
+            number=_status(row),
             nic=row["device"],
             link=_link(row),
         )
         for row in _once(rows, "node", "peer_host")[:1]
     ]
+
+
+def _status(row: Row) -> int | None:
+    """The completion status, where the transport prints one."""
+    return int(row["code"]) if row["code"].isdecimal() else None
 
 
 def _link(row: Row) -> str | None:
@@ -189,13 +194,18 @@ def _init(attempt: Attempt) -> list[Cause]:
         _cause(
             "init_hang",
             row["code"],
-            {**row, "rank": None, "node": row["node"] if row["peer_host"] else None},
+            {**row, "rank": None, "node": row["node"] if _is_own(row) else None},
             peer_host=row["peer_host"],
             link=_link(row),
             number=row["number"],
         )
         for row in (strong or rows)[:1]
     ]
+
+
+def _is_own(row: Row) -> bool:
+    """Whether the host that prints the line may be the one at fault."""
+    return row["peer_host"] is not None or row["code"] in ("no_interface", "port_in_use")
 
 
 def _half_made(attempt: Attempt) -> list[Cause]:
@@ -212,6 +222,7 @@ def _half_made(attempt: Attempt) -> list[Cause]:
     if (
         not open_
         or attempt.steps
+        or any((row["code"] or "").startswith("channel_") for row in attempt.of("net"))
         or not attempt.events
         or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo", "init")
     ):
@@ -254,24 +265,82 @@ def _errors(attempt: Attempt) -> list[Cause]:
     ]
     if not own:
         return []
-    first = own[0]
+    first = next((row for row in own if row["code"] == "DuplicateGPU"), own[0])
     if "DataLoader timed out" in (first["text"] or ""):
         return [_cause("data_loader", "error", first)]
     alike = [row for row in own if (row["code"], row["text"]) == (first["code"], first["text"])]
-    return [_cause("error", first["code"] or "crash", row) for row in _once(alike, "rank")]
+    known = [row for row in alike if row["rank"] is not None]
+    if not known:
+        alike = [{**first, **_only_one(own, _ended_alone(attempt))}]
+    return [_cause("error", first["code"] or "crash", row) for row in _once(known or alike, "rank")]
+
+
+def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:
+    """The rank and host of the first source whose rows name exactly one rank."""
+    for rows in sources:
+        named = _once([row for row in rows if row["rank"] is not None], "rank")
+        if len(named) == 1:
+            return {"rank": named[0]["rank"], "node": named[0]["node"]}
+    return {}
+
+
+def _ended_alone(attempt: Attempt) -> list[Row]:
+    """The rows of the only rank that ended by itself, where agents ended the others. Ranks abort
+    themselves after a timeout or another's end, so signal 6 counts only without either."""
+    rows = [row for row in attempt.of("exit") if row["code"] not in _KILLED]
+    own = [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
+    if not own and not attempt.reports and not _of_nccl(attempt):
+        own = [row for row in rows if row["code"] in ("-6", "134")]
+    ranks = {row["rank"] for row in own if row["rank"] is not None}
+    return own if len(ranks) == 1 else []
+
+
+def _of_nccl(attempt: Attempt) -> bool:
+    return any(row["code"] == "DistBackendError" for row in attempt.of("error"))
 
 
 def _exits(attempt: Attempt) -> list[Cause]:
     """Exit codes alone: whoever ended by itself where the others were ended; else nobody."""
     rows = [row for row in attempt.of("exit") if row["code"] not in _KILLED]
-    own = [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
+    alone = _ended_alone(attempt)
+    own = alone or [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
+    about = {"rank": None, "node": None}
     if not own:
         ended = [row for row in rows if row["code"] in ("-15", "143")]
-        about = {"rank": None, "node": None}
         return [_cause("terminated", "ended", {**row, **about}) for row in ended[:1]]
-    named = _once([row for row in own if row["rank"] is not None], "rank")
-    alone = len(named) == 1 and len({row["rank"] for row in rows if row["rank"] is not None}) > 1
-    return [_cause("error", "exit", named[0] if alone else {**own[0], "rank": None, "node": None})]
+    others = {row["rank"] for row in rows if row["rank"] is not None} - {
+        row["rank"] for row in alone
+    }
+    return [_cause("error", "exit", {**own[0], **about, **(_only_one(alone) if others else {})})]
+
+
+def _unexplained(attempt: Attempt) -> list[Cause]:
+    """A job that fails of communication, where no line shows what came first: NCCL's first warning,
+    else the first error. Who prints it only noticed it."""
+    finished = min(
+        (row["place"] for row in attempt.of("phase") if row["code"] == "finished"), default=None
+    )
+    echoes = [
+        row
+        for row in attempt.of("error", "echo")
+        if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
+        and (row["kind"] == "echo" or is_echo(row))
+        and not attempt.went_on_after(row)
+        and (finished is None or row["place"] < finished)
+    ]
+    if not echoes:
+        return []
+    warnings = [row for row in attempt.of("warning") if not is_echo(row)]
+    if warnings:
+        return [_cause("error", "warning", warnings[0])]
+    return [_cause("error", "echo", {**echoes[0], "rank": None, "node": None})]
+
+
+def _interrupted(attempt: Attempt) -> list[Cause]:
+    """Somebody stopped the program from its terminal."""
+    rows = [row for row in attempt.of("error") if row["code"] == "KeyboardInterrupt"]
+    about = {"rank": None, "node": None, "text": "KeyboardInterrupt"}
+    return [_cause("terminated", "process", {**row, **about}) for row in rows[:1]]
 
 
 def _signals(attempt: Attempt) -> list[Cause]:
@@ -283,7 +352,7 @@ def _signals(attempt: Attempt) -> list[Cause]:
     return [
         _cause(
             "terminated",
-            why["code"] if why else "signal",
+            why["code"] if why else "signal" if row["code"] == "agent" else "process",
             {**row, "text": (why or row)["text"], "rank": None, "node": None},
         )
         for row in first
@@ -314,7 +383,7 @@ def _first_known(rows: Sequence[Row]) -> list[Row]:
 _MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
     *(_xids, _gpu_errors, _gpu_memory, _host_memory, _killed, _link_down, _completions),
     *(_mismatches, _desync, _versions, _nvls, _fabric, _init, _half_made),
-    *(_errors, _exits, _signals),
+    *(_errors, _exits, _signals, _interrupted, _unexplained),
 )
 
 

@@ -21,9 +21,12 @@ _FIRST = {"xid", "ecc", "link_down"}
 _KERNEL = {("oom_host", "kernel")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 _WEAK = {
-    *(("error", "exit"), ("terminated", "ended"), ("all_waiting", "report")),
+    *(("error", "exit"), ("terminated", "ended"), ("terminated", "process")),
+    *(("all_waiting", "report"), ("ib_error", "status_5")),
     *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo")),
 }
+# An error that follows from another's end: only where nothing else is known.
+_LAST = {("error", "warning"), ("error", "echo")}
 # These end a job that hangs, too: after a timeout they are its consequence.
 _ENDS = {"terminated", "ib_error", "init_hang", "oom_host", "error"}
 
@@ -115,6 +118,8 @@ def _tier(rows: Sequence[Cause], began: int | None) -> int:
     cause, reason = rows[0]["cause"], rows[0]["reason"]
     if cause in _FIRST or (cause, reason) in _KERNEL:
         return 0
+    if (cause, reason) in _LAST:
+        return 4
     if (cause, reason) in _WEAK:
         return 3
     after = began is not None and rows[0]["place"] > began

@@ -14,7 +14,7 @@ _MONTHS = {
     )
 }
 _SLACK = timedelta(days=1)  # zones, and clocks that differ
-STAMP = re.compile(rb"^(?:\[\w+\]:? ?)?\W{0,2}(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)", re.MULTILINE)
+STAMP = re.compile(rb"^[^\n]{0,60}?\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)", re.MULTILINE)
 
 
 class Clock:

@@ -14,6 +14,9 @@ _LAGGING = re.compile(
 )
 _INSIDE = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
 _BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
+# As torchfrtrace prints what it finds in dumps.
+_NOT_ALL = re.compile(r"Not all ranks joining collective(?:,? sequence number:)? ?(\d+)?")
+_MISSING = re.compile(r"[Mm]issing ranks(?: are|:) \{([\d, ]+)\}")
 _RUNNING = re.compile(r"Rank (\d+) is running (?:inconsistent )?collective: ?([^)]*)")
 _ASPECTS = re.compile(r"Collectives differ in the following aspects: ?(.*)")
 _SEQ = re.compile(r"SequenceNumber=(\d+)")
@@ -35,6 +38,13 @@ _CALLS = re.compile(r"Mismatched collective detected.*?(?:rank (\d+))?[.! ]*$")
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d{1,7}", text)]
+
+
+def _flight_recorder(line: Line, found: re.Match[str]) -> list[Found]:
+    missing = _MISSING.search(" ".join([line.text, *line.below(12)]))
+    seq = int(found[1]) if found[1] else None
+    ranks = _numbers(missing[1]) if missing else []
+    return [event("desync", "absent", rank=rank, seq=seq, text=line.text) for rank in ranks]
 
 
 def _desync(line: Line) -> list[Found]:
@@ -102,6 +112,8 @@ def read(line: Line) -> Sequence[Found]:
                 "mismatch", "calls", rank=int(found[1]) if found and found[1] else None, text=text
             )
         ]
+    if found := _NOT_ALL.search(text):
+        return _flight_recorder(line, found)
     return _desync(line)
 
 
@@ -111,6 +123,7 @@ DISAGREEMENTS = Recogniser(
         "didn't join collective",
         "but didn't finish",
         "failed to pass monitoredBarrier",
+        "Not all ranks joining",
         "is running collective",
         "is running inconsistent",
         "collective mismatch error",

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
+from oncall.importers.logs.prefixes import peeled
 
 _EXCEPTION = re.compile(
     r"^(?:[a-z_][\w]*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Exit|Signal)|"
     r"(?:subprocess\.)?TimeoutExpired|Exception)(?:: (?P<message>.*))?$"
 )
+# An error that is called otherwise: the first line below the frames of its traceback.
+_TRACEBACK = "Traceback (most recent call last)"
+_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
+_MOST_OF_TRACEBACK = 150  # lines
+_GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
     r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]+?)(?:\s*(?:CUDA kernel errors|Compile with|"
     r"Search for|For debugging|Exception raised|$))"
@@ -21,15 +28,18 @@ _NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
 _GPU_MEMORY = re.compile(
     r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|(?:CUDA|"
     r"HIP)(?: driver)? error: out of memory|"
-    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
+    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"RESOURCE_EXHAUSTED: Out of memory"
 )
 _HOST_MEMORY = re.compile(
     r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|can't allocate memory|"
     r"Cannot allocate memory|killed by signal: Killed|oom_kill_process|"
-    r"[Mm]emory cgroup out of memory"
+    r"[Mm]emory cgroup out of memory|^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|"
+    r"killed due to (?:memory pressure|the node running low on memory)|std::bad_alloc"
 )
 _SIGKILL = re.compile(
-    r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$"
+    r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$|"
+    r"[Ee]xit [Cc]ode: +137\b"
 )
 _CRASH = re.compile(
     r"Segmentation fault|SIGSEGV|Fatal Python error: (?P<fatal>[^\n]+)|Signal: \w[\w ]+ \(\d+\)|"
@@ -39,6 +49,7 @@ _CRASH = re.compile(
 _LOADER = re.compile(
     r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<how>[^.]+)|exited)"
 )
+_DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+)")
 _MOST_FRAMES = 12
 _OF_CUDA = (
     ("ecc", _ECC),
@@ -64,11 +75,28 @@ def _cuda(why: str) -> Found:
     return event("cuda", code, text=why)
 
 
+def _traceback(line: Line) -> list[Found]:
+    """The error below a traceback's frames, unless its name shows by itself that it is one."""
+    if any("Exception ignored in" in above for above in line.above(1)):
+        return []
+    for raw in line.raw_below(_MOST_OF_TRACEBACK):
+        below = peeled(0, raw, Clock(None))
+        if below.rank != line.rank or below.text[:1].isspace() or _GRAPH.match(below.text):
+            continue
+        found = _RAISED.match(below.text)
+        if found is None or _EXCEPTION.match(below.text):
+            return []
+        return [event("error", found["type"], text=found["message"] or found["type"])]
+    return []
+
+
 def read(line: Line) -> Sequence[Found]:
     """What one line says of a process that fails."""
     text = line.text
     if text.lstrip().startswith("what():"):
         text = text.lstrip()[7:].strip()
+    if _TRACEBACK in text:
+        return _traceback(line)
     if _GPU_MEMORY.search(text):
         return [event("memory", "gpu", text=text)]
     if _HOST_MEMORY.search(text):
@@ -83,6 +111,11 @@ def read(line: Line) -> Sequence[Found]:
         return []
     if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
         return [_cuda(found["why"])]
+    if duplicate := _DUPLICATE.search(text):
+        return [
+            event("error", "DuplicateGPU", rank=int(rank), text=duplicate[0])
+            for rank in duplicate.groups()
+        ]
     if loader := _LOADER.search(text):
         return [event("error", "DataLoaderWorker", text=loader[0])]
     if _SIGKILL.search(text.strip()):
@@ -115,13 +148,19 @@ FAILURES = Recogniser(
         "oom-kill:",
         "OOMKilled",
         "allocate memory",
+        "due to memory pressure",
+        "low on memory",
+        "bad_alloc",
+        _TRACEBACK,
+        "Duplicate GPU",
         "killed by signal",
         "exited unexpectedly",
         "SIGKILL",
         "Killed",
         "signal: killed",
         "code 137",
-        "code: 137",
+        "ode: 137",
+        "ode:    137",
         "Segmentation fault",
         "SIGSEGV",
         "Fatal Python error",

@@ -21,7 +21,7 @@ from oncall.evidence.schema import BY_NAME
 from oncall.importers import files, zstd
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line
-from oncall.importers.logs.prefixes import peeled
+from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers import NEEDLES, RECOGNISERS
 from oncall.importers.printable import printable
@@ -34,6 +34,8 @@ _NAMED = re.compile(
 )
 _BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES = 256  # for each byte that no text holds: file systems leave some in torn logs
+# JSON, but for Docker's log files, or XML and HTML.
+_DOCUMENT = re.compile(rb'\s*(?:\{\s*"(?!log":")|<)')
 # Lines that say nothing of a fault, and whose file is a job's log nevertheless.
 _SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _TAIL_BYTES = 64 << 10
@@ -78,7 +80,7 @@ def _is_prose(path: Path, head: bytes) -> bool:
         ".csv",
     ):
         return False
-    return head.lstrip()[:1] not in (b"{", b"<")
+    return _DOCUMENT.match(head) is None
 
 
 def _has_words(part: bytes) -> bool:
@@ -121,7 +123,8 @@ class _File:
     rank: int | None
     node: str | None
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    count: Counter[tuple[str, Any, Any]] = field(default_factory=Counter)
+    count: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    kept: int = 0
     problem: str | None = None
     written_ns: int | None = None
 
@@ -151,8 +154,7 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     clock, log = Clock(file.written_ns), Log(path, NEEDLES)
     sort_ns = None
     for candidate in log.candidates():
-        line = peeled(candidate.number, candidate.text, clock)
-        line.above, line.below = candidate.above, candidate.below
+        line = _line(candidate, clock)
         sort_ns = line.at_ns or sort_ns
         for one in _recognised(line, candidate):
             if one.columns.get("kind") == "attempt":
@@ -163,6 +165,15 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     _keep_silence(file, clock, log)
     file.problem = log.problem
     return file
+
+
+def _line(candidate: Candidate, clock: Clock) -> Line:
+    """The candidate without its prefixes, and so its neighbours."""
+    line = peeled(candidate.number, candidate.text, clock)
+    line.above = lambda count: [plain(raw) for raw in candidate.above(count)]
+    line.below = lambda count: [plain(raw) for raw in candidate.below(count)]
+    line.raw_below = candidate.below
+    return line
 
 
 def _recognised(line: Line, candidate: Candidate) -> Sequence[Found]:
@@ -176,13 +187,16 @@ def _recognised(line: Line, candidate: Candidate) -> Sequence[Found]:
 def _keep(file: _File, line: Line, found: Found, sort_ns: int | None) -> None:
     columns = found.columns
     is_step = found.table == _STEP_TABLE
-    kind = (found.table, columns.get("kind"), columns.get("code"), columns.get("device"), line.node)
-    most = _MOST_STEPS if is_step else 3 if columns.get("kind") == "net" else _MOST_OF_A_KIND
-    if file.count[kind] >= most:  # type: ignore[index]
+    kind = columns.get("kind")
+    key = (found.table, kind, columns.get("code"), columns.get("device"), line.node)
+    most = _MOST_STEPS if is_step else 3 if kind == "net" else _MOST_OF_A_KIND
+    if file.count[key] >= most:
         return
-    file.count[kind] += 1  # type: ignore[index]
-    if not is_step and sum(map(len, file.rows.values())) - len(file.rows[_STEP_TABLE]) > _MOST_ROWS:
-        return
+    file.count[key] += 1
+    if not is_step:
+        if file.kept >= _MOST_ROWS:
+            return
+        file.kept += 1
     row = {
         "line": line.number,
         "attempt": file.attempt,

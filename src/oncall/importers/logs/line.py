@@ -12,14 +12,15 @@ class Line:
     """One line, its prefixes peeled off: `text` is what the program itself wrote.
 
     What the prefixes say is None where they do not say it. `rank` is the global rank, `gpu` the
-    CUDA device in its process (NCCL's brackets), `above` and `below` give neighbouring lines,
-    nearest first.
+    CUDA device in its process (NCCL's brackets), `above` and `below` give neighbouring lines
+    without their prefixes, nearest first; `raw_below` with them.
     """
 
     number: int
     text: str
     above: Callable[[int], list[str]] = field(default=lambda _: [])
     below: Callable[[int], list[str]] = field(default=lambda _: [])
+    raw_below: Callable[[int], list[str]] = field(default=lambda _: [])
     rank: int | None = None
     local_rank: int | None = None
     task: int | None = None
@@ -32,8 +33,11 @@ class Line:
 
     @property
     def unwrapped(self) -> str:
-        """The text with the lines below it, for messages that a viewer wrapped."""
-        return " ".join([self.text.rstrip(), *(line.strip() for line in self.below(4))])
+        """The text with the lines below it, for messages that a viewer wrapped: between words, and
+        again, on a second line, as one that cut through words."""
+        below = self.below(4)
+        spaced = " ".join([self.text.rstrip(), *(line.strip() for line in below)])
+        return spaced + "\n" + "".join([self.text, *below])
 
 
 @dataclass

@@ -11,8 +11,15 @@ _COMPLETION = re.compile(
     r"Got completion from peer (?P<peer>\S+?)(?:<\d+>)? with (?:error |status=)"
     r"(?:(?P<name>IBV_WC_\w+)\()?(?P<status>\d+)"
 )
-_LIBFABRIC = re.compile(
-    r"NET/OFI.*(?:completed with error|unresponsive receiver)|NET/OFI.*RC: \d+\. Error"
+# Transports other than NCCL's own verbs: libfabric's plugin, UCX, NVSHMEM.
+_TRANSPORT = re.compile(
+    r"NET/OFI.*(?:completed with error|[Uu]nresponsive receiver|RC: \d+\. Error)|"
+    r"(?:[Tt]ransport|RNR) retry count exceeded on (?P<ucx>\w+)|"
+    r"(?:Local|Remote) (?:protection|access|operation|invalid request)[\w ]* on (?P<other>\w+:\d+)/"
+)
+_VERBS = re.compile(
+    r"Call to ibv_\w+ failed(?: with (?:error )?[^,]+)?"
+    r"(?:, on dev (?P<hca>\w+))?"
 )
 _HCA = re.compile(r"\bhca (\w+)")
 _LOCAL_GID = re.compile(r"localGid (\S+)")
@@ -24,6 +31,7 @@ _ECHO = re.compile(
     r"Connection (?:reset|closed) by (?:remote )?peer|ncclRemoteError|remote process exited|"
     r"NCCL communicator was aborted"
 )
+_RAISED = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception): ")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\+")
 _USING = re.compile(r"(?:Bootstrap|NET/(?:Socket|IB)) ?: Using (?P<list>.*)")
 _INTERFACE = re.compile(r"(?:\[\d+\])?(?P<name>[\w.-]+):(?P<address>[0-9a-fA-F.:]+(?:%\w+)?)<\d+>")
@@ -84,8 +92,10 @@ def read(line: Line) -> Sequence[Found]:
                 text=text,
             )
         ]
-    if _LIBFABRIC.search(text):
-        return [event("ib", "libfabric", text=text)]
+    if found := _TRANSPORT.search(text):
+        return [event("ib", "transport", device=found["ucx"] or found["other"], text=text)]
+    if found := _VERBS.search(text):
+        return [event("ib", "verbs", device=found["hca"], text=text)]
     if found := _ASYNC.search(text):
         what = found["what"].strip()
         code = "fatal" if found["fatal"] != "async" else what.replace(" ", "_")
@@ -98,7 +108,10 @@ def read(line: Line) -> Sequence[Found]:
     if raised and _FABRIC.search(text) and re.search(r"fail|error|not |timed", text.lower()):
         return [event("fabric", None, text=text)]
     if _ECHO.search(text):
-        return [event("echo", "peer_gone", text=text)]
+        if _RAISED.match(text):
+            return []  # read as an exception
+        ended = "watchdog thread terminated" in text
+        return [event("echo", "ended" if ended else "peer_gone", text=text)]
     if found := _VERSION.search(text):
         return [event("nccl_version", found[1])]
     return _network(line) if line.nccl else []
@@ -111,6 +124,18 @@ def read_frame(line: Line) -> Sequence[Found]:
     return []
 
 
+def read_warning(line: Line) -> Sequence[Found]:
+    """A warning that no other recogniser reads, or the one that an exception repeats below it. It
+    counts only where a job fails of NCCL and nothing else says why."""
+    if "Last error:" in line.text:
+        said = next((text.strip() for text in line.below(2) if text.strip()), "")
+    else:
+        said = line.text if line.nccl == "WARN" else ""
+    return [event("warning", "nccl", text=said)] if said else []
+
+
+WARNINGS = Recogniser("warnings", ("NCCL WARN", "Last error:"), read_warning)
+
 NVLS = Recogniser("nvls", ("transport/nvls",), read_frame)
 
 NCCL = Recogniser(
@@ -118,6 +143,8 @@ NCCL = Recogniser(
     (
         "Got completion from",
         "NET/OFI",
+        "etry count exceeded",
+        "Call to ibv_",
         "Got async",
         "Got non-fatal async",
         "NVLS)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 
@@ -13,6 +14,10 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]{0,200}\x07|\x1b.?")
 # A colour whose escape character was lost on the way.
 _LOST_ANSI = re.compile(r"^(?:\[\d{1,2}(?:;\d{1,3})*m)+ ?")
 _FOLDED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+_DOCKER = '{"log":"'
+_LOG_FIELD = re.compile(r'\{"log":"((?:[^"\\]|\\.)*)"')
+_QUOTED = re.compile(r"^(?:(?:>|&gt;) ?)+")
+_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,4});")
 _HOST = r"[A-Za-z0-9][\w.-]*"
 _LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
 
@@ -46,8 +51,8 @@ def _rank(found: re.Match[str], line: Line, _: Clock) -> None:
 
 def _local(found: re.Match[str], line: Line, _: Clock) -> None:
     line.local_rank = int(found["local"])
-    host = found["host"]
-    line.node = line.node or (host if host and host != "default" else None)
+    if "host" in found.re.groupindex:
+        line.node = line.node or found["host"]
 
 
 def _task(found: re.Match[str], line: Line, _: Clock) -> None:
@@ -58,9 +63,18 @@ def _host(found: re.Match[str], line: Line, _: Clock) -> None:
     line.node = found["host"]
 
 
-def _ray(found: re.Match[str], line: Line, _: Clock) -> None:
+def _process(found: re.Match[str], line: Line, _: Clock) -> None:
     line.pid = int(found["pid"])
     line.node = found["ip"] or line.node
+    line.rank = int(found["rank"]) if found["rank"] else line.rank
+
+
+def _host_process(found: re.Match[str], line: Line, _: Clock) -> None:
+    line.node, line.pid = found["host"], int(found["pid"])
+
+
+def _rank_of_host(found: re.Match[str], line: Line, _: Clock) -> None:
+    line.node, line.rank = found["host"], int(found["rank"])
 
 
 def _level(found: re.Match[str], line: Line, _: Clock) -> None:
@@ -85,13 +99,14 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         # HOST:PID:TID [DEV] file.cc:LINE NCCL LEVEL, the stamp since 2.26.
         (
             rf" ?(?:\[(?P<stamp>{_DATE})\] )?(?P<host>{_HOST}):(?P<pid>\d+):\d+ "
-            r"(?:\[(?P<gpu>\d+)\] )?(?:[\w/.]+\.(?:cc|h|cpp):\d+ )?(?:\(\w+\) )?"
+            r"(?:\[(?P<gpu>\d+)\] )?(?:[\w/.-]+\.\w+:\d+ )?(?:\(\w+\) )?"
             r"NCCL (?P<level>WARN|INFO|ERROR|TRACE|CALL) ",
             _nccl,
         ),
         (rf"(?P<stamp>{_DATE})(?:Z|[+-]\d\d:?\d\d)?(?= |$|\||:)[ |:]*", _stamp),
         (rf"\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?", _stamp),
-        (r"\[rank ?(?P<rank>\d+)\]: ?", _rank),
+        (r"\[rank[:=]? ?(?P<rank>\d+)\](?:: ?| (?=\S))", _rank),
+        (r"rank[ _]?(?P<rank>\d+)(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)", _rank),
         (
             r"\[(?P<level>[IWEF])(?P<day>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+ )?"
             r"(?:\d+ )?[\w./-]+\.(?:cpp|hpp|h|cc|cu|py):\d+\] ?",
@@ -102,31 +117,65 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
             r"[^\]\s]{1,200}\] ?",
             _glog,
         ),
-        (r"\[(?P<host>default|[\w.-]+:)(?P<local>\d+)\]: ?", _local),
+        (r"\[[\w./-]+\.(?:py|cc|cpp|c|h|cu):\d+(?::[\w<>]+)?\] ?", _skip),
+        (r"\[(?P<host>[\w.-]+):(?P<local>\d+)\]: ?", _local),
+        (r"\[(?!step|iter|epoch)[A-Za-z][\w-]*?(?P<local>\d+)\]: ?", _local),
+        (
+            r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: ?:\d+(?::\d+)?)?\] +(?=\S)",
+            _host_process,
+        ),
         (r"\[pod/(?P<host>[^/\]]+)[^\]]*\] ?", _host),
-        (r"\([\w.:-]+ pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?", _ray),
+        (
+            r"\([\w.:-]+ (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
+            _process,
+        ),
+        (r"\(\w+, ip=(?P<host>[\w.:]+)\) ?", _host),
+        (r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?", _rank_of_host),
         (r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?", _rank),
         (r" {0,4}(?P<task>\d{1,6}): (?=\S)", _task),
         (r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?", _task),
-        (r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)", _host),
+        (r"(?P<host>[a-z0-9][\w.-]*\d) +\| ", _host),
+        # Of words that end in a number and a colon, those that name no host.
+        (
+            r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
+            r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)",
+            _host,
+        ),
         (r"\[\d{3,9}\] (?=\S)", _skip),
         (rf"(?P<level>{_LEVELS}):[\w.]+: ?", _level),
         (rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ", _level),
         (rf"\[(?P<level>{_LEVELS})\] ?", _level),
-        (r"\[[\w.]+\.py:\d+:[\w<>]+\] ?", _skip),
+        (rf"(?P<level>{_LEVELS}) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]+:\d+\] ?", _level),
+        (rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?", _level),
+        (rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*(?:\.\w+)+: )?(?=\S)", _level),
+        (rf"(?P<level>{_LEVELS}) +[\w.]+: ", _level),
+        (r"[0-9a-f]{8} \|\| ", _skip),
+        (r"(?P<host>[a-z0-9]+(?:-[a-z0-9]+)*-\d+) [a-z][\w-]* (?=\[rank)", _host),
+        (r"\[(?P<task>\d{1,5})\]:? (?!finished|joined|started|is setting)(?= *\S)", _task),
+        (r"(?:stdout|stderr) [FP] ", _skip),
+        (r" {0,6}\d{1,7}(?:  |\t)", _skip),
+        (r"\d{1,8}:(?=[\[A-Za-z])", _skip),
+        (rf"\[NeMo [A-Z] (?P<stamp>{_DATE})[^\]]{{0,60}}\] ?", _stamp),
         (r"torch\.[\w.]+: (?=\[)", _skip),
         (r"\[titan\] ", _skip),
         (
             r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>[\w.-]+) "
-            r"(?=[\w./-]+(?:\[\d+\])?: )",
+            r"(?:[\w./@-]+\[\d+\]: |(?=[\w./-]+: ))",
             _syslog,
         ),
         (r"\[(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?", _syslog),
         (r"kernel: ", _skip),
         (r"(?:<\d>|kern +:\w+ +: )", _skip),
-        (r"\[ *[+<]? *\d+\.\d{6}>?\] ?", _skip),
+        (r"\[ *[+<]? *\d+\.\d{6}>?\] *", _skip),
     )
 )
+
+# What is a prefix wherever it is: the words before it are one of a form that is not known.
+_ANCHOR = re.compile(
+    rf"\[rank\d+\]:|\[[IWEF]\d{{3,4}} \d\d:|"
+    rf"{_HOST}:\d+:\d+ (?=(?:\[\d+\] )?(?:[\w/.-]+:\d+ )?NCCL )"
+)
+_MOST_BEFORE = 100  # characters
 
 # All of them at once, to learn which one is there: one group for each.
 _ANY = re.compile(
@@ -135,17 +184,42 @@ _ANY = re.compile(
 
 
 def peeled(number: int, raw: str, clock: Clock) -> Line:
-    """The line without ANSI colours, folds and prefixes, and what those said."""
-    coloured = _LOST_ANSI.sub("", _ANSI.sub("", raw)).replace("\0", "")
-    text = coloured if coloured == raw else coloured.lstrip(" ")
-    line = Line(number, _FOLDED.sub("", text))
+    """The line without ANSI colours, quotation marks of viewers, folds and prefixes, and what the
+    prefixes said."""
+    text = _uncoloured(raw)
+    line = Line(number, _FOLDED.sub("", text) if "[repeated" in text else text)
     for _ in range(_MOST_PREFIXES):
         which = _ANY.match(line.text)
         if which is None or which.lastindex is None or not which.end():
-            break
+            anchor = _ANCHOR.search(line.text, 1, _MOST_BEFORE)
+            if anchor is None:
+                break
+            line.text = line.text[anchor.start() :]
+            continue
         pattern, peel = _PREFIXES[which.lastindex - 1]
         found = pattern.match(line.text)
         assert found is not None  # it is the same pattern
         peel(found, line, clock)
         line.text = line.text[found.end() :]
     return line
+
+
+def plain(raw: str) -> str:
+    """The text of a line alone."""
+    return peeled(0, raw, Clock(None)).text
+
+
+def _uncoloured(raw: str) -> str:
+    text = _unquoted(raw)
+    if "\x1b" in text or "\0" in text:
+        text = _ANSI.sub("", text).replace("\0", "").lstrip(" ")
+    return _LOST_ANSI.sub("", text) if text.startswith("[") else text
+
+
+def _unquoted(raw: str) -> str:
+    """The line as it was before Markdown quoted it, or HTML or Docker's JSON escaped it."""
+    if raw.startswith(_DOCKER) and (found := _LOG_FIELD.match(raw)):
+        raw = found[1].replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")
+    elif raw.startswith((">", "&gt;")):
+        raw = _QUOTED.sub("", raw)
+    return html.unescape(raw) if "&" in raw and _ENTITY.search(raw) else raw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from oncall.core.errors import Unreadable
 from oncall.importers.bounds import USUAL, Bounds
 from oncall.importers.files import Stream
+from oncall.importers.logs import wrapping
 from oncall.importers.logs.clock import STAMP
 from oncall.importers.logs.needles import Needles
 
@@ -46,6 +48,7 @@ class Log:
     lines: int = 0
     stamps: list[str] = field(default_factory=list)
     _since: int | None = None
+    _cuts: list[int] = field(default_factory=list)
 
     def restart_stamps(self) -> None:
         """Forget the stamps before the line that is being read."""
@@ -58,10 +61,20 @@ class Log:
         try:
             with Stream(self.path, self.bounds) as stream:
                 while data := stream.read(_BLOCK_BYTES):
-                    rest = yield from self._block(rest + data, last=False)
+                    if rest or len(data) == _BLOCK_BYTES:
+                        rest = yield from self._block(rest + data, last=False)
+                    else:
+                        rest = self._unwrapped(data)
         except Unreadable as error:
             self.problem = str(error)
         yield from self._block(rest, last=True)
+
+    def _unwrapped(self, text: bytes) -> bytes:
+        """A whole log that fits in a block; only such are pasted from a terminal that cut lines."""
+        columns = wrapping.width(text)
+        if columns is not None:
+            text, self._cuts = wrapping.joined(text, columns)
+        return text
 
     def _block(self, block: bytes, last: bool) -> Generator[Candidate, None, bytes]:
         """The candidates of a block; returns what is left for the next one."""
@@ -76,7 +89,7 @@ class Log:
             self.lines += block.count(b"\n", counted, start)
             counted = self._at = start
             yield Candidate(
-                self.lines + 1,
+                self.lines + 1 + bisect_right(self._cuts, start),
                 block[start:stop].decode("utf-8", "replace"),
                 bits,
                 lambda count, at=start: _above(block, at, count),  # type: ignore[misc]
@@ -121,5 +134,5 @@ def _above(block: bytes, at: int, count: int) -> list[str]:
 
 
 def _below(block: bytes, at: int, count: int) -> list[str]:
-    part = block[at : at + _MOST_LINE_BYTES].lstrip(b"\r\n").split(b"\n", count)
+    part = block[at : at + _AHEAD_BYTES].lstrip(b"\r\n").split(b"\n", count)
     return [line.decode("utf-8", "replace").rstrip("\r") for line in part[:count]]

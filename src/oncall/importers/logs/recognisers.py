@@ -6,8 +6,9 @@ from oncall.importers.logs.agents import AGENTS
 from oncall.importers.logs.disagreements import DISAGREEMENTS
 from oncall.importers.logs.failures import FAILURES
 from oncall.importers.logs.kernel import KERNEL
+from oncall.importers.logs.launchers import LAUNCHERS
 from oncall.importers.logs.line import Recogniser
-from oncall.importers.logs.nccl import NCCL, NVLS
+from oncall.importers.logs.nccl import NCCL, NVLS, WARNINGS
 from oncall.importers.logs.needles import Needles
 from oncall.importers.logs.progress import PROGRESS
 from oncall.importers.logs.schedulers import SCHEDULERS
@@ -21,12 +22,14 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     STACKS,
     KERNEL,
     AGENTS,
+    LAUNCHERS,
     SCHEDULERS,
     STARTING,
     NVLS,
     NCCL,
     FAILURES,
     PROGRESS,
+    WARNINGS,
 )
 # A line that also stands in every Python process's warnings is no sign of a job's log by itself.
 NEEDLES = Needles(

@@ -13,11 +13,11 @@ _CANCELLED = re.compile(
 )
 _TASK = re.compile(
     r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<task>[\d,\[\]-]+): "
-    r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|"
+    r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory|"
     r"Exited with exit code (?P<code>\d+))"
 )
-_MPI = re.compile(r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>\d+) died from signal (?P<signal>\d+)")
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
+_NODE_FAILED = re.compile(r"srun: error: Node failure on (?P<node>\S+)")
 _WORDS = (
     (
         re.compile(r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|DeadlineExceeded"),
@@ -33,7 +33,10 @@ _WORDS = (
     (re.compile(r"DUE TO NODE FAILURE|NodeLost|NodeNotReady|node failure"), "node_failure"),
     (re.compile(r"\bEvicted\b|TerminationByKubelet"), "preempted"),
 )
-_SIGTERM = re.compile(r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|SIGTERM received")
+_SIGTERM = re.compile(
+    r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
+    r"after receiving SIG[A-Z]+"
+)
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
 _SIGNALS = {
     "Killed": "-9",
@@ -50,23 +53,16 @@ def read(line: Line) -> Sequence[Found]:
     if found := _CANCELLED.search(text):
         code = _REASONS.get((found["why"] or "").strip(), "cancelled")
         return [event("scheduler", code, text=text)]
+    if found := _NODE_FAILED.search(text):
+        return [event("scheduler", "node_failure", node=found["node"], text=text)]
     if _OOM_STEP.search(text):
         return [event("memory", "host", text=text)]
     if found := _TASK.search(text):
-        code = found["code"] or _SIGNALS[found["how"]]
         task = int(found["task"]) if found["task"].isdecimal() else None
+        if found["how"] == "Out Of Memory":
+            return [event("memory", "host", node=found["node"], rank=task, text=text)]
+        code = found["code"] or _SIGNALS[found["how"]]
         return [event("exit", code, node=found["node"], number=0, text=text, rank=task)]
-    if found := _MPI.search(text):
-        return [
-            event(
-                "exit",
-                f"-{found['signal']}",
-                rank=int(found["rank"]),
-                node=found["node"] or line.node,
-                number=0,
-                text=text,
-            )
-        ]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:
@@ -80,12 +76,12 @@ SCHEDULERS = Recogniser(
     (
         " CANCELLED AT ",
         "srun: error:",
-        "died from signal",
         "oom_kill event",
         "oom-kill event",
         "received SIGTERM",
         "Received SIGTERM",
         "SIGTERM received",
+        "after receiving SIG",
         "received SIGUSR",
         "received SIGINT",
         "DUE TO ",

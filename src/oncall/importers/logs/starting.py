@@ -23,6 +23,15 @@ _REFUSED = re.compile(
     r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned (?P<why>Connection refused|\S[\w ]+?), "
     r"retrying \((?P<tries>\d+)/(?P<most>\d+)\)"
 )
+_NAME = re.compile(
+    r"network addresses of \((?P<peer>[\w.:-]+), \d+\) cannot be retrieved|"
+    r"(?P<what>Temporary failure in name resolution|Name or service not known)"
+)
+_PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+_NO_INTERFACE = re.compile(
+    r"(?:[Nn]o socket interface found|[Ff]ailed to find interface \S+|"
+    r"[Nn]o IP interface found)"
+)
 _STORE_WAIT = re.compile(r"(?:wait|Wait) timeout after (\d+) ?ms|Socket Timeout\b")
 _GLOO = re.compile(r"Gloo connectFullMesh failed")
 _RENDEZVOUS = re.compile(r"Rendezvous(Timeout|Connection|Closed|State)Error")
@@ -84,6 +93,13 @@ def read(line: Line) -> Sequence[Found]:
             return [event("init", "connect", peer_host=peer, text=said)]
     if _GLOO.search(text):
         return [event("init", "gloo", text=text)]
+    if _PORT.search(text):
+        return [event("init", "port_in_use", text=text)]
+    if (found := _NO_INTERFACE.search(text)) and line.nccl != "INFO":
+        return [event("init", "no_interface", text=found[0])]
+    if line.level != "W" and (found := _NAME.search(text)):
+        said = f"the name {found['peer']} has no address" if found["peer"] else found["what"]
+        return [event("init", "name", peer_host=found["peer"], text=said)]
     if _RENDEZVOUS.search(text):
         return [event("init", "rendezvous", text=text)]
     if "get('" in text and "got error" in text:
@@ -108,6 +124,12 @@ STARTING = Recogniser(
         "RendezvousTimeoutError",
         "RendezvousConnectionError",
         "got error:",
+        "EADDRINUSE",
+        "ddress already in use",
+        "interface found",
+        "ailed to find interface",
+        "cannot be retrieved",
+        "failure in name resolution",
         "Init START",
         "Init COMPLETE",
         "nNodes ",

@@ -1,0 +1,85 @@
+"""How launchers other than torchrun report a process that ended: DeepSpeed, accelerate, Lightning,
+torch.multiprocessing, Open MPI, PRRTE, MPICH and Hydra."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_SIGNAL = {"KILL": 9, "SEGV": 11, "ABRT": 6, "TERM": 15, "BUS": 7, "INT": 2, "FPE": 8, "ILL": 4}
+# What each says: a signal by name or number, or an exit code; the rank, host and process if given.
+_ENDED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"--local_rank=(?P<local>\d+).* exits with return code = (?P<code>-?\d+)",
+        r"exits with return code = (?P<code>-?\d+)",
+        r"died with <Signals\.\w+: (?P<signal>\d+)>",
+        r"returned non-zero exit status (?P<code>\d+)",
+        r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) "
+        r"exited on signal (?P<signal>\d+)",
+        r"[Cc]hild process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)",
+        r"process (?P<local>\d+) terminated with signal SIG(?P<name>[A-Z]+)",
+        r"process (?P<local>\d+) terminated with exit code (?P<code>\d+)",
+        r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>\d+) died from signal (?P<signal>\d+)",
+    )
+)
+_HYDRA_RANK = re.compile(r"RANK (?P<rank>\d+) PID (?P<pid>\d+) RUNNING AT (?P<node>\S+)")
+_HYDRA = re.compile(r"(?:KILLED BY SIGNAL: (?P<signal>\d+)|EXIT CODE: (?P<code>\d+))")
+_PROCESS_NAME = re.compile(r"Process name: \[\S*,(?P<rank>\d+)\]\s*$")
+_EXIT_CODE = re.compile(r"Exit code: +(?P<code>\d+)")
+
+
+def _exit(line: Line, *found: re.Match[str] | None) -> list[Found]:
+    said = {name: value for one in found if one for name, value in one.groupdict().items() if value}
+    number = {name: int(said[name]) for name in ("rank", "local", "pid") if name in said}
+    if "signal" in said:
+        code = f"-{said['signal']}"
+    elif "name" in said:
+        code = f"-{_SIGNAL.get(said['name'], 0)}"
+    else:
+        code = said.get("code", "N/A")
+    return [
+        event(
+            "exit",
+            code,
+            rank=number.get("rank"),
+            local_rank=number.get("local"),
+            pid=number.get("pid"),
+            node=said.get("node") or line.node,
+            number=0,
+            text=line.text,
+        )
+    ]
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What a launcher says in one line, or in a block of them."""
+    text = line.text
+    if rank := _HYDRA_RANK.search(text):
+        return _exit(line, rank, *(_HYDRA.search(below) for below in line.below(3)))
+    if rank := _PROCESS_NAME.search(text):
+        return _exit(line, rank, *(_EXIT_CODE.search(below) for below in line.below(2)))
+    for pattern in _ENDED:
+        if found := pattern.search(text):
+            return _exit(line, found)
+    return []
+
+
+LAUNCHERS = Recogniser(
+    "launchers",
+    (
+        "exits with return code",
+        "died with <Signals",
+        "returned non-zero exit status",
+        "exited on signal",
+        "terminated with code",
+        "terminated with signal",
+        "terminated with exit code",
+        "died from signal",
+        "RUNNING AT",
+        "Process name: [",
+    ),
+    read,
+)
