@@ -28,28 +28,15 @@ from oncall.analysis.lost_time.causes import (
 from oncall.analysis.lost_time.clocks import on_one_axis
 from oncall.analysis.lost_time.graph import graph_of, ordered
 from oncall.analysis.lost_time.groups import groups_of
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import measured, median
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
 from oncall.analysis.lost_time.segments import cuts, like_segments
 from oncall.analysis.lost_time.waiting import lengths, spent
-from oncall.evidence import Param, relation
+from oncall.evidence import params_of, relation
 
-_SHORT = 0.1  # of the longest class: what is shorter is no iteration
-_MOST_CAUSES = 4
 _RESAMPLED = 200
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a gain is a verdict."""
-
-    least_gain: float
-    stands_out: float
-    one_segment: float
-    link_gain: float
-    alike: float
-    same: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +45,6 @@ class Books:
 
     classes: list[Class]
     timed: bool
-    lead: int
 
     @property
     def length_ns(self) -> Times:
@@ -82,31 +68,33 @@ class Books:
         return np.asarray(self.joined(gains) / whole)
 
 
-def books_of(programs: Programs) -> Books | None:
+def books_of(programs: Programs, limits: Limits) -> Books | None:
     """The classes that matter, each accounted for; None if there are no two like segments, or all
     ranks wait for all others in every call, where the rounds say it all."""
-    cut = cuts(programs)
+    cut = cuts(programs, limits)
     programs = with_peers(programs, cut)
-    shapes = like_segments(programs, cut)
+    shapes = like_segments(programs, cut, limits)
     graphs = [graph_of(programs, one) for one in shapes]
     if any(graph.one_chain for graph in graphs):
         return None
-    times = [measured(programs, one, graph) for one, graph in zip(shapes, graphs, strict=True)]
+    times = [
+        measured(programs, one, graph, limits) for one, graph in zip(shapes, graphs, strict=True)
+    ]
     timed = any(one.timed for one in times)
     if times and not timed:
-        times = on_one_axis(times)
+        times = on_one_axis(times, limits)
     found: list[Class] = []
     lead: int | None = None
     for segments, graph, each in zip(shapes, graphs, times, strict=True):
-        groups = groups_of(programs, graph)
-        told = spent(graph, groups, each, lead, programs.on_device)
+        groups = groups_of(programs, graph, limits)
+        told = spent(graph, groups, each, lead, programs.on_device, limits)
         if told is None:
             continue
         order = ordered(graph, told.asynchronous)
         if not order.complete:
             continue
         lead = told.lead if lead is None else lead
-        account = account_of(graph, groups, told, each.timed)
+        account = account_of(graph, groups, told, each.timed, limits)
         begin = np.where(
             segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
         )
@@ -114,7 +102,6 @@ def books_of(programs: Programs) -> Books | None:
             Class(
                 order=order,
                 account=account,
-                number=segments.number,
                 begin_ns=begin.min(1),
                 length_ns=lengths(graph, each),
                 replayed_ns=replayed(order, account.own, account.rounds, account.transfers),
@@ -123,15 +110,15 @@ def books_of(programs: Programs) -> Books | None:
     if not found:
         return None
     longest = max(float(np.median(one.length_ns)) for one in found)
-    kept = [one for one in found if np.median(one.length_ns) > _SHORT * longest]
-    return Books(kept, timed, lead or 0)
+    kept = [one for one in found if np.median(one.length_ns) > limits.short * longest]
+    return Books(kept, timed)
 
 
 def entries_of(books: Books, limits: Limits) -> list[Entry]:
     """Causes, the largest gain first; then the transfers that are slow beside them."""
     own: list[Entry] = []
-    candidates = candidates_by(books.joined(excess_of_own).sum(1))
-    for _ in range(_MOST_CAUSES):
+    candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
+    for _ in range(limits.most_causes):
         removed = [rank for entry in own for rank in entry.ranks]
         share = books.shares(partial(gains_of_own, candidates=candidates, removed=removed))
         share[np.isin(candidates, removed)] = 0
@@ -149,7 +136,7 @@ def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entr
     """The rank whose transfers cost most, or those that share all slow ones with it."""
     excesses = books.joined(excess_of_transfers)
     ranks = len(excesses)
-    candidates = candidates_by(excesses.sum(1))
+    candidates = candidates_by(excesses.sum(1), limits)
     share = books.shares(partial(gains_of_transfers, candidates=candidates))
     total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
     best = int(np.argmax(total))
@@ -162,15 +149,18 @@ def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entr
     part = median(excess / np.maximum(excess.max(0), 1.0), 1)
     same = near[part >= limits.same]
     known = [entry.ranks[0] for entry in own]
-    mine = [int(near[at]) for at in np.flatnonzero(part >= limits.link_gain) if near[at] in known]
+    mine = [
+        int(near[at]) for at in np.flatnonzero(part >= limits.own_and_link) if near[at] in known
+    ]
     # Calls alone hardly show transfers: more is asked of them.
-    weak = 1 if books.timed else 2
+    fewest = 1 if books.timed else limits.calls_alone
+    least = limits.least_gain * (1 if books.timed else limits.calls_gain)
     blamed = tuple(mine or map(int, same))
     entry = _entry(books, limits, "transfer", blamed, share[best])
     if (
         entry is None
-        or entry.segments <= weak
-        or entry.share < weak * limits.least_gain / 1.5
+        or entry.segments <= fewest
+        or entry.share < least
         or len(same) > max(2, ranks // 2)
     ):
         return []
@@ -187,7 +177,7 @@ def _entry(
         return None
     values = share[concerned]
     drawn = np.random.default_rng(0).choice(values, (_RESAMPLED, number)).mean(1)
-    low = float(np.quantile(drawn, 0.05))
+    low = float(np.quantile(drawn, limits.certain))
     alone = len(share) <= 3 and values.mean() > limits.one_segment
     if low < limits.least_gain or (number < 2 and not alone):
         return None
@@ -222,35 +212,15 @@ def _entry(
         ("timed", "BOOLEAN", "", "operations told how long they took"),
     ],
     source="LOST_TIME: replay of the execution graph; VenusTrace Appendix A; beyond the papers",
-    params={
-        "batch_gap": Param("30 us", "calls of one batch are made within; up to 250 us is as good"),
-        "least_gain": Param("5 %", "of an iteration: less is within what iterations differ by"),
-        "stands_out": Param(2, "times the next rank's gain: else the difference is chance"),
-        "one_segment": Param("15 %", "gain that one of at most three iterations must show"),
-        "alike": Param("80 %", "of the best gain: ranks whose transfers explain as much"),
-        "same": Param("97 %", "of the largest excess: they share all slow operations"),
-        "own_and_link": Param(
-            "70 %", "of the largest excess: a rank that is slow itself is the one whose link is"
-        ),
-    },
+    params=params_of(Limits),
 )
-def lost_time(
-    con: duckdb.DuckDBPyConnection,
-    *,
-    batch_gap: float,
-    least_gain: float,
-    stands_out: float,
-    one_segment: float,
-    alike: float,
-    same: float,
-    own_and_link: float,
-) -> Mapping[str, Any]:
+def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """What made iterations longer than they had to be, by cause, with its gain when removed."""
-    limits = Limits(least_gain, stands_out, one_segment, own_and_link, alike, same)
+    limits = Limits(**params)
     rows: list[dict[str, Any]] = []
     for (job,) in con.execute("SELECT DISTINCT job FROM operations ORDER BY job").fetchall():
-        programs = read_programs(con, job, int(batch_gap))
-        books = books_of(programs) if programs is not None else None
+        programs = read_programs(con, job, limits)
+        books = books_of(programs, limits) if programs is not None else None
         if programs is None or books is None:
             continue
         length = books.length_ns
