@@ -19,6 +19,8 @@ class Limits:
     same_calls: float = decides("70 %", "of the ranks do the same in segments of one class")
     heard: float = decides("60 %", "of the ranks recorded a segment")
     fewest_nodes: int = decides(4, "calls from cut to cut, where some call is rare enough")
+    fewest_iterations: int = decides(4, "of fewer, what is usual is not known")
+    exact: float = decides("2 ms", "by which clocks that calls have put right are off")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
     short: float = decides("10 %", "of the longest class: what is shorter is no iteration")
 
@@ -34,6 +36,8 @@ class Limits:
     clearly_time: float = decides("50 us", "... and this long")
     overlaps: float = decides("25 %", "of a call's time not waited for: it goes on beside")
     overlaps_time: float = decides("300 us", "... and this long")
+
+    replays: float = decides("25 %", "a replay that is off by more does not know who waits")
 
     # What is usual
     few_peers: int = decides(3, "ranks of a role have a median")
@@ -52,6 +56,9 @@ class Limits:
     same: float = decides("97 %", "of the largest excess: they share all slow operations")
     calls_alone: int = decides(2, "times the iterations: calls hardly show transfers")
     calls_gain: float = decides("133 %", "of the least gain, for the same reason")
+    repeats: int = decides(3, "iterations in which others wait for a rank: fewer are an event")
+    by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
+    resampled: int = decides(200, "draws of iterations: a quantile is exact to a few percent")
     most_causes: int = decides(4, "a job; what is left then is not worth a call")
     certain: float = decides("5 %", "quantile of the mean gain, over resampled iterations")
     tried: int = decides(32, "ranks with the largest excess, of more than four times as many")
