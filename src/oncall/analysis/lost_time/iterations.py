@@ -29,6 +29,13 @@ class Iterations:
     cut: Flags
     ahead: float
 
+    @property
+    def nth(self) -> Ints:
+        """The place of each node in its iteration (n,)."""
+        place = np.arange(len(self.number))
+        begins = np.diff(self.number, prepend=NONE - 1) != 0
+        return np.asarray(place - np.maximum.accumulate(np.where(begins, place, 0)))
+
 
 def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
     """The iterations of a job; None if there are too few, or hosts wait nowhere."""

@@ -31,10 +31,12 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
     if late.sum() < limits.repeats or not _all_of_them(share[late], best):
         return None
-    # Who comes last by turns, because samples differ in length, does so by chance.
-    turns = int((_widest(share[there]) >= limits.least_gain).sum())
+    # Where samples differ in length, each rank is as late as that by turns.
+    much = max(limits.least_gain, float(np.median(gap[late])) / 2)
+    times = int((gap[late] >= much).sum())
+    turns = max(times, int((_widest(share[there]) >= much).sum()))
     part = len(ranks) / int((~np.isnan(share[there])).sum(1).max())
-    if _at_least(int(late.sum()), max(turns, int(late.sum())), part) > limits.by_chance * part:
+    if _at_least(times, turns, part) > limits.by_chance * part:
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     others = iterations.length_ns[there & (gap < limits.least_gain / 2)]

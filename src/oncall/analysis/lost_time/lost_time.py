@@ -71,11 +71,9 @@ def _by_lateness(programs: Programs, limits: Limits) -> Told | None:
         return None  # The rounds show more: rates.
     moments = moments_of(programs, limits)
     iterations = iterations_of(programs, moments, limits)
-    if iterations is not None and not moments.timed:
-        moments = moments_of(programs, limits, iterations.cut)
-        iterations = iterations_of(programs, moments, limits)
     if iterations is None:
         return None
+    moments = moments_of(programs, limits, iterations.nth)
     lateness = lateness_of(with_peers(programs, iterations.cut), iterations, moments)
     entry = latecomers(lateness, limits)
     entries = [entry] if entry is not None else []

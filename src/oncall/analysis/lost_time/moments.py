@@ -31,35 +31,63 @@ class Moments:
         return np.isfinite(self.came_ns) & (self.waits | self.timed)
 
 
-def moments_of(programs: Programs, limits: Limits, left: Flags | None = None) -> Moments:
-    """The moments of all nodes. Of calls alone clocks are compared by when hosts go on from the
-    calls `left` (n,), from any collective if None."""
+def moments_of(programs: Programs, limits: Limits, nth: Ints | None = None) -> Moments:
+    """The moments of all nodes; `nth` (n,) is the place of each in its iteration, if known."""
     collective = ~programs.batch & (programs.seq >= 0)
-    last = np.append(np.diff(programs.rank) != 0, True)
-    call = programs.at_ns - programs.at_ns.min() if len(programs.at_ns) else programs.at_ns
-    call = call.astype(np.float64)
-    after = np.where(last, np.nan, np.roll(call, -1))
     timed = bool(np.isfinite(programs.duration_ns[collective]).mean() > limits.timed)
+    kind = _kinds(programs, nth)
     if timed:
-        came = np.where(collective, -programs.duration_ns, np.nan)
-        over = after - call >= programs.duration_ns
-    else:
-        group = numbered(programs.comm * (1 << 44) + programs.seq)
-        ahead = after - _middle(group, np.where(collective, after, np.nan))
-        chosen = np.isfinite(ahead) & (collective if left is None else left)
-        clock = _of_ranks(programs, ahead, chosen, limits.early)[programs.rank]
-        came = np.where(collective, call - clock, np.nan)
-        latest = np.full(group.max() + 1, -np.inf)
-        np.fmax.at(latest, group, came)
-        over = after - clock >= latest[group] - limits.exact
-    kind = numbered(programs.op, programs.count, _sizes(programs))
-    known = collective & ~last
+        took = programs.duration_ns
+        over = _after(programs) - programs.at_ns >= took
+        waits = _waits(programs, collective, over, kind, limits)
+        return Moments(np.where(collective, -took, np.nan), waits, True)
+    found = [
+        _by_clocks(programs, collective, clock, kind, limits)
+        for clock in (np.zeros(len(programs.ranks)), _clocks(programs, collective, limits))
+    ]
+    # Clocks are believed, unless hosts go on together more often by others.
+    return max(found, key=lambda one: int(one.waits.sum()))
+
+
+def _by_clocks(
+    programs: Programs, collective: Flags, clock: Times, kind: Ints, limits: Limits
+) -> Moments:
+    """Of calls alone, if each rank's clock is so far ahead (r,)."""
+    call = programs.at_ns - programs.at_ns.min() - clock[programs.rank]
+    group = numbered(programs.comm, programs.seq)
+    latest = np.full(int(group.max()) + 1, -np.inf)
+    np.maximum.at(latest, group, call)
+    over = call + (_after(programs) - programs.at_ns) >= latest[group] - limits.exact
+    waits = _waits(programs, collective, over, kind, limits)
+    return Moments(np.where(collective, call, np.nan), waits, False)
+
+
+def _after(programs: Programs) -> Times:
+    """When each rank called next (n,); NaN behind its last call."""
+    last = np.append(np.diff(programs.rank) != 0, True)
+    return np.where(last, np.nan, np.roll(programs.at_ns, -1).astype(np.float64))
+
+
+def _kinds(programs: Programs, nth: Ints | None) -> Ints:
+    """Calls alike: of one operation, size and place in the iteration, else before the same call."""
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    kind = numbered(programs.op, programs.count, size)
+    return numbered(kind, np.roll(kind, -1) if nth is None else nth)
+
+
+def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limits: Limits) -> Flags:
+    """Calls (n,) of a kind in which hosts mostly stay until all is `over`."""
+    known = collective & np.append(np.diff(programs.rank) == 0, False)
     part = np.bincount(kind, over & known) / np.maximum(np.bincount(kind, known), 1)
-    return Moments(came, collective & (part >= limits.most_ranks)[kind], timed)
+    return collective & (part >= limits.most_ranks)[kind]
 
 
-def _sizes(programs: Programs) -> Ints:
-    return np.array([len(line) for line in programs.members])[programs.comm]
+def _clocks(programs: Programs, collective: Flags, limits: Limits) -> Times:
+    """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
+    so the early ones count."""
+    after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
+    ahead = after - _middle(numbered(programs.comm, programs.seq), after)
+    return _of_ranks(programs, ahead, np.isfinite(ahead), limits.early)
 
 
 def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) -> Times:
