@@ -114,4 +114,8 @@ def _middle(group: Ints, values: Times) -> Times:
 
 def numbered(*columns: Ints) -> Ints:
     """A number for each combination of values (n,)."""
-    return np.asarray(np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel())
+    found = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, place = np.unique(column, return_inverse=True)
+        found = np.unique(found * len(values) + place, return_inverse=True)[1]
+    return found
