@@ -143,6 +143,7 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     seen = np.unique(kind << 32 | programs.rank[at]) >> 32
     everywhere = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
     often = callers / ranks >= limits.fewest_iterations + 1
+    often &= 2 * callers <= len(programs.rank)  # else each call were an iteration
     chosen = np.flatnonzero(everywhere & often)
     if len(chosen):
         large = np.zeros(len(callers), dtype=np.int64)

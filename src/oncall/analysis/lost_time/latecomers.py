@@ -109,9 +109,9 @@ def _has_peers(iterations: Iterations, best: Flags) -> Flags:
 
 def _widest(share: Times) -> Times:
     """The widest gap between those that are later than most and the next (s,)."""
-    order = -np.sort(-np.nan_to_num(share, nan=-np.inf), axis=1)
+    order = -np.sort(-share, axis=1)  # NaN last
     gaps = order[:, :-1] - order[:, 1:]
-    known = np.isfinite(order[:, 1:])
+    known = ~np.isnan(gaps)
     half = np.arange(gaps.shape[1]) < known.sum(1, keepdims=True) / 2
     return np.asarray(np.where(known & half, gaps, 0.0).max(1))
 

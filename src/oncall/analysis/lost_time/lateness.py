@@ -4,7 +4,7 @@ In a collective all members end together, so who was in it the shortest came las
 waited for it. That needs no clocks, and does not ask how many streams there are or how far hosts
 are ahead. Of calls alone it is the last to call, where hosts wait. A rank that came late because it
 had waited for someone else was in that other call for long: over all its groups the two cancel. So
-a rank's lateness, summed over all calls of an iteration, is what it cost by itself.
+a rank's lateness, summed over all calls of an iteration, is lost time of its own.
 
 Where ranks compute on beside a call, one delay shows again in the next call of the group. How much
 of it does is measured: what of a lateness beyond the rank's usual one is there again in the next.
