@@ -24,13 +24,14 @@ COUNTERS = {
     MOST_EVENTS_PER_NS,
 }
 ANALYSIS = Path(next(iter(oncall.analysis.__path__)))
-ROOMS = ("common", "devices", "traffic", "tasks", "network")
+ROOMS = ("common", "devices", "lost_time", "traffic", "tasks", "network")
 # Numbers of a format, of mathematics or of the machine: no site could choose another.
 FIXED = {
     "counters.BYTE_WRAPS",  # the widths of counters
     "counters.WRAPS",
     "counters.MOST_BYTES_PER_NS",  # what no port can count
     "counters.MOST_EVENTS_PER_NS",
+    "causes._MOST_NUMBERS",  # that fit into memory
     "clock_offsets._DEVIATION",  # of a normal distribution
     "contradictions._MOST_NAMED",  # ranks that a sentence names
     "network_paths.FAR",  # further than any way

@@ -24,9 +24,7 @@ def drawn_graph(groups: list[list[int]], ranks: int) -> Graph:
         *(np.array(each, dtype=np.int64) for each in (nodes, start, start, start, start))
     )
     none = np.zeros(0, dtype=np.int64)
-    signature = np.zeros(ranks * width, dtype=np.uint64)
-    batch = np.zeros(ranks * width, dtype=np.bool_)
-    return Graph(length, width, np.zeros(ranks, np.int64), signature, rounds, none, none, batch, 0)
+    return Graph(length, width, np.zeros(ranks, np.int64), rounds, none, none, 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,11 +68,9 @@ def test_a_send_meets_its_receive() -> None:
         length=np.array([1, 1]),
         width=1,
         role=np.zeros(2, np.int64),
-        signature=np.zeros(2, np.uint64),
         rounds=Rounds(none, none, none, none, none),
         sender=np.array([0]),
         receiver=np.array([1]),
-        batch=np.ones(2, np.bool_),
         unmatched=0,
     )
     order = ordered(graph, np.zeros(2, dtype=np.bool_))

@@ -8,20 +8,17 @@ place between the same roles, now and in other iterations.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.graph import Graph
+from oncall.analysis.lost_time.graph import Graph, gather
 from oncall.analysis.lost_time.groups import Groups
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median, quantile, smallest
-from oncall.analysis.lost_time.programs import NONE, Ints, Times
+from oncall.analysis.lost_time.programs import NONE, Ints, Times, pairs_of
 from oncall.analysis.lost_time.waiting import Spent
-
-_FEW_PEERS = 3  # ranks of a role that have a median
-_USUAL_ALONE = 0.3  # quantile over iterations of a rank without peers
-_USUAL_TRANSFER = 0.25  # quantile over iterations of a transfer
-_LATENESS = 0.2  # of a common delay, before it: then the delay is that lateness, seen later
 
 
 @dataclass(frozen=True)
@@ -38,23 +35,22 @@ class Account:
     role_own: Times
 
 
-def account_of(graph: Graph, groups: Groups, spent: Spent, timed: bool) -> Account:
+def account_of(graph: Graph, groups: Groups, spent: Spent, timed: bool, limits: Limits) -> Account:
     """The account of a class of segments."""
     own = spent.own.copy()
-    role_own = _of_role(graph, own)
+    role_own = _of_role(graph, own, limits)
     usual = role_own.copy()
-    for group in np.unique(groups.group[groups.group != NONE]):
-        members = np.flatnonzero(groups.group == group)
-        for rank in members:
-            mates = members[members != rank]
-            theirs = median(own[:, mates], 1)
+    for members in _of_one_size(groups):
+        for place in range(members.shape[1]):
+            rank, mates = members[:, place], np.delete(members, place, axis=1)
+            theirs = median(own[:, mates], 2)
             usual[:, rank] = np.where(np.isnan(theirs), role_own[:, rank], theirs)
     if timed:
         rounds, transfers = spent.rounds, spent.transfers
-        usual_rounds = _usual_transfer(rounds, _round_kinds(graph))
-        usual_transfers = _usual_transfer(transfers, _transfer_kinds(graph))
+        usual_rounds = _usual_transfer(rounds, _round_kinds(graph), limits)
+        usual_transfers = _usual_transfer(transfers, _transfer_kinds(graph), limits)
     else:
-        rounds, transfers = _common_delays(graph, groups, own, usual)
+        rounds, transfers = _common_delays(graph, groups, own, usual, limits)
         usual_rounds, usual_transfers = np.zeros_like(rounds), np.zeros_like(transfers)
     rounds, transfers = np.nan_to_num(rounds), np.nan_to_num(transfers)
     return Account(
@@ -68,17 +64,26 @@ def account_of(graph: Graph, groups: Groups, spent: Spent, timed: bool) -> Accou
     )
 
 
-def _of_role(graph: Graph, own: Times) -> Times:
+def _of_one_size(groups: Groups) -> Iterator[Ints]:
+    """The members of all tensor groups (groups, size), those of one size together."""
+    tight = np.flatnonzero(groups.group != NONE)
+    tight = tight[np.argsort(groups.group[tight], kind="stable")]
+    _, start, size = np.unique(groups.group[tight], return_index=True, return_counts=True)
+    for one in np.unique(size[size > 1]):
+        yield tight[start[size == one][:, None] + np.arange(one)]
+
+
+def _of_role(graph: Graph, own: Times, limits: Limits) -> Times:
     found = np.full_like(own, np.nan)
     for role in np.unique(graph.role):
         mine = np.flatnonzero(graph.role == role)
-        if len(mine) >= _FEW_PEERS:
+        if len(mine) >= limits.few_peers:
             found[:, mine] = median(own[:, mine], 1)[:, None]
         elif len(mine) == 2:
             found[:, mine] = np.fmin(own[:, mine[0]], own[:, mine[1]])[:, None]
         else:
             found[:, mine] = (
-                quantile(own[:, mine], _USUAL_ALONE, 0) if len(own) > 2 else own[:, mine]
+                quantile(own[:, mine], limits.usual_alone, 0) if len(own) > 2 else own[:, mine]
             )
     return found
 
@@ -102,13 +107,13 @@ def _kinds(graph: Graph, first: Ints, last: Ints, more: Ints) -> Ints:
     return np.unique(told, axis=1, return_inverse=True)[1].ravel()
 
 
-def _usual_transfer(times: Times, kind: Ints) -> Times:
+def _usual_transfer(times: Times, kind: Ints, limits: Limits) -> Times:
     """The median over its kind, or the rank's own better iterations, whichever is less."""
     found = times.copy()
     for one in np.unique(kind):
         mine = np.flatnonzero(kind == one)
         values = times[:, mine]
-        usual = quantile(values, _USUAL_TRANSFER, 0)[None] if len(values) > 2 else values
+        usual = quantile(values, limits.usual_transfer, 0)[None] if len(values) > 2 else values
         if len(mine) > 2:
             peers = median(values, 1)[:, None]
         else:
@@ -117,34 +122,71 @@ def _usual_transfer(times: Times, kind: Ints) -> Times:
     return np.fmin(found, times)
 
 
-def _common_delays(graph: Graph, groups: Groups, own: Times, usual: Times) -> tuple[Times, Times]:
+def _common_delays(
+    graph: Graph, groups: Groups, own: Times, usual: Times, limits: Limits
+) -> tuple[Times, Times]:
     """Calls alone: what all members spend more than their peers after an operation that they share
     is its transfer, and is taken off `own`. Where one of them came late by a good part of it, it is
     that lateness, which a host that runs ahead shows in two parts."""
     width = graph.width
-    excess = own - usual
-    flat = excess.reshape(len(own), -1)
+    flat = (own - usual).reshape(len(own), -1)
     mine = own.reshape(len(own), -1)
     rounds = np.zeros((len(own), len(graph.rounds)))
     transfers = np.zeros((len(own), len(graph.sender)))
-
-    def common(nodes: Ints) -> Times | float:
-        after = nodes[nodes % width + 1 < graph.length[nodes // width]] + 1
-        if len(after) < 2:
-            return 0.0
-        shared = np.maximum(0, np.nan_to_num(np.min(flat[:, after], 1)))
-        late = np.nan_to_num(np.fmax.reduce(flat[:, after - 1], axis=1))
-        shared = np.where(late > _LATENESS * shared, 0, shared)
-        mine[:, after] -= shared[:, None]
-        flat[:, after] -= shared[:, None]
-        return shared
-
-    for k, nodes in enumerate(np.split(graph.rounds.nodes, graph.rounds.start[1:])):
-        if len(nodes) < graph.ranks and not groups.tight_rounds[k]:
-            rounds[:, k] = common(nodes)
-    for t, ends in enumerate(zip(graph.sender, graph.receiver, strict=True)):
-        transfers[:, t] = common(np.array(ends))
+    kept = np.flatnonzero((graph.rounds.size < graph.ranks) & ~groups.tight_rounds)
+    nodes, _, sizes = gather(graph.rounds, kept)
+    ends = np.stack([graph.sender, graph.receiver], axis=1).ravel()
+    pairs = (graph.sender // width) * graph.ranks + graph.receiver // width
+    for found, chosen, node, of, stream in (
+        (rounds, kept, nodes, np.repeat(np.arange(len(kept)), sizes), graph.rounds.comm[kept]),
+        (transfers, np.arange(len(pairs)), ends, np.arange(len(ends)) // 2, pairs),
+    ):
+        if not len(node):
+            continue
+        turn = _turns(node // width, of, stream, graph.ranks)
+        follows = node % width + 1 < graph.length[node // width]
+        node, of = node[follows], of[follows]
+        several = np.bincount(of, minlength=len(chosen))[of] > 1
+        node, of = node[several], of[several]
+        # What is looked at first takes its part of what follows it.
+        for now in np.unique(turn[of]):
+            mates = turn[of] == now
+            _take(found, chosen, node[mates], of[mates], flat, mine, limits)
     return rounds, transfers
+
+
+def _turns(rank: Ints, of: Ints, stream: Ints, ranks: int) -> Ints:
+    """A number for each transfer (k,), so that those of one number have no rank in common: one
+    stream after the other, where they share ranks, and each in its order."""
+    busy = np.full(ranks, -1)
+    layer = np.zeros(len(stream), dtype=np.int64)
+    members = pairs_of(stream[of], rank)
+    streams, start = np.unique(members[0], return_index=True)
+    for one, mine in zip(streams, np.split(members[1], start[1:]), strict=True):
+        busy[mine] = layer_of = busy[mine].max(initial=-1) + 1
+        layer[stream == one] = layer_of
+    order = np.argsort(stream, kind="stable")
+    place = np.arange(len(stream))
+    begins = np.maximum.accumulate(np.where(np.diff(stream[order], prepend=-1) != 0, place, 0))
+    nth = np.empty(len(stream), dtype=np.int64)
+    nth[order] = place - begins
+    return layer * len(stream) + nth
+
+
+def _take(
+    found: Times, chosen: Ints, node: Ints, of: Ints, flat: Times, mine: Times, limits: Limits
+) -> None:
+    """Move what is common to the members `of` each transfer from their own time into `found`."""
+    begins = np.diff(of, prepend=-1) != 0
+    start = np.flatnonzero(begins)
+    common = np.maximum(0, np.nan_to_num(np.minimum.reduceat(flat[:, node + 1], start, axis=1)))
+    late = np.nan_to_num(np.fmax.reduceat(flat[:, node], start, axis=1))
+    common = np.where(late > limits.lateness * common, 0, common)
+    found[:, chosen[of[start]]] = common
+    taken = common[:, np.cumsum(begins) - 1]
+    for segment in range(len(mine)):
+        np.subtract.at(mine[segment], node + 1, taken[segment])
+        np.subtract.at(flat[segment], node + 1, taken[segment])
 
 
 def _filled(own: Times, role_own: Times) -> Times:

@@ -9,21 +9,19 @@ import numpy as np
 
 from oncall.analysis.lost_time.baselines import Account
 from oncall.analysis.lost_time.graph import Order
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
 _MOST_NUMBERS = 16_000_000  # of a replay at once: 128 MB
-_MOST_CANDIDATES = 32  # ranks with the largest excess, where there are more than _ALL_CANDIDATES
-_ALL_CANDIDATES = 128
 
 
 @dataclass(frozen=True)
 class Class:
-    """A class of like segments: its order, its account, `number` and `begin_ns` (s,) of segments,
-    `length_ns` (s,) as measured, and as replayed with nothing removed."""
+    """A class of like segments: its order, its account, `begin_ns` (s,) of segments, `length_ns`
+    (s,) as measured, and as replayed with nothing removed."""
 
     order: Order
     account: Account
-    number: Ints
     begin_ns: Ints
     length_ns: Times
     replayed_ns: Times
@@ -91,11 +89,11 @@ def excess_of_transfers(one: Class) -> Times:
     )
 
 
-def candidates_by(excess: Times) -> Ints:
+def candidates_by(excess: Times, limits: Limits) -> Ints:
     """The ranks that are tried: all, or the ones with the largest excess."""
-    if len(excess) <= _ALL_CANDIDATES:
+    if len(excess) <= 4 * limits.tried:
         return np.arange(len(excess))
-    return np.sort(np.argsort(-excess, kind="stable")[:_MOST_CANDIDATES])
+    return np.sort(np.argsort(-excess, kind="stable")[: limits.tried])
 
 
 def _with(own: Times, rank: int, usual: Times) -> Times:

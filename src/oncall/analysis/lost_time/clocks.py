@@ -11,21 +11,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import Measured, median
 from oncall.analysis.lost_time.programs import Times
 
-_EARLY = 0.2  # of the segments of a rank: lateness only adds to the offset of its clock
-_ENOUGH = 12  # segments that show a drift
 
-
-def on_one_axis(classes: Sequence[Measured]) -> list[Measured]:
+def on_one_axis(classes: Sequence[Measured], limits: Limits) -> list[Measured]:
     """The same times (one entry a class of segments) by the clock of the median rank."""
     first = np.concatenate([one.begin_ns + one.call[:, :, 0] for one in classes])
     begin = median(first, 1)
     ahead = first - begin[:, None]
-    rate = _drift(ahead, begin)
+    rate = _drift(ahead, begin, limits)
     middle = float(np.median(begin))
-    offset = _early(ahead - rate * (begin - middle)[:, None])
+    offset = _early(ahead - rate * (begin - middle)[:, None], limits)
     moved = []
     for one in classes:
         when = median(one.begin_ns + one.call[:, :, 0], 1) - middle
@@ -34,21 +32,23 @@ def on_one_axis(classes: Sequence[Measured]) -> list[Measured]:
     return moved
 
 
-def _early(ahead: Times) -> Times:
+def _early(ahead: Times, limits: Limits) -> Times:
     """A low value of each rank (r,), one that was measured."""
     ordered = np.sort(ahead, axis=0)
     known = np.sum(~np.isnan(ordered), axis=0)
-    at = np.maximum(known - 1, 0) * _EARLY
+    at = np.maximum(known - 1, 0) * limits.early
     return np.asarray(np.nan_to_num(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0]))
 
 
-def _drift(ahead: Times, begin: Times) -> Times:
+def _drift(ahead: Times, begin: Times, limits: Limits) -> Times:
     """By how much each rank's clock gains on the median one (r,), from the early ones of the first
     and the last third."""
-    if len(ahead) < _ENOUGH:
+    if len(ahead) < limits.drifts:
         return np.zeros(ahead.shape[1])
     order = np.argsort(begin)
     third = len(order) // 3
     first, last = order[:third], order[-third:]
     apart = float(begin[last].mean() - begin[first].mean())
-    return np.asarray((_early(ahead[last]) - _early(ahead[first])) / max(apart, 1.0))
+    return np.asarray(
+        (_early(ahead[last], limits) - _early(ahead[first], limits)) / max(apart, 1.0)
+    )

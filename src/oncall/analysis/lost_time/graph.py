@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
 from oncall.analysis.lost_time.segments import Segments
 
 
@@ -50,11 +50,9 @@ class Graph:
     length: Ints
     width: int
     role: Ints
-    signature: Hashes
     rounds: Rounds
     sender: Ints
     receiver: Ints
-    batch: Flags
     unmatched: int
 
     @property
@@ -91,13 +89,11 @@ def graph_of(programs: Programs, segments: Segments) -> Graph:
     where[node] = flat
     signature = np.zeros(ranks * width, dtype=np.uint64)
     signature[flat] = programs.signature[node]
-    batch = np.zeros(ranks * width, dtype=np.bool_)
-    batch[flat] = programs.batch[node]
     _, role = np.unique(signature.reshape(ranks, width), axis=0, return_inverse=True)
 
     rounds = _rounds(programs, node, flat, place)
     sender, receiver, unmatched = _transfers(programs, where)
-    return Graph(length, width, role.ravel(), signature, rounds, sender, receiver, batch, unmatched)
+    return Graph(length, width, role.ravel(), rounds, sender, receiver, unmatched)
 
 
 def _rounds(programs: Programs, node: Ints, flat: Ints, place: Ints) -> Rounds:
@@ -178,7 +174,7 @@ class Order:
         arrived[begins] = own[begins]
         for level in self.levels:
             if len(level.rounds):
-                nodes, start, sizes = _gather(graph.rounds, level.rounds)
+                nodes, start, sizes = gather(graph.rounds, level.rounds)
                 over = np.maximum.reduceat(arrived[nodes], start, axis=0) + rounds[level.rounds]
                 ended[nodes] = np.repeat(over, sizes, axis=0)
                 late = self.asynchronous[nodes]
@@ -200,7 +196,8 @@ class Order:
         return ended[last[graph.length > 0]].max(0), arrived
 
 
-def _gather(rounds: Rounds, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+def gather(rounds: Rounds, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+    """The nodes of the chosen rounds, where each round begins among them, and their sizes."""
     sizes = rounds.size[chosen]
     start = np.cumsum(sizes) - sizes
     within = np.arange(sizes.sum()) - np.repeat(start, sizes)
@@ -243,7 +240,7 @@ def _levels(graph: Graph, asynchronous: Flags, join: Ints) -> Iterator[Level]:
         np.subtract.at(absent, round_of[collective], 1)
         touched = np.unique(round_of[collective])
         over = touched[absent[touched] == 0]
-        members, _, _ = _gather(graph.rounds, over) if len(over) else (collective[:0], over, over)
+        members, _, _ = gather(graph.rounds, over) if len(over) else (collective[:0], over, over)
         count = first[arrived + 1] - first[arrived]
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         mine = by_node[np.repeat(first[arrived], count) + within] % max(pairs.shape[1], 1)

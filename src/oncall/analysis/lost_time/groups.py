@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.lost_time.graph import Graph
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs
-
-_BUSY = 0.25  # of a rank's nodes are collectives of its tensor group
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,14 @@ class Groups:
         return np.asarray(others[others != rank])
 
 
-def groups_of(programs: Programs, graph: Graph) -> Groups:
+def groups_of(programs: Programs, graph: Graph, limits: Limits) -> Groups:
     """The tensor groups of a class of segments."""
     rounds = graph.rounds
     exchange = np.array([name.startswith("AllToAll") for name in programs.ops], dtype=np.bool_)
     mine = ~exchange[rounds.op][rounds.of]
     rank, comm = rounds.nodes[mine] // graph.width, rounds.comm[rounds.of[mine]]
-    pairs, calls = np.unique(np.stack([rank, comm]), axis=1, return_counts=True)
+    both, calls = np.unique(rank << 32 | comm, return_counts=True)
+    pairs = both >> 32, both & 0xFFFFFFFF
     uniform = {}
     for one in np.unique(comm):
         members = programs.members[int(one)]
@@ -48,7 +48,7 @@ def groups_of(programs: Programs, graph: Graph) -> Groups:
     order = np.lexsort((-pairs[1], -calls, pairs[0])) if len(calls) else np.zeros(0, np.int64)
     for at in order:
         one, used = int(pairs[0][at]), int(pairs[1][at])
-        if group[one] == NONE and uniform[used] and calls[at] >= _BUSY * graph.length[one]:
+        if group[one] == NONE and uniform[used] and calls[at] >= limits.busy * graph.length[one]:
             group[one] = used
     tight = np.zeros(len(rounds), dtype=np.bool_)
     if len(rounds):

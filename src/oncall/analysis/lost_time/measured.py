@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.lost_time.graph import Graph
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import NONE, Flags, Programs, Times
 from oncall.analysis.lost_time.segments import Segments
-
-_TIMED = 0.9  # of the nodes have a duration
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,7 @@ class Measured:
     it left the cut at the end, `left` (s, r) when it left the one before: a host that waits for its
     device there calls next at once; of devices the end of the cut is known. `duration`
     (s, r, width). NaN: not recorded. `known` (s, r).
+    `timed`: operations state how long they took.
     """
 
     begin_ns: int  # what calls are counted from
@@ -29,15 +29,10 @@ class Measured:
     call: Times
     duration: Times
     known: Flags
-
-    @property
-    def timed(self) -> bool:
-        """Whether operations state how long they took."""
-        there = ~np.isnan(self.call[:, :, :-1])
-        return bool(there.any() and np.isfinite(self.duration[there]).mean() > _TIMED)
+    timed: bool
 
 
-def measured(programs: Programs, segments: Segments, graph: Graph) -> Measured:
+def measured(programs: Programs, segments: Segments, graph: Graph, limits: Limits) -> Measured:
     """The calls and durations of each segment."""
     known = segments.first != NONE
     place = segments.first[:, :, None] + np.arange(graph.width + 1)
@@ -47,13 +42,15 @@ def measured(programs: Programs, segments: Segments, graph: Graph) -> Measured:
     call = np.where(inside, (programs.at_ns - base).astype(np.float64)[place], np.nan)
     within = inside[:, :, :-1] & graph.exists
     duration = np.where(within, programs.duration_ns[place[:, :, :-1]], np.nan)
+    there = ~np.isnan(call[:, :, :-1])
+    timed = bool(there.any() and np.isfinite(duration[there]).mean() > limits.timed)
     if not programs.on_device:
-        return Measured(base, call[:, :, 0], call, duration, known)
+        return Measured(base, call[:, :, 0], call, duration, known, timed)
     over = programs.at_ns - base + programs.duration_ns
     left = np.where(known, over[segments.first - 1], np.nan)
     behind = np.broadcast_to(graph.length[:, None], call.shape) == np.arange(graph.width + 1)
     call = np.where(behind & inside, over[np.maximum(place - 1, 0)], call)
-    return Measured(base, left, call, duration, known)
+    return Measured(base, left, call, duration, known, timed)
 
 
 def median(values: Times, axis: int) -> Times:

@@ -7,10 +7,13 @@ receives as the communicator has members is an AllToAll, and so a collective.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
+
+from oncall.analysis.lost_time.limits import Limits
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -70,17 +73,17 @@ class Programs:
     count: Ints
     signature: Hashes
     parts: Parts
-    members: dict[int, Ints]
+    members: list[Ints]
     on_device: bool
 
 
-def read_programs(con: duckdb.DuckDBPyConnection, job: str, batch_gap_ns: int) -> Programs | None:
+def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> Programs | None:
     """The programs of a job's ranks; None if nothing is recorded. Sends and receives whose batch is
-    not recorded are one batch where less than `batch_gap_ns` lies between them."""
+    not recorded are one batch where little time lies between them."""
     ((on_device,),) = con.execute(
-        "SELECT coalesce(avg((on_device AND duration_ns IS NOT NULL)::INT) > 0.9, false)"
+        "SELECT coalesce(avg((on_device AND duration_ns IS NOT NULL)::INT) > ?, false)"
         " FROM operations WHERE job = ? AND coalesce(done, true)",
-        [job],
+        [limits.timed, job],
     ).fetchall()
     rows = con.execute(
         f"SELECT * FROM ({_OPERATIONS}) WHERE at_ns IS NOT NULL",
@@ -103,13 +106,13 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, batch_gap_ns: int) -
     same = (
         ((given >= 0) & (given == np.roll(given, 1)))
         | ((seq >= 0) & (seq == np.roll(seq, 1)) & (comm == np.roll(comm, 1)))
-        | (np.diff(at_ns, prepend=0) < batch_gap_ns)
+        | (np.diff(at_ns, prepend=0) < limits.batch_gap)
     )
     first = np.flatnonzero(~(together & same))
     node = np.cumsum(~(together & same)) - 1
     sends = op == _number(ops, "Send")
     batch = p2p[first]
-    size = np.array([len(members[one]) for one in range(len(comms))])[comm]
+    size = np.array([len(line) for line in members])[comm]
     exchange = _exchanges(node, comm, sends, p2p, size[first], len(first))
     op = np.where(batch, NONE, op[first])
     names = [*map(str, ops), "AllToAll"]
@@ -145,25 +148,35 @@ def _members(
     comms: NDArray[np.uint64],
     rank: Ints,
     comm: Ints,
-) -> dict[int, Ints]:
-    """The places of the ranks of each communicator, in the order of their ranks there."""
+) -> list[Ints]:
+    """The places of the ranks of each communicator, in the order of their ranks there: as recorded,
+    else those seen in it."""
     told = con.execute(
         "SELECT comm, rank FROM members WHERE job = ? AND comm IS NOT NULL"
         " ORDER BY comm, coalesce(comm_rank, rank)",
         [job],
     ).fetchnumpy()
     place = _places(ranks, np.asarray(told["rank"], dtype=np.int64))
-    found = {one: place[(told["comm"] == key) & (place >= 0)] for one, key in enumerate(comms)}
-    acting = np.unique(np.stack([comm, rank]), axis=1)
-    for one, mine in found.items():
-        if not len(mine):
-            found[one] = acting[1, acting[0] == one]
-    return found
+    number = _places(comms, np.asarray(told["comm"], dtype=np.uint64))
+    here = (place != NONE) & (number != NONE)
+    acting = pairs_of(comm, rank)
+    silent = ~np.isin(acting[0], number[here])
+    numbers = np.concatenate([number[here], acting[0][silent]])
+    order = np.argsort(numbers, kind="stable")
+    found = np.concatenate([place[here], acting[1][silent]])[order]
+    return np.split(found, np.searchsorted(numbers[order], np.arange(1, len(comms))))
 
 
-def _places(ranks: Ints, wanted: Ints) -> Ints:
-    place = np.minimum(np.searchsorted(ranks, wanted), len(ranks) - 1)
-    return np.where(ranks[place] == wanted, place, NONE)
+def pairs_of(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """The different pairs among (n,) pairs of places, in order."""
+    both = np.unique(first << 32 | second)
+    return both >> 32, both & 0xFFFFFFFF
+
+
+def _places(known: NDArray[Any], wanted: NDArray[Any]) -> Ints:
+    """Where each is among what is known, in order; NONE where it is not."""
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[place] == wanted, place, NONE)
 
 
 def _number(names: NDArray[np.str_], name: str) -> int:

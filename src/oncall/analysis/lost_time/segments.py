@@ -12,13 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs
-
-_MOST_RANKS = 0.9  # that a cut needs, and a class
-_ALIKE = 0.7  # of the ranks do the same in segments of one class
-_HEARD = 0.6  # of the ranks recorded a segment
-_FEWEST_NODES = 4  # of a segment, where the job has any collective rare enough
-_MOST_SEGMENTS = 48  # newest ones; more say nothing new
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, pairs_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class Segments:
     length: Ints
 
 
-def cuts(programs: Programs) -> Flags:
+def cuts(programs: Programs, limits: Limits) -> Flags:
     """The nodes (n,) that end segments; none where no collective is common to all ranks.
 
     Collectives of the communicator of all ranks with the smallest messages; where these are in
@@ -44,58 +39,60 @@ def cuts(programs: Programs) -> Flags:
     volume = np.bincount(
         programs.comm[collective], programs.count[collective], minlength=len(programs.members)
     )
-    seen = np.unique(np.stack([programs.comm[collective], programs.rank[collective]]), axis=1)[0]
+    seen, _ = pairs_of(programs.comm[collective], programs.rank[collective])
     covered = np.bincount(seen, minlength=len(programs.members))
-    wide = (covered >= _MOST_RANKS * everyone) & (size >= 2 * everyone)
+    wide = (covered >= limits.most_ranks * everyone) & (size >= 2 * everyone)
     if everyone < 2 or not wide.any():
         return np.zeros(len(programs.rank), dtype=np.bool_)
     choice = np.flatnonzero(wide)
     order = np.lexsort((size[choice], volume[choice] / size[choice]))
     best = choice[order[0]]
     mine = collective & (programs.comm == best)
-    if len(programs.rank) >= _FEWEST_NODES * mine.sum():
+    if len(programs.rank) >= limits.fewest_nodes * mine.sum():
         return np.asarray(mine)
-    return _rarest(programs, collective & wide[programs.comm])
+    return _rarest(programs, collective & wide[programs.comm], limits)
 
 
-def _rarest(programs: Programs, wide: Flags) -> Flags:
+def _rarest(programs: Programs, wide: Flags, limits: Limits) -> Flags:
     """Those calls of all ranks that leave enough between two of them: most often, then smallest."""
     kinds, kind = np.unique(programs.signature[wide], return_inverse=True)
     number = np.bincount(kind)
     small = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(small, kind, programs.count[wide])
-    rare = (number * _FEWEST_NODES <= len(programs.rank)) & (number >= 2 * len(programs.ranks))
+    rare = (number * limits.fewest_nodes <= len(programs.rank)) & (
+        number >= 2 * len(programs.ranks)
+    )
     chosen = np.zeros(len(programs.rank), dtype=np.bool_)
     if rare.any():
         some = np.flatnonzero(rare)
         best = some[np.lexsort((small[some], -number[some]))[0]]
         chosen[np.flatnonzero(wide)[kind == best]] = True
-    elif len(kinds) <= _FEWEST_NODES:
+    elif len(kinds) <= limits.fewest_nodes:
         chosen[wide] = True
     return chosen
 
 
-def like_segments(programs: Programs, cut: Flags) -> list[Segments]:
+def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segments]:
     """The classes of like segments of two at least, the ones that take most nodes first."""
     number, first, length, program = _all_segments(programs, cut)
     if not len(number):
         return []
-    present = (first != NONE).mean(1) >= _HEARD
+    present = (first != NONE).mean(1) >= limits.heard
     classes: list[list[int]] = []
     for one in np.flatnonzero(present)[np.argsort(-(first[present] != NONE).sum(1), kind="stable")]:
         for mates in classes:
             both = (first[one] != NONE) & (first[mates[0]] != NONE)
-            if both.any() and (program[one] == program[mates[0]])[both].mean() >= _ALIKE:
+            if both.any() and (program[one] == program[mates[0]])[both].mean() >= limits.same_calls:
                 mates.append(int(one))
                 break
         else:
             classes.append([int(one)])
     found = []
     for mates in classes:
-        kept = np.array(sorted(mates))[-_MOST_SEGMENTS:]
+        kept = np.array(sorted(mates))[-limits.most_segments :]
         usual, size = _usual_program(program[kept], first[kept], length[kept])
         same = (program[kept] == usual) & (first[kept] != NONE)
-        if len(kept) >= 2 and same.any(0).mean() >= _MOST_RANKS and size.max() >= 1:
+        if len(kept) >= 2 and same.any(0).mean() >= limits.most_ranks and size.max() >= 1:
             found.append(Segments(number[kept], np.where(same, first[kept], NONE), size))
     return sorted(found, key=lambda one: -len(one.number) * int(one.length.max()))
 

@@ -14,17 +14,10 @@ import numpy as np
 
 from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.groups import Groups
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import Measured, median, smallest
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
-_MOST_LEAD = 12  # operations
-_EQUALLY_GOOD = 1.15  # a lead that is no more often impossible than this times the best one
-_EQUALLY_GOOD_SHARE = 0.02
-_EQUALLY_GOOD_NS = 20_000
-_CLEARLY_NS = 50_000  # beyond the exactness of a call
-_CLEARLY = 0.05
-_OVERLAPS = 0.25  # of an operation's time is not waited for: it is asynchronous
-_OVERLAPS_NS = 300_000
 _OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 
 
@@ -41,7 +34,7 @@ class Spent:
 
 
 def spent(
-    graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool
+    graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool, limits: Limits
 ) -> Spent | None:
     """Where the time of each segment went; None if the programs are too short for the lead.
 
@@ -51,31 +44,31 @@ def spent(
     begin = median(times.call[:, :, 0], 1)
     relative = times.call - begin[:, None, None]
     if lead is None:
-        lead = 0 if exact else _lead(graph, times, relative)
+        lead = 0 if exact else _lead(graph, times, relative, limits)
     if lead and graph.length[graph.length > 0].min() < lead + 3:
         return None
     if times.timed:
-        return _from_durations(graph, groups, times, lead)
+        return _from_durations(graph, groups, times, lead, limits)
     own = _from_calls(graph, times, relative, lead)
     empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
     return Spent(own, *empty, np.zeros(graph.ranks * graph.width, dtype=np.bool_), lead)
 
 
-def _lead(graph: Graph, times: Measured, relative: Times) -> int:
+def _lead(graph: Graph, times: Measured, relative: Times, limits: Limits) -> int:
     """The smallest lead with which the calls are (nearly) as possible as with the best one."""
     shortest = int(graph.length[graph.length > 0].min())
     badness = []
-    for lead in range(_MOST_LEAD + 1):
+    for lead in range(limits.most_lead + 1):
         if shortest <= lead + 4:
             break
         badness.append(
-            _too_soon_for_durations(graph, times, lead)
+            _too_soon_for_durations(graph, times, lead, limits)
             if times.timed
             else _before_others(graph, relative, lead)
         )
     bad = np.array(badness or [0.0])
-    slack = _EQUALLY_GOOD_SHARE if times.timed else _EQUALLY_GOOD_NS
-    return int(np.argmax(bad <= bad.min() * _EQUALLY_GOOD + slack))
+    slack = limits.equally_good_share if times.timed else limits.equally_good_time
+    return int(np.argmax(bad <= bad.min() * limits.equally_good + slack))
 
 
 def _nodes_of(call: Times, graph: Graph) -> Times:
@@ -83,7 +76,7 @@ def _nodes_of(call: Times, graph: Graph) -> Times:
     return np.where(graph.exists, call[:, :, :-1], np.nan)
 
 
-def _too_soon_for_durations(graph: Graph, times: Measured, lead: int) -> float:
+def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Limits) -> float:
     """The share of places where calls leave no room for the operation between them."""
     call = _nodes_of(times.call, graph)
     gap = call[:, :, lead + 1 :] - call[:, :, lead:-1] if lead + 1 < graph.width else call[:, :, :0]
@@ -91,7 +84,7 @@ def _too_soon_for_durations(graph: Graph, times: Measured, lead: int) -> float:
     room = median(gap - duration, 0)
     usual = median(np.where(np.isnan(gap), np.nan, duration), 0)
     seen = ~np.isnan(room)
-    bad = room < -_CLEARLY * usual - _CLEARLY_NS
+    bad = room < -limits.clearly * usual - limits.clearly_time
     return float(bad[seen].mean()) if seen.any() else 0.0
 
 
@@ -135,12 +128,14 @@ def at_place(values: Times, place: Ints) -> Times:
     return np.asarray(np.take_along_axis(values, where, 2)[:, :, 0])
 
 
-def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) -> Spent:
+def _from_durations(
+    graph: Graph, groups: Groups, times: Measured, lead: int, limits: Limits
+) -> Spent:
     """Own time is the gap between two calls less the operation before: no clock but its own."""
     segments, ranks, width = times.duration.shape
     complete = (~np.isnan(times.duration) | ~graph.exists).all(2) & times.known
     gap = np.diff(times.call, axis=2)
-    asynchronous = _asynchronous(graph, groups, times, gap, lead)
+    asynchronous = _asynchronous(graph, groups, times, gap, lead, limits)
     beside = asynchronous.reshape(ranks, width)
     duration = np.where(beside, 0, times.duration)
     place = np.arange(width)
@@ -167,7 +162,9 @@ def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) ->
     return Spent(_settled(graph, own), rounds, transfers, asynchronous, lead)
 
 
-def _asynchronous(graph: Graph, groups: Groups, times: Measured, gap: Times, lead: int) -> Flags:
+def _asynchronous(
+    graph: Graph, groups: Groups, times: Measured, gap: Times, lead: int, limits: Limits
+) -> Flags:
     """Collectives (nodes,) beside which their members go on: the next calls leave them no room."""
     _, ranks, width = times.duration.shape
     shifted = np.full_like(gap, np.nan)
@@ -176,14 +173,14 @@ def _asynchronous(graph: Graph, groups: Groups, times: Measured, gap: Times, lea
     shifted = np.where(last, np.nan, shifted)
     usual = median(times.duration, 0)
     room = median(shifted - times.duration, 0)
-    overlaps = (room < -_OVERLAPS * usual) & (room < -_OVERLAPS_NS)
+    overlaps = (room < -limits.overlaps * usual) & (room < -limits.overlaps_time)
     rounds = graph.rounds
     flat = overlaps.ravel()[rounds.nodes]
     share = np.add.reduceat(flat.astype(np.float64), rounds.start) / rounds.size
     kinds = list(zip(rounds.op.tolist(), rounds.count.tolist(), strict=True))
     flagged = {kinds[k] for k in np.flatnonzero(share > 0.5)}
     if lead:
-        flagged |= _overlapping_at_the_end(graph, groups, times, gap, lead, share > 0.5)
+        flagged |= _overlapping_at_the_end(graph, groups, times, gap, lead, share > 0.5, limits)
     beside = np.zeros(ranks * width, dtype=np.bool_)
     chosen = (
         np.array([kind in flagged for kind in kinds], dtype=np.bool_)
@@ -195,7 +192,13 @@ def _asynchronous(graph: Graph, groups: Groups, times: Measured, gap: Times, lea
 
 
 def _overlapping_at_the_end(
-    graph: Graph, groups: Groups, times: Measured, gap: Times, lead: int, beside: Flags
+    graph: Graph,
+    groups: Groups,
+    times: Measured,
+    gap: Times,
+    lead: int,
+    beside: Flags,
+    limits: Limits,
 ) -> set[tuple[int, int]]:
     """The costliest kind among the last places, if more time is in them than there was."""
     width = graph.width
@@ -205,7 +208,7 @@ def _overlapping_at_the_end(
     counted[rounds.nodes[beside[rounds.of]]] = False
     inside = np.where(counted.reshape(tail.shape), times.duration, 0).sum(2)
     last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
-    if not float(np.nanmedian(median(last_gap - inside, 0))) < -_OVERLAPS_NS:
+    if not float(np.nanmedian(median(last_gap - inside, 0))) < -limits.overlaps_time:
         return set()
     cost: Counter[tuple[int, int]] = Counter()
     usual = median(times.duration, 0).ravel()

@@ -1,0 +1,95 @@
+"""All that was accounted for by replay: classes of like segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.baselines import account_of
+from oncall.analysis.lost_time.causes import Class, replayed
+from oncall.analysis.lost_time.clocks import on_one_axis
+from oncall.analysis.lost_time.graph import graph_of, ordered
+from oncall.analysis.lost_time.groups import groups_of
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import measured
+from oncall.analysis.lost_time.peers import with_peers
+from oncall.analysis.lost_time.programs import Ints, Programs, Times
+from oncall.analysis.lost_time.segments import cuts, like_segments
+from oncall.analysis.lost_time.waiting import lengths, spent
+
+
+@dataclass(frozen=True)
+class Books:
+    """All classes of a job, and whether operations told how long they took."""
+
+    classes: list[Class]
+    timed: bool
+
+    @property
+    def length_ns(self) -> Times:
+        return np.concatenate([one.length_ns for one in self.classes])
+
+    @property
+    def replayed_ns(self) -> Times:
+        return np.concatenate([one.replayed_ns for one in self.classes])
+
+    @property
+    def begin_ns(self) -> Ints:
+        return np.concatenate([one.begin_ns for one in self.classes])
+
+    def joined(self, values: Callable[[Class], Times]) -> Times:
+        """Values of each rank and segment, of all classes (r, s)."""
+        return np.concatenate([values(one) for one in self.classes], axis=1)
+
+    def shares(self, gains: Callable[[Class], Times]) -> Times:
+        """Gains as shares of the segments, of all classes (candidates, s)."""
+        whole = np.maximum(self.length_ns, self.replayed_ns)
+        return np.asarray(self.joined(gains) / whole)
+
+
+def books_of(programs: Programs, limits: Limits) -> Books | None:
+    """The classes that matter, each accounted for; None if there are no two like segments, or all
+    ranks wait for all others in every call, where the rounds say it all."""
+    cut = cuts(programs, limits)
+    programs = with_peers(programs, cut)
+    shapes = like_segments(programs, cut, limits)
+    graphs = [graph_of(programs, one) for one in shapes]
+    if any(graph.one_chain for graph in graphs):
+        return None
+    times = [
+        measured(programs, one, graph, limits) for one, graph in zip(shapes, graphs, strict=True)
+    ]
+    timed = any(one.timed for one in times)
+    if times and not timed:
+        times = on_one_axis(times, limits)
+    found: list[Class] = []
+    lead: int | None = None
+    for segments, graph, each in zip(shapes, graphs, times, strict=True):
+        groups = groups_of(programs, graph, limits)
+        told = spent(graph, groups, each, lead, programs.on_device, limits)
+        if told is None:
+            continue
+        order = ordered(graph, told.asynchronous)
+        if not order.complete:
+            continue
+        lead = told.lead if lead is None else lead
+        account = account_of(graph, groups, told, each.timed, limits)
+        begin = np.where(
+            segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
+        )
+        found.append(
+            Class(
+                order=order,
+                account=account,
+                begin_ns=begin.min(1),
+                length_ns=lengths(graph, each),
+                replayed_ns=replayed(order, account.own, account.rounds, account.transfers),
+            )
+        )
+    if not found:
+        return None
+    longest = max(float(np.median(one.length_ns)) for one in found)
+    kept = [one for one in found if np.median(one.length_ns) > limits.short * longest]
+    return Books(kept, timed)

@@ -1,0 +1,102 @@
+"""What made segments longer, as a verdict: the causes that stand out, with their gain.
+
+The smallest set of causes that explains most of the loss wins: the largest gain first, all others
+replayed again without it. Uncertainty comes from resampling iterations.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from oncall.analysis.lost_time.books import Books
+from oncall.analysis.lost_time.causes import (
+    Entry,
+    candidates_by,
+    excess_of_own,
+    excess_of_transfers,
+    gains_of_own,
+    gains_of_transfers,
+)
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import median
+from oncall.analysis.lost_time.programs import Times
+
+
+def entries_of(books: Books, limits: Limits) -> list[Entry]:
+    """Causes, the largest gain first; then the transfers that are slow beside them."""
+    own: list[Entry] = []
+    candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
+    for _ in range(limits.most_causes):
+        removed = [rank for entry in own for rank in entry.ranks]
+        share = books.shares(partial(gains_of_own, candidates=candidates, removed=removed))
+        share[np.isin(candidates, removed)] = 0
+        total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
+        best = int(np.argmax(total))
+        entry = _entry(books, limits, "own", (int(candidates[best]),), share[best])
+        rest = np.delete(total, best)
+        if entry is None or (len(rest) and total[best] < limits.stands_out * rest.max()):
+            break
+        own.append(entry)
+    return own + _slow_transfers(books, limits, own)
+
+
+def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entry]:
+    """The rank whose transfers cost most, or those that share all slow ones with it."""
+    excesses = books.joined(excess_of_transfers)
+    ranks = len(excesses)
+    candidates = candidates_by(excesses.sum(1), limits)
+    share = books.shares(partial(gains_of_transfers, candidates=candidates))
+    total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
+    best = int(np.argmax(total))
+    concerned = share[best] >= limits.least_gain
+    if not concerned.any():
+        return []
+    near = candidates[total >= limits.alike * total[best]]
+    # Of what the worst of them shows, in most iterations: what happens once tells nobody apart.
+    excess = excesses[np.ix_(near, concerned)]
+    part = median(excess / np.maximum(excess.max(0), 1.0), 1)
+    same = near[part >= limits.same]
+    known = [entry.ranks[0] for entry in own]
+    mine = [
+        int(near[at]) for at in np.flatnonzero(part >= limits.own_and_link) if near[at] in known
+    ]
+    # Calls alone hardly show transfers: more is asked of them.
+    fewest = 1 if books.timed else limits.calls_alone
+    least = limits.least_gain * (1 if books.timed else limits.calls_gain)
+    blamed = tuple(mine or map(int, same))
+    entry = _entry(books, limits, "transfer", blamed, share[best])
+    if (
+        entry is None
+        or entry.segments <= fewest
+        or entry.share < least
+        or len(same) > max(2, ranks // 2)
+    ):
+        return []
+    return [entry]
+
+
+def _entry(
+    books: Books, limits: Limits, cause: str, ranks: tuple[int, ...], share: Times
+) -> Entry | None:
+    """The verdict on one cause, if enough segments gain enough; `share` (s,)."""
+    concerned = share >= limits.least_gain
+    number = int(concerned.sum())
+    if not number:
+        return None
+    values = share[concerned]
+    drawn = np.random.default_rng(0).choice(values, (limits.resampled, number)).mean(1)
+    low = float(np.quantile(drawn, limits.certain))
+    alone = len(share) <= 3 and values.mean() > limits.one_segment
+    if low < limits.least_gain or (number < 2 and not alone):
+        return None
+    return Entry(
+        cause=cause,
+        ranks=ranks,
+        share=float(values.mean()),
+        low=low,
+        segments=number,
+        gain_ns=float((share * np.maximum(books.length_ns, books.replayed_ns))[concerned].sum()),
+        begin_ns=int(books.begin_ns[concerned].min()),
+    )

@@ -1,0 +1,166 @@
+"""Iterations as hosts see them: from one collective that hosts wait in to the next of its group.
+
+They need not be alike, and hosts need not wait anywhere else: only what ranks did in the same one
+is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import quantile
+from oncall.analysis.lost_time.moments import Moments, numbered
+from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, Times
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """The iteration of each node (n,), NONE outside; their begins and lengths (s,), ns; a hash of
+    each rank's calls in them (s, r), 0 where not recorded whole. `cut` (n,) ends them. `ahead`: by
+    which part of an iteration hosts are ahead of their devices at its end."""
+
+    number: Ints
+    begin_ns: Ints
+    length_ns: Times
+    program: Hashes
+    cut: Flags
+    ahead: float
+
+    @property
+    def nth(self) -> Ints:
+        """The place of each node in its iteration (n,)."""
+        place = np.arange(len(self.number))
+        begins = np.diff(self.number, prepend=NONE - 1) != 0
+        return np.asarray(place - np.maximum.accumulate(np.where(begins, place, 0)))
+
+
+def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
+    """The iterations of a job; None if there are too few, or hosts wait nowhere."""
+    cut = _cut(programs, moments, limits)
+    # Hosts go on with a call that follows on the same rank.
+    last = np.append(np.diff(programs.rank) != 0, True)
+    at = np.flatnonzero(cut & ~last)
+    begin, end = at[:-1], at[1:]
+    both = (programs.rank[begin] == programs.rank[end]) & (
+        programs.comm[begin] == programs.comm[end]
+    )
+    begin, end = begin[both], end[both]
+    if not len(begin):
+        return None
+    key = programs.comm[begin] * (1 << 44) + programs.seq[begin]
+    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    # Where calls were lost, ranks differ in the next one.
+    usual = _median_of(number, programs.seq[end] - programs.seq[begin])
+    whole = programs.seq[end] - programs.seq[begin] == usual[number]
+    members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
+    begin, end, number = begin[whole], end[whole], number[whole]
+    seen = np.flatnonzero(np.bincount(number, minlength=len(first)) >= limits.most_ranks * members)
+    if len(seen) < limits.fewest_iterations:
+        return None
+    began = np.full(len(first), np.iinfo(np.int64).max)
+    np.minimum.at(began, number, programs.at_ns[begin + 1])
+    order = seen[np.argsort(began[seen], kind="stable")]
+    length = np.full((len(first), len(programs.ranks)), np.nan)
+    length[number, programs.rank[begin]] = programs.at_ns[end + 1] - programs.at_ns[begin + 1]
+    found = Iterations(
+        number=_inside(len(cut), begin, end, number, order),
+        begin_ns=began[order],
+        length_ns=quantile(length[order], 0.5, 1),
+        program=_programs(programs, begin, end, number, length.shape)[order],
+        cut=cut,
+        ahead=_ahead(programs, moments, cut) / float(np.nanmedian(length)),
+    )
+    return _usual(found, limits)
+
+
+def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> Ints:
+    """The iteration of each node (n,): behind the cut at its begin, up to the one at its end."""
+    place = np.full(int(number.max()) + 1, NONE)
+    place[order] = np.arange(len(order))
+    change = np.zeros(nodes + 1, dtype=np.int64)
+    change[begin + 1] += place[number] + 1
+    np.subtract.at(change, end + 1, place[number] + 1)
+    return np.cumsum(change)[:-1] - 1
+
+
+def _usual(found: Iterations, limits: Limits) -> Iterations:
+    """Without those in which most ranks made other calls than they mostly do: evaluations and
+    checkpoints. Where no two are alike, all of them."""
+    usual = np.zeros(found.program.shape[1], dtype=np.uint64)
+    for rank in range(len(usual)):
+        values, votes = np.unique(found.program[:, rank], return_counts=True)
+        usual[rank] = values[np.argmax(votes * (values != 0))]
+    there = found.program != 0
+    same = ((found.program == usual) & there).sum(1) >= limits.same_calls * there.sum(1)
+    if same.sum() < max(limits.fewest_iterations, len(same) / 2):
+        return found
+    place = np.append(np.where(same, np.cumsum(same) - 1, NONE), NONE)
+    return replace(
+        found,
+        number=place[found.number],
+        begin_ns=found.begin_ns[same],
+        length_ns=found.length_ns[same],
+        program=found.program[same],
+    )
+
+
+def _programs(
+    programs: Programs, begin: Ints, end: Ints, number: Ints, shape: tuple[int, ...]
+) -> Hashes:
+    place = np.arange(len(programs.rank), dtype=np.uint64)
+    start = np.zeros(len(programs.rank), dtype=np.uint64)
+    start[begin + 1] = place[begin + 1]
+    nth = place - np.maximum.accumulate(start)
+    weight = np.uint64(0x9E3779B97F4A7C15) * nth | np.uint64(1)
+    total = np.append(np.uint64(0), np.cumsum(programs.signature * weight, dtype=np.uint64))
+    found = np.zeros(shape, dtype=np.uint64)
+    found[number, programs.rank[begin]] = (total[end + 1] - total[begin + 1]) | np.uint64(1)
+    return found
+
+
+def _median_of(key: Ints, values: Ints) -> Ints:
+    """The median of the values of each key, in order; of two the less."""
+    order = np.lexsort((values, key))
+    start = np.flatnonzero(np.diff(key[order], prepend=-1))
+    size = np.diff(start, append=len(key))
+    return np.asarray(values[order][start + (size - 1) // 2])
+
+
+def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
+    """The collectives (n,) of the largest groups that hosts wait in; of these the rarest kind that
+    is called often enough. Every rank has such a group."""
+    ranks = len(programs.ranks)
+    found = np.zeros(len(programs.rank), dtype=np.bool_)
+    at = np.flatnonzero(moments.waits)
+    if not len(at):
+        return found
+    size = np.array([len(line) for line in programs.members])[programs.comm[at]]
+    kind = numbered(size, programs.signature[at].astype(np.int64))
+    callers = np.bincount(kind)
+    seen = np.unique(kind << 32 | programs.rank[at]) >> 32
+    everywhere = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
+    often = callers / ranks >= limits.fewest_iterations + 1
+    often &= 2 * callers <= len(programs.rank)  # else each call were an iteration
+    chosen = np.flatnonzero(everywhere & often)
+    if len(chosen):
+        large = np.zeros(len(callers), dtype=np.int64)
+        large[kind] = size
+        best = chosen[np.lexsort((callers[chosen], -large[chosen]))[0]]
+        found[at[kind == best]] = True
+    return found
+
+
+def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:
+    """How long after the last member's call hosts go on (median of the cuts), ns."""
+    at = np.flatnonzero(cut)
+    at = at[(at + 1 < len(cut)) & np.append(np.diff(programs.rank) == 0, False)[at]]
+    if moments.timed or not len(at):
+        return 0.0
+    group = numbered(programs.comm[at], programs.seq[at])
+    latest = np.full(int(group.max()) + 1, -np.inf)
+    np.maximum.at(latest, group, moments.came_ns[at])
+    gone = moments.came_ns[at] + (programs.at_ns[at + 1] - programs.at_ns[at])
+    return float(np.median(gone - latest[group]))

@@ -1,0 +1,121 @@
+"""Who makes iterations longer by coming late, as a verdict.
+
+The others wait for the same ranks again and again, clearly longer than for anybody else; iterations
+in which they do are longer than the others. Ranks are tried one by one and in the blocks of
+neighbours that share a host.
+"""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+
+from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.lateness import Lateness
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import quantile
+from oncall.analysis.lost_time.programs import Flags, Times
+
+_BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
+
+
+def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
+    """The ranks whose lateness costs most, if it is no chance."""
+    iterations = lateness.iterations
+    share = lateness.late_ns / iterations.length_ns[:, None]
+    best, gap = _best(share, limits)
+    ranks = np.flatnonzero(best)
+    there = ~np.isnan(gap)
+    late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
+    if late.sum() < limits.repeats or not _all_of_them(share[late], best):
+        return None
+    # Where samples differ in length, each rank is as late as that by turns.
+    much = max(limits.least_gain, float(np.median(gap[late])) / 2)
+    times = int((gap[late] >= much).sum())
+    turns = max(times, int((_widest(share[there]) >= much).sum()))
+    part = len(ranks) / int((~np.isnan(share[there])).sum(1).max())
+    if _at_least(times, turns, part) > limits.by_chance * part:
+        return None
+    gain = np.where(late, np.minimum(gap, 1.0), 0.0)
+    others = iterations.length_ns[there & (gap < limits.least_gain / 2)]
+    if len(others) >= limits.repeats:
+        gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
+    elif not lateness.timed and iterations.ahead > limits.least_gain:
+        return None  # Hosts are ahead of their devices: that one calls late may cost nothing.
+    late &= gain >= limits.least_gain
+    if late.sum() < limits.repeats:
+        return None
+    drawn = np.random.default_rng(0).choice(gain[late], (limits.resampled, int(late.sum())))
+    return Entry(
+        cause="own",
+        ranks=tuple(map(int, ranks)),
+        share=float(gain[late].mean()),
+        low=float(np.quantile(drawn.mean(1), limits.certain)),
+        segments=int(late.sum()),
+        gain_ns=float((gain * iterations.length_ns)[late].sum()),
+        begin_ns=int(iterations.begin_ns[late].min()),
+    )
+
+
+def _best(share: Times, limits: Limits) -> tuple[Flags, Times]:
+    """The ranks (r,) that stand out most, and by how much they do in each iteration (s,)."""
+    ranks = share.shape[1]
+    found = np.zeros(ranks, dtype=np.bool_), np.full(len(share), np.nan)
+    most = -1.0
+    for size in _BLOCKS:
+        if 2 * size > ranks:
+            break
+        blocks = np.arange(ranks) // size
+        number = int(blocks[-1]) + 1
+        padded = np.full((len(share), number * size), np.nan)
+        padded[:, :ranks] = share
+        padded = np.sort(padded.reshape(len(share), number, size), axis=2)  # NaN last
+        middle = padded[:, :, (size - 1) // 2]
+        highest = np.fmax.reduce(padded, axis=2)
+        gap = middle - _highest_beside(highest)
+        total = np.nansum(np.where(gap >= limits.least_gain / 2, gap, 0), axis=0)
+        one = int(np.argmax(total))
+        if total[one] > most:
+            most, found = float(total[one]), (blocks == one, gap[:, one])
+    return found
+
+
+def _highest_beside(highest: Times) -> Times:
+    """Of each column (s, b) the highest of all others in the row."""
+    known = np.where(np.isnan(highest), -np.inf, highest)
+    order = np.sort(known, axis=1)
+    first, second = order[:, -1:], order[:, -2:-1]
+    beside = np.where(known == first, second, first)
+    return np.where(np.isfinite(beside), beside, np.nan)
+
+
+def _all_of_them(share: Times, best: Flags) -> bool:
+    """Is each of the ranks later than all others, as a rule?"""
+    usual = quantile(share, 0.5, 0)
+    return bool(np.nanmin(usual[best]) > np.nanmax(usual[~best]))
+
+
+def _has_peers(iterations: Iterations, best: Flags) -> Flags:
+    """Iterations (s,) in which others made the same calls as each of the ranks: stages of a
+    pipeline differ by design."""
+    program = iterations.program
+    found = np.ones(len(program), dtype=np.bool_)
+    for rank in np.flatnonzero(best):
+        found &= (program[:, ~best] == program[:, [rank]]).any(1)
+    return found
+
+
+def _widest(share: Times) -> Times:
+    """The widest gap between those that are later than most and the next (s,)."""
+    order = -np.sort(-share, axis=1)  # NaN last
+    gaps = order[:, :-1] - order[:, 1:]
+    known = ~np.isnan(gaps)
+    half = np.arange(gaps.shape[1]) < known.sum(1, keepdims=True) / 2
+    return np.asarray(np.where(known & half, gaps, 0.0).max(1))
+
+
+def _at_least(number: int, of: int, part: float) -> float:
+    """How likely it is that what comes by turns comes so often (binomial)."""
+    return float(sum(comb(of, k) * part**k * (1 - part) ** (of - k) for k in range(number, of + 1)))

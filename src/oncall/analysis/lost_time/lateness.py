@@ -1,0 +1,125 @@
+"""Whom the others wait for: what can be said of time where nothing can be replayed.
+
+In a collective all members end together, so who was in it the shortest came last, and the others
+waited for it. That needs no clocks, and does not ask how many streams there are or how far hosts
+are ahead. Of calls alone it is the last to call, where hosts wait. A rank that came late because it
+had waited for someone else was in that other call for long: over all its groups the two cancel. So
+a rank's lateness, summed over all calls of an iteration, is lost time of its own.
+
+Where ranks compute on beside a call, one delay shows again in the next call of the group. How much
+of it does is measured: what of a lateness beyond the rank's usual one is there again in the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.moments import Moments, numbered
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """By how much each rank was late by itself in each iteration (s, r), ns against the median
+    rank; NaN where not recorded whole. `iterations` say when and how long. `timed`: from durations.
+    """
+
+    late_ns: Times
+    iterations: Iterations
+    timed: bool
+
+
+def lateness_of(programs: Programs, iterations: Iterations, moments: Moments) -> Lateness:
+    """The lateness of all ranks."""
+    number = iterations.number
+    inside = number != NONE
+    late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
+    late = np.where(inside, np.nan_to_num(late), 0.0)
+    late = late - _seen_before(programs, number, late)
+    shape = (len(iterations.begin_ns), len(programs.ranks))
+    flat = number[inside] * shape[1] + programs.rank[inside]
+    found = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
+    found = np.where(iterations.program != 0, found, np.nan)
+    return Lateness(found - np.nanmedian(found, 1)[:, None], iterations, moments.timed)
+
+
+def _in_collectives(programs: Programs, moments: Moments) -> Times:
+    """By how much later than the median member (of two: than the other) each rank came (n,)."""
+    found = np.zeros(len(programs.rank))
+    at = np.flatnonzero(~programs.batch & moments.shown)
+    if not len(at):
+        return found
+    key = programs.comm[at] * (1 << 44) + programs.seq[at]
+    order = np.lexsort((moments.came_ns[at], key))
+    at, key = at[order], key[order]
+    start = np.flatnonzero(np.diff(key, prepend=-1))
+    size = np.diff(start, append=len(key))
+    middle = moments.came_ns[at[start + (size - 1) // 2]]
+    found[at] = moments.came_ns[at] - np.repeat(middle, size)
+    return found
+
+
+def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
+    """How long each batch of sends and receives waited for its other sides, below 0 (n,)."""
+    parts = programs.parts
+    found = np.zeros(len(programs.rank))
+    mine = np.flatnonzero((number[parts.node] != NONE) & (parts.peer != NONE))
+    if not len(mine) or not moments.timed:
+        return found
+    node, peer, sends = parts.node[mine], parts.peer[mine], parts.sends[mine]
+    rank, ranks = programs.rank[node], len(programs.ranks)
+    pair = np.where(sends, rank * ranks + peer, peer * ranks + rank)
+    pair += number[node] * ranks * ranks
+    key = (pair * 2 + sends) << 12 | np.minimum(_nth(pair * 2 + sends), (1 << 12) - 1)
+    out, into = np.flatnonzero(sends), np.flatnonzero(~sends)
+    _, a, b = np.intersect1d(key[out] - (1 << 12), key[into], return_indices=True)
+    sender, receiver = node[out[a]], node[into[b]]
+    took = programs.duration_ns
+    needed = np.fmin(took[sender], took[receiver])
+    longest = np.full(len(found), -np.inf)
+    for side in (sender, receiver):
+        np.fmax.at(longest, side, needed)
+    met = np.isfinite(longest) & np.isfinite(took)
+    found[met] = longest[met] - took[met]
+    return found
+
+
+def _nth(key: Ints) -> Ints:
+    """How many equal keys come before each (n,)."""
+    order = np.argsort(key, kind="stable")
+    begins = np.diff(key[order], prepend=-1) != 0
+    place = np.arange(len(key))
+    found = np.empty(len(key), dtype=np.int64)
+    found[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+    return found
+
+
+def _seen_before(programs: Programs, number: Ints, late: Times) -> Times:
+    """What of each lateness (n,) is that of the call before, of the same group and iteration."""
+    at = np.flatnonzero(~programs.batch & (number != NONE))
+    order = at[np.lexsort((at, programs.comm[at], programs.rank[at]))]
+    before, now = order[:-1], order[1:]
+    same: Flags = (programs.rank[before] == programs.rank[now]) & (number[before] == number[now])
+    same &= programs.comm[before] == programs.comm[now]
+    before, now = before[same], now[same]
+    found = np.zeros(len(late))
+    if not len(now):
+        return found
+    size = np.array([len(line) for line in programs.members])[programs.comm[now]]
+    kind = numbered(programs.op[before], programs.op[now], size)
+    x, y = (_unusual(late[each], kind, programs.rank[now]) for each in (before, now))
+    both, square = np.bincount(kind, x * y), np.bincount(kind, x * x)
+    part = np.clip(both / np.maximum(square, 1.0), 0, 1)
+    found[now] = part[kind] * late[before]
+    return found
+
+
+def _unusual(values: Times, kind: Ints, rank: Ints) -> Times:
+    """Values less what is usual of the rank in such calls; single large ones count no more."""
+    group = numbered(kind, rank)
+    rest = values - (np.bincount(group, values) / np.bincount(group))[group]
+    most = float(np.quantile(np.abs(rest), 0.9))
+    return np.asarray(np.clip(rest, -most, most))

@@ -1,0 +1,64 @@
+"""The numbers that decide in the account of lost time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncall.evidence import decides
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of reading a job's programs, of comparing like with like, and of a verdict."""
+
+    batch_gap: float = decides("30 us", "calls of one batch are made within; 250 us is as good")
+    timed: float = decides("90 %", "of the calls say how long they took, or when they began")
+
+    # Segments
+    most_ranks: float = decides("90 %", "of the ranks call a cut, and take part in a class")
+    same_calls: float = decides("70 %", "of the ranks do the same in segments of one class")
+    heard: float = decides("60 %", "of the ranks recorded a segment")
+    fewest_nodes: int = decides(4, "calls from cut to cut, where some call is rare enough")
+    fewest_iterations: int = decides(4, "of fewer, what is usual is not known")
+    exact: float = decides("2 ms", "by which clocks that calls have put right are off")
+    most_segments: int = decides(48, "newest ones of a class; more say nothing new")
+    short: float = decides("10 %", "of the longest class: what is shorter is no iteration")
+
+    # Times
+    busy: float = decides("25 %", "of a rank's calls are in its tensor group")
+    early: float = decides("20 %", "of the segments: lateness only adds to a clock's offset")
+    drifts: int = decides(12, "segments that show a drift of clocks")
+    most_lead: int = decides(12, "calls that a host is ahead of its device by")
+    equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
+    equally_good_share: float = decides("2 %", "... and so many of all places")
+    equally_good_time: float = decides("20 us", "... or of calls alone so much time")
+    clearly: float = decides("5 %", "of an operation's time is beyond the exactness of calls")
+    clearly_time: float = decides("50 us", "... and this long")
+    overlaps: float = decides("25 %", "of a call's time not waited for: it goes on beside")
+    overlaps_time: float = decides("300 us", "... and this long")
+
+    replays: float = decides("25 %", "a replay that is off by more does not know who waits")
+
+    # What is usual
+    few_peers: int = decides(3, "ranks of a role have a median")
+    usual_alone: float = decides("30 %", "quantile over iterations of a rank without peers")
+    usual_transfer: float = decides("25 %", "quantile over iterations of a transfer")
+    lateness: float = decides("20 %", "of a common delay, before it: a delay that shows later")
+
+    # Verdicts
+    least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
+    stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
+    one_segment: float = decides("15 %", "gain that one of at most three iterations must show")
+    own_and_link: float = decides(
+        "70 %", "of the largest excess: a rank that is slow itself is the one whose link is"
+    )
+    alike: float = decides("80 %", "of the best gain: ranks whose transfers explain as much")
+    same: float = decides("97 %", "of the largest excess: they share all slow operations")
+    calls_alone: int = decides(2, "times the iterations: calls hardly show transfers")
+    calls_gain: float = decides("133 %", "of the least gain, for the same reason")
+    repeats: int = decides(3, "iterations in which others wait for a rank: fewer are an event")
+    by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
+    resampled: int = decides(200, "draws of iterations: a quantile is exact to a few percent")
+    most_causes: int = decides(4, "a job; what is left then is not worth a call")
+    certain: float = decides("5 %", "quantile of the mean gain, over resampled iterations")
+    tried: int = decides(32, "ranks with the largest excess, of more than four times as many")

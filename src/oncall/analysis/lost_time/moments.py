@@ -1,0 +1,121 @@
+"""When ranks came to their calls, against one another: from durations, else from calls alone.
+
+Members of a collective end together, so how long each was in it says when it came. Of calls alone,
+clocks are put right by what all hosts do together: they leave a call in which they wait at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import quantile
+from oncall.analysis.lost_time.programs import Flags, Ints, Programs, Times
+
+
+@dataclass(frozen=True)
+class Moments:
+    """When each rank came to each collective (n,), ns: to be compared among its members alone.
+    `waits` (n,): calls in which hosts wait for the last member. `timed`: from durations, which
+    show who waited whatever hosts do."""
+
+    came_ns: Times
+    waits: Flags
+    timed: bool
+
+    @property
+    def shown(self) -> Flags:
+        """Calls that show who waited for whom (n,)."""
+        return np.isfinite(self.came_ns) & (self.waits | self.timed)
+
+
+def moments_of(programs: Programs, limits: Limits, nth: Ints | None = None) -> Moments:
+    """The moments of all nodes; `nth` (n,) is the place of each in its iteration, if known."""
+    collective = ~programs.batch & (programs.seq >= 0)
+    timed = bool(np.isfinite(programs.duration_ns[collective]).mean() > limits.timed)
+    kind = _kinds(programs, nth)
+    if timed:
+        took = programs.duration_ns
+        over = _after(programs) - programs.at_ns >= took
+        waits = _waits(programs, collective, over, kind, limits)
+        return Moments(np.where(collective, -took, np.nan), waits, True)
+    found = [
+        _by_clocks(programs, collective, clock, kind, limits)
+        for clock in (np.zeros(len(programs.ranks)), _clocks(programs, collective, limits))
+    ]
+    # Clocks are believed, unless hosts go on together more often by others.
+    return max(found, key=lambda one: int(one.waits.sum()))
+
+
+def _by_clocks(
+    programs: Programs, collective: Flags, clock: Times, kind: Ints, limits: Limits
+) -> Moments:
+    """Of calls alone, if each rank's clock is so far ahead (r,)."""
+    call = programs.at_ns - programs.at_ns.min() - clock[programs.rank]
+    group = numbered(programs.comm, programs.seq)
+    latest = np.full(int(group.max()) + 1, -np.inf)
+    np.maximum.at(latest, group, call)
+    over = call + (_after(programs) - programs.at_ns) >= latest[group] - limits.exact
+    waits = _waits(programs, collective, over, kind, limits)
+    return Moments(np.where(collective, call, np.nan), waits, False)
+
+
+def _after(programs: Programs) -> Times:
+    """When each rank called next (n,); NaN behind its last call."""
+    last = np.append(np.diff(programs.rank) != 0, True)
+    return np.where(last, np.nan, np.roll(programs.at_ns, -1).astype(np.float64))
+
+
+def _kinds(programs: Programs, nth: Ints | None) -> Ints:
+    """Calls alike: of one operation, size and place in the iteration, else before the same call."""
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    kind = numbered(programs.op, programs.count, size)
+    return numbered(kind, np.roll(kind, -1) if nth is None else nth)
+
+
+def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limits: Limits) -> Flags:
+    """Calls (n,) of a kind in which hosts mostly stay until all is `over`."""
+    known = collective & np.append(np.diff(programs.rank) == 0, False)
+    part = np.bincount(kind, over & known) / np.maximum(np.bincount(kind, known), 1)
+    return collective & (part >= limits.most_ranks)[kind]
+
+
+def _clocks(programs: Programs, collective: Flags, limits: Limits) -> Times:
+    """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
+    so the early ones count."""
+    after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
+    ahead = after - _middle(numbered(programs.comm, programs.seq), after)
+    return _of_ranks(programs, ahead, np.isfinite(ahead), limits.early)
+
+
+def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) -> Times:
+    """A quantile of the chosen values of each rank (r,); 0 where there are none."""
+    mine = np.flatnonzero(chosen)
+    rank = programs.rank[mine]
+    nth = np.arange(len(mine)) - np.searchsorted(rank, rank)
+    found = np.full((len(programs.ranks), int(nth.max(initial=0)) + 1), np.nan)
+    found[rank, nth] = values[mine]
+    return np.nan_to_num(quantile(found, share, 1))
+
+
+def _middle(group: Ints, values: Times) -> Times:
+    """Of each value (n,) the median of its group, of two the less."""
+    order = np.lexsort((values, group))  # NaN last
+    start = np.flatnonzero(np.diff(group[order], prepend=-1))
+    size = np.diff(start, append=len(group))
+    known = np.add.reduceat(np.isfinite(values[order]), start)
+    middle = values[order][start + np.maximum(known - 1, 0) // 2]
+    found = np.empty(len(values))
+    found[order] = np.repeat(middle, size)
+    return found
+
+
+def numbered(*columns: Ints) -> Ints:
+    """A number for each combination of values (n,)."""
+    found = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, place = np.unique(column, return_inverse=True)
+        found = np.unique(found * len(values) + place, return_inverse=True)[1]
+    return found
