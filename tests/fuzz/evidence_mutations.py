@@ -27,7 +27,8 @@ from typing import Any
 import duckdb
 import jsonschema
 
-from oncall.console import card, communicators, ranks, rates, snapshot
+from oncall.console import card, communicators, ranks, snapshot
+from oncall.console.charts import rates
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, OncallError
 from oncall.diagnose import diagnose, exit_code

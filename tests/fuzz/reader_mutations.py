@@ -81,6 +81,7 @@ def _fixtures() -> Iterator[Sample]:
     files = sorted(folder.iterdir())
     beside = tuple((path.name, path.read_bytes()) for path in files[1:3])
     yield Sample(files[0].name, files[0].read_bytes(), beside)
+    yield Sample("rank0.txt", (FIXTURES / "stacks" / "loader" / "rank0.txt").read_bytes())
 
 
 def _made() -> Iterator[Sample]:

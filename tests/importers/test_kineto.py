@@ -429,9 +429,9 @@ def test_folders_of_ranks_are_one_job_and_other_hours_another(
     ],
 )
 def test_a_header_that_no_profiler_writes_is_refused(
-    tmp_path: Path, incident: Incident, told: dict[str, Any]
+    tmp_path: Path, incident: Incident, recorded: dict[str, Any]
 ) -> None:
-    path = write(tmp_path, document([call(1, 10)], **told))
+    path = write(tmp_path, document([call(1, 10)], **recorded))
     with pytest.raises(BadInput, match="not what the profiler writes"):
         load([path], incident)
 

@@ -487,7 +487,7 @@ def test_documented_samples() -> None:
         nccl_ras.read([SHARED / "ras_text_incomplete.txt"], incident, "j")
         assert rows(
             incident,
-            "SELECT rank, node, gpu FROM launches JOIN ranks USING (rank) "
+            "SELECT rank, r.node, r.gpu FROM launches JOIN ranks r USING (rank) "
             "WHERE state = 'unresponsive'",
         ) == [(21, "172.16.64.213", 5)]
     with Incident.empty() as incident:

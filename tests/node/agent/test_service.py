@@ -153,13 +153,13 @@ def test_what_a_kill_9_cost_is_counted(
         ring.append(operations(1, 100))
         until(lambda: _drained(ring))
         ask(config, Request("hello"))  # commits
-        ring.append(operations(101, 40))
+        ring.append(operations(101, 60))
         until(lambda: _drained(ring))
         collector.end(signal.SIGKILL)
     Collector(config, "--config", str(seldom), "--once").process.wait(60)
     assert sealed_rows("SELECT count(*) FROM ops WHERE ended_ns IS NOT NULL") == [(100,)]
     ((dropped,),) = sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'")
-    assert dropped == 40 * 5
+    assert dropped == 60 * 5
 
 
 @pytest.mark.slow

@@ -27,7 +27,8 @@ _MOST_PROCESSES = 100_000
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
     """Whether a file that starts with `head` holds stacks, and little else."""
-    if b"\0" in head or not _may_be(head):
+    # A process that crashed leaves its stacks in its log, below what ended it.
+    if b"\0" in head or b"Fatal Python error" in head or not _may_be(head):
         return False
     start = head.decode("utf-8", "replace")
     if documents.is_spy_json(start):

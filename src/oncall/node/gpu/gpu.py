@@ -90,7 +90,7 @@ class Gpu:
     def read(self) -> dict[str, Any]:
         """The columns of `gpus` that it tells now; none if it is gone. Raises DriverGone."""
         self.gone, self.failures = None, ()
-        values: dict[str, Any] = {}
+        read: dict[str, Any] = {}
         for columns, reading in (*_READINGS.items(), (_NVLINKS, self._nvlinks)):
             if self.unreported.issuperset(columns):
                 continue
@@ -103,8 +103,8 @@ class Gpu:
                 continue
             each = values if isinstance(values, tuple) else (values,)
             pairs = zip(columns, each, strict=True)
-            values |= {name: _plausible(name, value) for name, value in pairs}
-        return values | {"xid": self.xid}
+            read |= {name: _plausible(name, value) for name, value in pairs}
+        return read | {"xid": self.xid}
 
     def _failed(self, columns: tuple[str, ...], error: Exception) -> None:
         number = status(error)

@@ -251,13 +251,13 @@ def clip(confidence: float) -> float:
 
 
 def dict_rows(rows: Rows, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows as mappings of those of `columns` that the fact has; no list identifies, but that of
-    a group's ranks is kept."""
+    """The rows as mappings of those of `columns` that the fact has. No list identifies, except that
+    of a group's ranks, which a mere count of ranks is not."""
     present = [(column, rows.columns[column]) for column in columns if column in rows.columns]
     for row in rows.rows:
         yield {
             column: row[place]
-            if column == "ranks" or not isinstance(row[place], (list, dict))
+            if isinstance(row[place], (list, dict)) == (column == "ranks")
             else None
             for column, place in present
         }
