@@ -176,3 +176,20 @@ def test_counts_say_how_often(incident: Incident) -> None:
     assert what == "4 operations ended before they began"
     assert example == "AllReduce 2 of rank 1 1 s before"
     assert ranks == [0, 1]
+
+
+def test_files_of_two_runs_are_reported(incident: Incident) -> None:
+    # Rank 0 went on without rank 1 and ended before rank 1 made its last call.
+    at = NOW + 40 * S
+    incident.con.execute("DELETE FROM launches; DELETE FROM ops WHERE rank = 0")
+    add(incident, "ops", rank=0, seq=[50, 51], enqueued_ns=at, started_ns=at, ended_ns=at + S)
+    [(what, example, _, ranks)] = found(incident)
+    assert "files of different runs" in what and ranks == [1]
+    assert example == "rank 1 came to number 2, 21 s after others had completed number 51"
+
+
+def test_a_rank_that_was_recorded_earlier_contradicts_nothing(incident: Incident) -> None:
+    at = NOW + 90 * S
+    incident.con.execute("DELETE FROM launches")
+    add(incident, "ops", rank=0, seq=[50, 51], enqueued_ns=at, started_ns=at, ended_ns=at + S)
+    assert found(incident) == []

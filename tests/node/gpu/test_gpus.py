@@ -161,7 +161,9 @@ def test_what_a_model_does_not_tell_is_null_said_and_not_asked_again(
     assert told["power_w"] == 612.0
     assert collected.problems == ()
     (note,) = collected.notes
-    assert note.startswith("1 × NVIDIA H100 80GB HBM3: not reported: ecc_corrected, ecc_uncorrected")
+    assert note.startswith(
+        "1 × NVIDIA H100 80GB HBM3: not reported: ecc_corrected, ecc_uncorrected"
+    )
     gpu.failing = {}
     assert rows(source.collect(later(1)))[0]["remapped_rows"] is None
 

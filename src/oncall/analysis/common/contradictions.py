@@ -33,6 +33,7 @@ class Allowed:
     board_slack: int
     restart_ns: int
     apart_ns: int
+    clocks_ns: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Found:
             "60 s", "a rank whose process starts elsewhere so much later was restarted there"
         ),
         "apart": Param("3650 d", "no job runs for so long: clocks are apart"),
+        "clocks": Param("5 s", "clocks of one cluster are not farther apart"),
     },
 )
 def contradictions(
@@ -88,9 +90,10 @@ def contradictions(
     board_slack: int,
     restart: int,
     apart: int,
+    clocks: int,
 ) -> Mapping[str, Any]:
     """What the evidence says and what contradicts it, a row for each kind."""
-    allowed = Allowed(clock_slack, birth_slack, board_slack, restart, apart)
+    allowed = Allowed(clock_slack, birth_slack, board_slack, restart, apart, clocks)
     asked = ", ".join(f"EXISTS (FROM {table})" for table in _TABLES)
     (answers,) = con.execute(f"SELECT {asked}").fetchall()
     there = {table for table, has_rows in zip(_TABLES, answers, strict=True) if has_rows}
@@ -234,6 +237,38 @@ def _apart(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
         yield Found(job, what, count, example, ("ops",), ranks)
 
 
+def _of_another_run(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
+    """Ranks that called on after others had completed what they never called.
+
+    Who completes such a collective has seen all members call it, so a rank that is behind was
+    recorded earlier, and made its last call earlier.
+    """
+    for job, count, ranks, (rank, seq, done_seq, later_ns) in con.execute(
+        f"""
+        WITH fronts AS (
+            SELECT job, comm, rank, max(seq) AS seq,
+                max(seq) FILTER ((done OR ended_ns IS NOT NULL) AND op IN (
+                    'AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')) AS done_seq,
+                max(greatest(enqueued_ns, started_ns)) AS at_ns
+            FROM ops WHERE kind = 'coll' AND comm IS NOT NULL AND rank IS NOT NULL GROUP BY ALL),
+        first AS (
+            SELECT job, comm, max(done_seq) AS done_seq, arg_max(at_ns, done_seq) AS at_ns
+            FROM fronts GROUP BY job, comm)
+        SELECT job, count(DISTINCT rank), {_RANKS},
+            max((rank, f.seq, a.done_seq, f.at_ns - a.at_ns))
+        FROM fronts f JOIN first a USING (job, comm)
+        WHERE f.seq < a.done_seq AND f.at_ns > a.at_ns + {allowed.clocks_ns} GROUP BY job
+        """
+    ).fetchall():
+        what = f"{_many(count, 'rank')} made {_their(count)} last calls after others had gone on "
+        what += "without them: files of different runs, or clocks that are wrong"
+        example = (
+            f"rank {rank} came to number {seq}, {format_duration(later_ns)} after others had "
+            f"completed number {done_seq}"
+        )
+        yield Found(job, what, count, example, ("ops",), ranks)
+
+
 def _crowded(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:  # noqa: ARG001
     """A communicator's members against its size, and their sizes against one another."""
     rows = con.execute(
@@ -287,6 +322,7 @@ _CHECKS: Mapping[_Check, set[str]] = {
     _recorded_unlaunched: {"launches", "ops"},
     _before_birth: {"ops", "ranks"},
     _apart: {"ops"},
+    _of_another_run: {"ops"},
     _crowded: {"comms"},
     _two_homes: {"ranks"},
 }
