@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from oncall.core.printable import shell_word
 from oncall.fleet.doctor_here import Check
 
 Version = tuple[int, ...]
@@ -23,6 +24,7 @@ _ON_BY_DEFAULT: Version = (2, 11)  # PyTorch: the Flight Recorder keeps 2,000 ca
 _RAS_SINCE: Version = (2, 24)
 _RAS_CRASHES: tuple[Version, Version] = ((2, 26, 2), (2, 27, 7))  # ends jobs, both included
 _RAS_SAFE: Version = (2, 28, 7)  # answers queries, in JSON, without a risk to the job
+PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _FILE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
@@ -50,8 +52,11 @@ def parse_version(text: str | None) -> Version | None:
     return tuple(map(int, found[1].split("."))) if found else None
 
 
-def evidence_settings(folder: str, job: str, versions: Versions) -> Iterator[Setting]:
-    """What to set. `folder` is where the evidence of the job goes, in the launcher's words."""
+def evidence_settings(folder: str, pipe: str | None, versions: Versions) -> Iterator[Setting]:
+    """What to set, in the launcher's words. `folder` is where the evidence of the job goes; `pipe`
+    begins the path of each rank's pipe. PyTorch deletes a pipe of that name at start, and fails
+    where another user owns it, so no two jobs may share it; None: no pipe.
+    """
     for name in _names(_BUFFER, versions):
         yield Setting(
             name,
@@ -69,11 +74,12 @@ def evidence_settings(folder: str, job: str, versions: Versions) -> Iterator[Set
             f"{folder}/fr_trace_rank_",
             f"where it is written, followed by the rank; a folder for each job{_since(name)}",
         )
-    yield Setting(
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
-        f"/tmp/fr_{job}_rank_",
-        "a pipe a rank: `echo 1 > PIPE` on its node writes its dump at once (PyTorch 2.4)",
-    )
+    if pipe is not None:
+        yield Setting(
+            PIPE,
+            pipe,
+            "a pipe a rank: `echo 1 > PIPE` on its node writes its dump at once (PyTorch 2.4)",
+        )
     yield Setting(
         "NCCL_DEBUG", "INFO", "NCCL's log; with the subsystems below some hundred lines a rank"
     )
@@ -207,7 +213,8 @@ def _log(settings: Mapping[str, str]) -> Check:
         )
     if file is not None and "%p" not in file and "%h" not in file:
         text = f"{level}, but all ranks write over one another in {file}"
-        return Check("NCCL log", "wrong", text, _export("NCCL_DEBUG_FILE", f"{file}.%h.%p"))
+        unique = shell_word(f"{file}.%h.%p", "file")
+        return Check("NCCL log", "wrong", text, _export("NCCL_DEBUG_FILE", unique))
     return Check("NCCL log", "ok", f"{level}, to {file or 'the standard output of the job'}")
 
 
