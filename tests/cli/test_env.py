@@ -123,6 +123,10 @@ def test_names_by_version() -> None:
     [
         ("2.23.4", None),
         ("2.26.2", "0"),
+        ("2.26", "0"),
+        ("2.27", "0"),
+        ("2.25", None),
+        ("2.28", None),
         ("2.27.7", "0"),
         ("2.28.3", None),
         ("2.28.7", "1"),
@@ -145,6 +149,10 @@ def test_what_a_running_job_would_leave() -> None:
     assert states("2.6.0", TORCH_NCCL_TRACE_BUFFER_SIZE="9")["Flight Recorder"] == "ok"
     assert states("2.13.0", TORCH_FR_BUFFER_SIZE="0")["Flight Recorder"] == "wrong"
     assert states("2.13.0", TORCH_NCCL_DUMP_ON_TIMEOUT="1")["dump"] == "ok"
+    assert states("2.6.0")["dump"] == "wrong"
+    assert states("2.6.0", TORCH_DISTRIBUTED_DEBUG="DETAIL")["dump"] == "ok"
+    assert states("2.9.0")["dump"] == states("unknown")["dump"] == "absent"
+    assert states("2.9.0", TORCH_NCCL_DUMP_ON_TIMEOUT="0")["dump"] == "wrong"
     assert states("2.9", NCCL_DEBUG="INFO", NCCL_DEBUG_FILE="/tmp/log")["NCCL log"] == "wrong"
     assert states("2.9", "2.27.3")["RAS"] == "wrong"
     assert states("2.9", "2.27.3", NCCL_RAS_ENABLE="0")["RAS"] == "absent"
