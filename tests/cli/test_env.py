@@ -10,6 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from oncall.fleet.evidence_settings import (
+    PIPE,
     Versions,
     evidence_settings,
     job_checks,
@@ -29,43 +30,73 @@ def env(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def names(torch: str | None = None, nccl: str | None = None) -> dict[str, str]:
     versions = Versions(parse_version(torch), parse_version(nccl))
-    return {one.name: one.value for one in evidence_settings("/e/j", "j", versions)}
+    return {one.name: one.value for one in evidence_settings("/e/j", "/tmp/j", versions)}
+
+
+def shell(lines: str, **variables: str) -> dict[str, str]:
+    """The environment after a shell has run the lines."""
+    done = subprocess.run(
+        ["/bin/sh", "-uc", 'eval "$1"; env', "sh", lines.replace("mkdir -p", "true")],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], **variables},
+        check=True,
+    )
+    return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
 
 
 def test_a_shell_takes_it_over_with_its_comments() -> None:
-    exports = env("torchrun", "--job", "llama", "--folder", "/tmp/no such/e").stdout
-    exports = exports.replace("mkdir -p", "true")
-    done = subprocess.run(
-        ["/bin/sh", "-c", 'eval "$1"; env', "sh", exports],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"]},
-        check=True,
-    )
-    told = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
-    assert told["TORCH_FR_BUFFER_SIZE"] == told["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
-    assert told["TORCH_FR_DUMP_TEMP_FILE"] == "/tmp/no such/e/llama/fr_trace_rank_"
+    reported = shell(env("torchrun", "--job", "llama", "--folder", "/tmp/no such/e").stdout)
+    assert reported["TORCH_FR_BUFFER_SIZE"] == reported["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
+    assert reported["TORCH_FR_DUMP_TEMP_FILE"] == "/tmp/no such/e/llama/fr_trace_rank_"
+    assert reported[PIPE] == f"/tmp/fr_{os.getuid()}_llama_rank_"
 
 
 def test_a_batch_script_names_the_job_by_its_number() -> None:
-    script = env("slurm").stdout.replace("mkdir -p", "true")
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"{script}\nenv"],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "77"},
-        check=True,
-    )
-    assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_slurm-77_rank_" in done.stdout
+    folder = """/e"; echo '$HOME' `id` $(id)"""
+    reported = shell(env("slurm", "--folder", folder).stdout, SLURM_JOB_ID="77")
+    assert reported[PIPE] == f"/tmp/fr_{os.getuid()}_77_rank_"
+    assert reported["TORCH_FR_DUMP_TEMP_FILE"] == f"{folder}/slurm-77/fr_trace_rank_"
+    named = shell(env("slurm", "--job", "llama").stdout, SLURM_JOB_ID="77")
+    assert named[PIPE] == f"/tmp/fr_{os.getuid()}_77_rank_"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "kubernetes", "ray", "deepspeed"])
+def test_a_pipe_needs_a_name_of_its_own(launcher: str) -> None:
+    unnamed, named = env(launcher), env(launcher, "--job", "llama")
+    comments = (unnamed.stderr if launcher == "deepspeed" else unnamed.stdout).splitlines()
+    assert any(line.startswith(f"# {PIPE}: not set, as") for line in comments)
+    assert PIPE not in "".join(line for line in comments if not line.startswith("#"))
+    assert "_llama_rank_" in named.stdout
+
+
+@pytest.mark.parametrize("launcher", ["kubernetes", "ray"])
+def test_yaml_keeps_a_folder_as_it_is(launcher: str) -> None:
+    folder = """/é😀" $(HOME): '#'"""
+    loaded = YAML(typ="safe").load(env(launcher, "--folder", folder).stdout)
+    if launcher == "kubernetes":
+        values = [one["value"].replace("$$", "$") for one in loaded["env"]]
+    else:
+        values = [*loaded["env_vars"].values()]
+    assert f"{folder}/train/fr_trace_rank_" in values
+    assert not any("$(HOME)" in one["value"].replace("$$", "") for one in loaded.get("env", ()))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "folder"), [("deepspeed", "/e; id"), ("kubernetes", "/e\nprivileged: true")]
+)
+def test_a_folder_that_cannot_be_written_safely(launcher: str, folder: str) -> None:
+    done = env(launcher, "--folder", folder)
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("launcher", ["kubernetes", "ray"])
 def test_yaml(launcher: str) -> None:
-    told = YAML(typ="safe").load(env(launcher, "--torch", "2.9").stdout)
+    loaded = YAML(typ="safe").load(env(launcher, "--torch", "2.9").stdout)
     if launcher == "kubernetes":
-        variables = {one["name"]: one["value"] for one in told["env"]}
+        variables = {one["name"]: one["value"] for one in loaded["env"]}
     else:
-        variables = told["env_vars"]
+        variables = loaded["env_vars"]
     assert variables["TORCH_FR_BUFFER_SIZE"] == "2000"
     assert "TORCH_NCCL_TRACE_BUFFER_SIZE" not in variables
 
@@ -92,6 +123,10 @@ def test_names_by_version() -> None:
     [
         ("2.23.4", None),
         ("2.26.2", "0"),
+        ("2.26", "0"),
+        ("2.27", "0"),
+        ("2.25", None),
+        ("2.28", None),
         ("2.27.7", "0"),
         ("2.28.3", None),
         ("2.28.7", "1"),
@@ -114,7 +149,20 @@ def test_what_a_running_job_would_leave() -> None:
     assert states("2.6.0", TORCH_NCCL_TRACE_BUFFER_SIZE="9")["Flight Recorder"] == "ok"
     assert states("2.13.0", TORCH_FR_BUFFER_SIZE="0")["Flight Recorder"] == "wrong"
     assert states("2.13.0", TORCH_NCCL_DUMP_ON_TIMEOUT="1")["dump"] == "ok"
+    assert states("2.6.0")["dump"] == "wrong"
+    assert states("2.6.0", TORCH_DISTRIBUTED_DEBUG="DETAIL")["dump"] == "ok"
+    assert states("2.9.0")["dump"] == states("unknown")["dump"] == "absent"
+    assert states("2.9.0", TORCH_NCCL_DUMP_ON_TIMEOUT="0")["dump"] == "wrong"
     assert states("2.9", NCCL_DEBUG="INFO", NCCL_DEBUG_FILE="/tmp/log")["NCCL log"] == "wrong"
     assert states("2.9", "2.27.3")["RAS"] == "wrong"
     assert states("2.9", "2.27.3", NCCL_RAS_ENABLE="0")["RAS"] == "absent"
     assert states("2.9", "2.28.9")["RAS"] == "ok"
+
+
+def test_the_command_of_another_users_path_is_quoted() -> None:
+    settings = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/x; touch owned #"}
+    (log,) = [one for one in job_checks(settings, Versions()) if one.name == "NCCL log"]
+    assert "NCCL_DEBUG_FILE='/tmp/x; touch owned #.%h.%p'" in log.next
+    settings["NCCL_DEBUG_FILE"] = "/tmp/x\nreboot"
+    (log,) = [one for one in job_checks(settings, Versions()) if one.name == "NCCL log"]
+    assert "NCCL_DEBUG_FILE=FILE" in log.next

@@ -67,7 +67,8 @@ def doctor(
     processes' environment that configure evidence (TORCH_*, NCCL_*, ONCALL_*, LD_PRELOAD,
     PYTHONFAULTHANDLER), and no others.
 
-    Exits with 1 if a check failed.
+    Exits with 1 if a check failed. With --job, exits with 3 if some hosts or processes could not be
+    checked.
     """
     from oncall.render.text import checkup
 
@@ -95,7 +96,7 @@ def doctor(
 
 def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Format) -> ExitCode:  # noqa: A002
     from oncall.cli.gathering import progress_line
-    from oncall.fleet.job_checkup import JobCheckup, check_job, check_job_here
+    from oncall.fleet.job_checkup import JobCheckup, check_job, check_job_here, not_checked
     from oncall.fleet.outcome import Outcome
     from oncall.fleet.reach import opened, reach_fleet
     from oncall.node.store.places import run_dir
@@ -117,6 +118,8 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Form
         found, outcomes = asyncio.run(ask())
     write = checkup.job_json if format is Format.JSON else checkup.job_text
     sys.stdout.write(write(found, outcomes))
+    if not_checked(outcomes) or not all(one.complete for one in found):
+        return ExitCode.TOO_LITTLE_COVERAGE
     return ExitCode.HEALTHY if all(one.well for one in found) else ExitCode.FINDING
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from oncall.fleet.evidence_settings import Setting
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NUMBER, _USER = "${SLURM_JOB_ID}", "$(id -u)"  # for the shell to fill in
+_OPEN = re.compile(f"({re.escape(_NUMBER)}|{re.escape(_USER)})")
 
 
 class Launcher(StrEnum):
@@ -68,15 +71,20 @@ def env(
     Each setting has a comment: why, and since which version. Where the launcher's file takes no
     comments (.deepspeed_env), they go to standard error.
     """
-    from oncall.fleet.evidence_settings import Versions, evidence_settings, ras_remark
+    from oncall.fleet.evidence_settings import PIPE, Versions, evidence_settings, ras_remark
 
     if job is not None and not _NAME.fullmatch(job):
         raise UsageError(f"--job {job!r}: use only letters, digits and . - _")
-    name = job or ("slurm-${SLURM_JOB_ID}" if launcher is Launcher.SLURM else "train")
+    if not str(folder).isprintable():
+        raise UsageError(f"--folder {str(folder)!r}: control characters are not allowed")
+    name = job or (f"slurm-{_NUMBER}" if launcher is Launcher.SLURM else "train")
     place = f"{folder}/{name}"
     versions = Versions(_version("--torch", torch), _version("--nccl", nccl))
-    settings = [*evidence_settings(place, name, versions), *(_hooks(name) if hooks else ())]
-    remark = ras_remark(versions.nccl)
+    pipe = _pipe(launcher, job)
+    settings = [*evidence_settings(place, pipe, versions), *(_hooks(name) if hooks else ())]
+    remarks = [ras_remark(versions.nccl)] if ras_remark(versions.nccl) else []
+    if pipe is None:
+        remarks.append(f"{PIPE}: not set, as jobs of one name would delete each other's; see --job")
     write = {
         Launcher.TORCHRUN: _exports,
         Launcher.SLURM: _sbatch,
@@ -84,7 +92,17 @@ def env(
         Launcher.RAY: _ray,
         Launcher.DEEPSPEED: _deepspeed,
     }[launcher]
-    sys.stdout.write("\n".join(write(settings, place, remark)) + "\n")
+    sys.stdout.write("\n".join(write(settings, place, remarks)) + "\n")
+
+
+def _pipe(launcher: Launcher, job: str | None) -> str | None:
+    """How the pipes of this user's job begin; None if nothing tells it from another job."""
+    if launcher is Launcher.SLURM:
+        return f"/tmp/fr_{_USER}_{_NUMBER}_rank_"
+    if job is None:
+        return None
+    user = _USER if launcher is Launcher.TORCHRUN else os.getuid()
+    return f"/tmp/fr_{user}_{job}_rank_"
 
 
 def _version(option: str, text: str | None) -> tuple[int, ...] | None:
@@ -117,8 +135,8 @@ def _hooks(job: str) -> Iterator[Setting]:
 # ------------------------------------------------------------------- launchers
 
 
-def _exports(settings: Sequence[Setting], place: str, remark: str) -> Iterator[str]:
-    yield from _comment(remark)
+def _exports(settings: Sequence[Setting], place: str, remarks: Sequence[str]) -> Iterator[str]:
+    yield from _comments(remarks)
     yield f"mkdir -p {_quoted(place)}"
     for one in settings:
         yield f"# {one.why}"
@@ -126,45 +144,55 @@ def _exports(settings: Sequence[Setting], place: str, remark: str) -> Iterator[s
         yield f"export {one.name}={_quoted(one.value)}{kept}"
 
 
-def _sbatch(settings: Sequence[Setting], place: str, remark: str) -> Iterator[str]:
+def _sbatch(settings: Sequence[Setting], place: str, remarks: Sequence[str]) -> Iterator[str]:
     yield "# in the batch script, below its #SBATCH lines; srun hands the variables on"
-    yield from _exports(settings, place, remark)
+    yield from _exports(settings, place, remarks)
 
 
 def _quoted(value: str) -> str:
-    """For a shell; what names the job's number stays open to it."""
-    return f'"{value}"' if "${SLURM_JOB_ID}" in value else shlex.quote(value)
+    """For a shell; only the job's number and the user's stay open to it."""
+    parts = _OPEN.split(value)
+    return "".join(
+        f'"{part}"' if _OPEN.fullmatch(part) else shlex.quote(part) for part in parts if part
+    )
 
 
-def _kubernetes(settings: Sequence[Setting], place: str, remark: str) -> Iterator[str]:
+def _kubernetes(settings: Sequence[Setting], place: str, remarks: Sequence[str]) -> Iterator[str]:
     yield f"# mount a shared volume at {place}; the folder must exist"
-    yield from _comment(remark)
+    yield from _comments(remarks)
     yield "env:"
     for one in settings:
         yield f"# {one.why}"
         yield f"- name: {one.name}"
-        yield f"  value: {json.dumps(one.value)}"
+        # Kubernetes fills in $(NAME); $$ is a plain $.
+        yield f"  value: {_yaml(one.value.replace('$', '$$'))}"
 
 
-def _ray(settings: Sequence[Setting], place: str, remark: str) -> Iterator[str]:
+def _ray(settings: Sequence[Setting], place: str, remarks: Sequence[str]) -> Iterator[str]:
     yield f"# the folder {place} must exist on every node"
-    yield from _comment(remark)
+    yield from _comments(remarks)
     yield "env_vars:"
     for one in settings:
         yield f"  # {one.why}"
-        yield f"  {one.name}: {json.dumps(one.value)}"
+        yield f"  {one.name}: {_yaml(one.value)}"
 
 
-def _deepspeed(settings: Sequence[Setting], place: str, remark: str) -> Iterator[str]:
-    """DeepSpeed takes each line of the file apart at the first `=`: a comment would be an error."""
-    for line in (f"the folder {place} must exist on every node", remark):
-        if line:
-            print(f"# {line}", file=sys.stderr)
+def _yaml(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _deepspeed(settings: Sequence[Setting], place: str, remarks: Sequence[str]) -> Iterator[str]:
+    """DeepSpeed takes each line of the file apart at the first `=`: a comment would be an error.
+    Some versions quote the values for the nodes' shells and some do not."""
+    for one in settings:
+        if shlex.quote(one.value) != one.value:
+            raise UsageError(f"{one.name}={one.value!r}: DeepSpeed may not pass it on as it stands")
+    for line in (f"the folder {place} must exist on every node", *remarks):
+        print(f"# {line}", file=sys.stderr)
     for one in settings:
         print(f"# {one.name}: {one.why}", file=sys.stderr)
         yield f"{one.name}={one.value}"
 
 
-def _comment(remark: str) -> Iterator[str]:
-    if remark:
-        yield f"# {remark}"
+def _comments(remarks: Sequence[str]) -> Iterator[str]:
+    return (f"# {remark}" for remark in remarks)

@@ -30,7 +30,7 @@ from oncall.node.store.places import data_dir, rings_dir, run_dir
 from oncall.node.store.wire import Request
 
 # `absent`: missing, but not needed on every machine
-State = Literal["ok", "wrong", "absent"]
+State = Literal["ok", "wrong", "absent", "unknown"]  # unknown: it could not be checked
 
 _SSH_PORT = 22
 _INFINIBAND = Path("/sys/class/infiniband")

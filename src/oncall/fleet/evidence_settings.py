@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from oncall.core.printable import shell_word
 from oncall.fleet.doctor_here import Check
 
 Version = tuple[int, ...]
@@ -20,9 +21,11 @@ RENAMED: Version = (
     8,
 )  # PyTorch: the Flight Recorder's variables are called TORCH_FR_* from here
 _ON_BY_DEFAULT: Version = (2, 11)  # PyTorch: the Flight Recorder keeps 2,000 calls unasked
+_DUMPS_UNASKED: Version = (2, 7)  # PyTorch: from here the default of the dump may be on
 _RAS_SINCE: Version = (2, 24)
 _RAS_CRASHES: tuple[Version, Version] = ((2, 26, 2), (2, 27, 7))  # ends jobs, both included
 _RAS_SAFE: Version = (2, 28, 7)  # answers queries, in JSON, without a risk to the job
+PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _FILE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
@@ -50,8 +53,11 @@ def parse_version(text: str | None) -> Version | None:
     return tuple(map(int, found[1].split("."))) if found else None
 
 
-def evidence_settings(folder: str, job: str, versions: Versions) -> Iterator[Setting]:
-    """What to set. `folder` is where the evidence of the job goes, in the launcher's words."""
+def evidence_settings(folder: str, pipe: str | None, versions: Versions) -> Iterator[Setting]:
+    """What to set, in the launcher's words. `folder` is where the evidence of the job goes; `pipe`
+    begins the path of each rank's pipe. PyTorch deletes a pipe of that name at start, and fails
+    where another user owns it, so no two jobs may share it; None: no pipe.
+    """
     for name in _names(_BUFFER, versions):
         yield Setting(
             name,
@@ -69,11 +75,12 @@ def evidence_settings(folder: str, job: str, versions: Versions) -> Iterator[Set
             f"{folder}/fr_trace_rank_",
             f"where it is written, followed by the rank; a folder for each job{_since(name)}",
         )
-    yield Setting(
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
-        f"/tmp/fr_{job}_rank_",
-        "a pipe a rank: `echo 1 > PIPE` on its node writes its dump at once (PyTorch 2.4)",
-    )
+    if pipe is not None:
+        yield Setting(
+            PIPE,
+            pipe,
+            "a pipe a rank: `echo 1 > PIPE` on its node writes its dump at once (PyTorch 2.4)",
+        )
     yield Setting(
         "NCCL_DEBUG", "INFO", "NCCL's log; with the subsystems below some hundred lines a rank"
     )
@@ -97,7 +104,7 @@ def _ras(nccl: Version | None) -> Iterator[Setting]:
     if nccl is None or nccl < _RAS_SINCE:
         return
     first, last = _RAS_CRASHES
-    if first <= nccl[:3] <= last:
+    if _ras_may_crash(nccl):
         yield Setting(
             "NCCL_RAS_ENABLE",
             "0",
@@ -111,6 +118,12 @@ def _ras(nccl: Version | None) -> Iterator[Setting]:
         )
 
 
+def _ras_may_crash(nccl: Version) -> bool:
+    """Whether any version that begins so can end the job: 2.26 may be 2.26.2."""
+    first, last = (each[: len(nccl)] for each in _RAS_CRASHES)
+    return first <= nccl[:3] <= last
+
+
 def ras_remark(nccl: Version | None) -> str:
     """What to know of RAS where nothing is set for it."""
     first, last = map(_dotted, _RAS_CRASHES)
@@ -121,8 +134,7 @@ def ras_remark(nccl: Version | None) -> str:
         )
     if nccl < _RAS_SINCE:
         return f"NCCL RAS: not there before NCCL {_dotted(_RAS_SINCE)}"
-    crashes = _RAS_CRASHES[0] <= nccl[:3] <= _RAS_CRASHES[1]
-    if nccl < _RAS_SAFE and not crashes:
+    if nccl < _RAS_SAFE and not _ras_may_crash(nccl):
         return f"NCCL RAS: on, but do not query it before NCCL {_dotted(_RAS_SAFE)}"
     return ""
 
@@ -153,7 +165,7 @@ def _dotted(version: Version) -> str:
 def job_checks(settings: Mapping[str, str], versions: Versions) -> Iterator[Check]:
     """What a process with these variables would leave of an incident, and what to change."""
     yield _recorder(settings, versions)
-    yield _dump(settings)
+    yield _dump(settings, versions.torch)
     yield _folder(settings, versions)
     yield _log(settings)
     if versions.nccl is not None:
@@ -181,13 +193,19 @@ def _recorder(settings: Mapping[str, str], versions: Versions) -> Check:
     return Check(name, "ok", f"keeps {int(value):,} calls of each rank")
 
 
-def _dump(settings: Mapping[str, str]) -> Check:
+def _dump(settings: Mapping[str, str], torch: Version | None) -> Check:
     name = "TORCH_NCCL_DUMP_ON_TIMEOUT"
-    value = settings.get(name, "")
-    if value.lower() in ("1", "true", "yes", "y", "on", "t"):
+    value = settings.get(name)
+    # Before it became the default, the most detailed debug level switched it on as well.
+    detail = value is None and settings.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
+    if detail or (value or "").lower() in ("1", "true", "yes", "y", "on", "t"):
         return Check("dump", "ok", "written on every rank when a watchdog times out")
+    set_it = _export(name, "1")
+    if value is None and (torch is None or torch >= _DUMPS_UNASKED):
+        text = f"depends on PyTorch: {name} is not set, and only newer versions default to 1"
+        return Check("dump", "absent", text, set_it)
     text = f"not written on a timeout: {name} is {value or 'not set'}"
-    return Check("dump", "wrong", text, _export(name, "1"))
+    return Check("dump", "wrong", text, set_it)
 
 
 def _folder(settings: Mapping[str, str], versions: Versions) -> Check:
@@ -207,16 +225,16 @@ def _log(settings: Mapping[str, str]) -> Check:
         )
     if file is not None and "%p" not in file and "%h" not in file:
         text = f"{level}, but all ranks write over one another in {file}"
-        return Check("NCCL log", "wrong", text, _export("NCCL_DEBUG_FILE", f"{file}.%h.%p"))
+        unique = shell_word(f"{file}.%h.%p", "file")
+        return Check("NCCL log", "wrong", text, _export("NCCL_DEBUG_FILE", unique))
     return Check("NCCL log", "ok", f"{level}, to {file or 'the standard output of the job'}")
 
 
 def _ras_check(settings: Mapping[str, str], nccl: Version) -> Check:
     on = settings.get("NCCL_RAS_ENABLE", "1") != "0"
-    first, last = _RAS_CRASHES
     if nccl < _RAS_SINCE:
         return Check("RAS", "absent", f"not there before NCCL {_dotted(_RAS_SINCE)}")
-    if on and first <= nccl[:3] <= last:
+    if on and _ras_may_crash(nccl):
         text = f"on: NCCL {_dotted(nccl)} can crash in it, do not query it"
         return Check("RAS", "wrong", text, _export("NCCL_RAS_ENABLE", "0"))
     if not on:

@@ -37,6 +37,16 @@ class JobCheckup:
         """Whether no check failed."""
         return all(check.state != "wrong" for check in self.checks)
 
+    @property
+    def complete(self) -> bool:
+        """Whether every check could be made."""
+        return all(check.state != "unknown" for check in self.checks)
+
+
+def not_checked(outcomes: Mapping[str, Outcome]) -> list[Outcome]:
+    """The hosts that did not say which processes of the job they have."""
+    return [one for one in outcomes.values() if one.kind not in ("ok", "no-data")]
+
 
 async def check_job(
     transport: Transport,
@@ -57,12 +67,12 @@ async def check_job(
                 await gather.greet()
                 await gather.each("settings", dict.fromkeys(hosts, Request("processes", job=job)))
             outcomes = gather.answers.outcomes
-    told = {
+    reported = {
         outcome.node: outcome.status.get("processes")
         for outcome in outcomes.values()
         if outcome.kind == "ok"
     }
-    found = _together((node, one) for node, groups in told.items() for one in groups or ())
+    found = _together((node, one) for node, groups in reported.items() for one in groups or ())
     if not found:
         raise UsageError(f"no process of job `{job}`: {what_became(outcomes)}")
     return found, outcomes
@@ -76,9 +86,10 @@ def check_job_here(run: Path, job: str, node: str) -> list[JobCheckup]:
 def _together(groups: Iterable[tuple[str, Mapping[str, Any]]]) -> list[JobCheckup]:
     alike: dict[tuple[Any, ...], list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
     for node, one in groups:
+        settings = one.get("settings")
         key = (
             str(one.get("job")),
-            tuple(sorted(_texts(one.get("settings")).items())),
+            None if settings is None else tuple(sorted(_texts(settings).items())),
             tuple(sorted(_texts(one.get("versions")).items())),
         )
         alike[key].append((node, one))
@@ -91,24 +102,26 @@ def _together(groups: Iterable[tuple[str, Mapping[str, Any]]]) -> list[JobChecku
             processes=sum(len(_numbers(one.get("pids"))) for _, one in members),
             hosts=tuple(sorted({node for node, _ in members})),
             versions=dict(versions),
-            checks=tuple(
-                job_checks(
-                    dict(settings),
-                    Versions(
-                        parse_version(dict(versions).get("torch")),
-                        parse_version(dict(versions).get("nccl")),
-                    ),
-                )
-            ),
+            checks=_checks(settings, dict(versions)),
         )
         for (job, settings, versions), members in alike.items()
     ]
 
 
-def _texts(told: Any) -> dict[str, str]:
-    items = told.items() if isinstance(told, dict) else ()
+def _checks(
+    settings: Iterable[tuple[str, str]] | None, loaded: Mapping[str, str]
+) -> tuple[Check, ...]:
+    if settings is None:
+        text = "cannot read the environment of these processes: run oncall as their user"
+        return (Check("environment", "unknown", text),)
+    versions = Versions(parse_version(loaded.get("torch")), parse_version(loaded.get("nccl")))
+    return tuple(job_checks(dict(settings), versions))
+
+
+def _texts(reported: Any) -> dict[str, str]:
+    items = reported.items() if isinstance(reported, dict) else ()
     return {str(key): str(value) for key, value in items}
 
 
-def _numbers(told: Any) -> list[int]:
-    return [one for one in told if isinstance(one, int)] if isinstance(told, list) else []
+def _numbers(reported: Any) -> list[int]:
+    return [one for one in reported if isinstance(one, int)] if isinstance(reported, list) else []

@@ -47,18 +47,20 @@ def answer_processes(run: Path | None, request: Request) -> Iterator[Part | End]
 
 
 def set_processes(processes: Sequence[TrainingProcess]) -> list[dict[str, Any]]:
-    """What processes are set to record and the versions they have loaded: equal ones together."""
+    """What processes are set to record and the versions they have loaded: equal ones together. The
+    settings are None where they may not be read."""
     alike: dict[tuple[Any, ...], list[TrainingProcess]] = defaultdict(list)
     for one in processes:
-        settings = tuple(
-            sorted((key, value) for key, value in one.settings.items() if key not in _OF_ONE_RANK)
-        )
+        settings = None
+        if one.settings is not None:
+            common = one.settings.keys() - _OF_ONE_RANK
+            settings = tuple(sorted((key, one.settings[key]) for key in common))
         versions = tuple(sorted(loaded_versions(one.pid).items()))
         alike[one.job, settings, versions].append(one)
     return [
         {
             "job": job,
-            "settings": dict(settings),
+            "settings": None if settings is None else dict(settings),
             "versions": dict(versions),
             "ranks": [one.rank for one in group if one.rank is not None],
             "pids": [one.pid for one in group],

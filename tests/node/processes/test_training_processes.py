@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oncall.node.processes.training_processes import settings_of, training_processes
+from oncall.node.processes.training_processes import (
+    one_process,
+    settings_of,
+    training_processes,
+)
 
 
 def process(proc: Path, pid: int, parent: int, *, python: bool = True, **variables: str) -> None:
@@ -49,3 +53,11 @@ def test_secrets_stay_where_they_are(tmp_path: Path) -> None:
     assert settings_of({"WANDB_API_KEY": "x", "TORCH_FR_BUFFER_SIZE": "9"}) == {
         "TORCH_FR_BUFFER_SIZE": "9"
     }
+
+
+def test_what_may_not_be_read_is_unknown(tmp_path: Path) -> None:
+    process(tmp_path, 50, 1, RANK="0")
+    (tmp_path / "50" / "environ").unlink()
+    found = one_process(50, tmp_path)
+    assert found is not None
+    assert found.settings is None

@@ -22,7 +22,7 @@ from oncall.analysis.lost_time.waiting import lengths, spent
 
 @dataclass(frozen=True)
 class Books:
-    """All classes of a job, and whether operations told how long they took."""
+    """All classes of a job, and whether operations recorded how long they took."""
 
     classes: list[Class]
     timed: bool
@@ -68,14 +68,14 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
     lead: int | None = None
     for segments, graph, each in zip(shapes, graphs, times, strict=True):
         groups = groups_of(programs, graph, limits)
-        told = spent(graph, groups, each, lead, programs.on_device, limits)
-        if told is None:
+        waits = spent(graph, groups, each, lead, programs.on_device, limits)
+        if waits is None:
             continue
-        order = ordered(graph, told.asynchronous)
+        order = ordered(graph, waits.asynchronous)
         if not order.complete:
             continue
-        lead = told.lead if lead is None else lead
-        account = account_of(graph, groups, told, each.timed, limits)
+        lead = waits.lead if lead is None else lead
+        account = account_of(graph, groups, waits, each.timed, limits)
         begin = np.where(
             segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
         )

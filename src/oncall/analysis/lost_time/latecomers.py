@@ -7,7 +7,7 @@ neighbours that share a host.
 
 from __future__ import annotations
 
-from math import comb
+from math import exp, lgamma, log, log1p
 
 import numpy as np
 
@@ -117,5 +117,13 @@ def _widest(share: Times) -> Times:
 
 
 def _at_least(number: int, of: int, part: float) -> float:
-    """How likely it is that what comes by turns comes so often (binomial)."""
-    return float(sum(comb(of, k) * part**k * (1 - part) ** (of - k) for k in range(number, of + 1)))
+    """How likely it is that what comes by turns comes so often (binomial). In logarithms: the
+    coefficients of a thousand iterations exceed a float."""
+    if part >= 1:  # too few others were recorded to compare with
+        return 1.0
+
+    def log_chance(k: int) -> float:
+        ways = lgamma(of + 1) - lgamma(k + 1) - lgamma(of - k + 1)
+        return ways + k * log(part) + (of - k) * log1p(-part)
+
+    return sum(exp(log_chance(k)) for k in range(number, of + 1))

@@ -43,7 +43,7 @@ _SCHEMA = [
 
 
 @dataclass(frozen=True)
-class Told:
+class Account:
     """The causes of a job, and the iterations (s,) they were looked for in. `replay_error` None:
     from lateness."""
 
@@ -54,7 +54,7 @@ class Told:
     timed: bool
 
 
-def _by_replay(programs: Programs, limits: Limits) -> Told | None:
+def _by_replay(programs: Programs, limits: Limits) -> Account | None:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
     books = books_of(programs, limits)
     if books is None or len(books.length_ns) < limits.fewest_iterations:
@@ -62,10 +62,10 @@ def _by_replay(programs: Programs, limits: Limits) -> Told | None:
     error = float(np.median(np.abs(books.replayed_ns / books.length_ns - 1)))
     if error > limits.replays:
         return None
-    return Told(entries_of(books, limits), books.length_ns, books.begin_ns, error, books.timed)
+    return Account(entries_of(books, limits), books.length_ns, books.begin_ns, error, books.timed)
 
 
-def _by_lateness(programs: Programs, limits: Limits) -> Told | None:
+def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
     """The account of a job of which hosts recorded calls, where they wait in some."""
     if programs.on_device:
         return None  # The rounds show more: rates.
@@ -77,7 +77,7 @@ def _by_lateness(programs: Programs, limits: Limits) -> Told | None:
     lateness = lateness_of(with_peers(programs, iterations.cut), iterations, moments)
     entry = latecomers(lateness, limits)
     entries = [entry] if entry is not None else []
-    return Told(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed)
+    return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed)
 
 
 @relation(
@@ -95,27 +95,27 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
         programs = read_programs(con, job, limits)
         if programs is None:
             continue
-        told = _by_replay(programs, limits) or _by_lateness(programs, limits)
-        if told is not None:
-            rows += _rows(job, programs, told)
+        account = _by_replay(programs, limits) or _by_lateness(programs, limits)
+        if account is not None:
+            rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
 
 
-def _rows(job: str, programs: Programs, told: Told) -> list[dict[str, Any]]:
-    length = told.length_ns
+def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]]:
+    length = account.length_ns
     common = {
         "job": job,
         "of_iterations": len(length),
         "iteration_ns": int(np.median(length)),
-        "replay_error": told.replay_error,
-        "timed": told.timed,
+        "replay_error": account.replay_error,
+        "timed": account.timed,
     }
     rows = [
         common
         | {"entry": 0, "cause": "account", "tied": 0, "share": 0.0, "low": 0.0, "gain_ns": 0}
-        | {"iterations": len(length), "at_ns": int(told.begin_ns.min())}
+        | {"iterations": len(length), "at_ns": int(account.begin_ns.min())}
     ]
-    for number, entry in enumerate(told.entries, 1):
+    for number, entry in enumerate(account.entries, 1):
         rows += [
             common
             | {"entry": number, "cause": entry.cause, "rank": int(programs.ranks[rank])}

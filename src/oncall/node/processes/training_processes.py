@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.node.common.source import Instant
@@ -36,12 +36,13 @@ _MOST_PROCESSES = 1_024  # ranks of a node
 
 @dataclass(frozen=True)
 class TrainingProcess:
-    """A rank's process, and those of its environment's variables that configure evidence."""
+    """A rank's process, and those of its environment's variables that configure evidence; None: the
+    environment may not be read from here."""
 
     pid: int
     job: str
     rank: int | None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class _Candidate:
 
     @property
     def rank(self) -> int | None:
-        told = (self.environment.get(name, "") for name in _RANK)
-        return next((int(one) for one in told if one.isdecimal() and len(one) < 8), None)
+        texts = (self.environment.get(name, "") for name in _RANK)
+        return next((int(one) for one in texts if one.isdecimal() and len(one) < 8), None)
 
 
 def training_processes(run: Path | None, proc: Path = Path("/proc")) -> list[TrainingProcess]:
@@ -69,7 +70,7 @@ def training_processes(run: Path | None, proc: Path = Path("/proc")) -> list[Tra
     found = {one.pid: one for one in _by_environment(proc)}
     for recorded in _by_rings(run):
         known = found.get(recorded.pid)
-        settings = known.settings if known else settings_of(_environment(proc / str(recorded.pid)))
+        settings = known.settings if known else _settings(proc / str(recorded.pid))
         found[recorded.pid] = TrainingProcess(recorded.pid, recorded.job, recorded.rank, settings)
     ordered = sorted(found.values(), key=lambda one: (one.job, one.rank or 0, one.pid))
     return ordered[:_MOST_PROCESSES]
@@ -79,9 +80,8 @@ def one_process(pid: int, proc: Path = Path("/proc")) -> TrainingProcess | None:
     """The process with that number; None if there is none."""
     if not (proc / str(pid)).is_dir():
         return None
-    environment = _environment(proc / str(pid))
-    candidate = _Candidate(pid, 0, environment)
-    return TrainingProcess(pid, candidate.job, candidate.rank, settings_of(environment))
+    candidate = _Candidate(pid, 0, _environment(proc / str(pid)) or {})
+    return TrainingProcess(pid, candidate.job, candidate.rank, _settings(proc / str(pid)))
 
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -89,6 +89,11 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value[:_MOST_VALUE] for name, value in environment.items() if SETTINGS.fullmatch(name)
     }
+
+
+def _settings(folder: Path) -> dict[str, str] | None:
+    environment = _environment(folder)
+    return None if environment is None else settings_of(environment)
 
 
 def _by_rings(run: Path | None) -> list[TrainingProcess]:
@@ -135,7 +140,7 @@ def _candidates(proc: Path) -> Iterator[_Candidate]:
     """Python processes that have a rank."""
     for folder in proc.iterdir():
         if folder.name.isdecimal() and _is_python(folder):
-            one = _Candidate(int(folder.name), _parent(folder), _environment(folder))
+            one = _Candidate(int(folder.name), _parent(folder), _environment(folder) or {})
             if one.rank is not None:
                 yield one
 
@@ -156,12 +161,12 @@ def _parent(folder: Path) -> int:
         return 0
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """What a launcher set for a process that concerns us; nothing where it may not be read."""
+def _environment(folder: Path) -> dict[str, str] | None:
+    """What a launcher set for a process that concerns us; None where it may not be read."""
     try:
         content = (folder / "environ").read_bytes()[:_MOST_BYTES]
     except OSError:
-        return {}
+        return None
     pairs = (
         one.partition("=") for one in content.decode(errors="replace").split("\0") if "=" in one
     )

@@ -13,11 +13,11 @@ from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, typed
 from oncall.fleet.doctor import Checkup, summary
 from oncall.fleet.doctor_here import Check
-from oncall.fleet.job_checkup import JobCheckup
+from oncall.fleet.job_checkup import JobCheckup, not_checked
 from oncall.fleet.outcome import REASONS, Outcome
 
 WIDTH = 80
-_GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·"}
+_GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·", "unknown": "?"}
 
 
 def fleet_text(checkups: Sequence[Checkup], width: int = WIDTH) -> str:
@@ -70,7 +70,11 @@ def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
         if check.next:
             lines.append(f"{'':{len(head)}}$ {clean(check.next)}")
     wrong = sum(check.state == "wrong" for check in checks)
-    lines += ["", f"{wrong} of {len(checks)} checks failed" if wrong else "All checks passed"]
+    unknown = sum(check.state == "unknown" for check in checks)
+    if unknown:
+        lines += ["", f"{unknown} of {len(checks)} checks could not be made"]
+    else:
+        lines += ["", f"{wrong} of {len(checks)} checks failed" if wrong else "All checks passed"]
     return "\n".join(lines) + "\n"
 
 
@@ -86,9 +90,8 @@ def job_text(
         head += f" ({versions})" if versions else ""
         lines += [*flow(clean(head), width, "  "), "", here_text(one.checks, width)]
     failed: dict[str, list[str]] = defaultdict(list)
-    for host, outcome in outcomes.items():
-        if outcome.kind not in ("ok", "no-data"):
-            failed[REASONS[outcome.kind]].append(host)
+    for outcome in not_checked(outcomes):
+        failed[REASONS[outcome.kind]].append(outcome.host)
     for reason, hosts in failed.items():
         lines += flow(clean(f"not checked: {fold_hosts(hosts)} {reason}"), width, "  ")
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -96,7 +99,7 @@ def job_text(
 
 def job_json(checkups: Sequence[JobCheckup], outcomes: Mapping[str, Outcome]) -> str:
     return _json(
-        well=all(one.well for one in checkups),
+        well=all(one.well and one.complete for one in checkups) and not not_checked(outcomes),
         processes=[asdict(one) for one in checkups],
         hosts=[
             {"host": host, "outcome": one.kind, "message": one.message}
