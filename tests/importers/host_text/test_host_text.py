@@ -285,6 +285,34 @@ def test_a_gpu_that_nvidia_smi_cannot_open(tmp_path: Path, incident: Incident) -
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE + "[rank3]: RuntimeError: boom\n",
+        TABLE + "Traceback (most recent call last):\n  File 'a.py'\nKeyError: 'x'\n",
+        TABLE + "loading\n" * 30 + "done\n" * 10,
+        QUERY + "KeyError: 'x'\n",
+        "step 1\nRuntimeError: NVML: GPU is lost\n",
+        "RuntimeError: NVML: GPU is lost\n",
+        "NCCL INFO Bootstrap\n" + "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Down\n",
+    ],
+)
+def test_a_jobs_log_that_begins_with_what_a_tool_prints_is_read_as_a_log(text: str) -> None:
+    assert not importer.recognises(Path("slurm-17.out"), text.encode())
+
+
+def test_the_failure_below_a_table_is_found(tmp_path: Path, incident: Incident) -> None:
+    text = TABLE + "step 1 loss 2\nKeyError: 'x'\n"
+    assert told(incident, tmp_path / "slurm-17.out", text, "kind, code", "log_events") == [
+        ("error", "KeyError")
+    ]
+
+
+def test_a_wide_gap_in_a_value_costs_little(tmp_path: Path, incident: Incident) -> None:
+    line = "    A" + " " * 990 + "!\n"
+    assert told(incident, tmp_path / "q.txt", QUERY + line * 2000, "gpu", "gpus") == [(0,), (1,)]
+
+
 CSV = """timestamp, index, pci.bus_id, utilization.gpu [%], power.draw [W], clocks.sm [MHz]
 2026/11/20 03:10:00.000, 0, 00000000:18:00.0, 100 %, 120.50 W, 1980 MHz
 2026/11/20 03:10:01.000, 0, 00000000:18:00.0, 90 %, 121.50 W, 1980 MHz

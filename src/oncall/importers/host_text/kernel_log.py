@@ -40,7 +40,6 @@ _STARTING_S = 300.0
 _KERNEL = ("kernel", "NetworkManager")
 _LEAST_SHARE = 0.5  # of the lines, that look like those of a kernel's log or a journal
 _HEAD_LINES = 40
-_JOB = re.compile(r"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _NAME = re.compile(r"dmesg|syslog|messages|journal|kern", re.IGNORECASE)
 _NEEDLES = Needles({word.encode(): 1 for word in (*WORDS, *DAEMONS)})
 _MOST_OF_A_KIND = 200  # of one code and device: floods say no more
@@ -60,9 +59,7 @@ class Said:
 
 def recognises(head: str, name: str) -> bool:
     """Whether most lines are stamped as those of a kernel's log or a journal, or report what a
-    kernel reports; a job's own log, which may hold such lines as well, is none."""
-    if _JOB.search(head):
-        return False
+    kernel reports."""
     lines = [line for line in head.splitlines() if line.strip()][:_HEAD_LINES]
     clock = Clock(0)
     said = [_said(line, clock) for line in lines]
