@@ -63,6 +63,8 @@ JOURNAL = json.dumps(
         (f"kern  :err   : [Fri Nov 20 03:10:00 2026] {XID}", None, AT_NS),
         (f"2026-11-20T03:10:00,000000+00:00 {XID}", None, AT_NS),
         (f"2026-11-20T03:10:00+0000 gpu7 kernel: {XID}", "gpu7", AT_NS),
+        (f"2026-11-20T04:10:00+0100 gpu7 kernel: {XID}", "gpu7", AT_NS),
+        (f"2026-11-19T21:40:00,000000-05:30 {XID}", None, AT_NS),
         (f"2026-11-20T03:10:00.000000+00:00 gpu7 kernel: [ 86.123456] {XID}", "gpu7", AT_NS),
         (f"Nov 20 03:10:00 gpu7 kernel: {XID}", "gpu7", AT_NS),
         (f"Nov 20 03:10:00 gpu7 kernel: [86400.123456] {XID}", "gpu7", AT_NS),
@@ -107,6 +109,18 @@ def test_links_that_come_up_while_the_host_starts_are_no_fault(
     )
     found = events(incident, tmp_path / "dmesg.txt", text)
     assert found == [(None, None, "link_down", "0000:41:00.0", 4)]
+
+
+def test_links_come_up_after_the_kernels_first_line_where_stamps_are_dates(
+    tmp_path: Path, incident: Incident
+) -> None:
+    text = (
+        "[Fri Nov 20 03:09:00 2026] Linux version 5.15.0-119-generic (buildd@lcy02)\n"
+        "[Fri Nov 20 03:09:12 2026] mlx5_core 0000:41:00.0 ens1f0np0: Link down\n"
+        "[Fri Nov 20 03:20:00 2026] mlx5_core 0000:41:00.0 ens1f0np0: Link down\n"
+    )
+    found = events(incident, tmp_path / "dmesg.txt", text)
+    assert [row[4] for row in found] == [3]
 
 
 def test_a_journal_that_is_gzipped_and_names_its_host(tmp_path: Path, incident: Incident) -> None:
