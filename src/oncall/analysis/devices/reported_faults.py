@@ -165,7 +165,8 @@ def reported_faults() -> str:
             SELECT pid, node, any_value(rank) AS rank FROM log_events
             WHERE kind = 'exit' AND pid IS NOT NULL AND rank IS NOT NULL GROUP BY ALL),
         placed AS (
-            SELECT c.*, coalesce(r.rank, p.rank) AS rank
+            SELECT c.*, coalesce(r.rank, p.rank) AS rank,
+                starts_with(c.first.code, 'sxid') AS of_switch
             FROM devices_told c
             LEFT JOIN ranks r ON c.part = 'gpu' AND {pci} = {gpu}
                 AND (c.node IS NULL OR r.node IS NULL
@@ -175,12 +176,12 @@ def reported_faults() -> str:
                     OR split_part(p.node, '.', 1) = split_part(c.node, '.', 1))
             QUALIFY count(*) OVER (PARTITION BY c.node, c.part, c.device) = 1 OR c.node IS NOT NULL)
         SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
-                WHEN 'gpu' THEN 'GPU ' || coalesce(said_of, '?')
+                WHEN 'gpu' THEN if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', '')
                 WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')
                 WHEN 'process' THEN coalesce('process ' || said_of, 'a process')
                 ELSE coalesce(nic, said_of, 'the host') END) AS suspect,
-            node, rank, if(part = 'gpu', said_of, NULL) AS gpu,
+            node, rank, if(part = 'gpu' AND NOT of_switch, said_of, NULL) AS gpu,
             if(part = 'nic', coalesce(nic, said_of), NULL) AS nic, part, first.weight,
             first.code, CASE
                 WHEN starts_with(first.code, 'xid_') THEN 'Xid ' || first.code[5:] || ': '

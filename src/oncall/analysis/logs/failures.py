@@ -43,11 +43,14 @@ def _xids(attempt: Attempt) -> list[Cause]:
         for row in (hardware or switches or xids)
         if (row["kind"], row["code"]) == (first[0]["kind"], first[0]["code"])
     ]
-    kind = first[0]["kind"]
-    return [
-        _cause("xid", f"{kind}_{row['code']}", row, gpu=row["device"])
-        for row in _once(same, "device")
-    ]
+    return [_of_xid(row) for row in _once(same, "device")]
+
+
+def _of_xid(row: Row) -> Cause:
+    if row["kind"] == "xid":
+        return _cause("xid", f"Xid {row['code']}", row, gpu=row["device"])
+    about = {**row, "text": f"NVSwitch {row['device']}: {row['text']}"}
+    return _cause("xid", f"SXid {row['code']}", about)
 
 
 def _gpu_errors(attempt: Attempt) -> list[Cause]:
