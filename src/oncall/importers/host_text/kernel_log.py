@@ -107,8 +107,8 @@ def _events(said: Said, above: list[str]) -> Iterator[tuple[str, str | None, str
     if known is not None:
         if not (known.code.startswith("link_") and _VIRTUAL.search(said.text)):
             yield known.code, known.device, said.text
-    elif "fallen off the bus" in said.text:
-        yield "gpu_lost", lost_gpu(said.text, above), "the GPU has fallen off the bus"
+    elif lost := lost_gpu(said.text, above):
+        yield lost.code, lost.device, "the GPU has fallen off the bus"
     elif (code := daemon_event(said.program, said.text)) is not None:
         yield code, None, said.text
 

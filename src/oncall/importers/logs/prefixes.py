@@ -137,8 +137,8 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (r"(?P<host>[a-z0-9][\w.-]*\d) +\| ", _host),
         # Of words that end in a number and a colon, those that name no host, but a device.
         (
-            r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line|nvidia-nvswitch|eth)[ _-]?\d+:)"
-            r"(?!mlx\d_\d+:|en[opsx]\d\w*:)"
+            r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
+            r"(?!nvidia-nvswitch\d+:|eth\d+:|mlx\d_\d+:|en[opsx]\d\w*:)"
             r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)",
             _host,
         ),
