@@ -63,6 +63,8 @@ JOURNAL = json.dumps(
         (f"kern  :err   : [Fri Nov 20 03:10:00 2026] {XID}", None, AT_NS),
         (f"2026-11-20T03:10:00,000000+00:00 {XID}", None, AT_NS),
         (f"2026-11-20T03:10:00+0000 gpu7 kernel: {XID}", "gpu7", AT_NS),
+        (f"2026-11-20T04:10:00+0100 gpu7 kernel: {XID}", "gpu7", AT_NS),
+        (f"2026-11-19T21:40:00,000000-05:30 {XID}", None, AT_NS),
         (f"2026-11-20T03:10:00.000000+00:00 gpu7 kernel: [ 86.123456] {XID}", "gpu7", AT_NS),
         (f"Nov 20 03:10:00 gpu7 kernel: {XID}", "gpu7", AT_NS),
         (f"Nov 20 03:10:00 gpu7 kernel: [86400.123456] {XID}", "gpu7", AT_NS),
@@ -107,6 +109,18 @@ def test_links_that_come_up_while_the_host_starts_are_no_fault(
     )
     found = events(incident, tmp_path / "dmesg.txt", text)
     assert found == [(None, None, "link_down", "0000:41:00.0", 4)]
+
+
+def test_links_come_up_after_the_kernels_first_line_where_stamps_are_dates(
+    tmp_path: Path, incident: Incident
+) -> None:
+    text = (
+        "[Fri Nov 20 03:09:00 2026] Linux version 5.15.0-119-generic (buildd@lcy02)\n"
+        "[Fri Nov 20 03:09:12 2026] mlx5_core 0000:41:00.0 ens1f0np0: Link down\n"
+        "[Fri Nov 20 03:20:00 2026] mlx5_core 0000:41:00.0 ens1f0np0: Link down\n"
+    )
+    found = events(incident, tmp_path / "dmesg.txt", text)
+    assert [row[4] for row in found] == [3]
 
 
 def test_a_journal_that_is_gzipped_and_names_its_host(tmp_path: Path, incident: Incident) -> None:
@@ -283,6 +297,34 @@ def test_a_gpu_that_nvidia_smi_cannot_open(tmp_path: Path, incident: Incident) -
     assert told(incident, tmp_path / "smi.txt", text, "code, device", "host_events") == [
         ("gpu_lost", "0000:03:00.0")
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE + "[rank3]: RuntimeError: boom\n",
+        TABLE + "Traceback (most recent call last):\n  File 'a.py'\nKeyError: 'x'\n",
+        TABLE + "loading\n" * 30 + "done\n" * 10,
+        QUERY + "KeyError: 'x'\n",
+        "step 1\nRuntimeError: NVML: GPU is lost\n",
+        "RuntimeError: NVML: GPU is lost\n",
+        "NCCL INFO Bootstrap\n" + "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Down\n",
+    ],
+)
+def test_a_jobs_log_that_begins_with_what_a_tool_prints_is_read_as_a_log(text: str) -> None:
+    assert not importer.recognises(Path("slurm-17.out"), text.encode())
+
+
+def test_the_failure_below_a_table_is_found(tmp_path: Path, incident: Incident) -> None:
+    text = TABLE + "step 1 loss 2\nKeyError: 'x'\n"
+    assert told(incident, tmp_path / "slurm-17.out", text, "kind, code", "log_events") == [
+        ("error", "KeyError")
+    ]
+
+
+def test_a_wide_gap_in_a_value_costs_little(tmp_path: Path, incident: Incident) -> None:
+    line = "    A" + " " * 990 + "!\n"
+    assert told(incident, tmp_path / "q.txt", QUERY + line * 2000, "gpu", "gpus") == [(0,), (1,)]
 
 
 CSV = """timestamp, index, pci.bus_id, utilization.gpu [%], power.draw [W], clocks.sm [MHz]

@@ -185,3 +185,28 @@ def test_words_are_found_across_blocks_and_lines_are_numbered(tmp_path: Path) ->
     path.write_bytes(b"".join(lines))
     found = [candidate.number for candidate in Log(path, NEEDLES).candidates()]
     assert found == [150_001, 300_002]
+
+
+@pytest.mark.parametrize("digits", ["9" * 12, "9" * 5000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank{n}]: RuntimeError: boom",
+        "process {n} terminated with exit code {n}",
+        "RANK {n} PID {n} RUNNING AT gpu1\nEXIT CODE: {n}",
+        "failed (exitcode: {n}) local_rank: {n} (pid: {n}) of binary: python",
+        "  rank      : {n} (local_rank: {n})\n  exitcode  : {n} (pid: {n})",
+        "Out of memory: Killed process {n} (python3)",
+        "gpu1:{n}:{n} [{n}] NCCL WARN Duplicate GPU detected : rank {n} and rank {n}",
+        "gpu1:7:7 [0] NCCL INFO comm 0x1 rank {n} nranks {n} cudaDev 0 busId 9000 - Init COMPLETE",
+        "NCCL WARN NET/IB: Got completion from peer 10.0.0.1<1> with status={n} opcode=0 len=0",
+        "iteration {n}/ {n} | elapsed time per iteration (ms): {n}",
+        "srun: error: gpu1: task {n}: Exited with exit code {n}",
+    ],
+)
+def test_numbers_of_any_length_are_read_or_passed_over(
+    tmp_path: Path, line: str, digits: str
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("step 1 | loss 2.1\n" + line.replace("{n}", digits) + "\n")
+    headline(path)

@@ -34,7 +34,9 @@ _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
     source="text of hosts",
     params={
         "siblings": Param(
-            3, "ports of the same host that are up, for the only one that is down to be meant"
+            3,
+            "ports of the same host that are up, for the only one that is down to be meant, if no "
+            "other host has the same one down and nobody disabled it",
         ),
         "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
     },
@@ -51,6 +53,11 @@ def reported_states() -> str:
                     AND o.node IS DISTINCT FROM d.node)
                 OR (SELECT count(*) FILTER (is_up) >= $siblings AND count(*) FILTER (NOT is_up) = 1
                     FROM up o WHERE o.node IS NOT DISTINCT FROM d.node)
+                    AND NOT EXISTS (FROM up o WHERE o.nic = d.nic AND NOT o.is_up
+                        AND o.node IS DISTINCT FROM d.node)
+                    AND NOT EXISTS (FROM node_events e WHERE e.code = 'port_down'
+                        AND e.said_of = d.nic AND e.node IS NOT DISTINCT FROM d.node
+                        AND e.text ILIKE '%disabled%')
                 OR d.nic IN (SELECT device FROM log_events WHERE kind = 'net' AND code = 'hca'))),
         lines AS (
             SELECT {_DEVICE_COLUMNS} FROM node_events e WHERE path IS NOT NULL
@@ -82,7 +89,10 @@ def reported_states() -> str:
 @relation(
     "reported_faults",
     reads=["reported_states", "event_meanings"],
-    optional=["ranks", "devices", "log_events", "logged_steps", "watchdog_reports", "recordings"],
+    optional=[
+        *("ranks", "devices", "log_events", "logged_steps", "watchdog_reports", "recordings"),
+        "nics",
+    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "host and device, in words"),
@@ -100,6 +110,7 @@ def reported_states() -> str:
         ("place", "VARCHAR", "", "file and line"),
         ("text", "VARCHAR", "", "what it says"),
         ("is_up", "BOOLEAN", "", "of a link: it came up again"),
+        ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
         ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
     ],
     source="NVIDIA Xid catalogue; kernel messages; states that tools print",
@@ -154,7 +165,8 @@ def reported_faults() -> str:
             SELECT pid, node, any_value(rank) AS rank FROM log_events
             WHERE kind = 'exit' AND pid IS NOT NULL AND rank IS NOT NULL GROUP BY ALL),
         placed AS (
-            SELECT c.*, coalesce(r.rank, p.rank) AS rank
+            SELECT c.*, coalesce(r.rank, p.rank) AS rank,
+                starts_with(c.first.code, 'sxid') AS of_switch
             FROM devices_told c
             LEFT JOIN ranks r ON c.part = 'gpu' AND {pci} = {gpu}
                 AND (c.node IS NULL OR r.node IS NULL
@@ -164,12 +176,12 @@ def reported_faults() -> str:
                     OR split_part(p.node, '.', 1) = split_part(c.node, '.', 1))
             QUALIFY count(*) OVER (PARTITION BY c.node, c.part, c.device) = 1 OR c.node IS NOT NULL)
         SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
-                WHEN 'gpu' THEN 'GPU ' || coalesce(said_of, '?')
+                WHEN 'gpu' THEN if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', '')
                 WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')
                 WHEN 'process' THEN coalesce('process ' || said_of, 'a process')
                 ELSE coalesce(nic, said_of, 'the host') END) AS suspect,
-            node, rank, if(part = 'gpu', said_of, NULL) AS gpu,
+            node, rank, if(part = 'gpu' AND NOT of_switch, said_of, NULL) AS gpu,
             if(part = 'nic', coalesce(nic, said_of), NULL) AS nic, part, first.weight,
             first.code, CASE
                 WHEN starts_with(first.code, 'xid_') THEN 'Xid ' || first.code[5:] || ': '
@@ -177,6 +189,7 @@ def reported_faults() -> str:
                 ELSE '' END || first.meaning AS meaning, first.action, lines, p.at_ns,
             split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
             coalesce(l.is_up, false) AS is_up,
+            first.code = 'port_down' AND (SELECT count(DISTINCT node) < 2 FROM nics) AS is_alone,
             coalesce(p.last_ns < (SELECT at_ns FROM began), false) AS is_old
         FROM placed p LEFT JOIN links l USING (node, said_of)
     """

@@ -43,11 +43,14 @@ def _xids(attempt: Attempt) -> list[Cause]:
         for row in (hardware or switches or xids)
         if (row["kind"], row["code"]) == (first[0]["kind"], first[0]["code"])
     ]
-    kind = first[0]["kind"]
-    return [
-        _cause("xid", f"{kind}_{row['code']}", row, gpu=row["device"])
-        for row in _once(same, "device")
-    ]
+    return [_of_xid(row) for row in _once(same, "device")]
+
+
+def _of_xid(row: Row) -> Cause:
+    if row["kind"] == "xid":
+        return _cause("xid", f"Xid {row['code']}", row, gpu=row["device"])
+    about = {**row, "text": f"NVSwitch {row['device']}: {row['text']}"}
+    return _cause("xid", f"SXid {row['code']}", about)
 
 
 def _gpu_errors(attempt: Attempt) -> list[Cause]:
@@ -58,11 +61,7 @@ def _gpu_errors(attempt: Attempt) -> list[Cause]:
 
 
 def _gpu_memory(attempt: Attempt) -> list[Cause]:
-    rows = [
-        row
-        for row in attempt.of("memory")
-        if row["code"] == "gpu" and not attempt.went_on_after(row)
-    ]
+    rows = [row for row in attempt.fatal("memory") if row["code"] == "gpu"]
     first = _first_known(rows)
     near = [row for row in rows if row["rank"] is not None]
     return [_cause("oom_gpu", "memory", row) for row in _once(near, "rank")[:1] or first]
@@ -78,8 +77,8 @@ def _host_memory(attempt: Attempt) -> list[Cause]:
 
 
 def _killed(attempt: Attempt) -> list[Cause]:
-    rows = [row for row in attempt.of("exit") if row["code"] in _KILLED]
-    stopped = attempt.of("scheduler", "signal")
+    rows = [row for row in attempt.fatal("exit") if row["code"] in _KILLED]
+    stopped = attempt.fatal("scheduler", "signal")
     if stopped and rows and stopped[0]["place"] < rows[0]["place"]:
         return []
     return [_cause("oom_host", "killed", row) for row in _once_known(rows)]
@@ -247,10 +246,9 @@ def _errors(attempt: Attempt) -> list[Cause]:
     """The first error of a process's own: an exception, a crash, or a CUDA error of the program."""
     rows = [
         row
-        for row in attempt.of("error", "crash", "cuda")
+        for row in attempt.fatal("error", "crash", "cuda")
         if not (row["kind"] == "error" and is_echo(row))
         and not (row["kind"] == "cuda" and row["code"] in (*_HARDWARE, "system"))
-        and not attempt.went_on_after(row)
     ]
     timed_out = {
         row["rank"]: row["place"] for row in reversed(attempt.reports) if row["kind"] == "timeout"
@@ -287,7 +285,7 @@ def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:
 def _ended_alone(attempt: Attempt) -> list[Row]:
     """The rows of the only rank that ended by itself, where agents ended the others. Ranks abort
     themselves after a timeout or another's end, so signal 6 counts only without either."""
-    rows = [row for row in attempt.of("exit") if row["code"] not in _KILLED]
+    rows = [row for row in attempt.fatal("exit") if row["code"] not in _KILLED]
     own = [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
     if not own and not attempt.reports and not _of_nccl(attempt):
         own = [row for row in rows if row["code"] in ("-6", "134")]
@@ -301,7 +299,7 @@ def _of_nccl(attempt: Attempt) -> bool:
 
 def _exits(attempt: Attempt) -> list[Cause]:
     """Exit codes alone: whoever ended by itself where the others were ended; else nobody."""
-    rows = [row for row in attempt.of("exit") if row["code"] not in _KILLED]
+    rows = [row for row in attempt.fatal("exit") if row["code"] not in _KILLED]
     alone = _ended_alone(attempt)
     own = alone or [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
     about = {"rank": None, "node": None}
@@ -322,10 +320,9 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     )
     echoes = [
         row
-        for row in attempt.of("error", "echo")
+        for row in attempt.fatal("error", "echo")
         if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
         and (row["kind"] == "echo" or is_echo(row))
-        and not attempt.went_on_after(row)
         and (finished is None or row["place"] < finished)
     ]
     if not echoes:
@@ -338,13 +335,13 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
 
 def _interrupted(attempt: Attempt) -> list[Cause]:
     """Somebody stopped the program from its terminal."""
-    rows = [row for row in attempt.of("error") if row["code"] == "KeyboardInterrupt"]
+    rows = [row for row in attempt.fatal("error") if row["code"] == "KeyboardInterrupt"]
     about = {"rank": None, "node": None, "text": "KeyboardInterrupt"}
     return [_cause("terminated", "process", {**row, **about}) for row in rows[:1]]
 
 
 def _signals(attempt: Attempt) -> list[Cause]:
-    rows = attempt.of("scheduler", "signal")
+    rows = attempt.fatal("scheduler", "signal")
     schedulers = [row for row in rows if row["kind"] == "scheduler"]
     first = rows[:1]
     reasons = [row for row in schedulers if row["code"] != "cancelled"] or schedulers

@@ -42,6 +42,10 @@ class Attempt:
         """Events of these kinds, in order."""
         return [row for row in self.events if row["kind"] in kinds]
 
+    def fatal(self, *kinds: str) -> list[Row]:
+        """Events of these kinds that the job did not outlive, in order."""
+        return [row for row in self.of(*kinds) if not self.went_on_after(row)]
+
 
 # A file without stamps has an order of its own only; the others follow their clocks.
 _LINES = """

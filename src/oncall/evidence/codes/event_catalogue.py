@@ -158,6 +158,7 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
         *("edac_corrected", "edac_uncorrected", "memory_failure", "machine_check"),
     ),
     "Give the job more memory, or find who uses it: `ps aux --sort -rss | head`": ("oom",),
+    "See which process it was and where it crashed: `coredumpctl info PID`": ("segfault",),
     "See what it waits for: `cat /proc/PID/stack`, storage first": ("hung_task",),
     "See that server or disk, and who waits for it: `ps -eo pid,stat,wchan,cmd | grep ' D'`": (
         *("io_error", "storage_stalled"),

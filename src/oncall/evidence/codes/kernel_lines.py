@@ -112,8 +112,10 @@ def known_line(text: str) -> KnownLine | None:
     return None
 
 
-def lost_gpu(text: str, above: Sequence[str]) -> str | None:
-    """The address of a GPU that has fallen off the bus: older drivers print it over three lines,
-    the address in the first. `above`: the lines before, the nearest first."""
+def lost_gpu(text: str, above: Sequence[str]) -> KnownLine | None:
+    """A GPU that has fallen off the bus: older drivers print it over three lines, the address in
+    the first. `above`: the lines before, the nearest first."""
+    if "fallen off the bus" not in text:
+        return None
     found = next(filter(None, map(_LOST.search, (text, *above))), None)
-    return pci_address(found["pci"]) if found else None
+    return KnownLine("gpu_lost", pci_address(found["pci"]) if found else None)

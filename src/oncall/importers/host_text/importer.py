@@ -6,6 +6,7 @@ could not have shown a fault is no evidence of health; its note says what it is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ _FORMATS = (
     Format("rdma ports", rdma_ports.recognises, rdma_ports.read),
     Format("fabric log", fabric_logs.recognises, fabric_logs.read),
 )
+_JOB = re.compile(r"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _HEAD_BYTES = 16384
 _TEXT = 600  # characters kept of a value
 _LINE = 1000  # characters of a line; those of these tools are shorter
@@ -38,7 +40,9 @@ _LARGEST = {"INTEGER": 2**31 - 1, "BIGINT": 2**62, "UBIGINT": 2**63}
 def recognises(path: Path, head: bytes) -> bool:
     """Whether the beginning is that of one of these."""
     text = _text(head[:_HEAD_BYTES])
-    return bool(text) and (_format(text) is not None or kernel_log.recognises(text, path.name))
+    if not text or _JOB.search(text):
+        return False  # a job's own log, which may begin with what such a tool prints
+    return _format(text) is not None or kernel_log.recognises(text, path.name)
 
 
 def _text(head: bytes) -> str:

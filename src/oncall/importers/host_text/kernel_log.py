@@ -16,13 +16,13 @@ from oncall.evidence.codes.kernel_lines import WORDS, known_line, lost_gpu
 from oncall.importers.documents import parse_json
 from oncall.importers.host_text.fabric_logs import DAEMONS, daemon_event
 from oncall.importers.host_text.page import Page
-from oncall.importers.logs.clock import Clock
+from oncall.importers.logs.clock import Clock, offset_ns
 from oncall.importers.logs.needles import Needles
 from oncall.importers.logs.reading import Log
 
 _BOOT = r"\[ *(?P<boot>\d+\.\d{6})\]"
 _DATED = r"\[(?P<dated>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
-_ISO = r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?"
+_ISO = r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|(?P<zone>[+-]\d\d:?\d\d))?"
 _MONTH = r"(?P<month>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?)"
 _HOST = r"(?P<host>[A-Za-z0-9][\w.-]*)"
 _PROGRAM = r"(?P<program>[\w./@-]+)(?:\[\d+\])?: "
@@ -37,12 +37,12 @@ _MORE = re.compile(rf"{_BOOT} ?")  # syslog repeats the kernel's own stamp
 _VIRTUAL = re.compile(r"\b(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)\w*")
 # While a host starts its links come up one after the other, each first reported as down.
 _STARTING_S = 300.0
+_STARTED = "Linux version "  # the kernel's first line
 _KERNEL = ("kernel", "NetworkManager")
 _LEAST_SHARE = 0.5  # of the lines, that look like those of a kernel's log or a journal
 _HEAD_LINES = 40
-_JOB = re.compile(r"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _NAME = re.compile(r"dmesg|syslog|messages|journal|kern", re.IGNORECASE)
-_NEEDLES = Needles({word.encode(): 1 for word in (*WORDS, *DAEMONS)})
+_NEEDLES = Needles({word.encode(): 1 for word in (*WORDS, *DAEMONS, _STARTED)})
 _MOST_OF_A_KIND = 200  # of one code and device: floods say no more
 _TEXT = 400
 
@@ -60,9 +60,7 @@ class Said:
 
 def recognises(head: str, name: str) -> bool:
     """Whether most lines are stamped as those of a kernel's log or a journal, or report what a
-    kernel reports; a job's own log, which may hold such lines as well, is none."""
-    if _JOB.search(head):
-        return False
+    kernel reports."""
     lines = [line for line in head.splitlines() if line.strip()][:_HEAD_LINES]
     clock = Clock(0)
     said = [_said(line, clock) for line in lines]
@@ -86,12 +84,15 @@ def read(path: Path, page: Page) -> str | None:
     log = Log(path, _NEEDLES)
     clock = Clock(page.at_ns)
     count: dict[tuple[str, str | None], int] = {}
+    started_ns = None
     for candidate in log.candidates():
         said = _said(candidate.text, clock) or Said(candidate.text.strip())
         page.node = said.host or page.node
+        if said.text.startswith(_STARTED):
+            started_ns = said.at_ns
         for code, device, text in _events(said, candidate.above(2)):
             count[code, device] = count.get((code, device), 0) + 1
-            if count[code, device] <= _MOST_OF_A_KIND and not _is_of_start(code, said):
+            if count[code, device] <= _MOST_OF_A_KIND and not _is_of_start(code, said, started_ns):
                 source = "kernel" if said.program in (*_KERNEL, None) else str(said.program)
                 row = page.event(source, code, device, text[:_TEXT], candidate.number)
                 row["at_ns"] = said.at_ns
@@ -106,17 +107,21 @@ def _events(said: Said, above: list[str]) -> Iterator[tuple[str, str | None, str
     if known is not None:
         if not (known.code.startswith("link_") and _VIRTUAL.search(said.text)):
             yield known.code, known.device, said.text
-    elif "fallen off the bus" in said.text:
-        yield "gpu_lost", lost_gpu(said.text, above), "the GPU has fallen off the bus"
+    elif lost := lost_gpu(said.text, above):
+        yield lost.code, lost.device, "the GPU has fallen off the bus"
     elif (code := daemon_event(said.program, said.text)) is not None:
         yield code, None, said.text
 
 
-def _is_of_start(code: str, said: Said) -> bool:
+def _is_of_start(code: str, said: Said, started_ns: int | None) -> bool:
+    """Whether it is of the minutes in which links come up; `started_ns`: for dated stamps."""
+    since_s = said.boot_s
+    if since_s is None and said.at_ns is not None and started_ns is not None:
+        since_s = (said.at_ns - started_ns) / 1e9
     return (
         code in ("link_down", "cable_unplugged")
-        and said.boot_s is not None
-        and said.boot_s < _STARTING_S
+        and since_s is not None
+        and 0 <= since_s < _STARTING_S
     )
 
 
@@ -137,6 +142,8 @@ def _said(line: str, clock: Clock) -> Said | None:
     at_ns = None
     if parts.get("iso"):
         at_ns = clock.iso(parts["iso"])
+        if at_ns is not None and (zone := parts.get("zone")):
+            at_ns -= offset_ns(zone)
     elif dated := parts.get("dated") or parts.get("month"):
         at_ns = clock.syslog(dated.partition(".")[0])
     if parts.get("iso") and not parts.get("program"):

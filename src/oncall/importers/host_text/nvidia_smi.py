@@ -16,10 +16,11 @@ from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.codes.throttle_reasons import AS_PRINTED
 from oncall.importers.host_text.page import Page, number, whole
 from oncall.importers.logs.clock import Clock
+from oncall.importers.logs.recognisers import NEEDLES
 
 SOURCE = "nvidia-smi"
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*")
-_PAIR = re.compile(r"( *)([A-Za-z][\w ()/.,+-]*?) *(?: : ?(.*)|)")
+_NAME = re.compile(r"[A-Za-z][\w ()/.,+-]*")
 _TABLE = re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s*([0-9A-Fa-f:.]{10,16})\s")
 _SECOND = re.compile(
     r"\|\s*\S+\s+(?P<temp>\d+)C?\s+\S+\s+(?P<power>[\d.]+|N/A|ERR!|\[.*?\])W?\s*/"
@@ -30,6 +31,11 @@ _LOST = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu) ?(?P<pci>[0-9A-Fa-f:.]+):|"
     r"(?:GPU|gpu) ?(?P<other>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?:? ?(?:GPU )?is lost"
 )
+# Lines of the table and of `-q`, by how they begin.
+_OF_FORMAT = re.compile(
+    r"[|+]|==+|GPU [0-9A-Fa-f]{8}:|[A-Z][\w ]{1,40} : | +[A-Z]|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d "
+)
+_LEAST_SHARE = 0.5  # of the lines, for the text to be one of nvidia-smi
 _MIB = 1 << 20
 _MOST_GPUS = 1024
 _MOST_READINGS = 200_000
@@ -40,12 +46,25 @@ _Values = Mapping[str, str]
 
 
 def recognises(head: str) -> bool:
-    """Whether it begins as one of these does."""
-    return bool(
-        re.search(r"^\| NVIDIA-SMI |^Attached GPUs +:|^==+NVSMI LOG==+", head, re.MULTILINE)
-        or (_LOST.search(head) and len(head) < 4096)
+    """Whether it begins as one of these does, and goes on so: jobs print a table first, too."""
+    lines = [line for line in head.splitlines() if line.strip()]
+    heading = lines[0] if lines else ""
+    commas = heading.count(",") if _csv_columns(heading) else -1
+    others = [
+        line
+        for line in lines
+        if not (_OF_FORMAT.match(line) or _LOST.match(line) or line.count(",") == commas)
+    ]
+    begins = (
+        commas > 0
+        or any(map(_LOST.match, lines))
+        or re.search(r"^\| NVIDIA-SMI |^Attached GPUs +:|^==+NVSMI LOG==+", head, re.MULTILINE)
         or (re.search(r"^GPU [0-9A-F]{8}:", head, re.MULTILINE) and "Product Name" in head)
-        or (head.partition("\n")[0].count(",") and _csv_columns(head.partition("\n")[0]))
+    )
+    return (
+        bool(begins)
+        and len(others) <= (1 - _LEAST_SHARE) * len(lines)
+        and next(NEEDLES.find("\n".join(others).encode()), None) is None
     )
 
 
@@ -100,15 +119,16 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, dict[str, str], dict[str,
             if address is not None:
                 yield address, values, places
             address, values, places, above = found[1], {}, {}, []
-        elif address is not None and (pair := _PAIR.fullmatch(line.rstrip())):
-            depth = len(pair[1])
+        elif address is not None and _NAME.fullmatch((pair := line.partition(" :"))[0].strip()):
+            name, is_heading = pair[0].strip(), not pair[1]
+            depth = len(line) - len(line.lstrip(" "))
             above = [one for one in above if one[0] < depth]
-            way = "/".join([*(name for _, name in above), pair[2]])
-            if pair[3] is None:
-                above.append((depth, pair[2]))
+            way = "/".join([*(name for _, name in above), name])
+            if is_heading:
+                above.append((depth, name))
             elif way not in values:
-                values[way], places[way] = pair[3].strip(), place
-                above.append((depth, pair[2]))  # throttle reasons nest below a value
+                values[way], places[way] = pair[2].strip(), place
+                above.append((depth, name))  # throttle reasons nest below a value
     if address is not None:
         yield address, values, places
 

@@ -1,5 +1,5 @@
-"""Time stamps of log lines. Zones are unknown, so all are read as UTC; a missing year is taken
-from another line of the file, else from when the file was written."""
+"""Time stamps of log lines, read as UTC; `offset_ns` is for those that state a zone. A missing
+year is taken from another line of the file, else from when the file was written."""
 
 from __future__ import annotations
 
@@ -56,6 +56,12 @@ class Clock:
             return at
         latest_ns = int((self._written + _SLACK).timestamp()) * 10**9
         return at if at <= latest_ns else _instant([self._written.year - 1, *parts], fraction)
+
+
+def offset_ns(zone: str) -> int:
+    """What `+0100` or `-05:30` is ahead of UTC."""
+    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+    return (-minutes if zone[0] == "-" else minutes) * 60 * 10**9
 
 
 def _instant(parts: list[int], fraction: str | None) -> int | None:

@@ -100,7 +100,7 @@ def read(line: Line) -> Sequence[Found]:
     if _GPU_MEMORY.search(text):
         return [event("memory", "gpu", text=text)]
     if _HOST_MEMORY.search(text):
-        found = re.search(r"(?:pid=|[Pp]rocess )(\d+)", text)
+        found = re.search(r"(?:pid=|[Pp]rocess )(\d{1,9})", text)
         pid = int(found[1]) if found else None
         return [event("memory", "host", pid=pid, text=text)]
     if _ECC.search(text):

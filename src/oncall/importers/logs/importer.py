@@ -210,6 +210,8 @@ def _keep(file: _File, line: Line, found: Found, sort_ns: int | None) -> None:
     if found.table == "log_events":
         row.setdefault("pid", line.pid)
         row.setdefault("local_rank", line.gpu if line.local_rank is None else line.local_rank)
+        for name in ("rank", "local_rank", "comm_rank", "pid"):
+            row[name] = _kept(row.get(name), "INTEGER")
         row["text"] = printable(str(row.get("text") or ""))[:_MOST_TEXT].strip() or None
     file.rows[found.table].append(row)
 
@@ -286,10 +288,12 @@ def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
 
 def _spanning(events: Iterable[dict[str, Any]]) -> int | None:
     """The size of the largest communicator, unless more processes are seen than it has ranks."""
-    inits = [row for row in events if row["kind"] == "nccl_init" and "comm_rank" in row]
+    inits = [
+        row for row in events if row["kind"] == "nccl_init" and row.get("comm_rank") is not None
+    ]
     processes = {(row.get("node"), row.get("pid"), row.get("local_rank")) for row in inits}
     size = max((row["number"] for row in inits), default=0)
-    return size if size > 1 and len(processes) <= size else None
+    return size if 1 < size <= _MOST_RANKS and len(processes) <= size else None
 
 
 def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, dict[str, Any]]:
@@ -298,7 +302,11 @@ def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, di
     by_process: dict[tuple[Any, Any, Any], int] = {}
     for row in events:
         rank = row.get("rank")
-        if row["kind"] == "nccl_init" and row.get("number") == world and "comm_rank" in row:
+        if (
+            row["kind"] == "nccl_init"
+            and row.get("number") == world
+            and row.get("comm_rank") is not None
+        ):
             rank = row["comm_rank"]
             row["rank"] = rank
             places[rank].update(pci_bus=row.get("device"))

@@ -18,11 +18,9 @@ _LINKS = {"link_down": "down", "link_up": "up"}
 def read(line: Line) -> Sequence[Found]:
     """What one line of the kernel says."""
     text = line.text[max(0, line.text.find("NVRM:")) :]
-    known = known_line(text)
+    known = known_line(text) or lost_gpu(text, line.above(2))
     if known is None:
-        device = lost_gpu(text, line.above(2))
-        lost = event("xid", "79", device=device, text="the GPU has fallen off the bus")
-        return [lost] if "fallen off the bus" in text else []
+        return []
     kind, _, number = known.code.rpartition("_")
     if kind in ("xid", "sxid"):
         caused = _CAUSED.search(text)

@@ -11,24 +11,29 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 _SIGNAL = {"KILL": 9, "SEGV": 11, "ABRT": 6, "TERM": 15, "BUS": 7, "INT": 2, "FPE": 8, "ILL": 4}
 # What each says: a signal by name or number, or an exit code; the rank, host and process if given.
 _ENDED = tuple(
-    re.compile(pattern)
+    re.compile(pattern.replace("N)", r"\d{1,9})"))
     for pattern in (
-        r"--local_rank=(?P<local>\d+).* exits with return code = (?P<code>-?\d+)",
-        r"exits with return code = (?P<code>-?\d+)",
-        r"died with <Signals\.\w+: (?P<signal>\d+)>",
-        r"returned non-zero exit status (?P<code>\d+)",
-        r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) "
-        r"exited on signal (?P<signal>\d+)",
-        r"[Cc]hild process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)",
-        r"process (?P<local>\d+) terminated with signal SIG(?P<name>[A-Z]+)",
-        r"process (?P<local>\d+) terminated with exit code (?P<code>\d+)",
-        r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>\d+) died from signal (?P<signal>\d+)",
+        r"--local_rank=(?P<local>N).* exits with return code = (?P<code>-?N)",
+        r"exits with return code = (?P<code>-?N)",
+        r"died with <Signals\.\w+: (?P<signal>N)>",
+        r"returned non-zero exit status (?P<code>N)",
+        r"process rank (?P<rank>N) with PID (?P<pid>N) on node (?P<node>\S+) "
+        r"exited on signal (?P<signal>N)",
+        r"[Cc]hild process with PID (?P<pid>N) terminated with code (?P<code>-?N)",
+        r"process (?P<local>N) terminated with signal SIG(?P<name>[A-Z]+)",
+        r"process (?P<local>N) terminated with exit code (?P<code>N)",
+        r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>N) died from signal (?P<signal>N)",
     )
 )
-_HYDRA_RANK = re.compile(r"RANK (?P<rank>\d+) PID (?P<pid>\d+) RUNNING AT (?P<node>\S+)")
-_HYDRA = re.compile(r"(?:KILLED BY SIGNAL: (?P<signal>\d+)|EXIT CODE: (?P<code>\d+))")
-_PROCESS_NAME = re.compile(r"Process name: \[\S*,(?P<rank>\d+)\]\s*$")
-_EXIT_CODE = re.compile(r"Exit code: +(?P<code>\d+)")
+# What subprocess says of any command: a launcher's own runs Python, or another launcher.
+_OF_SUBPROCESS = re.compile(r"died with <Signals|returned non-zero exit status")
+_LAUNCHED = re.compile(
+    r"\b(?:python[\d.]*|torchrun|deepspeed|accelerate|mpirun|mpiexec|srun)\b|\.py\b"
+)
+_HYDRA_RANK = re.compile(r"RANK (?P<rank>\d{1,9}) PID (?P<pid>\d{1,9}) RUNNING AT (?P<node>\S+)")
+_HYDRA = re.compile(r"(?:KILLED BY SIGNAL: (?P<signal>\d{1,9})|EXIT CODE: (?P<code>\d{1,9}))")
+_PROCESS_NAME = re.compile(r"Process name: \[\S*,(?P<rank>\d{1,9})\]\s*$")
+_EXIT_CODE = re.compile(r"Exit code: +(?P<code>\d{1,9})")
 
 
 def _exit(line: Line, *found: re.Match[str] | None) -> list[Found]:
@@ -40,6 +45,8 @@ def _exit(line: Line, *found: re.Match[str] | None) -> list[Found]:
         code = f"-{_SIGNAL.get(said['name'], 0)}"
     else:
         code = said.get("code", "N/A")
+    if code == "0":
+        return []
     return [
         event(
             "exit",
@@ -57,6 +64,9 @@ def _exit(line: Line, *found: re.Match[str] | None) -> list[Found]:
 def read(line: Line) -> Sequence[Found]:
     """What a launcher says in one line, or in a block of them."""
     text = line.text
+    command = text.partition("Command '")[2]
+    if _OF_SUBPROCESS.search(text) and not _LAUNCHED.search(command):
+        return []
     if rank := _HYDRA_RANK.search(text):
         return _exit(line, rank, *(_HYDRA.search(below) for below in line.below(3)))
     if rank := _PROCESS_NAME.search(text):

@@ -105,8 +105,8 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         ),
         (rf"(?P<stamp>{_DATE})(?:Z|[+-]\d\d:?\d\d)?(?= |$|\||:)[ |:]*", _stamp),
         (rf"\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?", _stamp),
-        (r"\[rank[:=]? ?(?P<rank>\d+)\](?:: ?| (?=\S))", _rank),
-        (r"rank[ _]?(?P<rank>\d+)(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)", _rank),
+        (r"\[rank[:=]? ?(?P<rank>\d{1,9})\](?:: ?| (?=\S))", _rank),
+        (r"rank[ _]?(?P<rank>\d{1,9})(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)", _rank),
         (
             r"\[(?P<level>[IWEF])(?P<day>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+ )?"
             r"(?:\d+ )?[\w./-]+\.(?:cpp|hpp|h|cc|cu|py):\d+\] ?",
@@ -135,9 +135,10 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (r" {0,4}(?P<task>\d{1,6}): (?=\S)", _task),
         (r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?", _task),
         (r"(?P<host>[a-z0-9][\w.-]*\d) +\| ", _host),
-        # Of words that end in a number and a colon, those that name no host.
+        # Of words that end in a number and a colon, those that name no host, but a device.
         (
             r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
+            r"(?!nvidia-nvswitch\d+:|eth\d+:|mlx\d_\d+:|en[opsx]\d\w*:)"
             r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)",
             _host,
         ),
@@ -176,6 +177,7 @@ _ANCHOR = re.compile(
     rf"{_HOST}:\d+:\d+ (?=(?:\[\d+\] )?(?:[\w/.-]+:\d+ )?NCCL )"
 )
 _MOST_BEFORE = 100  # characters
+_NO_NUMBER = re.compile(r"\d{500,}")  # digits that no program prints, and int() may refuse
 
 # All of them at once, to learn which one is there: one group for each.
 _ANY = re.compile(
@@ -211,6 +213,8 @@ def plain(raw: str) -> str:
 
 def _uncoloured(raw: str) -> str:
     text = _unquoted(raw)
+    if len(text) > 500:
+        text = _NO_NUMBER.sub("?", text)
     if "\x1b" in text or "\0" in text:
         text = _ANSI.sub("", text).replace("\0", "").lstrip(" ")
     return _LOST_ANSI.sub("", text) if text.startswith("[") else text
