@@ -63,7 +63,7 @@ def stacks(
         typer.Option(
             "--native/--no-native",
             help="With frames of C and C++: shows waits inside backward, but stops each process "
-            "for up to a second.",
+            "for up to a second; never longer than five.",
         ),
     ] = True,
     frames: Annotated[
