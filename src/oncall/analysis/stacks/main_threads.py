@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,8 +30,9 @@ _COLUMNS = (
     ("frame", "VARCHAR", "", "the frame that tells it"),
     ("frames", "VARCHAR[]", "", "the stack, newest frame first"),
     ("looks", "INTEGER", "", "how often the process was looked at; 0: its recorder's own frames"),
-    ("moved", "BOOLEAN", "", "its stack changed between the looks; NULL: one look"),
+    ("moved", "BOOLEAN", "", "its stack changed between looks that can be compared; NULL: none"),
 )
+_NATIVE = re.compile(r"\.so[\d.]*(?::\d+)?$|\.(?:c|cc|cpp|cxx|h|hpp|cu):\d+$")
 # In a Flight Recorder dump the frames of a call that has not completed are the rank's own.
 _CALLS = """
     SELECT s.job, s.rank, s.frames FROM stacks s
@@ -94,15 +96,24 @@ def _process(row: Mapping[str, Any]) -> str:
 
 def _row(looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     newest = looks[-1]
-    stacks = {tuple(look["frames"]) for look in looks}
     activity = activity_of(tuple(newest["frames"]))
     return {
         **newest,
         "activity": activity.name,
         "frame": activity.frame,
         "looks": len(looks),
-        "moved": len(stacks) > 1 if len(looks) > 1 else None,
+        "moved": _moved([tuple(look["frames"]) for look in looks]),
     }
+
+
+def _moved(stacks: Sequence[tuple[str, ...]]) -> bool | None:
+    """Whether stacks of one kind differ: with native frames, without, of the kernel alone."""
+    kinds: dict[tuple[bool, bool], list[tuple[str, ...]]] = defaultdict(list)
+    for frames in stacks:
+        kernel = all(frame.endswith(" at kernel") for frame in frames)
+        kinds[kernel, any(_NATIVE.search(frame) for frame in frames)].append(frames)
+    compared = [alike for alike in kinds.values() if len(alike) > 1]
+    return any(len(set(alike)) > 1 for alike in compared) if compared else None
 
 
 def _call(job: str, rank: int, frames: list[str]) -> dict[str, Any]:
