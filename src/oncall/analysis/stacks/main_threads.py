@@ -75,14 +75,26 @@ def _looked_at(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
         """
     ).fetchall()
     names = ("job", "rank", "node", "pid", "path", "thread", "at_ns", "look", "frames")
+    rows = [dict(zip(names, values, strict=True)) for values in found]
+    rows = [row for row in rows if is_rank(tuple(row["frames"]))]
+    disputed = _disputed(rows)
     looks: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for values in found:
-        row = dict(zip(names, values, strict=True))
-        if not is_rank(tuple(row["frames"])):
-            continue
+    for row in rows:
         row["process"] = _process(row)
+        if (row["job"], row["rank"]) in disputed:
+            row["process"] += f" ({_process({**row, 'rank': None})})"
         looks[row["job"], row["process"]].append(row)
     return [_row(each) for each in looks.values()]
+
+
+def _disputed(rows: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
+    """The ranks (job, rank) that stacks of several processes are said to be of."""
+    known: dict[tuple[str, int], dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        if row["rank"] is not None:
+            for name in ("node", "pid"):
+                known[row["job"], row["rank"]][name] |= {row[name]} - {None}
+    return {key for key, names in known.items() if any(len(one) > 1 for one in names.values())}
 
 
 def _process(row: Mapping[str, Any]) -> str:
