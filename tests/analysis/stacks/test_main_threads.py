@@ -17,7 +17,9 @@ def main_threads(**columns: object) -> list[tuple[object, ...]]:
 
 
 def test_two_processes_with_one_rank_stay_two() -> None:
-    found = main_threads(rank=[0, 0], node=["gpu1", "gpu2"], pid=[5, 5], frames=[["f at x.py:1"]] * 2)
+    found = main_threads(
+        rank=[0, 0], node=["gpu1", "gpu2"], pid=[5, 5], frames=[["f at x.py:1"]] * 2
+    )
     assert found == [
         ("rank 0 (gpu1 process 5)", 0, 1, None),
         ("rank 0 (gpu2 process 5)", 0, 1, None),

@@ -247,7 +247,7 @@ def test_a_long_line_keeps_its_file() -> None:
 )
 def test_hostile_texts_take_no_long_time(text: str) -> None:
     began_s = time.monotonic()
-    stack_rows(parse('Thread 1 (LWP 1):\n' + text).processes)
+    stack_rows(parse("Thread 1 (LWP 1):\n" + text).processes)
     assert time.monotonic() - began_s < 5
 
 

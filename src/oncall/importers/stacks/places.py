@@ -79,7 +79,11 @@ def file_place(name: str) -> Place:
     # Small numbers in names count files, or are ranks that nothing calls so.
     if not pid and known is not None and known < 300:
         known = None
-    return Place(_rank(rank[1]) if rank else None, next(filter(is_host, (one.strip("-.") for one in words)), None), known)
+    return Place(
+        _rank(rank[1]) if rank else None,
+        next(filter(is_host, (one.strip("-.") for one in words)), None),
+        known,
+    )
 
 
 def _bare(text: str) -> str:

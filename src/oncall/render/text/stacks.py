@@ -73,8 +73,8 @@ def _missing(taken: TakenStacks, width: int) -> Iterator[str]:
 
 def _lines(missing: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for problem, whose in missing.items():
-        are_processes = all(one.startswith("process ") for one in whose)
-        names = ", ".join(whose[:4]) if are_processes else fold_hosts(sorted(set(whose)))
+        are_hosts = not any(one.startswith(("process ", "file ")) for one in whose)
+        names = fold_hosts(sorted(set(whose))) if are_hosts else ", ".join(whose[:4])
         yield f"{clean(names)}: {clean(problem)}"
 
 

@@ -1,0 +1,21 @@
+"""`oncall stacks PATH...`, and files that hold none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.cli.main import main
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "stacks" / "checkpoint.txt"
+
+
+def test_a_file_without_stacks_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.txt").touch()
+    assert main(["stacks", str(FIXTURE), "empty.txt"]) == 3
+    assert "file empty.txt: empty or unreadable file" in capsys.readouterr().out
+    assert main(["stacks", str(FIXTURE)]) == 0
