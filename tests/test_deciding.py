@@ -47,8 +47,17 @@ def test_one_look_of_ras_wants_another() -> None:
 
 def test_stacks_that_are_alike_want_calls() -> None:
     with incident() as made:
-        made.append("thread_stacks", {"job": "j", "rank": [0], "frames": [["f at x.py:1"]]})
+        frames = [["all_reduce at torch/distributed/distributed_c10d.py:9"]] * 2
+        stacks = {"job": "j", "rank": [0, 1], "is_main": True, "frames": frames}
+        made.append("thread_stacks", stacks)
         assert "fr_trace_rank_*" in would_decide(made, NOTHING_MISSING)
+
+
+def test_the_stack_of_one_process_is_alike_to_none() -> None:
+    with incident() as made:
+        stacks = {"job": "j", "rank": [0], "is_main": True, "frames": [["f at x.py:1"]]}
+        made.append("thread_stacks", stacks)
+        assert would_decide(made, NOTHING_MISSING) == ""
 
 
 def test_names_that_a_shell_would_read_are_not_repeated() -> None:

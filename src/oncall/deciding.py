@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncall.core.diagnosis import Coverage
+from oncall.core.errors import MissingEvidence
 from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.evidence.coverage import GATHERED
 from oncall.evidence.incident import Incident
@@ -14,6 +15,7 @@ from oncall.evidence.incident import Incident
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what a command may name
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST = 120  # characters of folded hosts in a command
+_ALIKE = "SELECT count(*) > 1 AND count(DISTINCT activity) = 1 FROM main_threads"
 _NODES = " UNION ".join(
     f"SELECT node FROM {table}" for table in ("ranks", "log_events", "thread_stacks", "collectors")
 )
@@ -29,7 +31,7 @@ class _Known:
     silent_hosts: tuple[str, ...]
     calls: bool
     counters: bool
-    stacks: bool
+    stacks_alike: bool
     logs: bool
 
     @property
@@ -63,10 +65,10 @@ _TABLE = (
         ),
     ),
     _Lack(
-        lambda known: known.stacks and not known.calls,
+        lambda known: known.stacks_alike and not known.calls,
         lambda _: (
-            "The stacks are alike: which rank did not make the call, its number says. Collect "
-            "the Flight Recorder dumps of all ranks: `oncall diagnose DIR/fr_trace_rank_*`"
+            "All stacks are in the same call; the Flight Recorder dumps show which rank did not "
+            "make it: `oncall diagnose DIR/fr_trace_rank_*`"
         ),
     ),
     _Lack(
@@ -91,6 +93,15 @@ def would_decide(incident: Incident, coverage: Coverage) -> str:
     return next((lack.advice(known) for lack in _TABLE if lack.applies(known)), "")
 
 
+def _stacks_alike(incident: Incident) -> bool:
+    """Whether the stacks of several processes are known, and all of them do the same."""
+    try:
+        incident.require(["main_threads"])
+    except MissingEvidence:
+        return False
+    return bool(incident.con.execute(_ALIKE).fetchall()[0][0])
+
+
 def _known(incident: Incident, coverage: Coverage) -> _Known:
     con = incident.con
     nodes = {node for (node,) in con.execute(_NODES).fetchall() if node and _HOST.fullmatch(node)}
@@ -107,7 +118,7 @@ def _known(incident: Incident, coverage: Coverage) -> _Known:
         ),
         calls=not incident.is_empty("ops"),
         counters=not incident.is_empty("launches"),
-        stacks=not incident.is_empty("thread_stacks"),
+        stacks_alike=_stacks_alike(incident),
         logs=not incident.is_empty("log_events") or not incident.is_empty("logged_steps"),
     )
 

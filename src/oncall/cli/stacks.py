@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.fleet.stacks import TakenStacks
 
+_PROBLEMS = "SELECT problem, path FROM recordings WHERE problem IS NOT NULL ORDER BY path"
+
 
 class Format(StrEnum):
     """The output format."""
@@ -63,7 +65,7 @@ def stacks(
         typer.Option(
             "--native/--no-native",
             help="With frames of C and C++: shows waits inside backward, but stops each process "
-            "for up to a second.",
+            "for up to a second; never longer than five.",
         ),
     ] = True,
     frames: Annotated[
@@ -91,7 +93,7 @@ def stacks(
       oncall stacks stacks/*.txt
       oncall stacks --job llama --save a.oncall; oncall diagnose a.oncall
 
-    Exits with 3 if the stacks of some processes could not be taken.
+    Exits with 3 if the stacks of some processes could not be taken, or a file holds none.
     """
     if save is not None and into is not None:
         raise UsageError("--save creates an incident, --into adds to one; give only one of them")
@@ -133,7 +135,11 @@ def _read(paths: Sequence[Path], job: str | None) -> TakenStacks:
     from oncall.cli.diagnose import read_evidence
     from oncall.fleet.stacks import TakenStacks
 
-    return TakenStacks(read_evidence([str(path) for path in paths], job, False))
+    incident = read_evidence([str(path) for path in paths], job, False)
+    problems: dict[str, list[str]] = {}
+    for problem, path in incident.con.execute(_PROBLEMS).fetchall():
+        problems.setdefault(problem, []).append(f"file {path}")
+    return TakenStacks(incident, {}, problems)
 
 
 def _take(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from oncall.core.errors import UsageError
 from oncall.fleet.rows_sent import parts_of
 from oncall.importers.stacks.rows import stack_rows
 from oncall.node.processes.take_stacks import Look, take_stacks
@@ -16,6 +17,7 @@ from oncall.node.store.batch import Batch, of_rows
 from oncall.node.store.wire import End, Part, Request, WireError
 
 _MOST_PROBLEMS = 8
+_MOST_JOBS = 8
 _OF_ONE_RANK = {"ONCALL_NODE", "TORCHELASTIC_ERROR_FILE"}  # differ between processes
 
 
@@ -73,17 +75,24 @@ def _processes(run: Path | None, job: str | None) -> Sequence[TrainingProcess]:
     """The processes of the job, or of the only one. Raises WireError if there are none."""
     if run is None:
         raise WireError("a recording: no process of it runs here", "job")
+    try:
+        return processes_of(run, job)
+    except UsageError as error:
+        raise WireError(str(error), "job") from error
+
+
+def processes_of(run: Path, job: str | None) -> Sequence[TrainingProcess]:
+    """The processes of `job` (None: the only one) on this machine. Raises UsageError."""
     found = training_processes(run)
     jobs = sorted({one.job for one in found})
+    listed = ", ".join(jobs[:_MOST_JOBS])
     if job is None and len(jobs) > 1:
-        raise WireError(
-            f"several jobs run here, choose one with --job: {', '.join(jobs[:8])}", "job"
-        )
-    chosen = [one for one in found if job is None or one.job == job]
+        raise UsageError(f"several jobs run here; choose one with --job: {listed}")
+    chosen = [one for one in found if job in (None, one.job)]
     if not chosen:
-        seen = f"; there are those of {', '.join(jobs[:8])}" if jobs else ""
-        what = f"of job {job} " if job is not None else ""
-        raise WireError(f"no training process {what}is to be seen here{seen}", "job")
+        what = "" if job is None else f"of job {job} "
+        seen = f"; there are those of {listed}" if jobs else ""
+        raise UsageError(f"no training process {what}runs here{seen}")
     return chosen
 
 

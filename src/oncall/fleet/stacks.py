@@ -14,14 +14,10 @@ from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_measured
 from oncall.fleet.outcome import Kind, Outcome
-from oncall.fleet.process_requests import look_rows
+from oncall.fleet.process_requests import look_rows, processes_of
 from oncall.fleet.transport import Transport
 from oncall.node.processes.take_stacks import take_stacks
-from oncall.node.processes.training_processes import (
-    TrainingProcess,
-    one_process,
-    training_processes,
-)
+from oncall.node.processes.training_processes import TrainingProcess, one_process
 from oncall.node.store.wire import Request
 
 _MOST_PROBLEMS = 8
@@ -96,18 +92,10 @@ def _named(pid: int) -> TrainingProcess:
 
 def processes_here(run: Path, job: str | None) -> Sequence[TrainingProcess]:
     """The processes of `job` (None: the only one) on this machine. Raises UsageError."""
-    found = training_processes(run)
-    jobs = sorted({one.job for one in found})
-    if job is None and len(jobs) > 1:
-        raise UsageError(f"several jobs run here; choose one with --job: {', '.join(jobs)}")
-    chosen = [one for one in found if job in (None, one.job)]
-    if not chosen:
-        what = "process with a rank" if job is None else f"process of job `{job}`"
-        seen = f"; there are {', '.join(jobs)}" if jobs else ""
-        raise UsageError(
-            f"no {what} runs here{seen}; name processes with --pid, nodes with --hosts"
-        )
-    return chosen
+    try:
+        return processes_of(run, job)
+    except UsageError as error:
+        raise UsageError(f"{error}; name processes with --pid, nodes with --hosts") from error
 
 
 def _why_not(outcome: Outcome) -> tuple[Kind, str] | None:
@@ -125,8 +113,8 @@ def _problems(outcomes: Mapping[str, Outcome]) -> dict[str, list[str]]:
     """What the nodes report as missing."""
     found: dict[str, list[str]] = defaultdict(list)
     for outcome in outcomes.values():
-        told = outcome.status.get("stacks")
-        listed = told.get("problems") if isinstance(told, dict) else None
+        reported = outcome.status.get("stacks")
+        listed = reported.get("problems") if isinstance(reported, dict) else None
         for one in listed[:_MOST_PROBLEMS] if isinstance(listed, list) else ():
             if isinstance(one, dict):
                 found[str(one.get("problem"))].append(outcome.node)

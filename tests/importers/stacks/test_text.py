@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from oncall.importers.stacks.documents import from_folded, from_json, is_folded
 from oncall.importers.stacks.dump import Place, Process, frame
-from oncall.importers.stacks.places import file_place
+from oncall.importers.stacks.places import file_place, heading
+from oncall.importers.stacks.rows import stack_rows
 from oncall.importers.stacks.text import parse
 
 SPY = """Process {pid}: python train.py
@@ -170,6 +172,10 @@ def test_folded_stacks_give_the_one_that_was_sampled_most() -> None:
         ("gpu017_rank_3_pid4312.txt", Place(3, "gpu017", 4312)),
         ("py-spy-4312.json", Place(None, None, 4312)),
         ("stacks.txt", Place()),
+        ("node01_local_rank0.txt", Place(None, "node01")),
+        ("llama-70b_rank2.txt", Place(2)),
+        ("step-1200-stacks.txt", Place()),
+        ("H100_rank2.txt", Place(2)),
         ("dump2.txt", Place()),
         ("10.0.0.7_4312.txt.gz", Place(None, "10.0.0.7", 4312)),
     ],
@@ -181,3 +187,85 @@ def test_names_of_files(name: str, place: Place) -> None:
 def test_a_template_does_not_fill_the_screen() -> None:
     long = "pybind11::init<" + "std::vector<" * 40 + "int" + ">" * 41 + "::run"
     assert len(frame(long, "libx.so")) < 140
+
+
+def test_local_variables_are_no_headings() -> None:
+    text = (
+        'Process 9: python\nThread 9 (idle): "MainThread"\n    all_reduce (x.py:1)\n'
+        "        Arguments:\n            peer_rank: 7\n        Locals:\n"
+        "            global_rank: 12\n            local_rank: 4\n    main (train.py:9)\n"
+    )
+    process = only(text)
+    assert process.place == Place(pid=9)
+    assert process.threads[0].frames == ("all_reduce at x.py:1", "main at train.py:9")
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("rank 3:", Place(3)),
+        ("gpu017 rank 3 pid 4312", Place(3, "gpu017", 4312)),
+        ("host: trinity rank 3", Place(3, "trinity")),
+        ("== gpu017, 8 ranks ==", Place(None, "gpu017")),
+        ("==> /tmp/llama-70b_rank2.txt <==", Place(2)),
+        ("==> notes.txt <==", Place()),
+        ("  rank 3", None),
+        ("local_rank: 4", None),
+        ("== local_rank 4", None),
+        ("INFO rank: 3 loss=2.0", None),
+        ("INFO rank: 3", None),
+        ("--- H100 cluster, run v2 ---", None),
+        ("== step-1200 ==", None),
+    ],
+)
+def test_headings(line: str, place: Place | None) -> None:
+    assert heading(line) == place
+
+
+def test_numbers_without_end_are_no_processes() -> None:
+    digits = "1" * 5_000
+    assert parse(f"Process {digits}: python\n").processes == []
+    assert parse(SPY.format(pid="9" * 23)).processes[0].place.pid is None
+    folded = f"process {digits}:x;<module> (train.py:{digits}) 3\n"
+    assert [one.place.pid for one in from_folded(folded)] == []
+
+
+def test_a_long_line_keeps_its_file() -> None:
+    text = f'Thread 5 (idle): "MainThread"\n    f<{"int, " * 2_000}> (libx.so)\n'
+    (name,) = only(text).threads[0].frames
+    assert name.endswith(" at libx.so")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "== " + "-" * 200_000 + "x\n",
+        "#0  f (" + " at x:" * 40_000 + "\n",
+        'Thread 5 (idle): "MainThread"\n    ' + "<" * 200_000 + " (x.py:3)\n",
+        "".join(f'Thread {n} (idle): "T"\n    f (x.py:1)\n' for n in range(20_000)),
+    ],
+)
+def test_hostile_texts_take_no_long_time(text: str) -> None:
+    began_s = time.monotonic()
+    stack_rows(parse("Thread 1 (LWP 1):\n" + text).processes)
+    assert time.monotonic() - began_s < 5
+
+
+def test_damaged_documents_are_not_read_again_and_again() -> None:
+    began_s = time.monotonic()
+    text = "[\n" * 500 + "1,\n" * 1_000_000
+    assert from_json(text) == []
+    assert time.monotonic() - began_s < 3
+
+
+def test_after_a_damaged_document_the_next_heading_counts() -> None:
+    frames = [{"name": "f", "filename": "train.py", "line": 3}]
+    thread = [{"pid": 8, "thread_name": "MainThread", "frames": frames}]
+    found = from_json(f'== rank 3\n[\n {{"pid": \n== rank 4\n{json.dumps(thread, indent=1)}')
+    assert [one.place for one in found] == [Place(4, None, 8)]
+
+
+def test_threads_of_a_document_are_bounded() -> None:
+    thread = '{"pid": 8, "thread_name": "MainThread", "frames": [{"name": "f"}]}'
+    (process,) = from_json("[" + ",".join([thread] * 5_000) + "]")
+    assert len(process.threads) == 4_096

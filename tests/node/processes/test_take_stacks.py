@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,42 @@ def test_the_kernels_stack(tmp_path: Path) -> None:
         "D",
         ("nfs_wait_bit_killable at kernel", "vfs_read at kernel"),
     )
+
+
+def test_a_process_that_py_spy_is_slow_for_is_not_stopped_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(take_stacks, "_TIMEOUT_S", 0.3)
+    calls = tmp_path / "calls"
+    found = look(monkeypatch, stand_in(tmp_path, f"echo $* >> {calls}; exec sleep 20"), looks=2)
+    assert [one.problem for one in found] == ["py-spy took more than 0.3 s; try --no-native"] * 2
+    assert len(calls.read_text().splitlines()) == 1
+
+
+def test_the_bound_of_all_looks_holds_within_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(take_stacks, "_ALL_S", 0.5)
+    began_s = time.monotonic()
+    look(monkeypatch, stand_in(tmp_path, "exec sleep 20"), looks=2)
+    assert time.monotonic() - began_s < 4
+
+
+def test_a_process_in_state_d_is_not_stopped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(take_stacks, "has_uninterruptible_thread", lambda _pid: True)
+    script = f"case \"$*\" in *--nonblocking*) echo '{STACK}';; *) exec sleep 20;; esac"
+    (found,) = look(monkeypatch, stand_in(tmp_path, script))
+    assert found.stacks is not None
+    assert found.problem == "no native frames (a thread of it is in state D)"
+
+
+def test_threads_in_state_d(tmp_path: Path) -> None:
+    for thread, state in ((7, "S"), (8, "D")):
+        folder = tmp_path / "7" / "task" / str(thread)
+        folder.mkdir(parents=True)
+        (folder / "stat").write_text(f"{thread} (a) b) {state} 1")
+    assert take_stacks.has_uninterruptible_thread(7, tmp_path)
+    (tmp_path / "7/task/8/stat").write_text("8 (python) S 1")
+    assert not take_stacks.has_uninterruptible_thread(7, tmp_path)

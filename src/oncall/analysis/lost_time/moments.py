@@ -34,7 +34,8 @@ class Moments:
 def moments_of(programs: Programs, limits: Limits, nth: Ints | None = None) -> Moments:
     """The moments of all nodes; `nth` (n,) is the place of each in its iteration, if known."""
     collective = ~programs.batch & (programs.seq >= 0)
-    timed = bool(np.isfinite(programs.duration_ns[collective]).mean() > limits.timed)
+    measured = np.isfinite(programs.duration_ns[collective])
+    timed = bool(measured.sum() > limits.timed * max(measured.size, 1))
     kind = _kinds(programs, nth)
     if timed:
         took = programs.duration_ns

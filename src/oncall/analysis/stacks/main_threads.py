@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,8 +30,9 @@ _COLUMNS = (
     ("frame", "VARCHAR", "", "the frame that tells it"),
     ("frames", "VARCHAR[]", "", "the stack, newest frame first"),
     ("looks", "INTEGER", "", "how often the process was looked at; 0: its recorder's own frames"),
-    ("moved", "BOOLEAN", "", "its stack changed between the looks; NULL: one look"),
+    ("moved", "BOOLEAN", "", "its stack changed between looks that can be compared; NULL: none"),
 )
+_NATIVE = re.compile(r"\.so[\d.]*(?::\d+)?$|\.(?:c|cc|cpp|cxx|h|hpp|cu):\d+$")
 # In a Flight Recorder dump the frames of a call that has not completed are the rank's own.
 _CALLS = """
     SELECT s.job, s.rank, s.frames FROM stacks s
@@ -73,14 +75,26 @@ def _looked_at(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
         """
     ).fetchall()
     names = ("job", "rank", "node", "pid", "path", "thread", "at_ns", "look", "frames")
+    rows = [dict(zip(names, values, strict=True)) for values in found]
+    rows = [row for row in rows if is_rank(tuple(row["frames"]))]
+    disputed = _disputed(rows)
     looks: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for values in found:
-        row = dict(zip(names, values, strict=True))
-        if not is_rank(tuple(row["frames"])):
-            continue
+    for row in rows:
         row["process"] = _process(row)
+        if (row["job"], row["rank"]) in disputed:
+            row["process"] += f" ({_process({**row, 'rank': None})})"
         looks[row["job"], row["process"]].append(row)
     return [_row(each) for each in looks.values()]
+
+
+def _disputed(rows: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
+    """The ranks (job, rank) that stacks of several processes are said to be of."""
+    known: dict[tuple[str, int], dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        if row["rank"] is not None:
+            for name in ("node", "pid"):
+                known[row["job"], row["rank"]][name] |= {row[name]} - {None}
+    return {key for key, names in known.items() if any(len(one) > 1 for one in names.values())}
 
 
 def _process(row: Mapping[str, Any]) -> str:
@@ -94,15 +108,24 @@ def _process(row: Mapping[str, Any]) -> str:
 
 def _row(looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     newest = looks[-1]
-    stacks = {tuple(look["frames"]) for look in looks}
     activity = activity_of(tuple(newest["frames"]))
     return {
         **newest,
         "activity": activity.name,
         "frame": activity.frame,
         "looks": len(looks),
-        "moved": len(stacks) > 1 if len(looks) > 1 else None,
+        "moved": _moved([tuple(look["frames"]) for look in looks]),
     }
+
+
+def _moved(stacks: Sequence[tuple[str, ...]]) -> bool | None:
+    """Whether stacks of one kind differ: with native frames, without, of the kernel alone."""
+    kinds: dict[tuple[bool, bool], list[tuple[str, ...]]] = defaultdict(list)
+    for frames in stacks:
+        kernel = all(frame.endswith(" at kernel") for frame in frames)
+        kinds[kernel, any(_NATIVE.search(frame) for frame in frames)].append(frames)
+    compared = [alike for alike in kinds.values() if len(alike) > 1]
+    return any(len(set(alike)) > 1 for alike in compared) if compared else None
 
 
 def _call(job: str, rank: int, frames: list[str]) -> dict[str, Any]:

@@ -26,7 +26,9 @@ _COLUMNS = (
     ("waiting", "BIGINT", "processes", "of the others, how many wait for others or for a GPU"),
     ("processes", "BIGINT", "processes", "those whose stack is known"),
     ("elsewhere", "VARCHAR", "", "where most of the others are"),
-    ("looks", "INTEGER", "", "how often it was looked at"),
+    ("moved", "BOOLEAN", "", "its own stack changed between the looks; NULL: one look"),
+    ("looks", "INTEGER", "", "how often each of the others was looked at, at least"),
+    ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
     (
         "reason",
         "VARCHAR",
@@ -85,6 +87,8 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
         "processes": len(processes),
         "reason": reason,
         "elsewhere": _elsewhere(others),
+        "looks": min((one["looks"] for one in others), default=0),
+        "others_moved": len(moved),
     }
     return [{**one, **about} for one in odd]
 

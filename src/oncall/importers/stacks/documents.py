@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from oncall.core.errors import Unreadable
+from oncall.importers.documents import JsonValues
 from oncall.importers.stacks import places
-from oncall.importers.stacks.dump import Place, Process, Thread, bounded, frame
+from oncall.importers.stacks.dump import MOST_THREADS, Place, Process, Thread, bounded, frame
 
 _ARRAY = re.compile(r"^\[", re.MULTILINE)
-_FOLDED = re.compile(r"^(?P<stack>\S.*;.*) (?P<count>\d+)$")
-_FOLDED_FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>[^():]+)(?::(?P<line>\d+))?\)$")
-_FOLDED_PROCESS = re.compile(r"^process (\d+)")
+# What is no line of JSON.
+_HEADING = re.compile(r"^(?:[=#*+>]|--|(?!true|false|null)[A-Za-z])", re.MULTILINE)
+_FOLDED_FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>[^():]+)(?::(?P<line>\d{1,9}))?\)$")
+_FOLDED_PROCESS = re.compile(r"^process (\d{1,10})(?!\d)")
 _FOLDED_THREAD = re.compile(r'^thread \((?P<id>\w+)\)(?:: "?(?P<name>[^"]*)"?)?')
 
 
@@ -26,13 +28,17 @@ def is_spy_json(head: str) -> bool:
 def from_json(text: str) -> list[Process]:
     """The processes of one or more documents, each below its heading if it has one."""
     found: dict[tuple[int, Place, int | None], Process] = {}
-    decoder, at, number = json.JSONDecoder(), 0, 0
+    values, at, number = JsonValues(), 0, 0
     while match := _ARRAY.search(text, at):
         place = _heading_before(text[at : match.start()])
         try:
-            threads, at = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
-            at = match.end()
+            threads, at = values.at(text, match.start())
+        except (ValueError, Unreadable):
+            # No document goes on below a heading, so no line is read twice.
+            following = _HEADING.search(text, match.end())
+            if following is None:
+                break
+            at = following.start()
             continue
         number += 1
         for one in threads if isinstance(threads, list) else ():
@@ -41,7 +47,8 @@ def from_json(text: str) -> list[Process]:
                 process = found.setdefault(
                     (number, place, pid), Process(Place(pid=pid).within(place))
                 )
-                process.threads.append(_json_thread(one))
+                if len(process.threads) < MOST_THREADS:
+                    process.threads.append(_json_thread(one))
     return [process for process in found.values() if process.main is not None]
 
 
@@ -79,20 +86,26 @@ def _whole(value: Any) -> int | None:
 def is_folded(head: str) -> bool:
     """Whether a text holds folded stacks: all its first lines are one each."""
     lines = head.splitlines()[:20]
-    found = [_FOLDED.match(line) for line in lines[:-1] or lines]
-    return bool(found) and all(
-        one and _FOLDED_FRAME.match(one["stack"].rpartition(";")[2]) for one in found
-    )
+    found = [_folded(line) for line in lines[:-1] or lines]
+    return bool(found) and all(one and _FOLDED_FRAME.match(one[0][-1]) for one in found)
+
+
+def _folded(line: str) -> tuple[list[str], int] | None:
+    """The parts of a folded stack, outermost first, and how often it was seen."""
+    stack, _, count = line.rpartition(" ")
+    if ";" not in stack or stack[:1].isspace() or not count.isdecimal():
+        return None
+    return stack.split(";"), int(count[:12])
 
 
 def from_folded(text: str) -> list[Process]:
     """Each process in the stack of its main thread that was sampled most often."""
     counts: dict[int | None, dict[Thread, int]] = defaultdict(lambda: defaultdict(int))
     for line in text.splitlines():
-        if found := _FOLDED.match(line):
-            pid, thread = _folded_thread(found["stack"].split(";"))
+        if found := _folded(line):
+            pid, thread = _folded_thread(found[0])
             if thread.is_main:
-                counts[pid][thread] += int(found["count"][:12])
+                counts[pid][thread] += found[1]
     return [
         Process(Place(pid=pid), [max(threads, key=lambda one: threads[one])])
         for pid, threads in counts.items()

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 MAIN = "MainThread"
+MOST_THREADS = 4_096  # of a process
 _MOST_FRAMES = 200  # of a thread; what lies further out is the launcher's
 _MOST_NAME = 120  # characters of a function: a C++ template may have thousands
+_MOST_READ = 1_000  # characters of a function or a file
 _TEMPLATE = re.compile(r"<[^<>]*>")
 _SITE = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib/python3\.\d+/")
 
@@ -70,7 +72,7 @@ class Process:
 
 def frame(function: str, file: str, line: int | None = None) -> str:
     """A frame in the words of the tables of stacks."""
-    name = function.strip()
+    name, file = function[:_MOST_READ].strip(), file[-_MOST_READ:]
     if len(name) > _MOST_NAME:
         while (shorter := _TEMPLATE.sub("", name)) != name:
             name = shorter

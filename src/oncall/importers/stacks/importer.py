@@ -13,6 +13,7 @@ from pathlib import Path
 from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
+from oncall.importers.documents import check_json
 from oncall.importers.printable import printable
 from oncall.importers.stacks import documents, places, text
 from oncall.importers.stacks.dump import Place, Process
@@ -91,14 +92,9 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
 
 
 def _read(path: Path) -> list[Process]:
-    content = files.whole(path, _MEMORY_FACTOR)
-    if content[:2] == files.GZIP:
-        with files.Stream(path) as stream:
-            content = b""
-            while part := stream.read(1 << 20):
-                content += part
-    words = content.decode("utf-8", "replace")
+    words = files.whole(path, _MEMORY_FACTOR).decode("utf-8", "replace")
     if documents.is_spy_json(words[: 1 << 16]):
+        check_json(words)
         processes = documents.from_json(words)
     else:
         processes = list(text.parse(words).processes) or documents.from_folded(words)

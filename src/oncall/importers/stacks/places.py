@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from oncall.importers.host_names import is_host, may_be_host
 from oncall.importers.stacks.dump import Place
 
-_RANK = re.compile(r"(?:^|[^a-z])(?:global[-_ ]?)?rank[-_.:=# ]{0,3}(\d{1,7})(?!\d)", re.IGNORECASE)
+# Ranks within something smaller than the job.
+_PARTIAL = ("local", "node", "group", "role", "peer", "tp", "pp", "dp", "cp", "ep", "sp")
+_RANK = re.compile(
+    "(?:^|(?<=[^a-z]))"
+    + "".join(f"(?<!{word}[-_ ])" for word in _PARTIAL)
+    + r"(?:global[-_ ]?)?rank[-_.:=# ]{0,3}(\d{1,7})(?!\d)",
+    re.IGNORECASE,
+)
 _PID = re.compile(r"(?:^|[^a-z])pid[-_.:=# ]{0,3}(\d{1,10})(?!\d)", re.IGNORECASE)
 _HOST = re.compile(r"(?:^|[^a-z])(?:host|node|pod)[:= ]{1,3}([A-Za-z0-9][\w.-]*)", re.IGNORECASE)
-_DECORATION = re.compile(r"^[\s=#*+>~-]+|[\s=#*+<~:-]+$")
-_HEADING = re.compile(r"^\s*(?:==+|##+|--+|\*\*+|>>+|\+\++|==>)\s*[A-Za-z0-9]")
-_HOST_NAME = re.compile(r"[A-Za-z][\w-]*\d[\w.-]*|\d{1,3}(?:\.\d{1,3}){3}|[a-z][\w-]*-[\w.-]+")
+_BEFORE, _AFTER = " \t=#*+>~-", " \t\r=#*+<~:-"  # decoration
+_HEADING = re.compile(r"^(?:==+|##+|--+|\*\*+|>>+|\+\++|==>)\s*[A-Za-z0-9]")
+_OF_TAIL = re.compile(r"^==> (?:.*/)?([^/]+) <==\s*$")
 _RULE = re.compile(r"^\s*[-=*#]{3,}\s*$")
 # What people call such files, which is no host.
 _TOOL = re.compile(
@@ -32,18 +40,33 @@ def is_rule(line: str) -> bool:
 
 def heading(line: str) -> Place | None:
     """Whose stacks follow, if the line is a heading as people and tools write them."""
-    if not _HEADING.match(line):
-        return bare_heading(line) if _RANK.search(line) and len(line) < 80 else None
-    return bare_heading(line)
+    if found := _OF_TAIL.match(line):
+        return file_place(found[1])
+    if _HEADING.match(line):
+        return bare_heading(line)
+    # Without decoration the line says whose they are, and nothing else.
+    if not _RANK.search(line) or line[:1].isspace() or len(line) >= 80:
+        return None
+    words = _words(_HOST.sub(" ", line))
+    alone = not words or (len(words) == 1 and may_be_host(words[0]))
+    return bare_heading(line) if alone else None
 
 
 def bare_heading(line: str) -> Place | None:
     """What a heading names; None if nothing."""
-    text = _DECORATION.sub("", line)
+    text = line.lstrip(_BEFORE).rstrip(_AFTER)
     rank, pid, host = _RANK.search(text), _PID.search(text), _HOST.search(text)
-    node = host[1] if host else _host_in(re.split(r"[\s,;()\[\]:/]+", _bare(text)))
-    place = Place(_rank(rank[1]) if rank else None, node, int(pid[1]) if pid else None)
+    place = Place(
+        _rank(rank[1]) if rank else None,
+        host[1] if host else _host_in(_words(text)),
+        int(pid[1]) if pid else None,
+    )
     return place if place != Place() else None
+
+
+def _words(text: str) -> list[str]:
+    words = (word.strip("-.") for word in re.split(r"[\s,;()\[\]:/]+", _bare(text)))
+    return [word for word in words if word]
 
 
 def file_place(name: str) -> Place:
@@ -56,7 +79,11 @@ def file_place(name: str) -> Place:
     # Small numbers in names count files, or are ranks that nothing calls so.
     if not pid and known is not None and known < 300:
         known = None
-    return Place(_rank(rank[1]) if rank else None, _host_in(words), known)
+    return Place(
+        _rank(rank[1]) if rank else None,
+        next(filter(is_host, (one.strip("-.") for one in words)), None),
+        known,
+    )
 
 
 def _bare(text: str) -> str:
@@ -65,8 +92,10 @@ def _bare(text: str) -> str:
 
 
 def _host_in(words: Sequence[str]) -> str | None:
-    named = (word.strip("-.") for word in words)
-    return next((word for word in named if _HOST_NAME.fullmatch(word)), None)
+    """The host among the words of a heading; one that stands alone may have any name."""
+    if len(words) == 1 and may_be_host(words[0]):
+        return words[0]
+    return next(filter(is_host, words), None)
 
 
 def _without_suffix(name: str) -> str:

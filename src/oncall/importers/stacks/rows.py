@@ -21,10 +21,11 @@ def stack_rows(processes: Sequence[Process]) -> dict[str, list[Any]]:
             process.place.pid,
             printable(f"{number}" if thread.id is None else thread.id),
             thread.state,
-            thread is process.main,
+            thread is main,
             [printable(frame) for frame in thread.frames],
         )
         for process in processes
+        for main in [process.main]
         for number, thread in enumerate(process.threads)
     ]
     columns = zip(*rows, strict=True) if rows else ([] for _ in _COLUMNS)

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oncall.importers.stacks import places
-from oncall.importers.stacks.dump import Place, Process, Thread, bounded, frame
+from oncall.importers.stacks.dump import MOST_THREADS, Place, Process, Thread, bounded, frame
 
 # py-spy; also `Thread 0x7F3A (active+gil)`, and folded by hand: several headings, one stack.
-_PROCESS = re.compile(r"^\s*Process (\d+): (.*)$")
+_PROCESS = re.compile(r"^\s*Process (\d{1,10}):(?: |$)")
 _SPY_THREAD = re.compile(
     r"^\s*Thread (?P<id>0x[0-9a-fA-F]+|\d+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?\s*$"
 )
 _SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^():]+)(?::(?P<line>\d+))?\)\s*$")
-_SPY_NOISE = re.compile(r"^\s*Python v[\d.]+|^\s+Arguments:|^\s+Locals:")
+_SPY_NOISE = re.compile(r"^\s*Python v[\d.]+")
+_SPY_VALUES = re.compile(r"^\s+(?:Arguments|Locals):\s*$")
 # faulthandler; from Python 3.14 on with the thread's name
 _FAULT_THREAD = re.compile(
     r"^\s*(?:Current thread|Thread) (?P<id>0x[0-9a-fA-F]+)(?: \[(?P<name>[^\]]*)\])?"
@@ -62,7 +63,7 @@ _PREFIXED = re.compile(
     r"^(?:\[rank(?P<rank>\d{1,7})\]|(?P<who>[A-Za-z0-9][\w.-]*)):(?: (?P<rest>.*))?$"
 )
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_MOST_THREADS = 4_096  # of a process
+_MOST_LINE = 1_000  # characters that are read of a line
 
 
 @dataclass
@@ -92,14 +93,20 @@ class _Reader:
         self._thread: _Open | None = None
         self._alike: list[_Open] = []  # headings without frames, which share the next one's
         self._after_rule = False
+        self._values: int | None = None  # how far the heading of a frame's variables is indented
 
     def line(self, text: str) -> None:
         """Read one line."""
+        if self._is_value(text):
+            self.known += bool(text.strip())
+            return
         if self._begins(text) or self._continues(text):
             self.known += 1
             self._after_rule = False
             return
         if not text.strip():
+            return
+        if text[:1].isspace():
             return
         rule, self._after_rule = self._after_rule, places.is_rule(text)
         found = places.heading(text) or (places.bare_heading(text) if rule else None)
@@ -119,6 +126,14 @@ class _Reader:
         self._alike, self._thread = [], None
 
     # ------------------------------------------------------------------ lines
+
+    def _is_value(self, text: str) -> bool:
+        """Whether the line belongs to the variables of a frame, which `--locals` prints."""
+        indent = len(text) - len(text.lstrip())
+        if self._values is not None and (not text.strip() or indent > self._values):
+            return True
+        self._values = indent if self._thread and _SPY_VALUES.match(text) else None
+        return self._values is not None
 
     def _begins(self, text: str) -> bool:
         """Whether a process or a thread begins here."""
@@ -164,13 +179,12 @@ class _Reader:
         if not thread.frames:
             return
         process = self._process
-        mains = [one for one in process.threads if one.is_main] if process else []
-        if process is None or (thread.is_main and mains):
+        if process is None or (thread.is_main and any(one.is_main for one in process.threads)):
             process = self._process = Process(self._place)
             self.processes.append(process)
         if process.place.pid is None and thread.is_main and _is_process_id(opened):
             process.place = Place(pid=int(opened.id or 0)).within(process.place)
-        if len(process.threads) < _MOST_THREADS:
+        if len(process.threads) < MOST_THREADS:
             process.threads.append(thread)
 
 
@@ -228,10 +242,16 @@ def parse(text: str) -> Parsed:
     return Parsed(processes, known / lines if lines else 0.0)
 
 
+def _short(line: str) -> str:
+    """A line without the middle of one that is too long: a frame's file stands at its end."""
+    half = _MOST_LINE // 2
+    return line if len(line) <= _MOST_LINE else line[:half] + line[-half:]
+
+
 def _unprefixed(lines: Iterable[str]) -> Iterator[tuple[int | None, str | None, str]]:
     """Each line without the prefix that pdsh, srun or torchrun put before it, and what it says."""
     for raw in lines:
-        line = _ANSI.sub("", raw.rstrip("\r"))
+        line = _ANSI.sub("", _short(raw).rstrip("\r"))
         found = _PREFIXED.match(line)
         if found is None:
             yield None, None, line

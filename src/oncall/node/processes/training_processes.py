@@ -60,8 +60,8 @@ class _Candidate:
 
     @property
     def rank(self) -> int | None:
-        texts = (self.environment.get(name, "") for name in _RANK)
-        return next((int(one) for one in texts if one.isdecimal() and len(one) < 8), None)
+        stated = (self.environment.get(name, "") for name in _RANK)
+        return next((int(one) for one in stated if one.isdecimal() and len(one) < 8), None)
 
 
 def training_processes(run: Path | None, proc: Path = Path("/proc")) -> list[TrainingProcess]:

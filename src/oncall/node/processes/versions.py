@@ -6,11 +6,15 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from oncall.core.errors import Unreadable
+from oncall.importers.files import open_file
+
 _TORCH = re.compile(r"^(?P<packages>/.*)/torch/lib/libtorch\w*\.so")
 _NCCL = re.compile(r"^(?P<packages>/.*)/nvidia/nccl/lib/libnccl\.so")
 _NCCL_FILE = re.compile(r"/libnccl\.so\.(\d+\.\d+\.\d+)$")
 _VERSION = re.compile(r"__version__ = '([\w.+-]{1,40})'")
 _MOST_BYTES = 4 << 20
+_MOST_VERSION_BYTES = 4096
 
 
 def loaded_versions(pid: int, proc: Path = Path("/proc")) -> dict[str, str]:
@@ -25,8 +29,10 @@ def loaded_versions(pid: int, proc: Path = Path("/proc")) -> dict[str, str]:
     root, found = folder / "root", {}
     for path in sorted(paths):
         if (match := _TORCH.match(path)) and "torch" not in found:
-            with suppress(OSError):
-                text = (root / f"{match['packages'][1:]}/torch/version.py").read_text()[:4096]
+            # Whoever owns the process chose this path: it may be a pipe, or without an end.
+            with suppress(OSError, Unreadable):
+                with open_file(root / f"{match['packages'][1:]}/torch/version.py") as file:
+                    text = file.read(_MOST_VERSION_BYTES).decode(errors="replace")
                 if version := _VERSION.search(text):
                     found["torch"] = version[1]
         if match := _NCCL_FILE.search(path):

@@ -34,7 +34,7 @@ def to_text(stacks: FoldedStacks, taken: TakenStacks, most_frames: int, width: i
 
 def to_json(stacks: FoldedStacks, taken: TakenStacks) -> str:
     """The same for programs, with all frames."""
-    told = {
+    reported = {
         "schema": 1,
         "headline": stacks.headline,
         **asdict(stacks),
@@ -44,7 +44,7 @@ def to_json(stacks: FoldedStacks, taken: TakenStacks) -> str:
         ],
         "missing": {problem: list(whose) for problem, whose in taken.problems.items()},
     }
-    return json.dumps(told, indent=2) + "\n"
+    return json.dumps(reported, indent=2) + "\n"
 
 
 def _group(group: StackGroup, most_frames: int, width: int) -> Iterator[str]:
@@ -73,8 +73,8 @@ def _missing(taken: TakenStacks, width: int) -> Iterator[str]:
 
 def _lines(missing: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for problem, whose in missing.items():
-        are_processes = all(one.startswith("process ") for one in whose)
-        names = ", ".join(whose[:4]) if are_processes else fold_hosts(sorted(set(whose)))
+        are_hosts = not any(one.startswith(("process ", "file ")) for one in whose)
+        names = fold_hosts(sorted(set(whose))) if are_hosts else ", ".join(whose[:4])
         yield f"{clean(names)}: {clean(problem)}"
 
 
