@@ -269,7 +269,8 @@ def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
     world = max(worlds, default=None) or _spanning(events)
     if world is not None:
         incident.append("jobs", {"job": job, "world_size": [world]})
-    places = _places(events, world)
+    reports = [row for log in logs for row in log.rows["watchdog_reports"]]
+    places = _places(events, reports, world)
     if places:
         incident.append(
             "ranks",
@@ -292,7 +293,9 @@ def _spanning(events: Iterable[dict[str, Any]]) -> int | None:
     return size if size > 1 and len(processes) <= size else None
 
 
-def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, dict[str, Any]]:
+def _places(
+    events: Sequence[dict[str, Any]], reports: Iterable[dict[str, Any]], world: int | None
+) -> dict[int, dict[str, Any]]:
     """Each rank's host, GPU and process. In a communicator of the whole job, ranks are global."""
     places: dict[int, dict[str, Any]] = defaultdict(dict)
     by_process: dict[tuple[Any, Any, Any], int] = {}
@@ -313,6 +316,9 @@ def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, di
         process = (row.get("node"), row.get("pid"), row.get("local_rank"))
         if row.get("rank") is None and process in by_process and row["kind"] != "nccl_init":
             row["rank"] = by_process[process]
+    for row in reports:
+        if row.get("rank") is not None and row.get("node"):
+            places[row["rank"]].setdefault("node", row["node"])
     return dict(sorted(places.items()))
 
 
