@@ -134,11 +134,27 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     of a job, becomes a recording with its problem or its note."""
     jobs = sorted({int(found[1]) for path in paths if (found := _SLURM_JOB.match(path.name))})
     logs = [_read(path, jobs) for path in sorted(paths)]
+    _rank_by_folder(logs)
     _write_places(logs, incident, job)
     for log in logs:
         for table, rows in log.rows.items():
             _write(incident, table, job, log, rows)
         _write_recording(incident, job, log)
+
+
+def _rank_by_folder(logs: Sequence[_File]) -> None:
+    """torchrun's --log-dir has a folder for each local rank. On one node these are the global
+    ranks, unless a line names another."""
+    folders = [(log, found) for log in logs if (found := _ELASTIC.search(log.path.as_posix()))]
+    rows = [
+        (row, int(found[2])) for log, found in folders for each in log.rows.values() for row in each
+    ]
+    agents = {log.path.as_posix()[: found.start()] for log, found in folders}
+    alone = len(agents) == 1 and all(row["rank"] in (None, local) for row, local in rows)
+    for log, found in folders if alone else ():
+        log.rank = int(found[2])
+    for row, local in rows if alone else ():
+        row["rank"] = local
 
 
 def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
@@ -264,7 +280,8 @@ def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
     worlds = [
         row["number"]
         for row in events
-        if row["kind"] == "world" and 1 < row["number"] <= _MOST_RANKS
+        if (row["kind"] == "world" or row.get("code") in ("clients", "barrier"))
+        and 1 < row["number"] <= _MOST_RANKS
     ]
     world = max(worlds, default=None) or _spanning(events)
     if world is not None:
