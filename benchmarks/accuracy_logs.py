@@ -42,7 +42,7 @@ VERDICTS = {
     "nvls": {"NVLS", "FABRIC_MANAGER"},
     "oom_gpu": {"OOM_GPU"},
     "oom_host": {"OOM_HOST"},
-    "preempted/signal": {"TERMINATED"},
+    "preempted/signal": {"TERMINATED", "TIME_LIMIT", "PREEMPTED"},
     "slow_rank": {"SLOW_ITERATIONS"},
     "socket_fallback": {"SOCKET_FALLBACK"},
     "traceback_first": {"FIRST_ERROR"},

@@ -67,6 +67,26 @@ def test_one_file_a_rank_gives_the_rank(tmp_path: Path) -> None:
     assert headline(tmp_path) == ("FIRST_ERROR", [13])
 
 
+def test_the_folders_of_torchrun_give_the_rank(tmp_path: Path) -> None:
+    for local in range(4):
+        folder = tmp_path / "none_abc" / "attempt_0" / str(local)
+        folder.mkdir(parents=True)
+        error = "ValueError: bad sample" if local == 2 else TIMEOUT.format(r=local)
+        (folder / "stderr.log").write_text(f"{error}\n")
+    assert headline(*sorted(tmp_path.rglob("*.log"))) == ("FIRST_ERROR", [2])
+
+
+def test_the_store_that_waits_for_clients_states_the_size(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(
+        "[rank0]: torch.distributed.DistStoreError: Timed out after 901 seconds waiting for "
+        "clients. 15/16 clients joined.\n"
+    )
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        assert rows(incident, "SELECT world_size FROM jobs") == [(16,)]
+
+
 def test_ranks_hosts_and_sizes_come_from_nccl(tmp_path: Path) -> None:
     path = tmp_path / "nccl.log"
     path.write_text(

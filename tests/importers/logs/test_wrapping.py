@@ -35,3 +35,13 @@ def test_lines_of_one_form_are_as_their_program_wrote_them() -> None:
         for n in range(40)
     )
     assert width(alike.encode()) is None
+
+
+@pytest.mark.parametrize("prefix", ["{}: ", "{:2d}: ", "gpu{:02d}: ", "[default{}]:"])
+def test_lines_that_a_launcher_numbers_are_as_their_program_wrote_them(prefix: str) -> None:
+    alike = "".join(
+        f"{prefix.format(n)}[rank{n}]:[E ProcessGroupNCCL.cpp:629] [Rank {n}] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE) ran for 600012 milliseconds\n"
+        for n in range(10)
+    )
+    assert width(alike.encode()) is None

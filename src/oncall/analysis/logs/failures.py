@@ -84,6 +84,12 @@ def _killed(attempt: Attempt) -> list[Cause]:
     return [_cause("oom_host", "killed", row) for row in _once_known(rows)]
 
 
+def _failed_nodes(attempt: Attempt) -> list[Cause]:
+    """Nodes that the scheduler names as failed; that it ended the job for one names none."""
+    rows = [row for row in attempt.of("scheduler") if row["code"] == "node_failed"]
+    return [_cause("node_failed", "scheduler", row) for row in _once(rows, "node")]
+
+
 def _link_down(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("port") if row["code"] in _LINK]
     return [_cause("link_down", row["code"], row, nic=row["device"]) for row in _once(rows, "node")]
@@ -94,9 +100,10 @@ def _completions(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("ib") if row["code"] != "5"] or attempt.of("ib")
     if not rows:
         return []
-    reporters: dict[Any, set[Any]] = {}
+    # A line without a host repeats another, as PyTorch's exception repeats NCCL's last error.
+    reporters: dict[Any, set[Any]] = {row["peer_host"]: set() for row in rows}
     for row in rows:
-        reporters.setdefault(row["peer_host"], set()).add(row["node"])
+        reporters[row["peer_host"]] |= {row["node"]} - {None}
     peer, hosts = max(reporters.items(), key=lambda pair: len(pair[1]))
     if len(hosts) > 1:
         row = next(row for row in rows if row["peer_host"] == peer)
@@ -378,7 +385,8 @@ def _first_known(rows: Sequence[Row]) -> list[Row]:
 
 
 _MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
-    *(_xids, _gpu_errors, _gpu_memory, _host_memory, _killed, _link_down, _completions),
+    *(_xids, _gpu_errors, _gpu_memory, _host_memory, _failed_nodes, _killed, _link_down),
+    _completions,
     *(_mismatches, _desync, _versions, _nvls, _fabric, _init, _half_made),
     *(_errors, _exits, _signals, _interrupted, _unexplained),
 )

@@ -49,7 +49,8 @@ def _not_joined(
         why = {"text": phase["text"], "line": phase["line"], "path": phase["path"]}
         return _rows("long_phase", phase["code"], ranks, {**about, **why})
     if late:
-        return _rows("not_joined", "behind", late, {**about, "text": detail})
+        ahead = {"waiting": len(stuck.waiting.keys() - set(late)), "text": detail}
+        return _rows("not_joined", "behind", late, {**about, **ahead})
     if missing:
         return _rows("not_joined", "no_timeout", missing, {**about, "text": None})
     return _rows("all_waiting", "watchdog", [], {**about, "text": None})

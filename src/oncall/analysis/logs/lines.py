@@ -26,15 +26,16 @@ class Attempt:
     world: int | None
 
     def went_on_after(self, row: Row, steps: int = 3) -> bool:
-        """Whether the same log shows that many steps after the row: the job outlived it."""
+        """Whether the same log shows that many steps, or answers of a server, after the row:
+        the job outlived it."""
         lines = self._step_lines.get(row["path"], [])
         return len(lines) - bisect_right(lines, row["line"]) >= steps
 
     @cached_property
     def _step_lines(self) -> Mapping[str, list[int]]:
-        """Where the steps of each log are."""
+        """Where the steps of each log are, and the answers of a server."""
         lines: dict[str, list[int]] = defaultdict(list)
-        for step in self.steps:
+        for step in (*self.steps, *self.of("served")):
             lines[step["path"]].append(step["line"])
         return {path: sorted(found) for path, found in lines.items()}
 

@@ -17,7 +17,7 @@ from oncall.evidence.relations import Param
 
 # Hardware explains whatever else is in a log, and whenever: its lines come late or from elsewhere.
 # Then whatever a line states, in order; then what follows from waiting ranks; exit codes say least.
-_FIRST = {"xid", "ecc", "link_down"}
+_FIRST = {"xid", "ecc", "link_down", "node_failed"}
 _KERNEL = {("oom_host", "kernel")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 _WEAK = {
@@ -39,7 +39,7 @@ _COLUMNS = (
         "xid, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, not_joined, "
         "all_waiting, long_phase, heartbeat, data_loader, version, nvls, "
         "fabric_manager, init_hang, "
-        "wrong_interface, error, terminated",
+        "wrong_interface, error, terminated, node_failed",
     ),
     ("reason", "VARCHAR", "", "by what it shows: a code, a status, watchdog, ..."),
     ("rank", "INTEGER", "", "global rank, if the text names one"),

@@ -134,11 +134,27 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     of a job, becomes a recording with its problem or its note."""
     jobs = sorted({int(found[1]) for path in paths if (found := _SLURM_JOB.match(path.name))})
     logs = [_read(path, jobs) for path in sorted(paths)]
+    _rank_by_folder(logs)
     _write_places(logs, incident, job)
     for log in logs:
         for table, rows in log.rows.items():
             _write(incident, table, job, log, rows)
         _write_recording(incident, job, log)
+
+
+def _rank_by_folder(logs: Sequence[_File]) -> None:
+    """torchrun's --log-dir has a folder for each local rank. On one node these are the global
+    ranks, unless a line names another."""
+    folders = [(log, found) for log in logs if (found := _ELASTIC.search(log.path.as_posix()))]
+    rows = [
+        (row, int(found[2])) for log, found in folders for each in log.rows.values() for row in each
+    ]
+    agents = {log.path.as_posix()[: found.start()] for log, found in folders}
+    alone = len(agents) == 1 and all(row["rank"] in (None, local) for row, local in rows)
+    for log, found in folders if alone else ():
+        log.rank = int(found[2])
+    for row, local in rows if alone else ():
+        row["rank"] = local
 
 
 def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
@@ -266,12 +282,14 @@ def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
     worlds = [
         row["number"]
         for row in events
-        if row["kind"] == "world" and 1 < row["number"] <= _MOST_RANKS
+        if (row["kind"] == "world" or row.get("code") in ("clients", "barrier"))
+        and 1 < row["number"] <= _MOST_RANKS
     ]
     world = max(worlds, default=None) or _spanning(events)
     if world is not None:
         incident.append("jobs", {"job": job, "world_size": [world]})
-    places = _places(events, world)
+    reports = [row for log in logs for row in log.rows["watchdog_reports"]]
+    places = _places(events, reports, world)
     if places:
         incident.append(
             "ranks",
@@ -296,7 +314,9 @@ def _spanning(events: Iterable[dict[str, Any]]) -> int | None:
     return size if 1 < size <= _MOST_RANKS and len(processes) <= size else None
 
 
-def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, dict[str, Any]]:
+def _places(
+    events: Sequence[dict[str, Any]], reports: Iterable[dict[str, Any]], world: int | None
+) -> dict[int, dict[str, Any]]:
     """Each rank's host, GPU and process. In a communicator of the whole job, ranks are global."""
     places: dict[int, dict[str, Any]] = defaultdict(dict)
     by_process: dict[tuple[Any, Any, Any], int] = {}
@@ -321,6 +341,9 @@ def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, di
         process = (row.get("node"), row.get("pid"), row.get("local_rank"))
         if row.get("rank") is None and process in by_process and row["kind"] != "nccl_init":
             row["rank"] = by_process[process]
+    for row in reports:
+        if row.get("rank") is not None and row.get("node"):
+            places[row["rank"]].setdefault("node", row["node"])
     return dict(sorted(places.items()))
 
 

@@ -104,7 +104,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
             _nccl,
         ),
         (rf"(?P<stamp>{_DATE})(?:Z|[+-]\d\d:?\d\d)?(?= |$|\||:)[ |:]*", _stamp),
-        (rf"\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?", _stamp),
+        (rf" ?\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?", _stamp),
         (r"\[rank[:=]? ?(?P<rank>\d{1,9})\](?:: ?| (?=\S))", _rank),
         (r"rank[ _]?(?P<rank>\d{1,9})(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)", _rank),
         (

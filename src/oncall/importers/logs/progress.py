@@ -49,6 +49,8 @@ _FINISHED = re.compile(
     r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
     r"Avg bus bandwidth|successfully finished training"
 )
+# An inference server at work.
+_SERVED = re.compile(r"Avg generation throughput: (?!0\.0 )|\"POST /v1/\S+ HTTP/[\d.]+\" 200\b")
 _PHASES = (
     (
         "checkpoint_done",
@@ -149,6 +151,8 @@ def read(line: Line) -> Sequence[Found]:
         return []
     if found := _WORLD.search(line.text):
         return [event("world", None, number=int(found[1]))]
+    if _SERVED.search(line.text):
+        return [event("served")]
     if _FINISHED.search(line.text):
         return [event("phase", "finished", text=line.text)]
     if steps := _steps(line):
@@ -176,6 +180,7 @@ PROGRESS = Recogniser(
         "SamplesPerSec",
         "samples/s",
         "tokens/s",
+        '"POST /v1/',
         "toks/s",
         "raining is done",
         "raining completed",

@@ -54,7 +54,7 @@ def read(line: Line) -> Sequence[Found]:
         code = _REASONS.get((found["why"] or "").strip(), "cancelled")
         return [event("scheduler", code, text=text)]
     if found := _NODE_FAILED.search(text):
-        return [event("scheduler", "node_failure", node=found["node"], text=text)]
+        return [event("scheduler", "node_failed", node=found["node"], text=text)]
     if _OOM_STEP.search(text):
         return [event("memory", "host", text=text)]
     if found := _TASK.search(text):

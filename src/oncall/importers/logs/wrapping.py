@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 _NARROWEST, _WIDEST = 60, 250  # columns; wider lines are as their program wrote them
 _FULL_LINES = 3  # of the same, greatest width: by chance two have it
-_START = 4  # characters by which lines of one form are alike
+_START = 4  # characters by which lines of one form are alike, a number counting as one
+_NUMBER = re.compile(r"\d+")
 
 
 def width(text: bytes) -> int | None:
@@ -18,10 +21,15 @@ def width(text: bytes) -> int | None:
     below = [line for line, cut in zip(lines[1:], full, strict=False) if cut and line]
     if sum(full) < _FULL_LINES or not below:
         return None
-    starts = {line[:_START] for line, cut in zip(lines[1:], full, strict=False) if not cut}
-    starts.add(lines[0][:_START])
-    alike = sum(line[:_START] in starts for line in below)
+    starts = {_start(line) for line, cut in zip(lines[1:], full, strict=False) if not cut}
+    starts.add(_start(lines[0]))
+    alike = sum(_start(line) in starts for line in below)
     return widest if 5 * alike <= len(below) else None
+
+
+def _start(line: str) -> str:
+    """How a line begins, whichever rank or host its prefix names, padded or not."""
+    return _NUMBER.sub("0", line.lstrip())[:_START]
 
 
 def joined(text: bytes, columns: int) -> tuple[bytes, list[int]]:
