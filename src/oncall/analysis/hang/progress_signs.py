@@ -117,6 +117,7 @@ def job_quiet() -> str:
         "hiccup": Param(
             "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
         ),
+        "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )
@@ -263,7 +264,9 @@ def progress_signs() -> str:
                 || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits
         UNION ALL
-        SELECT job, 'log end', greatest(-$certain, least($sure, evenness)),
+        -- Groups of a running job end at one call often enough: that confirms a wait, no more.
+        SELECT job, 'log end', greatest(-$certain,
+                least($sure, evenness, $confirming * ln(greatest(waited_ns / usual_ns, 1)))),
             CASE WHEN ragged THEN 'the logs of ranks that call together end at different calls'
                 ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
                     || 'end at one call' END
