@@ -231,8 +231,9 @@ def progress_signs() -> str:
         SELECT job, 'watchdog', $likely, 'only operations in flight were kept, and none of them '
             || 'completed before the dump' FROM active
         UNION ALL
-        SELECT c.job, 'contradiction', -$certain, members || ' members had not entered what others '
-            || 'completed: they were recorded earlier, and the job went on'
+        SELECT c.job, 'contradiction', -$certain,
+            CASE members WHEN 1 THEN '1 member was' ELSE members || ' members were' END
+                || ' recorded earlier than the others, which completed more since: the job went on'
         FROM contradicted c LEFT JOIN timed t USING (job)
         WHERE coalesce(t.quiet_ns <= $standstill_after, true)
         UNION ALL
@@ -252,7 +253,8 @@ def progress_signs() -> str:
                 || ' dead or stopped'
         FROM halted SEMI JOIN jobs USING (job) GROUP BY job
         UNION ALL
-        SELECT job, 'no data', $likely, count(DISTINCT rank) || ' ranks left no data'
+        SELECT job, 'no data', $likely, count(DISTINCT rank)
+            || CASE count(DISTINCT rank) WHEN 1 THEN ' rank' ELSE ' ranks' END || ' left no data'
         FROM hang_roots WHERE how = 'silent' GROUP BY job
         UNION ALL
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
