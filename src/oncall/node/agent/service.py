@@ -62,6 +62,8 @@ def spare_garbage_collector() -> None:
     """Let Python look for garbage in cycles seldom, and never among what is there from the start:
     every few hundred rows it would go through all modules again, a fifth of our CPU time. What we
     drop is almost never in cycles, and goes at once."""
+    import numpy.ma  # noqa: F401  (so does every commit)
+
     import oncall.analysis.rounds.own_time  # noqa: F401  (every seal needs it: then it is there, too)
 
     gc.collect()
