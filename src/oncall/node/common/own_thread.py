@@ -26,7 +26,8 @@ class PolledSource(Source, Protocol):
     """A source with a rate of its own, which may change from reading to reading; called from its
     own thread only."""
 
-    every_ns: int
+    @property
+    def every_ns(self) -> int: ...
 
 
 class OwnThread:
