@@ -26,7 +26,7 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Progress, Window
 from oncall.fleet.local import AT_ONCE, LocalTransport, nodes_in
-from oncall.node.store.digest import prepare
+from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.store.wire import Request
 from oncall.node.store.writer import LiveStore, Place
 from oncall.rules.engine.starts import started_communicators
@@ -130,7 +130,7 @@ def write_shard(
         [first, node],
     )
     con.close()
-    store.seal(BEGAN_NS + end_s * 10**9, prepare)
+    store.seal(BEGAN_NS + end_s * 10**9, ShardDigests().prepare)
 
 
 def measure_node(seconds: int) -> dict[str, float]:

@@ -10,7 +10,7 @@ import pytest
 
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
-from oncall.node.store.digest import prepare
+from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.store.writer import LiveStore, Place
 
 WriteNodes = Callable[[Incident, Path], dict[str, Path]]
@@ -52,7 +52,7 @@ def _write_nodes(
                 writing.execute(f"INSERT INTO {table.name} FROM '{part}'")
                 part.unlink()
             writing.close()
-            store.seal(end, prepare if prepared else None)
+            store.seal(end, ShardDigests().prepare if prepared else None)
     return folders
 
 

@@ -18,8 +18,8 @@ from oncall.fleet import endpoint
 from oncall.fleet.endpoint import Node, respond
 from oncall.node.store.batch import Batch
 from oncall.node.store.catalog import Shard, sealed_shards
-from oncall.node.store.digest import prepare
 from oncall.node.store.reader import Shards, open_shards, read_shards
+from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.store.wire import End, FrameDecoder, Request
 from oncall.node.store.writer import LiveStore, Place
 
@@ -60,7 +60,7 @@ def _shard(folder: Path, number: int, wall_ns: int = WALL_NS) -> Shard:
     }  # fmt: skip
     store = LiveStore(Place(folder, "gpu017"), began_ns)
     store.write([Batch("ops", ROWS, columns)])
-    return store.seal(began_ns + 10**10 - 1, prepare)
+    return store.seal(began_ns + 10**10 - 1, ShardDigests().prepare)
 
 
 @pytest.fixture

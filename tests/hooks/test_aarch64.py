@@ -26,7 +26,7 @@ def why_not() -> str:
     missing = [name for name in (QEMU, "cmake") if shutil.which(name, path=_PATH) is None]
     missing += [] if LIBC.is_dir() else [str(LIBC)]
     if missing:
-        return f"no {', '.join(missing)}: `make aarch64-packages` installs it"
+        return f"no {', '.join(missing)}: `make elsewhere-packages` installs it"
     return ""
 
 

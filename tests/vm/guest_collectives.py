@@ -28,7 +28,7 @@ from oncall.node.agent.sources import make_sources
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.common.own_thread import OwnThread
-from oncall.node.store.digest import prepare
+from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.traffic.segmenting import LEARN_NS, SETTLE_NS
 
 CONTROL = Path("/control")
@@ -112,7 +112,7 @@ class Collector:
         rings: Any = bare[0]
         rings._recent = None  # posts tell every byte: what proxies tell of the same is left out
         self._traffic: Any = bare[-1]
-        self._recorder = Recorder(config, Log(), prepare)
+        self._recorder = Recorder(config, Log(), ShardDigests().prepare)
         self.agent = Agent(config, bare, self._recorder, Log())
 
     def finish(self) -> None:

@@ -13,7 +13,7 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.node.store.batch import Batch
 from oncall.node.store.database import Limits
-from oncall.node.store.digest import prepare
+from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.store.writer import LiveStore, Place, StoreError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _write_node(con: duckdb.DuckDBPyConnection, node: str, folder: Path) -> None
     for shard, last_ns in spans:
         store = LiveStore(Place(folder, node), shard * SHARD_NS, _LIMITS)
         store.write([*_batches(con, shard)])
-        store.seal(min((shard + 1) * SHARD_NS, last_ns + 1), prepare)
+        store.seal(min((shard + 1) * SHARD_NS, last_ns + 1), ShardDigests().prepare)
 
 
 def _batches(con: duckdb.DuckDBPyConnection, shard: int) -> Iterator[Batch]:

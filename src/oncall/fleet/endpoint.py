@@ -31,12 +31,12 @@ from oncall.fleet.ring_states import ring_states
 from oncall.node.store.answer import answer, jobs_seen, shows
 from oncall.node.store.catalog import Shard, sealed_shards
 from oncall.node.store.database import Limits, connect, reason
-from oncall.node.store.digest import CANDIDATES
 from oncall.node.store.labelled import LabelledTasks
 from oncall.node.store.parts import ReceivedPart, load_parts
 from oncall.node.store.places import data_dir, run_dir, socket_path
 from oncall.node.store.reader import Shards, open_shards, read_shards
 from oncall.node.store.seal_log import in_sealing_order
+from oncall.node.store.shard_digest import CANDIDATES
 from oncall.node.store.wire import (
     MOST_LINE_BYTES,
     OLDEST_PROTOCOL,

@@ -17,8 +17,9 @@ from oncall.analysis.rounds.own_time import Timeline, left_off, since_last_round
 from oncall.evidence.incident import Incident
 from oncall.node.store.batch import Batch
 from oncall.node.store.catalog import sealed_shards
-from oncall.node.store.digest import measure_own_time, prepare
+from oncall.node.store.digest import measure_own_time
 from oncall.node.store.reader import open_shards
+from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.store.writer import LiveStore, Place
 
 
@@ -130,7 +131,7 @@ def test_a_round_a_shard_is_measured_from_the_shard_before(tmp_path: Path) -> No
         common = {"job": "it's", "rank": 3, "kind": "coll", "op": "AllReduce", "done": True}
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         store.write([Batch("ops", len(rows), {**columns, **common})])
-        store.seal(at_ns - 1, prepare)
+        store.seal(at_ns - 1, ShardDigests().prepare)
     with open_shards(sealed_shards(tmp_path)) as shards:
         found = shards.con.execute(
             "SELECT comm, seq, own_ns FROM digest_ops WHERE comm = 1 OR own_ns IS NULL ORDER BY ALL"

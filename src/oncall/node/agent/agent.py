@@ -32,6 +32,9 @@ from oncall.node.common.source import (
 from oncall.node.store.batch import Batch
 from oncall.node.traffic.shared_traffic import TrafficOptions
 
+# How often what threads of their own have read is fetched: they hold it for more than a minute, and
+# asking costs as much where nothing has come.
+_FETCH_NS = NS_PER_S
 _SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
 _FIRST_READING_NS = 5 * NS_PER_S  # that `once` waits for, of sources that are slow
 _STEP_NS = NS_PER_S  # of the wall clock; NTP slews by less between two drains
@@ -60,6 +63,8 @@ class Agent:
         self._clock = clock
         self._accounts = {source.name: Account(config.node, source.name) for source in sources}
         self._own = Account(config.node, "collector")
+        self._hurried = [source for source in sources if not isinstance(source, OwnThread)]
+        self._fetch_at_ns = 0
         self._commit_at_ns = 0
         self._show_at_ns = 0
         self._show_every_ns = config.source_options.of(TrafficOptions).every_ns
@@ -201,7 +206,11 @@ class Agent:
     def _drain(self, now: Instant, *, everything: bool = True) -> int:
         """Collect from every source, or without `everything` what cannot wait; returns how many
         rows came. One that raises is reported, and the others go on."""
-        return sum(self._drain_source(source, now, everything) for source in self._sources)
+        sources: Sequence[Source] = self._hurried
+        if everything or now.monotonic_ns >= self._fetch_at_ns:
+            self._fetch_at_ns = now.monotonic_ns + _FETCH_NS
+            sources = self._sources
+        return sum(self._drain_source(source, now, everything) for source in sources)
 
     def _drain_source(self, source: Source, now: Instant, everything: bool) -> int:
         """All that one source has, each of its drains with the bookmarks and the losses that go

@@ -22,8 +22,8 @@ from oncall.node.common.source import read_clock
 from oncall.node.rings.ring_room import open_to_all
 from oncall.node.store.answer import answer
 from oncall.node.store.bookmarks import recall
-from oncall.node.store.digest import prepare as prepare_digest
 from oncall.node.store.places import rings_dir, socket_path
+from oncall.node.store.shard_digest import ShardDigests
 
 
 def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = False) -> None:
@@ -62,6 +62,8 @@ def spare_garbage_collector() -> None:
     """Let Python look for garbage in cycles seldom, and never among what is there from the start:
     every few hundred rows it would go through all modules again, a fifth of our CPU time. What we
     drop is almost never in cycles, and goes at once."""
+    import numpy.ma  # noqa: F401  (so does every commit)
+
     import oncall.analysis.rounds.own_time  # noqa: F401  (every seal needs it: then it is there, too)
 
     gc.collect()
@@ -70,10 +72,10 @@ def spare_garbage_collector() -> None:
 
 
 def build(
-    config: Configuration, log: Log, prepare: Prepare = prepare_digest
+    config: Configuration, log: Log, prepare: Prepare | None = None
 ) -> tuple[Agent, Recorder]:
     """The parts of a collector, put together."""
-    recorder = Recorder(config, log, prepare)
+    recorder = Recorder(config, log, prepare or ShardDigests().prepare)
     recorder.commit(read_clock().realtime_ns)  # recovers what a predecessor left behind
     sources = make_sources(config, recall(config.data_dir, config.node))
     return Agent(config, sources, recorder, log), recorder

@@ -23,9 +23,11 @@ _PATIENCE_S = 1.0  # for the reading under way when the collector leaves
 
 
 class PolledSource(Source, Protocol):
-    """A source with a rate of its own, called from its own thread only."""
+    """A source with a rate of its own, which may change from reading to reading; called from its
+    own thread only."""
 
-    every_ns: int
+    @property
+    def every_ns(self) -> int: ...
 
 
 class OwnThread:
@@ -95,12 +97,12 @@ class OwnThread:
     # ---------------------------------------------------------------- its own thread
 
     def _run(self) -> None:
-        every_ns = max(self._source.every_ns, _LEAST_NS)
         due_ns = time.monotonic_ns()
         while not self._stopping.is_set():
             began_ns = time.monotonic_ns()
             self._read()
             ended_ns = time.monotonic_ns()
+            every_ns = max(self._source.every_ns, _LEAST_NS)
             due_ns = next_due_ns(due_ns, began_ns, ended_ns, every_ns)
             self._stopping.wait((due_ns - ended_ns) / NS_PER_S)
         self._source.close()

@@ -19,7 +19,6 @@ import duckdb
 from oncall.core.errors import short_reason
 from oncall.evidence.schema import BY_NAME
 from oncall.node.store.digest import (
-    CANDIDATES,
     IN_FLIGHT,
     measure_own_time,
     same,
@@ -27,6 +26,7 @@ from oncall.node.store.digest import (
     thin_transfers,
 )
 from oncall.node.store.measured import READ, select_measured
+from oncall.node.store.shard_digest import CANDIDATES
 from oncall.node.store.traffic import THINNED, thinned_traffic
 from oncall.node.store.wire import End, Part, Request, WireError
 
@@ -150,12 +150,14 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
                 FROM heads h WHERE {same("h", "m", (*_OPERATION, "kind"))}))
         """
     )
-    thin(con, "temp.digest_asked", "digest_operations", request.budget_rows)
+    thin(con, "temp.digest_asked", "TEMP TABLE digest_operations", request.budget_rows)
     con.execute(
         "CREATE OR REPLACE TEMP VIEW digest_moving AS SELECT t.* FROM transfers t "
         f"WHERE t.job = (SELECT job FROM temp.digest_request) AND {_ASKED}"
     )
-    thin_transfers(con, "temp.digest_moving", "digest_moved", request.budget_rows // TRANSFERS_PART)
+    thin_transfers(
+        con, "temp.digest_moving", "TEMP TABLE digest_moved", request.budget_rows // TRANSFERS_PART
+    )
 
 
 def shows(con: duckdb.DuckDBPyConnection, name: str) -> bool:

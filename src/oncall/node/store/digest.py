@@ -11,25 +11,20 @@ The rows stay what they are, so every relation and rulebook reads them as it rea
 `stands_for` says for how many rounds a row was kept. `own_ns`, a rank's own time before a
 collective, needs all rows, so it is measured here, before thinning.
 
-When a shard is sealed, `prepare` stores its candidates in it: a question about ten minutes then
-reads some thousand rows of each shard instead of all.
+When a shard is sealed, its candidates are stored in it (shard_digest.py): a question about ten
+minutes then reads some thousand rows of each shard instead of all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.sampling import is_sampled, number
-from oncall.evidence.schema import BY_NAME
-from oncall.node.store.catalog import Shard, sealed_shards
-from oncall.node.store.database import connect, quoted
-from oncall.node.store.seal_log import in_sealing_order
+from oncall.evidence.schema import BY_NAME, Column
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,25 +32,24 @@ if TYPE_CHECKING:
 LAST = 16  # operations of each rank on each communicator that are kept whatever they are
 LAST_MOVED = 4  # rounds of each rank on each communicator of which all transfers are kept
 MINUTE_NS = 60 * 10**9
-CANDIDATES = {"ops": "digest_ops", "transfers": "digest_transfers"}  # in a sealed shard
-CANDIDATE_ROWS = 8_192
-CARRIED_NS = 24 * 3600 * 10**9  # how long a rank's last operation is carried from shard to shard
-_BEFORE = 3  # shards that are tried for what is carried over
+LEFT_OFF = tuple(  # of the temporary `digest_left_off`
+    Column(name, type_, "", "")
+    for name, type_ in (
+        *(("job", "VARCHAR"), ("comm", "UBIGINT"), ("rank", "INTEGER")),
+        *(("collective", "BOOLEAN"), ("seq", "BIGINT"), ("at_ns", "BIGINT")),
+    )
+)
 MEASURED_NS = 3600 * 10**9  # how much own time there may be between two rounds, to be measured
 
 IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 # Of what a damaged ring left in a shard the difference may not fit: then it is not known.
 _DURATION = "coalesce(duration_ns, TRY(ended_ns - started_ns))"
 _ENTERED = "coalesce(started_ns, enqueued_ns)"
-_LEFT_OFF = (
-    "NULL::VARCHAR AS job, NULL::UBIGINT AS comm, NULL::INTEGER AS rank, "
-    "NULL::BOOLEAN AS collective, NULL::BIGINT AS seq, NULL::BIGINT AS at_ns"
-)
 _KEY = ("job", "comm", "kind", "rank", "seq")
-_IS_LAST = f"seq = max(seq) OVER (PARTITION BY {', '.join(_KEY[:-1])})"
-# One number for what names a collective: joining by four columns takes four times as long.
-_CALL = "hash({0}job, {0}comm, {0}rank, {0}seq)"
-Group = tuple[str, int | None, str]  # job, communicator, kind
+# One number for several names: comparing four columns of text takes four times as long.
+_GROUP = "hash({0}job, {0}comm, {0}kind)"
+_MEMBER = "hash({0}job, {0}comm, {0}kind, {0}rank)"
+_CALL = "hash({0}job, {0}comm, {0}kind, {0}rank, {0}seq)"
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Size:
     """One communicator's operations of one kind: rounds of its busiest rank, ranks, and how many
     rounds a row stands for already (a power of two)."""
 
-    group: Group
+    group: int  # hash of job, communicator and kind
     rounds: int
     ranks: int
     step: int = 1
@@ -80,95 +74,102 @@ def thin(
     target: str,
     budget_rows: int,
     *,
-    of_a_shard: bool = False,
-) -> Mapping[Group, int]:
-    """Make the temporary table `target` of about `budget_rows` rows of `source`, a table or view
-    with the columns of ops; returns of how many rounds one was kept, by communicator and kind.
+    shard: str | None = None,
+) -> None:
+    """Make `target` (TABLE or TEMP TABLE, and its name) of about `budget_rows` rows of `source`, a
+    table or view with the columns of ops.
 
-    `of_a_shard`: there are so few rows that what is compared of them fits into memory. Then the
-    source, a join of all its rows, is read twice and not four times.
+    `shard`: the table whose rows `source` shows with own times. There are so few that what is
+    compared of them fits into memory, and `source`, a join, is read only once.
     """
-    narrow = "TABLE" if of_a_shard else "VIEW"
+    narrow = "TABLE" if shard else "VIEW"
     con.execute(
         f"""
         CREATE OR REPLACE TEMP {narrow} digest_narrow AS
-        SELECT {", ".join(_KEY)}, op, bytes, own_ns, {_DURATION} AS took_ns, stands_for,
+        SELECT {_GROUP.format("o.")} AS comm_kind, {_MEMBER.format("o.")} AS member,
+            {_CALL.format("o.")} AS call, seq, {number("o")} AS number, hash(op, bytes) AS what,
+            own_ns, {_DURATION} AS took_ns, stands_for,
             coalesce({_ENTERED}, ended_ns) // {MINUTE_NS} AS minute, {IN_FLIGHT} AS open
-        FROM {source}
+        FROM {source} o
         """
     )
-    steps = choose_steps(sizes(con, "temp.digest_narrow"), budget_rows)
-    _create_steps(con, steps)
-    columns = ", ".join(f"o.{name}" for name in BY_NAME["ops"].column_names if name != "stands_for")
+    _create_steps(con, choose_steps(_sizes(con), budget_rows))
     con.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE digest_kept AS
-        WITH heads AS (
-            SELECT job, comm, rank, kind, max(seq) AS seq FROM temp.digest_narrow GROUP BY ALL)
-        SELECT job, comm, kind, rank, unnest([arg_max(seq, took_ns), arg_max(seq, own_ns)]) AS seq
-        FROM temp.digest_narrow GROUP BY job, comm, rank, kind, op, bytes, minute
-        UNION SELECT {", ".join(_KEY)} FROM temp.digest_narrow WHERE open
-        UNION SELECT n.job, n.comm, n.kind, n.rank, n.seq FROM temp.digest_narrow n JOIN heads h
-            ON {same("n", "h", _KEY[:-1])}
+        WITH heads AS (SELECT member, max(seq) AS seq FROM temp.digest_narrow GROUP BY member)
+        SELECT unnest([arg_max(call, took_ns), arg_max(call, own_ns)]) AS call
+        FROM temp.digest_narrow GROUP BY member, what, minute
+        UNION SELECT call FROM temp.digest_narrow WHERE open
+        UNION SELECT n.call FROM temp.digest_narrow n JOIN heads h USING (member)
         WHERE n.seq > TRY(h.seq - {LAST}) OR n.seq IS NULL
         """
     )
-    sampled = is_sampled(number("o"), "s.step")
+    sampled = is_sampled("number", "step")
+    columns = (f"o.{name}" for name in BY_NAME["ops"].column_names if name not in _CHOSEN)
     con.execute(
         f"""
-        CREATE OR REPLACE TEMP TABLE {target} AS
-        SELECT {columns}, CASE WHEN {sampled} THEN s.step ELSE 1 END AS stands_for
-        FROM {source} o JOIN temp.digest_steps s ON {same("o", "s", ("job", "comm", "kind"))}
-        WHERE {sampled}
-            OR EXISTS (FROM temp.digest_kept k WHERE {same("k", "o", _KEY)})
+        CREATE OR REPLACE {target} AS
+        WITH chosen AS (
+            SELECT call, max(own_ns) AS own_ns,
+                max(CASE WHEN {sampled} THEN step ELSE 1 END)::INTEGER AS stands_for
+            FROM temp.digest_narrow JOIN temp.digest_steps USING (comm_kind)
+            WHERE {sampled} OR call IN (SELECT call FROM temp.digest_kept WHERE call IS NOT NULL)
+            GROUP BY call)
+        SELECT {", ".join(columns)}, c.own_ns, c.stands_for
+        FROM {shard or source} o JOIN chosen c ON {_CALL.format("o.")} = c.call
         """
     )
-    con.execute(f"DROP {narrow} temp.digest_narrow")
-    return steps
+    con.execute(f"DROP {narrow} temp.digest_narrow; DROP TABLE temp.digest_kept")
+
+
+_CHOSEN = ("own_ns", "stands_for")  # columns that choosing gives
 
 
 def thin_transfers(
     con: duckdb.DuckDBPyConnection, source: str, target: str, budget_rows: int
 ) -> None:
-    """Make the temporary table `target` of about `budget_rows` rows of `source`, which has the
-    columns of transfers: those in flight, those of a rank's last rounds on a communicator (a part
-    of an operation may be over while another hangs), and of the rest one round in 2^k."""
+    """Make `target` (TABLE or TEMP TABLE, and its name) of about `budget_rows` rows of `source`,
+    which has the columns of transfers: those in flight, those of a rank's last rounds on a
+    communicator (a part of an operation may be over while another hangs), and of the rest one
+    round in 2^k."""
+    columns = ", ".join(f"t.{c}" for c in BY_NAME["transfers"].column_names if c != "stands_for")
+    if not con.execute(f"SELECT 1 FROM {source} LIMIT 1").fetchall():
+        con.execute(f"CREATE OR REPLACE {target} AS FROM transfers LIMIT 0")
+        return
     rows = con.execute(
         f"""
-        SELECT job, comm, kind, (sum(weight) / max(a_round))::BIGINT, max(a_round), max(step) FROM (
-            SELECT job, comm, kind, sum(coalesce(stands_for, 1)) AS weight,
+        SELECT comm_kind, (sum(weight) / max(a_round))::BIGINT, max(a_round), max(step) FROM (
+            SELECT {_GROUP.format("")} AS comm_kind, sum(coalesce(stands_for, 1)) AS weight,
                 max(coalesce(stands_for, 1)) AS step, count(DISTINCT rank)
                     * ceil(count(*) / count(DISTINCT (rank, seq)))::BIGINT AS a_round
             FROM {source} GROUP BY ALL)
         GROUP BY ALL
         """
     ).fetchall()
-    _create_steps(
-        con,
-        choose_steps([Size((job, comm, kind), *r) for job, comm, kind, *r in rows], budget_rows),
-    )
+    _create_steps(con, choose_steps([Size(*row) for row in rows], budget_rows))
     sampled = is_sampled("coalesce(t.seq, 0)", "s.step")
-    columns = ", ".join(f"t.{c}" for c in BY_NAME["transfers"].column_names if c != "stands_for")
     con.execute(
         f"""
-        CREATE OR REPLACE TEMP TABLE {target} AS
-        WITH heads AS (SELECT job, comm, kind, rank, max(seq) AS seq FROM {source} GROUP BY ALL)
+        CREATE OR REPLACE {target} AS
+        WITH heads AS (
+            SELECT {_MEMBER.format("")} AS member, max(seq) AS seq FROM {source} GROUP BY ALL)
         SELECT {columns}, CASE WHEN {sampled} THEN s.step ELSE 1 END AS stands_for
-        FROM {source} t JOIN temp.digest_steps s ON {same("t", "s", ("job", "comm", "kind"))}
-        JOIN heads h ON {same("t", "h", ("job", "comm", "kind", "rank"))}
+        FROM {source} t JOIN temp.digest_steps s ON {_GROUP.format("t.")} = s.comm_kind
+        JOIN heads h ON {_MEMBER.format("t.")} = h.member
         WHERE {sampled} OR t.ended_ns IS NULL OR t.seq > TRY(h.seq - {LAST_MOVED}) OR t.seq IS NULL
         """
     )
 
 
-def choose_steps(sizes: Sequence[Size], budget_rows: int) -> dict[Group, int]:
+def choose_steps(sizes: Sequence[Size], budget_rows: int) -> dict[int, int]:
     """How thin to sample each communicator so that all fit: one of 1, 2, 4, ... rounds.
 
     Every rank may keep the same number of rows of each communicator; what the quiet ones leave
     over goes to the busier ones.
     """
     left, members = budget_rows, sum(size.ranks for size in sizes)
-    steps: dict[Group, int] = {}
+    steps: dict[int, int] = {}
     for size in sorted(sizes, key=lambda size: size.rounds):
         share = max(1, left // members)
         least = 2 ** max(0, math.ceil(math.log2(size.rounds / share)))
@@ -178,49 +179,45 @@ def choose_steps(sizes: Sequence[Size], budget_rows: int) -> dict[Group, int]:
     return steps
 
 
-def sizes(con: duckdb.DuckDBPyConnection, source: str) -> list[Size]:
-    """The size of each communicator in `source`, by kind."""
+def _sizes(con: duckdb.DuckDBPyConnection) -> list[Size]:
+    """The size of each communicator in `digest_narrow`, by kind."""
     rows = con.execute(
-        f"""
-        SELECT job, comm, kind, max(rounds)::BIGINT, count(*), max(step) FROM (
-            SELECT job, comm, kind, rank, sum(coalesce(stands_for, 1)) AS rounds,
+        """
+        SELECT comm_kind, max(rounds)::BIGINT, count(*), max(step) FROM (
+            SELECT comm_kind, member, sum(coalesce(stands_for, 1)) AS rounds,
                 max(coalesce(stands_for, 1)) AS step
-            FROM {source} GROUP BY ALL)
+            FROM temp.digest_narrow GROUP BY ALL)
         GROUP BY ALL
         """
     ).fetchall()
-    return [Size((job, comm, kind), *size) for job, comm, kind, *size in rows]
+    return [Size(*row) for row in rows]
 
 
-def _create_steps(con: duckdb.DuckDBPyConnection, steps: Mapping[Group, int]) -> None:
+def _create_steps(con: duckdb.DuckDBPyConnection, steps: Mapping[int, int]) -> None:
     con.execute(
         "CREATE OR REPLACE TEMP TABLE digest_steps AS "
-        "SELECT unnest($jobs::VARCHAR[]) AS job, unnest($comms::UBIGINT[]) AS comm, "
-        "unnest($kinds::VARCHAR[]) AS kind, unnest($steps::INTEGER[]) AS step",
-        {
-            "jobs": [job for job, _, _ in steps],
-            "comms": [comm for _, comm, _ in steps],
-            "kinds": [kind for _, _, kind in steps],
-            "steps": list(steps.values()),
-        },
+        "SELECT unnest(?::UBIGINT[]) AS comm_kind, unnest(?::INTEGER[]) AS step",
+        [list(steps), list(steps.values())],
     )
 
 
 def measure_own_time(
-    con: duckdb.DuckDBPyConnection, source: str, target: str, before: str | None = None
+    con: duckdb.DuckDBPyConnection,
+    source: str,
+    target: str,
+    before: Sequence[tuple[Any, ...]] = (),
 ) -> None:
     """Make the temporary view `target`: the rows of `source`, each collective with its own time
     since the one before it on the communicator, where nothing in between was lost.
 
-    What came before the rows of `source` may be told by `before`, a table as the one that this
+    What came before the rows of `source` may be told by `before`, rows of the table that this
     makes for who comes after: the temporary `digest_left_off`.
     """
     import numpy as np
 
     from oncall.analysis.rounds.own_time import left_off, since_last_round, timeline
 
-    earlier = f"FROM {before}" if before else f"SELECT {_LEFT_OFF} WHERE false"
-    con.execute(f"CREATE OR REPLACE TEMP TABLE digest_earlier AS {earlier}")
+    put_rows(con, "digest_earlier", LEFT_OFF, before)
     # Numbers for names: a job's name would be a Python string in every row, and windows over all
     # rows would sort them.
     con.execute(
@@ -273,6 +270,25 @@ def measure_own_time(
     )
 
 
+def put_rows(
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+) -> None:
+    """Make the temporary table `table` of plain rows with these columns."""
+    made = create_table_sql(table, columns).replace("TABLE", "OR REPLACE TEMP TABLE", 1)
+    con.execute(made)
+    if rows:
+        values = zip(*rows, strict=True)
+        insert(
+            con,
+            table,
+            columns,
+            dict(zip((c.name for c in columns), map(list, values), strict=True)),
+        )
+
+
 def _keep_left_off(con: duckdb.DuckDBPyConnection, calls: Any) -> None:
     """Make the temporary table `digest_left_off` of calls (8, m) as `left_off` gives them."""
     names = ("member", "collective", "seq", "at_ns")
@@ -286,90 +302,3 @@ def _keep_left_off(con: duckdb.DuckDBPyConnection, calls: Any) -> None:
         """
     )
     con.unregister("digest_last_calls")
-
-
-# ------------------------------------------------------------------ in a shard
-
-
-def prepare(con: duckdb.DuckDBPyConnection) -> None:
-    """Store the candidates of the evidence in `con` beside it, as `digest_ops` and
-    `digest_transfers`: to be called when a shard is sealed, with the shard current.
-
-    A rank's last operation on each communicator is carried over from the shard before, so that
-    each shard alone holds every rank's position, however old. So is its own time:
-    a communicator may be used once in many shards.
-    """
-    with _shard_before(con) as before:
-        measure_own_time(con, "ops", "digest_measured", before.get("digest_left_off"))
-        thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS, of_a_shard=True)
-        thin_transfers(con, "transfers", "digest_moved", CANDIDATE_ROWS)
-        con.execute("BEGIN")  # a shard that is recovered after a kill has all of it or nothing
-        con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
-        con.execute("CREATE OR REPLACE TABLE digest_transfers AS FROM temp.digest_moved")
-        con.execute("CREATE OR REPLACE TABLE digest_left_off AS FROM temp.digest_left_off")
-        if "digest_ops" in before:
-            _carry_over(con, before["digest_ops"])
-        con.execute("COMMIT")
-    con.execute("DROP VIEW temp.digest_measured; DROP TABLE temp.digest_candidates")
-
-
-def _carry_over(con: duckdb.DuckDBPyConnection, before: str) -> None:
-    """Add the last operations that the shard before knows, of ranks that did nothing since."""
-    columns = ", ".join(f'"{name}"' for name in BY_NAME["ops"].column_names)
-    con.execute(
-        f"""
-        INSERT INTO digest_ops ({columns})
-        SELECT {columns} FROM {before} b
-        WHERE NOT EXISTS (FROM digest_ops o WHERE {same("o", "b", _KEY[:-1])})
-            AND coalesce(b.ended_ns, b.observed_ns, b.enqueued_ns) > (
-                SELECT max(coalesce(ended_ns, observed_ns, enqueued_ns)) FROM digest_ops
-            ) - {CARRIED_NS}
-        """
-    )
-
-
-@contextmanager
-def _shard_before(con: duckdb.DuckDBPyConnection) -> Iterator[Mapping[str, str]]:
-    """What digests left in the shard sealed last beside the store that is current, of the same
-    node: table -> what to select it from, while this lasts.
-
-    It is read in an instance of its own: damage in it must not make the one unusable that holds
-    the live store. Where it cannot be read, the one before it counts.
-    """
-    ((path, node),) = con.execute(
-        "SELECT path, (SELECT node FROM meta) FROM duckdb_databases() "
-        "WHERE database_name = current_database()"
-    ).fetchall()
-    folder = Path(path).parent
-    sealed = in_sealing_order(folder, sealed_shards(folder, nodes=[node])) if path else []
-    with TemporaryDirectory(prefix="oncall-before-") as copies:
-        yield _newest_copied(reversed(sealed[-_BEFORE:]), Path(copies))
-
-
-def _newest_copied(shards: Iterable[Shard], folder: Path) -> dict[str, str]:
-    import duckdb
-
-    for shard in shards:
-        with suppress(duckdb.Error):
-            return _copied(shard, folder)
-    return {}
-
-
-def _copied(shard: Shard, folder: Path) -> dict[str, str]:
-    """Copies of what digests left in a shard, as Parquet: table -> what to select it from."""
-    con = connect()
-    try:
-        con.execute(f"ATTACH '{quoted(shard.path)}' AS before (READ_ONLY)")
-        tables = con.execute(
-            "SELECT table_name FROM duckdb_tables() WHERE database_name = 'before' "
-            "AND table_name IN ('digest_ops', 'digest_left_off')"
-        ).fetchall()
-        copies = {table: folder / f"{table}.parquet" for (table,) in tables}
-        for table, path in copies.items():
-            rows = f"FROM before.main.{table}"
-            if table == "digest_ops":
-                rows += f" QUALIFY {_IS_LAST}"
-            con.execute(f"COPY ({rows}) TO '{quoted(path)}' (FORMAT parquet)")
-    finally:
-        con.close()
-    return {table: f"read_parquet('{quoted(path)}')" for table, path in copies.items()}

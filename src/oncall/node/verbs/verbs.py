@@ -72,7 +72,7 @@ class VerbsSource:
         probes: EmptyProbes | None = None,
         root: Path = Path("/"),
     ) -> None:
-        self.every_ns = every_ns
+        self._busy_every_ns = every_ns
         self._node = node
         self._limits = limits
         self._recent = recent
@@ -80,6 +80,11 @@ class VerbsSource:
         self._root = root
         self._processes = SharedFiles(folder, ".verbs", grace_ns, self._open)
         self._waiting: list[tuple[VerbsProcess, Stuck]] = []  # for the result of its probe
+
+    @property
+    def every_ns(self) -> int:
+        """How often the files are drained; without any, how often one is looked for."""
+        return self._busy_every_ns if self._processes else max(self._busy_every_ns, NS_PER_S)
 
     def collect(self, now: Instant) -> Collected:
         """Drain every file once."""
