@@ -215,6 +215,31 @@ def test_coalesced_p2p_keep_their_peers_and_complete_together(fr, tmp_path, inci
     ]
 
 
+def test_of_active_entries_alone_a_batch_without_its_end_is_done(fr, tmp_path, incident):
+    def call(number, name, seq):
+        return fr.stuck(number, 0, profiling_name=name, p2p_seq_id=seq, is_p2p=True)
+
+    lone, batch = call(0, "nccl:recv 0<-1", 4), [(1, "nccl:send 0->1"), (2, "nccl:recv 0<-1")]
+    ended = [call(number, name, 5) for number, name in batch]
+    newest = call(4, "nccl:send 0->1", 7)
+    fr.write(tmp_path, 0, fr.dump([lone, *ended, call(3, "nccl:recv 0<-1", 6), newest], WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "seq, op, done") == [
+        (4, "Recv", True),
+        (5, "Send", True),
+        (5, "Recv", True),
+        (6, "Recv", True),
+        (7, "Send", False),
+    ]
+
+
+def test_without_batches_a_lone_send_is_open(fr, tmp_path, incident):
+    lone = fr.stuck(0, 0, profiling_name="nccl:send 0->1", p2p_seq_id=4, is_p2p=True)
+    fr.write(tmp_path, 0, fr.dump([lone, fr.stuck(1, 3)], WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "seq, op, done") == [(4, "Send", False), (3, "AllReduce", False)]
+
+
 # ------------------------------------------------------------------ who is who
 
 

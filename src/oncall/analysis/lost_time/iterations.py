@@ -7,6 +7,7 @@ is compared.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -130,27 +131,50 @@ def _median_of(key: Ints, values: Ints) -> Ints:
 
 
 def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
-    """The collectives (n,) of the largest groups that hosts wait in; of these the rarest kind that
-    is called often enough. Every rank has such a group."""
-    ranks = len(programs.ranks)
-    found = np.zeros(len(programs.rank), dtype=np.bool_)
-    at = np.flatnonzero(moments.waits)
+    """The collectives (n,) of the largest groups that hosts wait in, or that show who waited; of
+    these the rarest kind that is called often enough. Every rank has such a group.
+
+    What comes back after as many calls, as a rule, is preferred, if need be by the call before:
+    sharded jobs call few kinds, and all of them many times an iteration.
+    """
+    signature = programs.signature.astype(np.int64)
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    kind = numbered(size, signature)
+    after = numbered(kind, np.roll(signature, 1))
+    for one, calls in product((kind, after), (moments.waits, moments.shown)):
+        cut = _rarest(programs, size, np.where(calls, one, NONE), limits.same_calls, limits)
+        if cut.any():
+            return cut
+    return _rarest(programs, size, np.where(moments.waits, kind, NONE), 0, limits)
+
+
+def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: Limits) -> Flags:
+    """Of the kinds (n,) that nearly all ranks call often enough, and at least so regularly, the
+    calls (n,) of the rarest in the largest groups."""
+    at = np.flatnonzero(kind != NONE)
     if not len(at):
-        return found
-    size = np.array([len(line) for line in programs.members])[programs.comm[at]]
-    kind = numbered(size, programs.signature[at].astype(np.int64))
-    callers = np.bincount(kind)
-    seen = np.unique(kind << 32 | programs.rank[at]) >> 32
-    everywhere = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
-    often = callers / ranks >= limits.fewest_iterations + 1
-    often &= 2 * callers <= len(programs.rank)  # else each call were an iteration
-    chosen = np.flatnonzero(everywhere & often)
-    if len(chosen):
-        large = np.zeros(len(callers), dtype=np.int64)
-        large[kind] = size
-        best = chosen[np.lexsort((callers[chosen], -large[chosen]))[0]]
-        found[at[kind == best]] = True
-    return found
+        return np.zeros(len(kind), dtype=np.bool_)
+    ranks, callers = len(programs.ranks), np.bincount(kind[at])
+    seen = np.unique(kind[at] << 32 | programs.rank[at]) >> 32
+    chosen = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
+    chosen &= callers / ranks >= limits.fewest_iterations + 1
+    chosen &= 2 * callers <= len(programs.rank)  # else each call were an iteration
+    chosen &= _regularity(at, programs.rank[at], kind[at]) >= regular
+    large = np.zeros(len(callers), dtype=np.int64)
+    large[kind[at]] = size[at]
+    best = np.lexsort((callers, -large, ~chosen))[0]
+    return np.asarray((kind == best) & chosen[best])
+
+
+def _regularity(at: Ints, rank: Ints, kind: Ints) -> Times:
+    """Which part of the times each kind comes back after its usual number of calls."""
+    order = np.lexsort((at, rank, kind))
+    same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
+    again = kind[order][1:][same]
+    spacing = numbered(again, np.diff(at[order])[same])
+    usual = np.zeros(int(kind.max()) + 1)
+    np.maximum.at(usual, again, np.bincount(spacing)[spacing].astype(np.float64))
+    return usual / np.maximum(np.bincount(again, minlength=len(usual)), 1)
 
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:

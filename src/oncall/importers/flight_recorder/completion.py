@@ -128,15 +128,23 @@ def close_batches(entries: Entries) -> Entries:
 
 def _left_behind(entries: Entries, batch: Array, ends: Array) -> Array:
     """P2P entries (n,) of batches whose closing entry was retired and, where only active entries
-    are kept, is not here. Members of a batch are never retired themselves."""
+    are kept, is not here. Members of a batch are never retired themselves.
+
+    Whether a lone entry is a batch of one, only the others show: where a batch of several has lost
+    its closing entry, lone entries have too. A call is closed before the rank records anything
+    else, so its newest entry shows nothing.
+    """
     if not len(batch):
         return ends
     closed = np.bincount(batch, weights=ends) > 0
     several = np.bincount(batch) > 1
     newest = np.full(len(entries.pairs), -1, dtype=np.int64)
     np.maximum.at(newest, entries.group[ends & entries.p2p], entries.p2p_seq[ends & entries.p2p])
-    before = several[batch] | (entries.p2p_seq < newest[entries.group])
-    left: Array = entries.p2p & ~ends & ~closed[batch] & before
+    open_calls = entries.p2p & ~ends & ~closed[batch]
+    followed = batch != batch[np.argmax(entries.row)]
+    dropped = bool((open_calls & several[batch] & followed).any())
+    before = several[batch] | (entries.p2p_seq < newest[entries.group]) | (followed & dropped)
+    left: Array = open_calls & before
     return left
 
 
