@@ -159,22 +159,24 @@ def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: 
     chosen = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
     chosen &= callers / ranks >= limits.fewest_iterations + 1
     chosen &= 2 * callers <= len(programs.rank)  # else each call were an iteration
-    chosen &= _regularity(at, programs.rank[at], kind[at]) >= regular
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
-    best = np.lexsort((callers, -large, ~chosen))[0]
+    chosen &= large == large[chosen].max(initial=0)
+    chosen &= _regularity(at, programs.rank[at], kind[at], limits.spacing) >= regular
+    best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])
 
 
-def _regularity(at: Ints, rank: Ints, kind: Ints) -> Times:
-    """Which part of the times each kind comes back after its usual number of calls."""
+def _regularity(at: Ints, rank: Ints, kind: Ints, spread: float) -> Times:
+    """Which part of the times each kind comes back after about its usual number of calls."""
     order = np.lexsort((at, rank, kind))
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
-    again = kind[order][1:][same]
-    spacing = numbered(again, np.diff(at[order])[same])
-    usual = np.zeros(int(kind.max()) + 1)
-    np.maximum.at(usual, again, np.bincount(spacing)[spacing].astype(np.float64))
-    return usual / np.maximum(np.bincount(again, minlength=len(usual)), 1)
+    again, spacing = kind[order][1:][same], np.diff(at[order])[same]
+    kinds = int(kind.max()) + 1
+    usual = np.zeros(kinds)
+    usual[np.unique(again)] = _median_of(again, spacing)
+    regular = np.abs(spacing - usual[again]) <= spread * usual[again]
+    return np.bincount(again, regular, kinds) / np.maximum(np.bincount(again, minlength=kinds), 1)
 
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:

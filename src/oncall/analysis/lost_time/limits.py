@@ -22,6 +22,7 @@ class Limits:
     fewest_iterations: int = decides(4, "of fewer, what is usual is not known")
     exact: float = decides("2 ms", "by which clocks that calls have put right are off")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
+    spacing: float = decides("10 %", "of the calls from one to the next: it comes back regularly")
     short: float = decides("10 %", "of the longest class: what is shorter is no iteration")
 
     # Times
