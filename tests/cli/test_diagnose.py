@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,14 +85,10 @@ def save(path: Path, ops: dict[str, Any], members: int = 4) -> Path:
     return path
 
 
-@pytest.fixture
-def healthy(tmp_path: Path) -> Path:
-    return save(tmp_path / "healthy.oncall", evidence())
-
-
-@pytest.fixture
-def hang(tmp_path: Path) -> Path:
-    """Rank 2 never enters the last operation; the others have waited there for half an hour."""
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Incidents by name. `hang`: rank 2 never enters the last operation; the others have waited
+    there for half an hour."""
     rows = evidence()
     last = max(rows["seq"])
     keep = [n for n, (seq, rank) in enumerate(zip(rows["seq"], rows["rank"], strict=True))
@@ -104,7 +101,21 @@ def hang(tmp_path: Path) -> Path:
     cut["ended_ns"] = [
         end if done else None for end, done in zip(cut["ended_ns"], cut["done"], strict=True)
     ]
-    return save(tmp_path / "hang.oncall", cut)
+    folder = tmp_path_factory.mktemp("saved")
+    return {
+        "healthy": save(folder / "healthy.oncall", rows),
+        "hang": save(folder / "hang.oncall", cut),
+    }
+
+
+@pytest.fixture
+def healthy(saved: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copy(saved["healthy"], tmp_path))
+
+
+@pytest.fixture
+def hang(saved: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copy(saved["hang"], tmp_path))
 
 
 def test_healthy_is_zero(diagnose: Oncall, healthy: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 from ruamel.yaml import YAML
@@ -18,14 +17,11 @@ from oncall.fleet.evidence_settings import (
     ras_remark,
 )
 
+from ..command import Done, oncall
 
-def env(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "oncall.cli.main", "env", *arguments, "--no-hooks"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+def env(*arguments: str) -> Done:
+    return oncall("env", *arguments, "--no-hooks")
 
 
 def names(torch: str | None = None, nccl: str | None = None) -> dict[str, str]:

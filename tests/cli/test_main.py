@@ -25,17 +25,9 @@ from oncall.core.errors import (
     UsageError,
 )
 
+from ..command import oncall
+
 SOURCE = Path(__file__).parents[2] / "src"
-
-
-def oncall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "oncall.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
-        check=False,
-    )
 
 
 def test_importing_the_command_line_is_light() -> None:

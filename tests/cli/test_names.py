@@ -28,6 +28,7 @@ from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
 from oncall.views.words import next_parts
 
+from ..command import oncall
 from ..hostile import ALL_BUT_LONG, LONG, PIECES, jobs_of, save_hostile, unsafe_in
 
 _SOURCE = Path(__file__).parents[2] / "src"
@@ -181,14 +182,9 @@ def test_an_unknown_job_is_answered_on_bounded_lines(names: Path) -> None:
     ],
 )
 def test_a_command_line_cannot_steer_the_terminal(arguments: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "oncall.cli.main", *arguments],
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(_SOURCE)},
-        check=False,
-    )
+    done = oncall(*arguments)
     assert done.returncode == 2 and done.stderr
-    assert not unsafe_in(_STYLES.sub("", (done.stdout + done.stderr).decode()))
+    assert not unsafe_in(_STYLES.sub("", done.stdout + done.stderr))
 
 
 def test_a_bug_whose_message_steers_is_reported_without_it() -> None:

@@ -81,6 +81,22 @@ def nodes(written: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
     return {node: shutil.copytree(folder, tmp_path / node) for node, folder in written.items()}
 
 
+@pytest.fixture(scope="module")
+def pair_written(
+    tmp_path_factory: pytest.TempPathFactory, write_nodes: WriteNodes
+) -> dict[str, Path]:
+    fault = TrainingFault("H1", ranks=(3,), at_ns=30 * 10**9)
+    job = TrainingScenario(job="it's", tp=2, pp=1, dp=2, gpus_per_node=2, faults=(fault,))
+    with simulate(job)[0] as incident:
+        return write_nodes(incident, tmp_path_factory.mktemp("pair"), 1)
+
+
+@pytest.fixture
+def pair(pair_written: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """The least that is a fleet: two nodes, a shard each, where only the company is in question."""
+    return {node: shutil.copytree(folder, tmp_path / node) for node, folder in pair_written.items()}
+
+
 class Stuck:
     """Reaches nodes in folders; one of them refuses at first, and then never speaks."""
 
@@ -190,7 +206,7 @@ def test_a_job_is_found_by_itself_or_the_choice_is_listed(nodes: dict[str, Path]
 
 
 def test_where_nobody_answers_in_time_nothing_is_called_healthy() -> None:
-    transport = HostileTransport({}, HOSTILE["silence"], silence_s=1.0)
+    transport = HostileTransport({}, {"bad": HOSTILE["silence"]}, silence_s=1.0)
     with ask(transport, ("bad",), "it's").incident as incident:
         diagnosis = use_case.diagnose(incident, RULEBOOKS, "it's")
     assert use_case.exit_code(diagnosis) == ExitCode.TOO_LITTLE_COVERAGE
@@ -234,6 +250,12 @@ def test_a_collector_that_hangs_costs_its_rows_and_no_more(
 HELLO = {
     "end": {"node": "bad", "protocol": [1, 1], "jobs": {"it's": {"last_ns": 1, "ranks": [99]}}}
 }
+
+
+def _greeting(**changed: Any) -> dict[str, Any]:
+    return {"end": {**HELLO["end"], **changed}}
+
+
 CLOCK = {"end": {"received_ns": 1, "answered_ns": 2}}
 HEAD = '{"part": "ops", "rows": 1, "bytes": %d}\\n'
 # What a hostile or broken node does when it is asked for evidence.
@@ -262,30 +284,31 @@ for line in sys.stdin:
 
 
 class HostileTransport(LocalTransport):
-    """Real nodes, and `bad`: a process that answers what it likes."""
+    """Real nodes, and `evils`: by host, what a process answers that answers what it likes."""
 
     def __init__(
         self,
         folders: dict[str, Path],
-        evil: str,
+        evils: Mapping[str, str],
         silence_s: float = 2.0,
         *,
-        hello: Mapping[str, Any] = HELLO,
+        hellos: Mapping[str, Any] | None = None,
         clock: Mapping[str, Any] = CLOCK,
     ) -> None:
         super().__init__(folders, in_process=True)
-        self.evil = evil
-        self.hello, self.clock = json.dumps(hello).encode(), json.dumps(clock).encode()
+        self.evils, self.hellos = evils, hellos or {}
+        self.clock = json.dumps(clock).encode()
         self.silence_s = silence_s
 
     @asynccontextmanager
     async def connect(self, host: str) -> AsyncIterator[Connection]:
-        if host != "bad":
+        if host not in self.evils:
             async with super().connect(host) as connection:
                 yield connection
             return
-        script = _SCRIPT.format(hello=self.hello, clock=self.clock, evil=self.evil)
-        child = await Child.start((sys.executable, "-c", script))
+        hello = json.dumps(self.hellos.get(host) or _greeting(node=host)).encode()
+        script = _SCRIPT.format(hello=hello, clock=self.clock, evil=self.evils[host])
+        child = await Child.start((sys.executable, "-S", "-c", script))
         try:
             await child.output.readline()  # a slow start is no silence
             limits = Limits(part_bytes=10_000, total_bytes=1_000_000)
@@ -309,57 +332,55 @@ class Pipes:
         return None
 
 
-@pytest.mark.parametrize("evil", HOSTILE)
-def test_a_node_that_answers_what_it_likes_is_a_gap_and_the_others_are_diagnosed(
-    evil: str, nodes: dict[str, Path]
+def test_nodes_that_answer_what_they_like_are_gaps_and_the_others_are_diagnosed(
+    pair: dict[str, Path],
 ) -> None:
-    transport = HostileTransport(nodes, HOSTILE[evil])
-    with ask(transport, {**nodes, "bad": None}, rulebooks=HANG_ONLY).incident as incident:
+    evils = {f"bad{number}": evil for number, evil in enumerate(HOSTILE.values())}
+    transport = HostileTransport(pair, evils)
+    answer = ask(transport, {**pair, **evils}, rulebooks=HANG_ONLY)
+    with answer.incident as incident:
         diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
-    assert told(diagnosis) == [("hang", "H1", [5])]
-    assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
-
-
-def _greeting(**changed: Any) -> dict[str, Any]:
-    return {"end": {**HELLO["end"], **changed}}
+    assert told(diagnosis) == [("hang", "H1", [3])]
+    assert sorted(node for gap in diagnosis.coverage.gaps for node in gap.nodes) == sorted(evils)
 
 
 HUGE = 10**30
 GREETINGS = {
-    "an instant beyond all columns": _greeting(jobs={"it's": {"last_ns": HUGE, "ranks": [HUGE]}}),
-    "jobs that are no jobs": _greeting(jobs=[1, 2]),
-    "a job's name that steers a terminal": _greeting(jobs={"it's\x1b[2J": {"last_ns": 1}}),
-    "no name of a node": _greeting(node="../../etc\x1b[2J"),
-    "nested without end": _greeting(rings=json.loads("[" * 200 + "]" * 200)),
-    "gaps that are no sentences": _greeting(gaps=[{"a": HUGE}] * 100, collector="yes"),
+    "instants": _greeting(jobs={"it's": {"last_ns": HUGE, "ranks": [HUGE]}}, node="instants"),
+    "jobs": _greeting(jobs=[1, 2], node="jobs"),
+    "steers": _greeting(jobs={"it's\x1b[2J": {"last_ns": 1}}, node="steers"),
+    "unnamed": _greeting(node="../../etc\x1b[2J"),
+    "nested": _greeting(rings=json.loads("[" * 200 + "]" * 200), node="nested"),
+    "gaps": _greeting(gaps=[{"a": HUGE}] * 100, collector="yes", node="gaps"),
 }
 
 
-@pytest.mark.parametrize("greeting", GREETINGS)
-def test_what_a_node_says_of_itself_is_not_relied_on(greeting: str, nodes: dict[str, Path]) -> None:
-    transport = HostileTransport(nodes, HOSTILE["no parquet"], hello=GREETINGS[greeting])
-    answer = ask(transport, {**nodes, "bad": None}, "it's", rulebooks=HANG_ONLY)
+def test_what_nodes_say_of_themselves_is_not_relied_on(pair: dict[str, Path]) -> None:
+    evils = dict.fromkeys(GREETINGS, HOSTILE["no parquet"])
+    transport = HostileTransport(pair, evils, hellos=GREETINGS)
+    answer = ask(transport, {**pair, **evils}, "it's", rulebooks=HANG_ONLY)
     with answer.incident as incident:
         diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
-    assert told(diagnosis) == [("hang", "H1", [5])]
-    assert answer.outcomes["bad"].node == "bad"
+    assert told(diagnosis) == [("hang", "H1", [3])]
+    assert {host: answer.outcomes[host].node for host in evils} == {host: host for host in evils}
 
 
-def test_a_clock_that_cannot_be_is_a_gap(nodes: dict[str, Path]) -> None:
+def test_a_clock_that_cannot_be_is_a_gap(pair: dict[str, Path]) -> None:
     clock = {"end": {"received_ns": -HUGE, "answered_ns": HUGE}}
-    transport = HostileTransport(nodes, HOSTILE["garbage"], clock=clock)
-    answer = ask(transport, {**nodes, "bad": None}, rulebooks=HANG_ONLY)
+    transport = HostileTransport(pair, {"bad": HOSTILE["garbage"]}, clock=clock)
+    answer = ask(transport, {**pair, "bad": None}, rulebooks=HANG_ONLY)
     answer.incident.close()
     assert answer.outcomes["bad"].kind == "protocol"
 
 
-def test_a_name_that_is_another_nodes_is_not_taken(nodes: dict[str, Path]) -> None:
+def test_a_name_that_is_another_nodes_is_not_taken(pair: dict[str, Path]) -> None:
     """Whoever is asked by that name has it, whichever of the two answers first."""
-    transport = HostileTransport(nodes, HOSTILE["garbage"], hello=_greeting(node="gpu001"))
-    for hosts in ({**nodes, "bad": None}, {"bad": None, **nodes}):
+    garbage = {"bad": HOSTILE["garbage"]}
+    transport = HostileTransport(pair, garbage, hellos={"bad": _greeting(node="gpu001")})
+    for hosts in ({**pair, "bad": None}, {"bad": None, **pair}):
         answer = ask(transport, hosts, rulebooks=HANG_ONLY)
         with answer.incident as incident:
-            assert told(use_case.diagnose(incident, HANG_ONLY, None)) == [("hang", "H1", [5])]
+            assert told(use_case.diagnose(incident, HANG_ONLY, None)) == [("hang", "H1", [3])]
         assert answer.outcomes["gpu001"].kind == "ok"
         assert answer.outcomes["bad"].kind == "protocol"
         assert "reports the node name gpu001, as gpu001 does" in answer.outcomes["bad"].message
@@ -370,7 +391,7 @@ def test_a_node_that_answers_a_byte_at_a_time_is_not_waited_for(nodes: dict[str,
 
     async def run() -> Mapping[str, Any]:
         got = nodes["gpu001"] / "slow"
-        transport = HostileTransport({}, slowly)
+        transport = HostileTransport({}, {"bad": slowly})
         async with Gather(transport, ["bad"], Window(), got, patience_s=1.0) as gather:
             await gather.greet()
             await gather.digest("it's")
@@ -387,7 +408,9 @@ def test_a_job_is_found_on_a_node_whose_clock_is_behind(nodes: dict[str, Path]) 
     hello = _greeting(jobs={"it's": {"last_ns": now_ns - hour_ns, "ranks": [9]}})
 
     async def run() -> Mapping[str, Any]:
-        transport = HostileTransport({}, HOSTILE["garbage"], hello=hello, clock=there)
+        transport = HostileTransport(
+            {}, {"bad": HOSTILE["garbage"]}, hellos={"bad": hello}, clock=there
+        )
         got = nodes["gpu001"] / "behind"
         async with Gather(transport, ["bad"], Window(now_ns - 600 * 10**9), got) as gather:
             return await gather.greet()
@@ -395,17 +418,17 @@ def test_a_job_is_found_on_a_node_whose_clock_is_behind(nodes: dict[str, Path]) 
     assert choose_job(asyncio.run(run()), None, now_ns - 600 * 10**9) == "it's"
 
 
-def test_what_has_arrived_when_we_stop_waiting_is_the_answer(nodes: dict[str, Path]) -> None:
+def test_what_has_arrived_when_we_stop_waiting_is_the_answer(pair: dict[str, Path]) -> None:
     async def stop_early() -> Mapping[str, str]:
         all_heard = asyncio.Event()
 
         def look(progress: Progress) -> None:
-            if (progress.phase, progress.answered) == ("digest", len(nodes)):
+            if (progress.phase, progress.answered) == ("digest", len(pair)):
                 all_heard.set()
 
-        transport = HostileTransport(nodes, HOSTILE["silence"], silence_s=3600)
-        got = nodes["gpu001"] / "got"
-        async with Gather(transport, (*nodes, "bad"), Window(), got, progress=look) as gather:
+        transport = HostileTransport(pair, {"bad": HOSTILE["silence"]}, silence_s=3600)
+        got = pair["gpu001"] / "got"
+        async with Gather(transport, (*pair, "bad"), Window(), got, progress=look) as gather:
             await gather.greet()
             waiting = asyncio.create_task(gather.digest("it's"))
             await all_heard.wait()
@@ -413,4 +436,4 @@ def test_what_has_arrived_when_we_stop_waiting_is_the_answer(nodes: dict[str, Pa
             await waiting
             return {host: o.kind for host, o in gather.answers.outcomes.items()}
 
-    assert asyncio.run(stop_early()) == dict.fromkeys(nodes, "ok") | {"bad": "interrupted"}
+    assert asyncio.run(stop_early()) == dict.fromkeys(pair, "ok") | {"bad": "interrupted"}

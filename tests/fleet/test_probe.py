@@ -32,6 +32,8 @@ from oncall.node.store.wire import WireError
 from oncall.render.text import probe as report
 from oncall.render.text.probe_summary import summarise
 
+from ..command import oncall
+
 NODES = ("gpu001", "gpu002", "gpu003")
 NODE = (sys.executable, "-m", "oncall.cli.node", "serve", "--sealed")
 
@@ -307,18 +309,11 @@ def test_the_command_shows_saves_and_adds(tmp_path: Path) -> None:
     for node in NODES[:2]:
         (tmp_path / node).mkdir()
     saved = tmp_path / "probe.oncall"
-    oncall = [sys.executable, "-m", "oncall.cli.main", "probe", f"local:{tmp_path}/gpu*"]
-    few = ["--count", "2", "--from", "gpu[001-002]"]
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*oncall, *few, *arguments], capture_output=True, text=True, timeout=120
-        )
-
-    first = run("--save", str(saved))
+    few = ("probe", f"local:{tmp_path}/gpu*", "--count", "2", "--from", "gpu[001-002]")
+    first = oncall(*few, "--save", saved)
     assert first.returncode == 0, first.stderr
     assert "worst pairs" in first.stdout
-    second = run("--into", str(saved), "--format", "json")
+    second = oncall(*few, "--into", saved, "--format", "json")
     assert json.loads(second.stdout)["nodes"]
     with Incident.open(saved) as incident:
         assert incident.rows("pings") == 2 * 2 * 2

@@ -7,7 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from reader_mutations import Reader, checked, damaged, samples
+from reader_mutations import Reader, checked, damaged
+from recording_samples import samples
 
 from oncall.importers.importers import importers
 

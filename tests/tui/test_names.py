@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncall.tui.app import ConsoleApp
+from oncall.tui.shell.registry import SCREENS
 
 from ..hostile import ALL_BUT_LONG, LONG, MARKUP, PIECES, jobs_of, save_hostile, unsafe_in
 from .console import piloted
@@ -133,7 +134,7 @@ def test_evidence_with_that_text_in_every_column(tmp_path: Path, piece: str) -> 
     async def read() -> None:
         for job in jobs_of(path):
             async with opened(path, job) as walk:
-                await walk.press(*"12345679")
+                await walk.press(*(entry.key for entry in SCREENS[1:]))
                 check(walk)
 
     read()

@@ -70,7 +70,8 @@ class Incident:
         con.execute("SET python_enable_replacements = false; SET preserve_insertion_order = false")
         # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
         con.execute("SET enable_progress_bar = false")
-        con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
+        for statement in _every_table(con):
+            con.execute(statement)
         return cls(con)
 
     @classmethod
@@ -344,6 +345,18 @@ class Incident:
             f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()
         return int(created[0][0]) if created else 0
+
+
+_parsed: list[duckdb.Statement] = []
+
+
+def _every_table(con: duckdb.DuckDBPyConnection) -> list[duckdb.Statement]:
+    """The statements that create the tables. Parsing them takes as long as running them, so it is
+    done once: simulations and tests make many incidents."""
+    if not _parsed:
+        sql = ";".join(create_table_sql(table.name, table.columns) for table in TABLES)
+        _parsed.extend(con.extract_statements(sql))
+    return _parsed
 
 
 # --------------------------------------------------------------- saved files

@@ -27,6 +27,7 @@ from textual.widget import AwaitMount
 from oncall.core.printable import clean, for_clipboard
 from oncall.tui.drawing.glyphs import AsciiFilter
 from oncall.tui.drawing.literal import HarmlessFilter, literal
+from oncall.tui.drawing.stylesheet import ParsedOnce
 from oncall.tui.drawing.themes import DEFAULT, THEMES
 from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.actions import ACTIONS
@@ -85,6 +86,7 @@ class ConsoleApp(Console):
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         super().__init__()
+        self.stylesheet = ParsedOnce(variables=self.get_css_variables())
         self.state = State(job=job, busy="opening")
         self.said = ""
         self._typed_on: WeakKeyDictionary[events.Event, Screen[Any]] = WeakKeyDictionary()

@@ -16,7 +16,8 @@ from ..registry import target
 sys.path.insert(0, str(Path(__file__).parents[1]))  # both are programs of their own, too
 
 from evidence_mutations import mutate_and_diagnose
-from reader_mutations import Reader, Sample, samples
+from reader_mutations import Reader
+from recording_samples import Sample, samples
 
 _SEED = struct.Struct("<q")
 
