@@ -6,6 +6,7 @@ only what grew between two of them is a fault.
 
 from __future__ import annotations
 
+from oncall.analysis.common.same_host import is_same_host
 from oncall.evidence import Param, relation
 
 _TEXT = "EXISTS (FROM recordings WHERE kind IN ('host_text', 'port_counters'))"
@@ -123,7 +124,7 @@ def reported_states() -> str:
 def reported_faults() -> str:
     """Each faulty device once, with its gravest code; what follows from another has no row."""
     gpu, pci = _SHORT.format("c.said_of"), _SHORT.format("r.pci_bus")
-    return f"""
+    return rf"""
         WITH began AS (
             SELECT min(at_ns) - $before AS at_ns FROM (
                 SELECT at_ns FROM log_events UNION ALL SELECT at_ns FROM logged_steps
@@ -162,19 +163,24 @@ def reported_faults() -> str:
                     (list_position(['fault', 'warning', 'program'], weight), nth)) AS first
             FROM own_and_programs GROUP BY ALL),
         pids AS (
-            SELECT pid, node, any_value(rank) AS rank FROM log_events
-            WHERE kind = 'exit' AND pid IS NOT NULL AND rank IS NOT NULL GROUP BY ALL),
-        placed AS (
-            SELECT c.*, coalesce(r.rank, p.rank) AS rank,
-                starts_with(c.first.code, 'sxid') AS of_switch
-            FROM devices_told c
+            SELECT pid::VARCHAR AS pid, rank, max(node) AS node FROM (
+                SELECT pid, node, rank FROM log_events WHERE kind = 'exit'
+                UNION ALL SELECT pid, node, rank FROM ranks)
+            WHERE rank IS NOT NULL GROUP BY ALL),
+        candidates AS (
+            SELECT c.*, coalesce(r.rank, p.rank) AS rank FROM devices_told c
             LEFT JOIN ranks r ON c.part = 'gpu' AND {pci} = {gpu}
-                AND (c.node IS NULL OR r.node IS NULL
-                    OR split_part(r.node, '.', 1) = split_part(c.node, '.', 1))
-            LEFT JOIN pids p ON c.part = 'process' AND p.pid::VARCHAR = c.said_of
-                AND (c.node IS NULL OR p.node IS NULL
-                    OR split_part(p.node, '.', 1) = split_part(c.node, '.', 1))
-            QUALIFY count(*) OVER (PARTITION BY c.node, c.part, c.device) = 1 OR c.node IS NOT NULL)
+                AND {is_same_host("r.node", "c.node")}
+            -- An Xid names the process that used the GPU.
+            LEFT JOIN pids p ON p.pid = CASE c.part WHEN 'process' THEN c.said_of
+                    WHEN 'gpu' THEN regexp_extract(c.first.text, '\bpid=''?(\d+)', 1) END
+                AND {is_same_host("p.node", "c.node")}),
+        -- Hosts are alike: where the host is unknown, several ranks have a GPU at that address.
+        placed AS (
+            SELECT DISTINCT * REPLACE (CASE WHEN node IS NOT NULL
+                OR min(rank) OVER one = max(rank) OVER one THEN rank END AS rank),
+                starts_with(first.code, 'sxid') AS of_switch
+            FROM candidates WINDOW one AS (PARTITION BY node, part, device))
         SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
                 WHEN 'gpu' THEN if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', '')
