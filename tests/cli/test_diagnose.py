@@ -143,7 +143,7 @@ def test_too_little_seen_is_three(diagnose: Oncall, tmp_path: Path) -> None:
     left = diagnose(path, "--param", "hang.standstill_after=1 d", "--symptom", "slow")
     assert left.code == 3
     assert "✔" not in left.out
-    assert left.err.startswith("oncall: no fault found, but not healthy: ")
+    assert left.err.startswith("oncall: inconclusive: ")
 
 
 def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) -> None:

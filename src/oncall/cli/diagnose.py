@@ -206,7 +206,7 @@ def diagnose(
     diagnosis, report = answer(paths)
     sys.stdout.write(report)
     if diagnosis.result == "inconclusive":
-        print(f"oncall: no fault found, but not healthy: {diagnosis.doubt}", file=sys.stderr)
+        print(f"oncall: inconclusive: {diagnosis.doubt}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))
 
 

@@ -44,6 +44,12 @@ def headline(*paths: Path) -> tuple[str | None, list[int]]:
         return (found[0].verdict if found else None), ranks
 
 
+def sentence(*paths: Path) -> str:
+    with Incident.empty() as incident:
+        detect.load(list(paths), incident, "job")
+        return diagnose(incident, load_rulebooks([shipped_folder()])).faults[0].story[-1].say
+
+
 def test_the_first_error_is_named_and_not_the_seven_that_waited_for_it() -> None:
     assert headline(FIXTURE) == ("FIRST_ERROR", [5])
 
@@ -85,6 +91,34 @@ def test_the_store_that_waits_for_clients_states_the_size(tmp_path: Path) -> Non
     with Incident.empty() as incident:
         detect.load([path], incident, "job")
         assert rows(incident, "SELECT world_size FROM jobs") == [(16,)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("[Rank 3/16] step 10 loss 2.1", "of 16 ranks"),
+        ("train.py: rank 3 of 16 ready, world_size=16", "of 16 ranks"),
+        ("Initializing distributed: GLOBAL_RANK: 3, MEMBER: 4/16", "of 16 ranks"),
+        ("+ torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend c10d train.py", "of 16 ranks"),
+        ("export MASTER_PORT=29500 WORLD_SIZE=16", "of 16 ranks"),
+        ("  min_nodes        : 2\n  max_nodes        : 2\n  nproc_per_node   : 8", "of 16 ranks"),
+        ("  min_nodes        : 1\n  max_nodes        : 2\n  nproc_per_node   : 8", "4 ranks"),
+        ("[tp rank 3/16] local", "4 ranks"),
+        ("gpu-1:7:7 [0] NCCL INFO comm 0x55e8f1 rank 3 nranks 16 cudaDev 3 nvmlDev 3 busId 18000 commId 0x71d0 - Init COMPLETE", "of 16 ranks"),
+        ("srun: error: gpu-1: tasks 0-15: Aborted (core dumped)", "of at least 16 ranks"),
+        ("[rank15]: Saved checkpoint to /fs/7", "of at least 16 ranks"),
+    ],
+)
+def test_how_many_ranks_a_job_has_is_read_or_not_claimed(
+    line: str, expected: str, tmp_path: Path
+) -> None:
+    """Four of sixteen printed a timeout."""
+    log = tmp_path / "job.log"
+    log.write_text(line + "\n" + "".join(TIMEOUT.format(r=rank) for rank in range(4)))
+    said = sentence(log)
+    assert expected in said
+    assert ("left no text" in said) == ("of" in expected)
+    assert "All" not in said
 
 
 def test_ranks_hosts_and_sizes_come_from_nccl(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Stuck:
     """The process group whose wait began first, and what is known of its ranks.
 
     `told` are ranks that did not time out in it and whose counters another rank's timeout made
-    them print; `size` is None where nothing states it.
+    them print; `size` is None where nothing states it, and `least` what it is then at least.
     """
 
     group: str | None
@@ -56,6 +56,7 @@ class Stuck:
     told: Mapping[int, int]
     size: int | None
     everywhere: frozenset[int] = field(default_factory=frozenset)
+    least: int = 0
 
     @property
     def last(self) -> Waiting:
@@ -100,7 +101,8 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
     size = _size(waiting)
     if whole and attempt.world is not None:
         size = attempt.world
-    return Stuck(group, whole, waiting, told if whole else {}, size, everywhere)
+    least = min(attempt.least, _MOST_RANKS) if whole else 0
+    return Stuck(group, whole, waiting, told if whole else {}, size, everywhere, least)
 
 
 def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
@@ -183,7 +185,7 @@ def absent(stuck: Stuck, few: float) -> list[int]:
     seen = set(stuck.waiting) | set(stuck.everywhere)
     arrived = {rank for rank, count in stuck.told.items() if count >= (stuck.last.seq or 0)}
     if stuck.whole:
-        size = stuck.size or (max(seen) + 1 if len(seen) > 2 else 0)
+        size = stuck.size or (stuck.least if len(seen) > 2 else 0)
         missing = sorted(set(range(size)) - seen - arrived)
     else:
         missing = _absent_members(stuck)

@@ -127,6 +127,7 @@ class _File:
     kept: int = 0
     problem: str | None = None
     written_ns: int | None = None
+    world: int = 0
 
 
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -172,6 +173,7 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     for candidate in log.candidates():
         line = _line(candidate, clock)
         sort_ns = line.at_ns or sort_ns
+        file.world = max(file.world, line.world or 0)
         for one in _recognised(line, candidate):
             if one.columns.get("kind") == "attempt":
                 file.attempt += 1
@@ -279,12 +281,16 @@ def _kept(value: Any, kind: str) -> Any:
 def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
     """The world size, and the host and GPU of ranks, as far as lines state them."""
     events = [row for log in logs for row in log.rows["log_events"]]
-    worlds = [
-        row["number"]
-        for row in events
-        if (row["kind"] == "world" or row.get("code") in ("clients", "barrier"))
-        and 1 < row["number"] <= _MOST_RANKS
+    stated = [
+        *(log.world for log in logs),
+        *(
+            row["number"]
+            for row in events
+            if (row["kind"] == "world" and row.get("code") != "least")
+            or row.get("code") in ("clients", "barrier")
+        ),
     ]
+    worlds = [size for size in stated if 1 < size <= _MOST_RANKS]
     world = max(worlds, default=None) or _spanning(events)
     if world is not None:
         incident.append("jobs", {"job": job, "world_size": [world]})

@@ -86,9 +86,16 @@ _PHASES = (
     ),
 )
 _WORLD = re.compile(
-    r"(?:using world size: ?|\bworld[_ ]size['\"]?\s?[:=]\s?|WORLD_SIZE=|"
-    r"num_processes['\"]?[:=]\s?|of world size )(\d{1,6})\b"
+    r"(?:\b(?:dist_)?world[_ ]size['\"]?\s?[:=]\s?|\bWORLD_SIZE['\"]?\s?[:=]\s?|"
+    r"global_world_sizes=\[|[Nn]um[_ ]processes['\"]?[:=]\s?|of world size |"
+    r"GLOBAL_RANK: \d+, MEMBER: \d+/|(?:^|[\[(,] ?|[Gg]lobal )[Rr]ank[ :=]{1,2}\d{1,6} ?(?:/|of) ?)"
+    r"(\d{1,6})\b"
 )
+# As a launcher is called, and as torchrun prints its configuration, over several lines.
+_NODES = re.compile(
+    r"--nnodes[= ](?P<nodes>\d{1,6})\b(?!:)|\bmin_nodes\s*: (?P<least>\d{1,6})\s+max_nodes\s*: (?P=least)\b"
+)
+_LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*: (\d{1,4})\b")
 
 
 def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
@@ -145,12 +152,28 @@ def _steps(line: Line) -> list[Found]:
     return [_step(line, found, None, rate)] if rate or "loss" in text or "skipped=" in text else []
 
 
-def read(line: Line) -> Sequence[Found]:
-    """What one line says of the job's progress."""
-    if len(line.text) > 2_000 or line.nccl or line.text.lstrip().startswith("File "):
-        return []
+def _world(line: Line) -> list[Found]:
+    """How many ranks the job has, if the line or a block of them states it."""
     if found := _WORLD.search(line.text):
         return [event("world", None, number=int(found[1]))]
+    if "nodes" not in line.text:
+        return []
+    text = "\n".join([line.text, *line.below(5)])
+    nodes, local = _NODES.search(text), _LOCAL.search(text)
+    if nodes is None or local is None:
+        return []
+    size = int(nodes["nodes"] or nodes["least"]) * int(local[1] or local[2])
+    return [event("world", None, number=size)]
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What one line says of the job's progress, and of its size."""
+    if len(line.text) > 2_000 or line.nccl or line.text.lstrip().startswith("File "):
+        return []
+    return [*_world(line), *_said(line)]
+
+
+def _said(line: Line) -> Sequence[Found]:
     if _SERVED.search(line.text):
         return [event("served")]
     if _FINISHED.search(line.text):
@@ -206,7 +229,13 @@ PROGRESS = Recogniser(
         "world size",
         "world_size",
         "WORLD_SIZE",
-        "num_processes",
+        "um_processes",
+        "um processes",
+        "min_nodes",
+        "--nnodes",
+        "MEMBER: ",
+        "Rank ",
+        "lobal rank",
     ),
     read,
 )
