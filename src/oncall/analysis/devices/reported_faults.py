@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from oncall.analysis.common.same_host import is_same_host
 from oncall.evidence import Param, relation
+from oncall.evidence.codes.throttle_reasons import POWER_CAP, REASONS, THROTTLING
 
 _TEXT = "EXISTS (FROM recordings WHERE kind IN ('host_text', 'port_counters'))"
 _JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'job')"
 _SHORT = "regexp_replace(lower({}), '^0+:|[.][0-9]$', '', 'g')"
+_HELD = THROTTLING & ~POWER_CAP
+_REASONS = ", ".join(
+    f"if(reasons & {bit} > 0, '{name}', NULL)" for bit, name in REASONS.items() if bit & THROTTLING
+)
 _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
 
 
@@ -38,6 +43,10 @@ _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
             3,
             "ports of the same host that are up, for the only one that is down to be meant, if no "
             "other host has the same one down and nobody disabled it",
+        ),
+        "throttled": Param("50 %", "of a GPU's readings; a moment of it is no loss"),
+        "capped": Param(
+            "50 %", "of a host's GPUs at their power limit: under load all are, and none is odd"
         ),
         "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
     },
@@ -78,12 +87,31 @@ def reported_states() -> str:
             SELECT node, count(DISTINCT device) AS gpus FROM devices
             WHERE kind = 'gpu' AND {_TEXT} GROUP BY node),
         usual AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others),
+        clocked AS (
+            SELECT node, gpu, max(at_ns) AS at_ns, bit_or(throttle_reasons) & {THROTTLING} AS reasons,
+                avg((throttle_reasons & {_HELD} > 0)::INT) AS held,
+                avg((throttle_reasons & {POWER_CAP} > 0)::INT) >= $throttled AS is_capped,
+                median(sm_clock_mhz)::BIGINT AS mhz, max(sm_clock_max_mhz) AS most_mhz
+            FROM gpus WHERE throttle_reasons IS NOT NULL AND {_TEXT} GROUP BY node, gpu),
+        throttled AS (
+            SELECT node, at_ns, 'gpu_throttled' AS code,
+                coalesce(d.pci_bus, gpu::VARCHAR) AS said_of, gpu,
+                concat_ws(', ', {_REASONS}) || coalesce('; SM clock ' || mhz || ' MHz'
+                    || coalesce(' of ' || most_mhz, ''), '') AS text
+            FROM clocked c LEFT JOIN (
+                SELECT node AS home, device, any_value(pci_bus) AS pci_bus FROM devices
+                WHERE kind = 'gpu' GROUP BY ALL) d
+                ON d.home IS NOT DISTINCT FROM c.node AND d.device = c.gpu::VARCHAR
+            WINDOW host AS (PARTITION BY node)
+            QUALIFY held >= $throttled OR (is_capped AND count(*) OVER host > 1
+                AND count(*) FILTER (is_capped) OVER host < $capped * count(*) OVER host)),
         fewer AS (
             SELECT node, 'gpu_missing' AS code,
                 c.gpus || ' GPUs are listed, on most hosts ' || u.gpus AS text
             FROM counts c JOIN usual u ON c.gpus < u.gpus)
         SELECT {_DEVICE_COLUMNS} FROM (
-            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer)
+            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
+            UNION ALL BY NAME FROM throttled)
     """
 
 
@@ -212,6 +240,7 @@ def reported_faults() -> str:
         ("gpu", "INTEGER", "", "index of a GPU"),
         ("nic", "VARCHAR", "", "a NIC"),
         ("at_ns", "BIGINT", "ns", "the snapshot"),
+        ("looks", "BIGINT", "", "of waiting: readings of each GPU"),
         ("text", "VARCHAR", "", "in words"),
     ],
     source="text of hosts",
@@ -219,6 +248,7 @@ def reported_faults() -> str:
         "busy": Param("90 %", "of the time a kernel ran: NCCL's own kernels spin while they wait"),
         "idle": Param("5 %", "of the time: nothing was launched there"),
         "low_power": Param("35 %", "of the limit: kernels that compute take more"),
+        "low_watts": Param(200, "where no limit is listed: as much as 35 % of most GPUs' limits"),
         "most": Param("50 %", "of the host's GPUs are busy at little power"),
     },
 )
@@ -252,15 +282,18 @@ def reported_levels() -> str:
         one_nic AS (
             FROM nics WHERE {_TEXT} QUALIFY count(*) OVER (PARTITION BY node, nic, port) = 1),
         counters AS ({gpus} UNION ALL {nics}),
+        looked AS (
+            SELECT node, gpu, max(at_ns) AS at_ns, count(*) AS looks, median(utilisation) AS busy,
+                median(power_w) < coalesce($low_power * max(power_limit_w), $low_watts) AS is_low
+            FROM gpus WHERE {_TEXT} GROUP BY node, gpu),
         waiting AS (
-            SELECT node, max(at_ns) AS at_ns, count(*) AS gpus,
-                count(*) FILTER (utilisation >= $busy AND power_w < $low_power * power_limit_w)
-                    AS waits,
-                list(gpu ORDER BY gpu) FILTER (utilisation <= $idle) AS idle
-            FROM one_gpu GROUP BY node),
+            SELECT node, max(at_ns) AS at_ns, count(*) AS gpus, min(looks) AS looks,
+                count(*) FILTER (busy >= $busy AND is_low) AS waits,
+                list(gpu ORDER BY gpu) FILTER (busy <= $idle) AS idle
+            FROM looked GROUP BY node),
         said AS (
             SELECT 'counters' AS kind, * FROM counters
-            UNION ALL BY NAME SELECT 'waiting' AS kind, node, at_ns,
+            UNION ALL BY NAME SELECT 'waiting' AS kind, node, at_ns, looks,
                 waits || ' of ' || gpus || ' GPUs are busy and draw little power, as kernels that '
                 || 'wait for others do' || coalesce('; idle: GPU '
                 || list_aggregate(idle, 'string_agg', ', '), '') AS text
@@ -268,5 +301,5 @@ def reported_levels() -> str:
             UNION ALL BY NAME SELECT 'old' AS kind, node, nic, at_ns,
                 concat_ws(' ', suspect || ':', code, place) AS text
             FROM reported_faults WHERE is_old)
-        SELECT {_JOB} AS job, kind, node, gpu, nic, at_ns, text FROM said
+        SELECT {_JOB} AS job, kind, node, gpu, nic, at_ns, looks, text FROM said
     """
