@@ -486,6 +486,39 @@ def test_ports(
     ] == codes
 
 
+def ibstat(nic: str, number: int, state: str, physical: str, rate: int, layer: str) -> str:
+    heading = f"CA '{nic}'\n\tCA type: MT4129\n\tNumber of ports: 2\n" if number == 1 else ""
+    return heading + (
+        f"\tPort {number}:\n\t\tState: {state}\n\t\tPhysical state: {physical}\n\t\tRate: {rate}\n"
+        f"\t\tBase lid: 4\n\t\tSM lid: 1\n\t\tLink layer: {layer}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "found"),
+    [
+        (("Active", "LinkUp", 400), []),
+        (("Down", "Polling", 10), [("mlx5_2/1", "mlx5_2 port 1: state down, Polling, 10 Gb/s; the others run at 400 Gb/s")]),
+        (("Initializing", "LinkUp", 400), [("mlx5_2/1", "mlx5_2 port 1: state initializing, LinkUp, 400 Gb/s; the others run at 400 Gb/s")]),
+    ],
+)  # fmt: skip
+def test_of_many_ports_the_one_that_should_be_up_is_named(
+    tmp_path: Path, incident: Incident, bad: tuple[str, str, int], found: list[Any]
+) -> None:
+    """No second port is cabled, and a port for management is of another kind."""
+    text = "".join(
+        ibstat(f"mlx5_{n}", 1, *(bad if n == 2 else ("Active", "LinkUp", 400)), "InfiniBand")
+        + ibstat(f"mlx5_{n}", 2, "Down", "Disabled", 10, "InfiniBand")
+        for n in range(8)
+    ) + ibstat("mlx5_bond_0", 1, "Down", "Disabled", 25, "Ethernet")
+    (tmp_path / "gpu7.ibstat.txt").write_text(text)
+    load([tmp_path], incident)
+    answer = diagnose(incident, load_rulebooks([shipped_folder()]))
+    links = [one for one in answer.faults if one.verdict == "LINK_DOWN"]
+    assert [(one.blame[0].where["nic"], one.story[-1].say.split(": ", 2)[2].partition(" (")[0]) for one in links] == found
+    assert [one.verdict for one in answer.faults] == ["LINK_DOWN"] * len(found)
+
+
 # ------------------------------------------------------------------ DCGM and the fabric
 
 DIAG = """Successfully ran diagnostic for group.

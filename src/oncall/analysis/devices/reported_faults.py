@@ -42,7 +42,8 @@ _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
         "siblings": Param(
             3,
             "ports of the same host that are up, for the only one that is down to be meant, if no "
-            "other host has the same one down and nobody disabled it",
+            "other host has the same one down and nobody disabled it; second ports of adapters "
+            "are compared with second ports: often none of them is cabled",
         ),
         "throttled": Param("50 %", "of a GPU's readings; a moment of it is no loss"),
         "capped": Param(
@@ -55,23 +56,26 @@ def reported_states() -> str:
     """What lines say, and what two snapshots or two hosts show together."""
     return f"""
         WITH up AS (
-            SELECT node, nic, arg_max(link_up, at_ns) AS is_up FROM nics
-            WHERE link_up IS NOT NULL GROUP BY ALL),
+            SELECT node, nic, coalesce(port, 1) AS port, arg_max(link_up, at_ns) AS is_up,
+                nic || if(count(*) OVER (PARTITION BY node, nic) > 1, '/' || any_value(port), '')
+                    AS device
+            FROM nics WHERE link_up IS NOT NULL GROUP BY node, nic, port),
         meant AS (
-            SELECT node, nic FROM up d WHERE NOT is_up AND (
-                EXISTS (FROM up o WHERE o.nic = d.nic AND o.is_up
+            SELECT node, device FROM up d WHERE NOT is_up AND (
+                EXISTS (FROM up o WHERE o.nic = d.nic AND o.port = d.port AND o.is_up
                     AND o.node IS DISTINCT FROM d.node)
                 OR (SELECT count(*) FILTER (is_up) >= $siblings AND count(*) FILTER (NOT is_up) = 1
-                    FROM up o WHERE o.node IS NOT DISTINCT FROM d.node)
-                    AND NOT EXISTS (FROM up o WHERE o.nic = d.nic AND NOT o.is_up
+                    FROM up o WHERE o.node IS NOT DISTINCT FROM d.node AND o.port = d.port)
+                    AND NOT EXISTS (FROM up o WHERE o.nic = d.nic AND o.port = d.port
+                        AND NOT o.is_up
                         AND o.node IS DISTINCT FROM d.node)
                     AND NOT EXISTS (FROM node_events e WHERE e.code = 'port_down'
-                        AND e.said_of = d.nic AND e.node IS NOT DISTINCT FROM d.node
+                        AND e.said_of = d.device AND e.node IS NOT DISTINCT FROM d.node
                         AND e.text ILIKE '%disabled%')
                 OR d.nic IN (SELECT device FROM log_events WHERE kind = 'net' AND code = 'hca'))),
         lines AS (
             SELECT {_DEVICE_COLUMNS} FROM node_events e WHERE path IS NOT NULL
-                AND (code <> 'port_down' OR EXISTS (FROM meant m WHERE m.nic = e.said_of
+                AND (code <> 'port_down' OR EXISTS (FROM meant m WHERE m.device = e.said_of
                     AND m.node IS NOT DISTINCT FROM e.node))),
         grown AS (
             SELECT node, at_ns, 'ecc_grew' AS code, gpu::VARCHAR AS said_of, gpu,
