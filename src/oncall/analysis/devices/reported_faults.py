@@ -53,7 +53,7 @@ _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
     },
 )
 def reported_states() -> str:
-    """What lines say, and what two snapshots or two hosts show together."""
+    """What lines say, and what snapshots or hosts show together: since when, they do not."""
     return f"""
         WITH up AS (
             SELECT node, nic, coalesce(port, 1) AS port, arg_max(link_up, at_ns) AS is_up,
@@ -78,13 +78,13 @@ def reported_states() -> str:
                 AND (code <> 'port_down' OR EXISTS (FROM meant m WHERE m.device = e.said_of
                     AND m.node IS NOT DISTINCT FROM e.node))),
         grown AS (
-            SELECT node, at_ns, 'ecc_grew' AS code, gpu::VARCHAR AS said_of, gpu,
+            SELECT node, 'ecc_grew' AS code, gpu::VARCHAR AS said_of, gpu,
                 ecc_uncorrected || ' uncorrectable errors since the snapshot before' AS text
             FROM gpu_states WHERE ecc_uncorrected > 0 AND {_TEXT}
-            UNION ALL BY NAME SELECT node, at_ns, 'nvlink_grew' AS code, gpu::VARCHAR AS said_of,
+            UNION ALL BY NAME SELECT node, 'nvlink_grew' AS code, gpu::VARCHAR AS said_of,
                 gpu, nvlink_errors || ' NVLink errors since the snapshot before' AS text
             FROM gpu_states WHERE nvlink_errors > 0 AND {_TEXT}
-            UNION ALL BY NAME SELECT node, at_ns, 'link_down' AS code, nic AS said_of, nic,
+            UNION ALL BY NAME SELECT node, 'link_down' AS code, nic AS said_of, nic,
                 'its link went down ' || link_downs || ' times since the snapshot before' AS text
             FROM nic_rates WHERE link_downs > 0 AND {_TEXT}),
         counts AS (
@@ -92,13 +92,13 @@ def reported_states() -> str:
             WHERE kind = 'gpu' AND {_TEXT} GROUP BY node),
         usual AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others),
         clocked AS (
-            SELECT node, gpu, max(at_ns) AS at_ns, bit_or(throttle_reasons) & {THROTTLING} AS reasons,
+            SELECT node, gpu, bit_or(throttle_reasons) & {THROTTLING} AS reasons,
                 avg((throttle_reasons & {_HELD} > 0)::INT) AS held,
                 avg((throttle_reasons & {POWER_CAP} > 0)::INT) >= $throttled AS is_capped,
                 median(sm_clock_mhz)::BIGINT AS mhz, max(sm_clock_max_mhz) AS most_mhz
             FROM gpus WHERE throttle_reasons IS NOT NULL AND {_TEXT} GROUP BY node, gpu),
         throttled AS (
-            SELECT node, at_ns, 'gpu_throttled' AS code,
+            SELECT node, 'gpu_throttled' AS code,
                 coalesce(d.pci_bus, gpu::VARCHAR) AS said_of, gpu,
                 concat_ws(', ', {_REASONS}) || coalesce('; SM clock ' || mhz || ' MHz'
                     || coalesce(' of ' || most_mhz, ''), '') AS text
@@ -243,7 +243,6 @@ def reported_faults() -> str:
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "index of a GPU"),
         ("nic", "VARCHAR", "", "a NIC"),
-        ("at_ns", "BIGINT", "ns", "the snapshot"),
         ("looks", "BIGINT", "", "of waiting: readings of each GPU"),
         ("text", "VARCHAR", "", "in words"),
     ],
@@ -270,13 +269,13 @@ def reported_levels() -> str:
         "pause_storms": "pause storms",
     }
     gpus = " UNION ALL ".join(
-        f"SELECT node, gpu, NULL AS nic, at_ns, "
+        f"SELECT node, gpu, NULL AS nic, "
         f"concat_ws(' ', node, 'GPU', gpu || ':', {name}, '{words}') AS text "
         f"FROM one_gpu WHERE {name} > 0"
         for name, words in gpu_counters.items()
     )
     nics = " UNION ALL ".join(
-        f"SELECT node, NULL, nic, at_ns, concat_ws(' ', node, nic || ':', {name}, '{words}') "
+        f"SELECT node, NULL, nic, concat_ws(' ', node, nic || ':', {name}, '{words}') "
         f"FROM one_nic WHERE {name} > 0"
         for name, words in nic_counters.items()
     )
@@ -287,23 +286,23 @@ def reported_levels() -> str:
             FROM nics WHERE {_TEXT} QUALIFY count(*) OVER (PARTITION BY node, nic, port) = 1),
         counters AS ({gpus} UNION ALL {nics}),
         looked AS (
-            SELECT node, gpu, max(at_ns) AS at_ns, count(*) AS looks, median(utilisation) AS busy,
+            SELECT node, gpu, count(*) AS looks, median(utilisation) AS busy,
                 median(power_w) < coalesce($low_power * max(power_limit_w), $low_watts) AS is_low
             FROM gpus WHERE {_TEXT} GROUP BY node, gpu),
         waiting AS (
-            SELECT node, max(at_ns) AS at_ns, count(*) AS gpus, min(looks) AS looks,
+            SELECT node, count(*) AS gpus, min(looks) AS looks,
                 count(*) FILTER (busy >= $busy AND is_low) AS waits,
                 list(gpu ORDER BY gpu) FILTER (busy <= $idle) AS idle
             FROM looked GROUP BY node),
         said AS (
             SELECT 'counters' AS kind, * FROM counters
-            UNION ALL BY NAME SELECT 'waiting' AS kind, node, at_ns, looks,
+            UNION ALL BY NAME SELECT 'waiting' AS kind, node, looks,
                 waits || ' of ' || gpus || ' GPUs are busy and draw little power, as kernels that '
                 || 'wait for others do' || coalesce('; idle: GPU '
                 || list_aggregate(idle, 'string_agg', ', '), '') AS text
             FROM waiting WHERE waits >= $most * gpus AND gpus > 1
-            UNION ALL BY NAME SELECT 'old' AS kind, node, nic, at_ns,
+            UNION ALL BY NAME SELECT 'old' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', code, place) AS text
             FROM reported_faults WHERE is_old)
-        SELECT {_JOB} AS job, kind, node, gpu, nic, at_ns, looks, text FROM said
+        SELECT {_JOB} AS job, kind, node, gpu, nic, looks, text FROM said
     """

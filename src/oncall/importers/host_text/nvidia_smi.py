@@ -96,7 +96,7 @@ def _read_query(lines: list[str], page: Page) -> None:
     clock = Clock(page.at_ns)
     for line in lines[:20]:
         if line.startswith("Timestamp"):
-            page.at_ns = clock.syslog(line.partition(":")[2].strip()) or page.at_ns
+            page.state(clock.syslog(line.partition(":")[2].strip()))
     sections = list(_sections(lines))[:_MOST_GPUS]
     driver = _line_value(lines, "Driver Version")
     attached = whole(_line_value(lines, "Attached GPUs"))
@@ -232,8 +232,8 @@ def _device(page: Page, index: int, pci: str | None, model: str | None, driver: 
 
 def _read_table(lines: list[str], page: Page) -> None:
     clock = Clock(page.at_ns)
-    if lines and (at_ns := clock.syslog(re.sub(r" +", " ", lines[0].strip()))):
-        page.at_ns = at_ns
+    if lines:
+        page.state(clock.syslog(re.sub(r" +", " ", lines[0].strip())))
     version = re.search(r"Driver Version: (\S+)", "\n".join(lines[:6]))
     for place, line in enumerate(lines[:-1], start=1):
         found = _TABLE.match(line)
