@@ -128,6 +128,17 @@ def test_formats_agree_on_the_rank(diagnose: Oncall, hang: Path) -> None:
     assert diagnose(hang, "--format", "markdown").out.startswith("# ✖ Critical: ")
 
 
+def test_what_cannot_be_read_is_json_too(diagnose: Oncall, tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.bin").write_bytes(bytes(range(256)))
+    left = diagnose(tmp_path, "--format", "json")
+    document = json.loads(left.out)
+    jsonschema.validate(document, schema())
+    assert (left.code, document["result"]) == (2, "error")
+    assert left.err == f"oncall: {document['error']}\n"
+    assert "2.bin: not a recording that oncall knows and 6 more" in document["error"]
+
+
 def test_explain_shows_the_sql(diagnose: Oncall, hang: Path) -> None:
     assert "SELECT" not in diagnose(hang).out
     assert "SELECT" in diagnose(hang, "--explain").out
