@@ -121,6 +121,20 @@ def test_how_many_ranks_a_job_has_is_read_or_not_claimed(
     assert "All" not in said
 
 
+def test_megatrons_timers_say_how_far_ranks_differ(tmp_path: Path) -> None:
+    step = " iteration {n:8}/     90 | consumed samples: 7680 | elapsed time per iteration (ms): {ms} | lm loss: 2.1 |\n"
+    timers = (
+        "(min, max) time across ranks (ms):\n"
+        "    forward-backward ...............................: (1201.11, 7377.30)\n"
+        "    optimizer ......................................: (40.56, 49.92)\n"
+    )
+    log = tmp_path / "job.log"
+    setup = timers.replace("forward-backward", "train/valid/test-data-iterators-setup")
+    slow = [step.format(n=n, ms="2000.0" if n < 30 else "9000.0") + timers for n in range(60)]
+    log.write_text(setup.replace("7377", "99377") + "".join(slow))
+    assert "differ most in forward-backward 1201.11 to 7377.30 ms; which" in sentence(log)
+
+
 def test_ranks_hosts_and_sizes_come_from_nccl(tmp_path: Path) -> None:
     path = tmp_path / "nccl.log"
     path.write_text(

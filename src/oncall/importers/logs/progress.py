@@ -24,6 +24,13 @@ _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)"
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
 _GLOBAL_STEP = re.compile(r"global_step=(\d+)")
+# Megatron's timers, one a line below this heading, or each with it: all that it says of ranks.
+_TIMERS = "across ranks (ms)"
+_TIMER = re.compile(
+    r"^\s*(?P<name>[a-z][\w/-]{1,60}) \.*: (?:\(min, max\) (?:time )?across ranks \(ms\): )?"
+    r"\((?P<least>\d{1,9}\.\d+), (?P<most>\d{1,9}\.\d+)\)"
+)
+_MOST_TIMERS = 24
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
@@ -152,6 +159,20 @@ def _steps(line: Line) -> list[Found]:
     return [_step(line, found, None, rate)] if rate or "loss" in text or "skipped=" in text else []
 
 
+def _timers(line: Line) -> list[Found]:
+    """The quickest and the slowest rank's time of each timer; who they are is not printed."""
+    rows = []
+    for text in (line.text, *line.below(_MOST_TIMERS)):
+        found = _TIMER.match(text)
+        if found is None and text is not line.text:
+            break
+        if found is not None:
+            spread_ns = int((float(found["most"]) - float(found["least"])) * _NS_PER_S / 1e3)
+            said = f"{found['name']} {found['least']} to {found['most']} ms"
+            rows.append(event("timer", found["name"], number=spread_ns, text=said))
+    return rows
+
+
 def _world(line: Line) -> list[Found]:
     """How many ranks the job has, if the line or a block of them states it."""
     if found := _WORLD.search(line.text):
@@ -170,6 +191,8 @@ def read(line: Line) -> Sequence[Found]:
     """What one line says of the job's progress, and of its size."""
     if len(line.text) > 2_000 or line.nccl or line.text.lstrip().startswith("File "):
         return []
+    if _TIMERS in line.text:
+        return _timers(line)
     return [*_world(line), *_said(line)]
 
 
@@ -196,6 +219,7 @@ PROGRESS = Recogniser(
         "Step ",
         "iter ",
         "s/it",
+        _TIMERS,
         "it/s",
         "Epoch: [",
         "'loss'",
