@@ -196,7 +196,8 @@ def peeled(number: int, raw: str, clock: Clock) -> Line:
     for _ in range(_MOST_PREFIXES):
         which = _ANY.match(line.text)
         if which is None or which.lastindex is None or not which.end():
-            anchor = _ANCHOR.search(line.text, 1, _MOST_BEFORE)
+            anchored = "[" in line.text or "NCCL " in line.text
+            anchor = _ANCHOR.search(line.text, 1, _MOST_BEFORE) if anchored else None
             if anchor is None:
                 break
             line.text = line.text[anchor.start() :]

@@ -98,6 +98,7 @@ _WORLD = re.compile(
     r"GLOBAL_RANK: \d+, MEMBER: \d+/|(?:^|[\[(,] ?|[Gg]lobal )[Rr]ank[ :=]{1,2}\d{1,6} ?(?:/|of) ?)"
     r"(\d{1,6})\b"
 )
+_OF_WORLD = ("world", "WORLD", "MEMBER", "ank", "processes")  # one is in each form: a quick look
 # As a launcher is called, and as torchrun prints its configuration, over several lines.
 _NODES = re.compile(
     r"--nnodes[= ](?P<nodes>\d{1,6})\b(?!:)|\bmin_nodes\s*: (?P<least>\d{1,6})\s+max_nodes\s*: (?P=least)\b"
@@ -129,7 +130,7 @@ def _number(text: str) -> float | None:
 
 def _steps(line: Line) -> list[Found]:
     text = line.text
-    if found := _MEGATRON.search(text):
+    if "elapsed time" in text and (found := _MEGATRON.search(text)):
         seconds = _number(found["time"])
         return [
             _step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)
@@ -175,7 +176,7 @@ def _timers(line: Line) -> list[Found]:
 
 def _world(line: Line) -> list[Found]:
     """How many ranks the job has, if the line or a block of them states it."""
-    if found := _WORLD.search(line.text):
+    if any(word in line.text for word in _OF_WORLD) and (found := _WORLD.search(line.text)):
         return [event("world", None, number=int(found[1]))]
     if "nodes" not in line.text:
         return []
@@ -191,6 +192,8 @@ def read(line: Line) -> Sequence[Found]:
     """What one line says of the job's progress, and of its size."""
     if len(line.text) > 2_000 or line.nccl or line.text.lstrip().startswith("File "):
         return []
+    if "elapsed time per iteration" in line.text:
+        return _steps(line)  # the commonest line of all, and it says nothing else
     if _TIMERS in line.text:
         return _timers(line)
     return [*_world(line), *_said(line)]
