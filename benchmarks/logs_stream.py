@@ -44,7 +44,9 @@ def main() -> None:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = used.ru_utime + used.ru_stime
     print(f"{written / 1e6:,.0f} MB, {given.interesting} % of the lines of interest")
-    print(f"{written / 1e6 / cpu_s:,.0f} MB/s of CPU time, {written / 1e6 / wall_s:,.0f} MB/s of time")
+    print(
+        f"{written / 1e6 / cpu_s:,.0f} MB/s of CPU time, {written / 1e6 / wall_s:,.0f} MB/s of time"
+    )
     print(f"{used.ru_maxrss / 1024:,.0f} MiB at most; exit code {process.returncode}")
 
 

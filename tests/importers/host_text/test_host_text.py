@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - what tools print, column by column
 """Text of hosts, as kernels and tools print it: rows as the collectors', and whose host it is."""
 
 from __future__ import annotations
@@ -318,11 +319,17 @@ def test_reasons_of_a_query(tmp_path: Path, incident: Incident) -> None:
 def test_what_holds_a_gpus_clocks_down_is_a_finding(tmp_path: Path, incident: Incident) -> None:
     """The first GPU is hot; all draw what they may, which is no sign; and two wait in a kernel."""
     capped = "    Clocks Event Reasons\n        SW Power Cap                      : Active\n"
-    sound = QUERY.partition("GPU 00000000:9B")[0].replace("Active\n            HW", "Not Active\n            HW")
+    sound = QUERY.partition("GPU 00000000:9B")[0].replace(
+        "Active\n            HW", "Not Active\n            HW"
+    )
     hot = QUERY.partition("GPU 00000000:9B")[0].replace("             : Yes", "             : No")
     other = re.sub("    Clocks Event.*?(?=    FB Mem)", capped, sound, flags=re.DOTALL)
     other = other.partition("GPU 0000")[2].replace("0000:18", "0000:9b").replace(": Yes", ": No")
-    text = hot + "GPU 0000" + other.replace("Minor Number                          : 0", "Minor Number : 1")
+    text = (
+        hot
+        + "GPU 0000"
+        + other.replace("Minor Number                          : 0", "Minor Number : 1")
+    )
     (tmp_path / "gpu7.nvidia-smi-q.txt").write_text(text)
     (tmp_path / "gpu8.dmon.txt").write_text(DMON.replace("      1\n", "      0\n"))
     load([tmp_path], incident)
@@ -515,7 +522,10 @@ def test_of_many_ports_the_one_that_should_be_up_is_named(
     load([tmp_path], incident)
     answer = diagnose(incident, load_rulebooks([shipped_folder()]))
     links = [one for one in answer.faults if one.verdict == "LINK_DOWN"]
-    assert [(one.blame[0].where["nic"], one.story[-1].say.split(": ", 2)[2].partition(" (")[0]) for one in links] == found
+    assert [
+        (one.blame[0].where["nic"], one.story[-1].say.split(": ", 2)[2].partition(" (")[0])
+        for one in links
+    ] == found
     assert [one.verdict for one in answer.faults] == ["LINK_DOWN"] * len(found)
 
 

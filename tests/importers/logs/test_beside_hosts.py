@@ -77,7 +77,11 @@ def test_a_hosts_fault_explains_its_own_failures_and_who_waits(
 
 def test_a_later_failure_is_told_by_itself(tmp_path: Path) -> None:
     """The first log's ranks fail within a minute; the second is of another start, or another job."""
-    second = (OOM + CUDA.format(r=3)).replace("04:41:20", "09:00:00").replace("[rank3]:", "[2026-03-11 09:00:00] [rank3]:")
+    second = (
+        (OOM + CUDA.format(r=3))
+        .replace("04:41:20", "09:00:00")
+        .replace("[rank3]:", "[2026-03-11 09:00:00] [rank3]:")
+    )
     files = {
         "a.log": CUDA.format(r=1),
         "b.log": CUDA.format(r=0).replace("04:41:20", "04:42:10"),
@@ -91,9 +95,9 @@ def test_a_later_failure_is_told_by_itself(tmp_path: Path) -> None:
 def test_a_fault_of_an_unknown_host_is_told_without_a_rank(tmp_path: Path) -> None:
     """Both hosts have a GPU at that address, and processes of other numbers."""
     found = diagnosed(tmp_path, {"job.log": START, "dmesg.txt": OTHER + XID.format(pid=77)})
-    assert [(one.verdict, [each.where.get("rank") for each in one.blame]) for one in found.faults] == [
-        ("GPU_XID", [None])
-    ]
+    assert [
+        (one.verdict, [each.where.get("rank") for each in one.blame]) for one in found.faults
+    ] == [("GPU_XID", [None])]
 
 
 def test_the_process_of_an_xid_is_its_rank(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ class Attempt:
     @cached_property
     def least(self) -> int:
         """How many ranks the job has at least: those that lines name, or tasks that Slurm names."""
-        named = [row["rank"] + 1 for row in (*self.events, *self.reports) if row["rank"] is not None]
+        named = [
+            row["rank"] + 1 for row in (*self.events, *self.reports) if row["rank"] is not None
+        ]
         tasks = [row["number"] for row in self.of("world") if row["code"] == "least"]
         return max((*named, *tasks), default=0)
 

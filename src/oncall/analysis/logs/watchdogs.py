@@ -15,6 +15,7 @@ _SYMMETRIC = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST
 _GATHERS = {"_ALLGATHER_BASE", "ALLGATHER"}
 _SCATTERS = {"_REDUCE_SCATTER_BASE", "REDUCE_SCATTER"}
 _WHOLE = ("default_pg",)
+_SKEW_NS = 10**9  # clocks of hosts, and the watchdog's own interval
 _MOST_RANKS = 1 << 20  # as in the bounds of evidence: more is a damaged line
 
 
@@ -88,11 +89,11 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
             groups[row["process_group"]].setdefault(row["rank"], Waiting(row["rank"], row, row))
     if not groups:
         return None
-    group = min(groups, key=lambda name: _began(groups[name]))
+    everywhere = frozenset(rank for each in groups.values() for rank in each)
+    group = _first(groups, everywhere)
     waiting = groups[group]
     whole = len(groups) == 1 and (group is None or group == "0" or "(" not in group)
     whole = whole or any(name in (group or "") for name in _WHOLE)
-    everywhere = frozenset(rank for each in groups.values() for rank in each)
     told = {
         row["rank"]: row["enqueued"]
         for row in attempt.reports
@@ -109,6 +110,21 @@ def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
     mine = [row for row in statuses if row["rank"] == timeout["rank"]]
     same = [row for row in mine if row["seq"] == timeout["seq"]]
     return next(iter(same or mine), None)
+
+
+def _first(groups: Mapping[str | None, Mapping[int, Waiting]], seen: frozenset[int]) -> str | None:
+    """The group that waited first. Where clocks do not tell, the one that lacks a rank which waits
+    in no other group: who lacks one that does waits for that other group."""
+    began = {name: _began(waiting) for name, waiting in groups.items()}
+    earliest_ns, _ = min(began.values())
+    near = [name for name, (at_ns, _) in began.items() if at_ns - earliest_ns <= _SKEW_NS]
+
+    def order(name: str | None) -> tuple[bool, tuple[int, int]]:
+        waiting = dict(groups[name])
+        lacking = _absent_members(Stuck(name, False, waiting, {}, _size(waiting)))
+        return not set(lacking) - seen, began[name]
+
+    return min(near, key=order)
 
 
 def _began(waiting: Mapping[int, Waiting]) -> tuple[int, int]:
@@ -188,7 +204,9 @@ def absent(stuck: Stuck, few: float) -> list[int]:
         size = stuck.size or (stuck.least if len(seen) > 2 else 0)
         missing = sorted(set(range(size)) - seen - arrived)
     else:
-        missing = _absent_members(stuck)
+        # Who waits in another group did not come either, for a reason that is to be found there.
+        members = _absent_members(stuck)
+        missing = [rank for rank in members if rank not in stuck.everywhere] or members
         size = stuck.size or 0
     return missing if 0 < len(missing) <= max(1, few * size) else []
 

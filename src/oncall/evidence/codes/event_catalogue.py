@@ -129,7 +129,7 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
     _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
     _RESTART: ("xid_94",),
-    "See airflow, power supply and the enforced limit: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE`": (
+    "See airflow, power supply and limit: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE`": (
         *("gpu_throttled",),
     ),
     _RESET: (

@@ -36,8 +36,12 @@ _OF_FORMAT = re.compile(
     r"[|+]|==+|GPU [0-9A-Fa-f]{8}:|[A-Z][\w ]{1,40} : | +[A-Z]|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d "
 )
 # `dmon` and `pmon`: two lines of headings, again and again, and samples.
-_MONITOR = re.compile(r"# ?(?:Date +Time +)?gpu +(?:pwr|pid|sm|mclk|fb|pviol|sbecc|rxpci|gtemp)\b.*\n# ?")
-_SAMPLE = re.compile(r" *(?:\d{8} +\d\d:\d\d:\d\d +)?\d{1,4}(?: +[\w.-]+)+ *$|# ?(?:gpu|Idx|Date|YYYY)")
+_MONITOR = re.compile(
+    r"# ?(?:Date +Time +)?gpu +(?:pwr|pid|sm|mclk|fb|pviol|sbecc|rxpci|gtemp)\b.*\n# ?"
+)
+_SAMPLE = re.compile(
+    r" *(?:\d{8} +\d\d:\d\d:\d\d +)?\d{1,4}(?: +[\w.-]+)+ *$|# ?(?:gpu|Idx|Date|YYYY)"
+)
 _LEAST_SHARE = 0.5  # of the lines, for the text to be one of nvidia-smi
 _MIB = 1 << 20
 _MOST_GPUS = 1024
@@ -56,7 +60,12 @@ def recognises(head: str) -> bool:
     others = [
         line
         for line in lines
-        if not (_OF_FORMAT.match(line) or _SAMPLE.match(line) or _LOST.match(line) or line.count(",") == commas)
+        if not (
+            _OF_FORMAT.match(line)
+            or _SAMPLE.match(line)
+            or _LOST.match(line)
+            or line.count(",") == commas
+        )
     ]
     begins = (
         commas > 0
@@ -339,7 +348,9 @@ def _csv_reasons(row: _Values) -> int | None:
         if found and found["name"] == "active" and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", said):
             return int(said, 16)
         if found and said in ("Active", "Not Active"):
-            bits = (bits or 0) | (_REASON_OF_COLUMN.get(found["name"], 0) if said == "Active" else 0)
+            bits = (bits or 0) | (
+                _REASON_OF_COLUMN.get(found["name"], 0) if said == "Active" else 0
+            )
     return bits
 
 

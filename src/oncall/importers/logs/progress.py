@@ -101,7 +101,8 @@ _WORLD = re.compile(
 _OF_WORLD = ("world", "WORLD", "MEMBER", "ank", "processes")  # one is in each form: a quick look
 # As a launcher is called, and as torchrun prints its configuration, over several lines.
 _NODES = re.compile(
-    r"--nnodes[= ](?P<nodes>\d{1,6})\b(?!:)|\bmin_nodes\s*: (?P<least>\d{1,6})\s+max_nodes\s*: (?P=least)\b"
+    r"--nnodes[= ](?P<nodes>\d{1,6})\b(?!:)|"
+    r"\bmin_nodes\s*: (?P<least>\d{1,6})\s+max_nodes\s*: (?P=least)\b"
 )
 _LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*: (\d{1,4})\b")
 
