@@ -14,12 +14,15 @@ from ..registry import target
 
 _TESTS = Path(__file__).parents[2]
 _WHOLE = _TESTS / "importers" / "logs" / "whole"
+_TEXTS = 8
 _OF_HOSTS = _TESTS / "importers" / "host_text" / "test_host_text.py"
 
 
 def _job_logs() -> list[bytes]:
+    """Many logs in one text: most are short, and a file costs more than its lines."""
     texts = b"\n".join(path.read_bytes() for path in sorted(_WHOLE.glob("*.txt")))
-    return [part.partition(b"\n")[2] for part in texts.split(b"\n=== ")]
+    logs = [part.partition(b"\n")[2] for part in texts.split(b"\n=== ")]
+    return [b"\n".join(logs[at :: _TEXTS]) for at in range(_TEXTS)]
 
 
 def _hosts_texts() -> list[bytes]:
