@@ -22,7 +22,7 @@ def _job_logs() -> list[bytes]:
     """Many logs in one text: most are short, and a file costs more than its lines."""
     texts = b"\n".join(path.read_bytes() for path in sorted(_WHOLE.glob("*.txt")))
     logs = [part.partition(b"\n")[2] for part in texts.split(b"\n=== ")]
-    return [b"\n".join(logs[at :: _TEXTS]) for at in range(_TEXTS)]
+    return [b"\n".join(logs[at::_TEXTS]) for at in range(_TEXTS)]
 
 
 def _hosts_texts() -> list[bytes]:
