@@ -139,6 +139,17 @@ def test_formats_agree_on_the_rank(diagnose: Oncall, hang: Path) -> None:
     assert diagnose(hang, "--format", "markdown").out.startswith("# ✖ Critical: ")
 
 
+def test_what_cannot_be_read_is_json_too(diagnose: Oncall, tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.bin").write_bytes(bytes(range(256)))
+    left = diagnose(tmp_path, "--format", "json")
+    document = json.loads(left.out)
+    jsonschema.validate(document, schema())
+    assert (left.code, document["result"]) == (2, "error")
+    assert left.err == f"oncall: {document['error']}\n"
+    assert "2.bin: not a recording that oncall knows and 6 more" in document["error"]
+
+
 def test_explain_shows_the_sql(diagnose: Oncall, hang: Path) -> None:
     assert "SELECT" not in diagnose(hang).out
     assert "SELECT" in diagnose(hang, "--explain").out
@@ -154,7 +165,7 @@ def test_too_little_seen_is_three(diagnose: Oncall, tmp_path: Path) -> None:
     left = diagnose(path, "--param", "hang.standstill_after=1 d", "--symptom", "slow")
     assert left.code == 3
     assert "✔" not in left.out
-    assert left.err.startswith("oncall: no fault found, but not healthy: ")
+    assert left.err.startswith("oncall: inconclusive: ")
 
 
 def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) -> None:

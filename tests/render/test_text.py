@@ -58,7 +58,7 @@ def test_low_coverage_is_not_called_healthy(healthy: Diagnosis, unseen: Diagnosi
 
 def test_nothing_checked_is_not_called_healthy() -> None:
     text = to_text(Diagnosis("j", None, None, Coverage(0, 0, 0, 0), ()))
-    assert text.startswith("? No fault found, but no rulebook had the evidence it needs\n")
+    assert text.startswith("? Inconclusive: no rulebook had the evidence it needs\n")
     assert "✔" not in text
 
 

@@ -27,7 +27,7 @@ from oncall.cli.rulebooks import (
     with_symptom,
 )
 from oncall.cli.training import TrainingOption, read_training
-from oncall.core.errors import UsageError
+from oncall.core.errors import ExitCode, OncallError, UsageError
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
@@ -203,10 +203,17 @@ def diagnose(
         from oncall.cli.follow import follow as follow_log
 
         raise typer.Exit(follow_log(paths or [], lambda path: answer([path])))
-    diagnosis, report = answer(paths)
+    try:
+        diagnosis, report = answer(paths)
+    except OncallError as error:
+        if format is Format.JSON and error.exit_code == ExitCode.BAD_INPUT:
+            from oncall.render.contract import failed
+
+            sys.stdout.write(failed(str(error)))
+        raise
     sys.stdout.write(report)
     if diagnosis.result == "inconclusive":
-        print(f"oncall: no fault found, but not healthy: {diagnosis.doubt}", file=sys.stderr)
+        print(f"oncall: inconclusive: {diagnosis.doubt}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))
 
 

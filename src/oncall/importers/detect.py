@@ -99,7 +99,8 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
             raise BadInput(str(strange.path), f"{_problem(strange)}; oncall reads {READABLE}")
         if looked and not found_files:
             raise BadInput(str(looked[0].path), f"{looked[0].problem}; give files or folders")
-        where = ", ".join(map(str, paths))
+        where = ", ".join(map(str, paths[:_MOST_SHOWN]))
+        where += f" and {len(paths) - _MOST_SHOWN:,} more" if len(paths) > _MOST_SHOWN else ""
         raise BadInput(
             where, f"no recording here{_found_instead(found_files)}; oncall reads {READABLE}"
         )

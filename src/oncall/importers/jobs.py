@@ -15,6 +15,7 @@ from oncall.importers.archives import SUFFIXES, stem
 from oncall.importers.importers import Importer
 
 _ATTEMPT = re.compile(r"(?:attempt|restart|retry|try)[-_ ]?(\d{1,6})", re.IGNORECASE)
+_MOST_SHOWN = 20  # names of jobs: one of them is to be typed
 _EARLIER = "not used: a later attempt of the job is diagnosed (--job chooses this one)"
 
 
@@ -55,9 +56,9 @@ def choose(recordings: Sequence[Recording], roots: Sequence[Path], wanted: str |
         parts = tuple(part for _, _, parts in newest for part in parts)
         return Job(_name(roots), parts, {place: _EARLIER for _, place, _ in earlier})
     missing = f"no job named {wanted}" if wanted else f"recordings of {len(named)} jobs"
-    raise BadInput(
-        str(_common(roots)), f"{missing}; choose one with --job: {', '.join(sorted(named))}"
-    )
+    names = ", ".join(sorted(named)[:_MOST_SHOWN])
+    names += f" and {len(named) - _MOST_SHOWN:,} more" if len(named) > _MOST_SHOWN else ""
+    raise BadInput(str(_common(roots)), f"{missing}; choose one with --job: {names}")
 
 
 _Found = tuple[str, Path, tuple[Recording, ...]]  # kind, the place that holds all, the best copies

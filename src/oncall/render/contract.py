@@ -22,11 +22,17 @@ from oncall.core.diagnosis import (
 )
 
 VERSION = 2
+FAILED = "error"
 
 
 def to_json(diagnosis: Diagnosis, *, explain: bool = False) -> str:
     """The document as ASCII text: no byte in it can steer a terminal."""
     return json.dumps(document(diagnosis, explain=explain), indent=2, default=str) + "\n"
+
+
+def failed(error: str) -> str:
+    """The document where nothing could be diagnosed (exit code 2), with the error's sentence."""
+    return json.dumps({"schema": VERSION, "result": FAILED, "error": error}, indent=2) + "\n"
 
 
 def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
@@ -126,12 +132,20 @@ def _step(step: Step, explain: bool) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of `document`, for whoever reads it with a program."""
+    """The JSON Schema of `document` and `failed`, for whoever reads them with a program."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "oncall diagnosis",
         "description": "What `oncall diagnose --format json` writes. Fields may be added.",
-        **_object(
+        "if": {"properties": {"result": {"const": FAILED}}, "required": ["result"]},
+        "then": _object(
+            {
+                "schema": {"const": VERSION},
+                "result": {"const": FAILED, "description": "Nothing could be read; exit code 2."},
+                "error": _TEXT | {"description": "What is wrong, where, and what to do."},
+            }
+        ),
+        "else": _object(
             {
                 "schema": {"const": VERSION},
                 "job": _TEXT,

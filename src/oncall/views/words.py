@@ -195,7 +195,7 @@ def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
 def _nothing_found(diagnosis: Diagnosis) -> str:
     coverage = diagnosis.coverage
     if diagnosis.doubt:
-        return f"No fault found, but {clean(diagnosis.doubt)}"
+        return f"Inconclusive: {clean(diagnosis.doubt)}"
     if coverage.ranks_seen < coverage.ranks:
         return f"No fault found in the {coverage.ranks_seen} of {coverage.ranks} ranks seen"
     return "No fault found"

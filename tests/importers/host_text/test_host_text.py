@@ -1,9 +1,11 @@
+# ruff: noqa: E501 - what tools print, column by column
 """Text of hosts, as kernels and tools print it: rows as the collectors', and whose host it is."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncall.diagnose import diagnose
 from oncall.evidence.codes.kernel_lines import WORDS
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.importers.host_text import importer, kernel_log
 from oncall.importers.host_text.places import hosts_of
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 
 XID = "NVRM: Xid (PCI:0000:9b:00): 79, pid=7, name=python, GPU has fallen off the bus."
 AT_NS = int(datetime(2026, 11, 20, 3, 10, tzinfo=UTC).timestamp()) * 10**9
@@ -256,6 +260,90 @@ def test_nvidia_smi_q(tmp_path: Path, incident: Incident) -> None:
     ]
 
 
+DMON = """# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk pviol  tviol
+# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz     %   bool
+    0    112     41     52    100      0      0      0      0      0   2619   1980     0      0
+    1    109     42      -    100      0      0      0      0      0   2619    900     0      1
+    0    113     41     52    100      0      0      0      0      0   2619   1980     0      0
+# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk pviol  tviol
+# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz     %   bool
+    1    110     42      -     99      0      0      0      0      0   2619    900     0      1
+"""
+PMON = """# gpu         pid   type     sm    mem    enc    dec    jpg    ofa    command
+# Idx           #    C/G      %      %      %      %      %      %    name
+    0       4000     C    100      0      -      -      -      -    python
+    1          -     -      -      -      -      -      -      -    -
+"""
+READINGS = "gpu, at_ns, utilisation, power_w, sm_clock_mhz, throttle_reasons"
+
+
+def test_nvidia_smi_dmon(tmp_path: Path, incident: Incident) -> None:
+    import os
+
+    path = tmp_path / "gpu7" / "dmon.txt"
+    path.parent.mkdir()
+    path.write_text(DMON)
+    os.utime(path, ns=(AT_NS, AT_NS))
+    load([path], incident)
+    before = AT_NS - 10**9
+    assert incident.con.execute(f"SELECT {READINGS} FROM gpus ORDER BY at_ns, gpu").fetchall() == [
+        (0, before, 1.0, 112.0, 1980, 0),
+        (1, before, 1.0, 109.0, 900, 0x20),
+        (0, AT_NS, 1.0, 113.0, 1980, 0),
+        (1, AT_NS, 0.99, 110.0, 900, 0x20),
+    ]
+
+
+def test_nvidia_smi_dmon_with_stamps_and_pmon(tmp_path: Path, incident: Incident) -> None:
+    dated = (
+        "#Date       Time        gpu    pwr  gtemp  mtemp\n#YYYYMMDD   HH:MM:SS    Idx      W      C      C\n"
+        " 20261120   03:10:00      0    112     41      -\n"
+    )
+    assert told(incident, tmp_path / "a" / "dmon.txt", dated, "at_ns, power_w", "gpus") == [
+        (AT_NS, 112.0)
+    ]
+    found = told(incident, tmp_path / "b" / "pmon.txt", PMON, "gpu, utilisation", "gpus")
+    assert found == [(0, 1.0), (0, None), (1, None)]
+
+
+def test_reasons_of_a_query(tmp_path: Path, incident: Incident) -> None:
+    text = (
+        "timestamp, pci.bus_id, clocks_event_reasons.active, clocks_event_reasons.hw_slowdown, power.draw [W]\n"
+        "2026/11/20 03:10:00.000, 00000000:18:00.0, 0x0000000000000044, Active, 300.00 W\n"
+        "2026/11/20 03:10:00.000, 00000000:9B:00.0, [N/A], Not Active, 690.00 W\n"
+    )
+    found = told(incident, tmp_path / "gpus.csv", text, "gpu, throttle_reasons, power_w", "gpus")
+    assert found == [(0, 0x44, 300.0), (1, 0, 690.0)]
+
+
+def test_what_holds_a_gpus_clocks_down_is_a_finding(tmp_path: Path, incident: Incident) -> None:
+    """The first GPU is hot; all draw what they may, which is no sign; and two wait in a kernel."""
+    capped = "    Clocks Event Reasons\n        SW Power Cap                      : Active\n"
+    sound = QUERY.partition("GPU 00000000:9B")[0].replace(
+        "Active\n            HW", "Not Active\n            HW"
+    )
+    hot = QUERY.partition("GPU 00000000:9B")[0].replace("             : Yes", "             : No")
+    other = re.sub("    Clocks Event.*?(?=    FB Mem)", capped, sound, flags=re.DOTALL)
+    other = other.partition("GPU 0000")[2].replace("0000:18", "0000:9b").replace(": Yes", ": No")
+    text = (
+        hot
+        + "GPU 0000"
+        + other.replace("Minor Number                          : 0", "Minor Number : 1")
+    )
+    (tmp_path / "gpu7.nvidia-smi-q.txt").write_text(text)
+    (tmp_path / "gpu8.dmon.txt").write_text(DMON.replace("      1\n", "      0\n"))
+    load([tmp_path], incident)
+    found = diagnose(incident, load_rulebooks([shipped_folder()])).findings
+    said = {one.verdict: (one.blame[0].where, one.story[-1].say) for one in found if one.blame}
+    assert said["GPU_THROTTLED"] == (
+        {"node": "gpu7", "gpu": "0000:18:00.0"},
+        "gpu7 GPU 0000:18:00.0 (index 0): clocks held down by hardware slowdown, hardware thermal; "
+        "SM clock 1200 MHz of 1980.",
+    )
+    assert "2 of 2 GPUs are busy and draw little power" in said["GPUS_WAIT"][1]
+    assert "in 2 readings" in said["GPUS_WAIT"][1]
+
+
 def test_of_an_excerpt_nobody_knows_the_index(tmp_path: Path, incident: Incident) -> None:
     text = QUERY.replace("Attached GPUs                             : 2", "Attached GPUs : 8")
     text = text.replace("    Minor Number", "    Serial Number")
@@ -403,6 +491,42 @@ def test_ports(
     assert [
         code for (code,) in incident.con.execute("SELECT code FROM host_events").fetchall()
     ] == codes
+
+
+def ibstat(nic: str, number: int, state: str, physical: str, rate: int, layer: str) -> str:
+    heading = f"CA '{nic}'\n\tCA type: MT4129\n\tNumber of ports: 2\n" if number == 1 else ""
+    return heading + (
+        f"\tPort {number}:\n\t\tState: {state}\n\t\tPhysical state: {physical}\n\t\tRate: {rate}\n"
+        f"\t\tBase lid: 4\n\t\tSM lid: 1\n\t\tLink layer: {layer}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "found"),
+    [
+        (("Active", "LinkUp", 400), []),
+        (("Down", "Polling", 10), [("mlx5_2/1", "mlx5_2 port 1: state down, Polling, 10 Gb/s; the others run at 400 Gb/s")]),
+        (("Initializing", "LinkUp", 400), [("mlx5_2/1", "mlx5_2 port 1: state initializing, LinkUp, 400 Gb/s; the others run at 400 Gb/s")]),
+    ],
+)  # fmt: skip
+def test_of_many_ports_the_one_that_should_be_up_is_named(
+    tmp_path: Path, incident: Incident, bad: tuple[str, str, int], found: list[Any]
+) -> None:
+    """No second port is cabled, and a port for management is of another kind."""
+    text = "".join(
+        ibstat(f"mlx5_{n}", 1, *(bad if n == 2 else ("Active", "LinkUp", 400)), "InfiniBand")
+        + ibstat(f"mlx5_{n}", 2, "Down", "Disabled", 10, "InfiniBand")
+        for n in range(8)
+    ) + ibstat("mlx5_bond_0", 1, "Down", "Disabled", 25, "Ethernet")
+    (tmp_path / "gpu7.ibstat.txt").write_text(text)
+    load([tmp_path], incident)
+    answer = diagnose(incident, load_rulebooks([shipped_folder()]))
+    links = [one for one in answer.faults if one.verdict == "LINK_DOWN"]
+    assert [
+        (one.blame[0].where["nic"], one.story[-1].say.split(": ", 2)[2].partition(" (")[0])
+        for one in links
+    ] == found
+    assert [one.verdict for one in answer.faults] == ["LINK_DOWN"] * len(found)
 
 
 # ------------------------------------------------------------------ DCGM and the fabric

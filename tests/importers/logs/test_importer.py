@@ -44,6 +44,12 @@ def headline(*paths: Path) -> tuple[str | None, list[int]]:
         return (found[0].verdict if found else None), ranks
 
 
+def sentence(*paths: Path) -> str:
+    with Incident.empty() as incident:
+        detect.load(list(paths), incident, "job")
+        return diagnose(incident, load_rulebooks([shipped_folder()])).faults[0].story[-1].say
+
+
 def test_the_first_error_is_named_and_not_the_seven_that_waited_for_it() -> None:
     assert headline(FIXTURE) == ("FIRST_ERROR", [5])
 
@@ -85,6 +91,70 @@ def test_the_store_that_waits_for_clients_states_the_size(tmp_path: Path) -> Non
     with Incident.empty() as incident:
         detect.load([path], incident, "job")
         assert rows(incident, "SELECT world_size FROM jobs") == [(16,)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("[Rank 3/16] step 10 loss 2.1", "of 16 ranks"),
+        ("train.py: rank 3 of 16 ready, world_size=16", "of 16 ranks"),
+        ("Initializing distributed: GLOBAL_RANK: 3, MEMBER: 4/16", "of 16 ranks"),
+        ("+ torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend c10d train.py", "of 16 ranks"),
+        ("export MASTER_PORT=29500 WORLD_SIZE=16", "of 16 ranks"),
+        ("  min_nodes        : 2\n  max_nodes        : 2\n  nproc_per_node   : 8", "of 16 ranks"),
+        ("  min_nodes        : 1\n  max_nodes        : 2\n  nproc_per_node   : 8", "4 ranks"),
+        ("[tp rank 3/16] local", "4 ranks"),
+        (
+            "gpu-1:7:7 [0] NCCL INFO comm 0x55e8f1 rank 3 nranks 16 cudaDev 3 nvmlDev 3 busId 18000 commId 0x71d0 - Init COMPLETE",
+            "of 16 ranks",
+        ),
+        ("srun: error: gpu-1: tasks 0-15: Aborted (core dumped)", "of at least 16 ranks"),
+        ("[rank15]: Saved checkpoint to /fs/7", "of at least 16 ranks"),
+    ],
+)
+def test_how_many_ranks_a_job_has_is_read_or_not_claimed(
+    line: str, expected: str, tmp_path: Path
+) -> None:
+    """Four of sixteen printed a timeout."""
+    log = tmp_path / "job.log"
+    log.write_text(line + "\n" + "".join(TIMEOUT.format(r=rank) for rank in range(4)))
+    said = sentence(log)
+    assert expected in said
+    assert ("left no text" in said) == ("of" in expected)
+    assert "All" not in said
+
+
+def test_the_first_unmet_call_is_found_without_clocks(tmp_path: Path) -> None:
+    """Rank 3 is silent. Ranks 1 and 5 wait for it; 0 and 2 for ranks 1 and 3; most for 0 and 2."""
+    said = (
+        "[rank{r}]:[E ProcessGroupNCCL.cpp:523] [Rank {p}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=5, OpType=_ALLGATHER_BASE, NumelIn=8, NumelOut={n}, Timeout(ms)=600000) ran for 600100 milliseconds before timing out.\n"
+        "[rank{r}]:[E ProcessGroupNCCL.cpp:1537] [PG {g} Rank {p}] Timeout at NCCL work: 5, last enqueued NCCL work: 6, last completed NCCL work: 4.\n"
+    )
+    wide = [(rank, "2 (dp_0)", rank // 2, 64) for rank in range(4, 16, 2)]
+    narrow = [(rank, "3 (dp_1)", rank // 2, 64) for rank in (1, 5)]
+    pairs = [(rank, f"{4 + rank} (tp_{rank})", 0, 16) for rank in (0, 2, 7, 9, 11, 13, 15)]
+    log = tmp_path / "job.log"
+    log.write_text("".join(said.format(r=r, g=g, p=p, n=n) for r, g, p, n in wide + narrow + pairs))
+    with Incident.empty() as incident:
+        detect.load([log], incident, "job")
+        diagnose(incident, load_rulebooks([shipped_folder()]))
+        found = rows(incident, "SELECT process_group, cause, reason, rank FROM log_causes")
+        assert found == [("3 (dp_1)", "not_joined", "no_timeout", 3)]
+
+
+def test_megatrons_timers_say_how_far_ranks_differ(tmp_path: Path) -> None:
+    step = " iteration {n:8}/     90 | consumed samples: 7680 | elapsed time per iteration (ms): {ms} | lm loss: 2.1 |\n"
+    timers = (
+        "(min, max) time across ranks (ms):\n"
+        "    forward-backward ...............................: (1201.11, 7377.30)\n"
+        "    optimizer ......................................: (40.56, 49.92)\n"
+    )
+    log = tmp_path / "job.log"
+    setup = timers.replace("forward-backward", "train/valid/test-data-iterators-setup")
+    slow = [step.format(n=n, ms="2000.0" if n < 30 else "9000.0") + timers for n in range(60)]
+    log.write_text(setup.replace("7377", "99377") + "".join(slow))
+    assert "differ most in forward-backward 1201.11 to 7377.30 ms; which" in sentence(log)
 
 
 def test_ranks_hosts_and_sizes_come_from_nccl(tmp_path: Path) -> None:

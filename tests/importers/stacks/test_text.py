@@ -102,6 +102,26 @@ def test_faulthandler_ends_with_the_main_thread() -> None:
     assert top(only(text)) == "augment at /app/train.py:9"
 
 
+def test_pages_of_torchs_debug_server() -> None:
+    """What `/stacks` and `/pyspy_dump` of all ranks are written as (start_debug_server)."""
+    text = (
+        "=== Rank 0: http://gpu017:41023/handler/dump_traceback? ===\n"
+        "Thread 0x00007f3a8e7fc640 (most recent call first):\n"
+        '  File "/usr/lib/python3.12/threading.py", line 359 in wait\n\n'
+        "Current thread 0x00007f3b2a7c1740 (most recent call first):\n"
+        '  File "/opt/distributed_c10d.py", line 3005 in all_reduce\n'
+        '  File "/work/train.py", line 60 in <module>\n'
+        "=== Rank 1: http://gpu017:41024/handler/dump_traceback? ===\n"
+        "Error: 503\n"
+        "=== Rank 2: http://gpu018.site:41023/handler/pyspy_dump? ===\n" + SPY.format(pid=3002)
+    )
+    places = [(one.place, top(one)) for one in parse(text).processes]
+    assert places == [
+        (Place(0, "gpu017"), "all_reduce at /opt/distributed_c10d.py:3005"),
+        (Place(2, "gpu018.site", 3002), "wait at threading.py:306"),
+    ]
+
+
 def test_gdb_py_bt() -> None:
     text = (
         "[New LWP 4313]\nThread 2 (Thread 0x7f01 (LWP 4313)):\n"

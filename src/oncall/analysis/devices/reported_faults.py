@@ -6,11 +6,17 @@ only what grew between two of them is a fault.
 
 from __future__ import annotations
 
+from oncall.analysis.common.same_host import is_same_host
 from oncall.evidence import Param, relation
+from oncall.evidence.codes.throttle_reasons import POWER_CAP, REASONS, THROTTLING
 
 _TEXT = "EXISTS (FROM recordings WHERE kind IN ('host_text', 'port_counters'))"
 _JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'job')"
 _SHORT = "regexp_replace(lower({}), '^0+:|[.][0-9]$', '', 'g')"
+_HELD = THROTTLING & ~POWER_CAP
+_REASONS = ", ".join(
+    f"if(reasons & {bit} > 0, '{name}', NULL)" for bit, name in REASONS.items() if bit & THROTTLING
+)
 _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
 
 
@@ -36,53 +42,80 @@ _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
         "siblings": Param(
             3,
             "ports of the same host that are up, for the only one that is down to be meant, if no "
-            "other host has the same one down and nobody disabled it",
+            "other host has the same one down and nobody disabled it; second ports of adapters "
+            "are compared with second ports: often none of them is cabled",
+        ),
+        "throttled": Param("50 %", "of a GPU's readings; a moment of it is no loss"),
+        "capped": Param(
+            "50 %", "of a host's GPUs at their power limit: under load all are, and none is odd"
         ),
         "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
     },
 )
 def reported_states() -> str:
-    """What lines say, and what two snapshots or two hosts show together."""
+    """What lines say, and what snapshots or hosts show together: since when, they do not."""
     return f"""
         WITH up AS (
-            SELECT node, nic, arg_max(link_up, at_ns) AS is_up FROM nics
-            WHERE link_up IS NOT NULL GROUP BY ALL),
+            SELECT node, nic, coalesce(port, 1) AS port, arg_max(link_up, at_ns) AS is_up,
+                nic || if(count(*) OVER (PARTITION BY node, nic) > 1, '/' || any_value(port), '')
+                    AS device
+            FROM nics WHERE link_up IS NOT NULL GROUP BY node, nic, port),
         meant AS (
-            SELECT node, nic FROM up d WHERE NOT is_up AND (
-                EXISTS (FROM up o WHERE o.nic = d.nic AND o.is_up
+            SELECT node, device FROM up d WHERE NOT is_up AND (
+                EXISTS (FROM up o WHERE o.nic = d.nic AND o.port = d.port AND o.is_up
                     AND o.node IS DISTINCT FROM d.node)
                 OR (SELECT count(*) FILTER (is_up) >= $siblings AND count(*) FILTER (NOT is_up) = 1
-                    FROM up o WHERE o.node IS NOT DISTINCT FROM d.node)
-                    AND NOT EXISTS (FROM up o WHERE o.nic = d.nic AND NOT o.is_up
+                    FROM up o WHERE o.node IS NOT DISTINCT FROM d.node AND o.port = d.port)
+                    AND NOT EXISTS (FROM up o WHERE o.nic = d.nic AND o.port = d.port
+                        AND NOT o.is_up
                         AND o.node IS DISTINCT FROM d.node)
                     AND NOT EXISTS (FROM node_events e WHERE e.code = 'port_down'
-                        AND e.said_of = d.nic AND e.node IS NOT DISTINCT FROM d.node
+                        AND e.said_of = d.device AND e.node IS NOT DISTINCT FROM d.node
                         AND e.text ILIKE '%disabled%')
                 OR d.nic IN (SELECT device FROM log_events WHERE kind = 'net' AND code = 'hca'))),
         lines AS (
             SELECT {_DEVICE_COLUMNS} FROM node_events e WHERE path IS NOT NULL
-                AND (code <> 'port_down' OR EXISTS (FROM meant m WHERE m.nic = e.said_of
+                AND (code <> 'port_down' OR EXISTS (FROM meant m WHERE m.device = e.said_of
                     AND m.node IS NOT DISTINCT FROM e.node))),
         grown AS (
-            SELECT node, at_ns, 'ecc_grew' AS code, gpu::VARCHAR AS said_of, gpu,
+            SELECT node, 'ecc_grew' AS code, gpu::VARCHAR AS said_of, gpu,
                 ecc_uncorrected || ' uncorrectable errors since the snapshot before' AS text
             FROM gpu_states WHERE ecc_uncorrected > 0 AND {_TEXT}
-            UNION ALL BY NAME SELECT node, at_ns, 'nvlink_grew' AS code, gpu::VARCHAR AS said_of,
+            UNION ALL BY NAME SELECT node, 'nvlink_grew' AS code, gpu::VARCHAR AS said_of,
                 gpu, nvlink_errors || ' NVLink errors since the snapshot before' AS text
             FROM gpu_states WHERE nvlink_errors > 0 AND {_TEXT}
-            UNION ALL BY NAME SELECT node, at_ns, 'link_down' AS code, nic AS said_of, nic,
+            UNION ALL BY NAME SELECT node, 'link_down' AS code, nic AS said_of, nic,
                 'its link went down ' || link_downs || ' times since the snapshot before' AS text
             FROM nic_rates WHERE link_downs > 0 AND {_TEXT}),
         counts AS (
             SELECT node, count(DISTINCT device) AS gpus FROM devices
             WHERE kind = 'gpu' AND {_TEXT} GROUP BY node),
         usual AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others),
+        clocked AS (
+            SELECT node, gpu, bit_or(throttle_reasons) & {THROTTLING} AS reasons,
+                avg((throttle_reasons & {_HELD} > 0)::INT) AS held,
+                avg((throttle_reasons & {POWER_CAP} > 0)::INT) >= $throttled AS is_capped,
+                median(sm_clock_mhz)::BIGINT AS mhz, max(sm_clock_max_mhz) AS most_mhz
+            FROM gpus WHERE throttle_reasons IS NOT NULL AND {_TEXT} GROUP BY node, gpu),
+        throttled AS (
+            SELECT node, 'gpu_throttled' AS code,
+                coalesce(d.pci_bus, gpu::VARCHAR) AS said_of, gpu,
+                concat_ws(', ', {_REASONS}) || coalesce('; SM clock ' || mhz || ' MHz'
+                    || coalesce(' of ' || most_mhz, ''), '') AS text
+            FROM clocked c LEFT JOIN (
+                SELECT node AS home, device, any_value(pci_bus) AS pci_bus FROM devices
+                WHERE kind = 'gpu' GROUP BY ALL) d
+                ON d.home IS NOT DISTINCT FROM c.node AND d.device = c.gpu::VARCHAR
+            WINDOW host AS (PARTITION BY node)
+            QUALIFY held >= $throttled OR (is_capped AND count(*) OVER host > 1
+                AND count(*) FILTER (is_capped) OVER host < $capped * count(*) OVER host)),
         fewer AS (
             SELECT node, 'gpu_missing' AS code,
                 c.gpus || ' GPUs are listed, on most hosts ' || u.gpus AS text
             FROM counts c JOIN usual u ON c.gpus < u.gpus)
         SELECT {_DEVICE_COLUMNS} FROM (
-            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer)
+            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
+            UNION ALL BY NAME FROM throttled)
     """
 
 
@@ -123,7 +156,7 @@ def reported_states() -> str:
 def reported_faults() -> str:
     """Each faulty device once, with its gravest code; what follows from another has no row."""
     gpu, pci = _SHORT.format("c.said_of"), _SHORT.format("r.pci_bus")
-    return f"""
+    return rf"""
         WITH began AS (
             SELECT min(at_ns) - $before AS at_ns FROM (
                 SELECT at_ns FROM log_events UNION ALL SELECT at_ns FROM logged_steps
@@ -162,19 +195,24 @@ def reported_faults() -> str:
                     (list_position(['fault', 'warning', 'program'], weight), nth)) AS first
             FROM own_and_programs GROUP BY ALL),
         pids AS (
-            SELECT pid, node, any_value(rank) AS rank FROM log_events
-            WHERE kind = 'exit' AND pid IS NOT NULL AND rank IS NOT NULL GROUP BY ALL),
-        placed AS (
-            SELECT c.*, coalesce(r.rank, p.rank) AS rank,
-                starts_with(c.first.code, 'sxid') AS of_switch
-            FROM devices_told c
+            SELECT pid::VARCHAR AS pid, rank, max(node) AS node FROM (
+                SELECT pid, node, rank FROM log_events WHERE kind = 'exit'
+                UNION ALL SELECT pid, node, rank FROM ranks)
+            WHERE rank IS NOT NULL GROUP BY ALL),
+        candidates AS (
+            SELECT c.*, coalesce(r.rank, p.rank) AS rank FROM devices_told c
             LEFT JOIN ranks r ON c.part = 'gpu' AND {pci} = {gpu}
-                AND (c.node IS NULL OR r.node IS NULL
-                    OR split_part(r.node, '.', 1) = split_part(c.node, '.', 1))
-            LEFT JOIN pids p ON c.part = 'process' AND p.pid::VARCHAR = c.said_of
-                AND (c.node IS NULL OR p.node IS NULL
-                    OR split_part(p.node, '.', 1) = split_part(c.node, '.', 1))
-            QUALIFY count(*) OVER (PARTITION BY c.node, c.part, c.device) = 1 OR c.node IS NOT NULL)
+                AND {is_same_host("r.node", "c.node")}
+            -- An Xid names the process that used the GPU.
+            LEFT JOIN pids p ON p.pid = CASE c.part WHEN 'process' THEN c.said_of
+                    WHEN 'gpu' THEN regexp_extract(c.first.text, '\bpid=''?(\d+)', 1) END
+                AND {is_same_host("p.node", "c.node")}),
+        -- Hosts are alike: where the host is unknown, several ranks have a GPU at that address.
+        placed AS (
+            SELECT DISTINCT * REPLACE (CASE WHEN node IS NOT NULL
+                OR min(rank) OVER one = max(rank) OVER one THEN rank END AS rank),
+                starts_with(first.code, 'sxid') AS of_switch
+            FROM candidates WINDOW one AS (PARTITION BY node, part, device))
         SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
                 WHEN 'gpu' THEN if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', '')
@@ -205,7 +243,7 @@ def reported_faults() -> str:
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "index of a GPU"),
         ("nic", "VARCHAR", "", "a NIC"),
-        ("at_ns", "BIGINT", "ns", "the snapshot"),
+        ("looks", "BIGINT", "", "of waiting: readings of each GPU"),
         ("text", "VARCHAR", "", "in words"),
     ],
     source="text of hosts",
@@ -213,6 +251,7 @@ def reported_faults() -> str:
         "busy": Param("90 %", "of the time a kernel ran: NCCL's own kernels spin while they wait"),
         "idle": Param("5 %", "of the time: nothing was launched there"),
         "low_power": Param("35 %", "of the limit: kernels that compute take more"),
+        "low_watts": Param(200, "where no limit is listed: as much as 35 % of most GPUs' limits"),
         "most": Param("50 %", "of the host's GPUs are busy at little power"),
     },
 )
@@ -230,13 +269,13 @@ def reported_levels() -> str:
         "pause_storms": "pause storms",
     }
     gpus = " UNION ALL ".join(
-        f"SELECT node, gpu, NULL AS nic, at_ns, "
+        f"SELECT node, gpu, NULL AS nic, "
         f"concat_ws(' ', node, 'GPU', gpu || ':', {name}, '{words}') AS text "
         f"FROM one_gpu WHERE {name} > 0"
         for name, words in gpu_counters.items()
     )
     nics = " UNION ALL ".join(
-        f"SELECT node, NULL, nic, at_ns, concat_ws(' ', node, nic || ':', {name}, '{words}') "
+        f"SELECT node, NULL, nic, concat_ws(' ', node, nic || ':', {name}, '{words}') "
         f"FROM one_nic WHERE {name} > 0"
         for name, words in nic_counters.items()
     )
@@ -246,21 +285,24 @@ def reported_levels() -> str:
         one_nic AS (
             FROM nics WHERE {_TEXT} QUALIFY count(*) OVER (PARTITION BY node, nic, port) = 1),
         counters AS ({gpus} UNION ALL {nics}),
+        looked AS (
+            SELECT node, gpu, count(*) AS looks, median(utilisation) AS busy,
+                median(power_w) < coalesce($low_power * max(power_limit_w), $low_watts) AS is_low
+            FROM gpus WHERE {_TEXT} GROUP BY node, gpu),
         waiting AS (
-            SELECT node, max(at_ns) AS at_ns, count(*) AS gpus,
-                count(*) FILTER (utilisation >= $busy AND power_w < $low_power * power_limit_w)
-                    AS waits,
-                list(gpu ORDER BY gpu) FILTER (utilisation <= $idle) AS idle
-            FROM one_gpu GROUP BY node),
+            SELECT node, count(*) AS gpus, min(looks) AS looks,
+                count(*) FILTER (busy >= $busy AND is_low) AS waits,
+                list(gpu ORDER BY gpu) FILTER (busy <= $idle) AS idle
+            FROM looked GROUP BY node),
         said AS (
             SELECT 'counters' AS kind, * FROM counters
-            UNION ALL BY NAME SELECT 'waiting' AS kind, node, at_ns,
+            UNION ALL BY NAME SELECT 'waiting' AS kind, node, looks,
                 waits || ' of ' || gpus || ' GPUs are busy and draw little power, as kernels that '
                 || 'wait for others do' || coalesce('; idle: GPU '
                 || list_aggregate(idle, 'string_agg', ', '), '') AS text
             FROM waiting WHERE waits >= $most * gpus AND gpus > 1
-            UNION ALL BY NAME SELECT 'old' AS kind, node, nic, at_ns,
+            UNION ALL BY NAME SELECT 'old' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', code, place) AS text
             FROM reported_faults WHERE is_old)
-        SELECT {_JOB} AS job, kind, node, gpu, nic, at_ns, text FROM said
+        SELECT {_JOB} AS job, kind, node, gpu, nic, looks, text FROM said
     """

@@ -157,6 +157,11 @@ def _desync(attempt: Attempt) -> list[Cause]:
     absent = [row for row in rows if row["code"] == "absent"]
     if absent:
         return [_cause("not_joined", "report", row) for row in _once(absent, "rank")]
+    # It lists every group apart, and victims of the first as absent from the others.
+    by_tool = [row for row in rows if row["code"] == "torchfrtrace"]
+    if by_tool:
+        first = [row for row in by_tool if row["line"] == by_tool[0]["line"]]
+        return [_cause("not_joined", "torchfrtrace", row) for row in first]
     return [_cause("all_waiting", "report", {**row, "rank": None}) for row in rows[:1]]
 
 

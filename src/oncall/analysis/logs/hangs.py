@@ -28,6 +28,7 @@ def hang_cause(attempt: Attempt, few: float) -> list[Cause]:
         "process_group": stuck.group,
         "waiting": len(stuck.waiting),
         "size": stuck.size,
+        "least": stuck.least,
         "timeout_ns": first["timeout_ns"],
     }
     ranks, detail = mismatched(stuck)

@@ -25,6 +25,15 @@ class Attempt:
     steps: Sequence[Row]
     world: int | None
 
+    @cached_property
+    def least(self) -> int:
+        """How many ranks the job has at least: those that lines name, or tasks that Slurm names."""
+        named = [
+            row["rank"] + 1 for row in (*self.events, *self.reports) if row["rank"] is not None
+        ]
+        tasks = [row["number"] for row in self.of("world") if row["code"] == "least"]
+        return max((*named, *tasks), default=0)
+
     def went_on_after(self, row: Row, steps: int = 3) -> bool:
         """Whether the same log shows that many steps, or answers of a server, after the row:
         the job outlived it."""

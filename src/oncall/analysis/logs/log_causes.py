@@ -58,6 +58,12 @@ _COLUMNS = (
     ("process_group", "VARCHAR", "", "the process group"),
     ("waiting", "BIGINT", "ranks", "ranks that wait; of ib_error: hosts that name the peer"),
     ("size", "BIGINT", "ranks", "ranks of the group, if known"),
+    (
+        "least",
+        "BIGINT",
+        "ranks",
+        "how many it has at least, by the ranks and tasks that lines name",
+    ),
     ("timeout_ns", "BIGINT", "ns", "the watchdog's timeout"),
     ("waited_ns", "BIGINT", "ns", "how long it waited"),
     ("consequences", "BIGINT", "lines", "later lines that only follow from it"),

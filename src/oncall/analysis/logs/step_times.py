@@ -34,7 +34,7 @@ def step_times() -> str:
 @relation(
     "slow_steps",
     reads=["log_events|logged_steps|watchdog_reports"],
-    optional=["step_times"],
+    optional=["step_times", "log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
@@ -46,6 +46,7 @@ def step_times() -> str:
         ("slow_ns", "DOUBLE", "ns", "the median of the slow ones"),
         ("processes", "BIGINT", "", "processes that logged them"),
         ("at_ns", "BIGINT", "ns", "when the first was logged"),
+        ("spread", "VARCHAR", "", "the timer that differs most between ranks, and by how much"),
     ],
     source="step lines of training frameworks",
     params={
@@ -62,6 +63,10 @@ def slow_steps() -> str:
         WITH baselines AS (
           SELECT job, attempt, quantile_cont(cost, $quick) AS baseline
           FROM step_times GROUP BY job, attempt),
+        timers AS (
+          SELECT job, attempt, arg_max(text, number) AS spread FROM log_events
+          WHERE kind = 'timer' AND NOT regexp_matches(code, 'setup|checkpoint|interval')
+          GROUP BY ALL),
         marked AS (
           SELECT *, cost >= $slow * baseline AS is_slow,
             nth - row_number() OVER (
@@ -70,8 +75,8 @@ def slow_steps() -> str:
         SELECT job, attempt, min(iteration) AS first_iteration, max(iteration) AS last_iteration,
           count(*) AS steps, median(cost) / any_value(baseline) AS times,
           any_value(baseline) AS baseline_ns, median(cost) AS slow_ns,
-          max(processes) AS processes, min(at_ns) AS at_ns
-        FROM marked WHERE is_slow
+          max(processes) AS processes, min(at_ns) AS at_ns, any_value(spread) AS spread
+        FROM marked LEFT JOIN timers USING (job, attempt) WHERE is_slow
         GROUP BY job, attempt, span_key HAVING count(*) >= $span"""
 
 

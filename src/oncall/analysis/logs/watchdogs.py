@@ -15,6 +15,7 @@ _SYMMETRIC = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST
 _GATHERS = {"_ALLGATHER_BASE", "ALLGATHER"}
 _SCATTERS = {"_REDUCE_SCATTER_BASE", "REDUCE_SCATTER"}
 _WHOLE = ("default_pg",)
+_SKEW_NS = 10**9  # clocks of hosts, and the watchdog's own interval
 _MOST_RANKS = 1 << 20  # as in the bounds of evidence: more is a damaged line
 
 
@@ -47,7 +48,7 @@ class Stuck:
     """The process group whose wait began first, and what is known of its ranks.
 
     `told` are ranks that did not time out in it and whose counters another rank's timeout made
-    them print; `size` is None where nothing states it.
+    them print; `size` is None where nothing states it, and `least` what it is then at least.
     """
 
     group: str | None
@@ -56,6 +57,7 @@ class Stuck:
     told: Mapping[int, int]
     size: int | None
     everywhere: frozenset[int] = field(default_factory=frozenset)
+    least: int = 0
 
     @property
     def last(self) -> Waiting:
@@ -87,11 +89,11 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
             groups[row["process_group"]].setdefault(row["rank"], Waiting(row["rank"], row, row))
     if not groups:
         return None
-    group = min(groups, key=lambda name: _began(groups[name]))
+    everywhere = frozenset(rank for each in groups.values() for rank in each)
+    group = _first(groups, everywhere)
     waiting = groups[group]
     whole = len(groups) == 1 and (group is None or group == "0" or "(" not in group)
     whole = whole or any(name in (group or "") for name in _WHOLE)
-    everywhere = frozenset(rank for each in groups.values() for rank in each)
     told = {
         row["rank"]: row["enqueued"]
         for row in attempt.reports
@@ -100,13 +102,29 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
     size = _size(waiting)
     if whole and attempt.world is not None:
         size = attempt.world
-    return Stuck(group, whole, waiting, told if whole else {}, size, everywhere)
+    least = min(attempt.least, _MOST_RANKS) if whole else 0
+    return Stuck(group, whole, waiting, told if whole else {}, size, everywhere, least)
 
 
 def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
     mine = [row for row in statuses if row["rank"] == timeout["rank"]]
     same = [row for row in mine if row["seq"] == timeout["seq"]]
     return next(iter(same or mine), None)
+
+
+def _first(groups: Mapping[str | None, Mapping[int, Waiting]], seen: frozenset[int]) -> str | None:
+    """The group that waited first. Where clocks do not tell, the one that lacks a rank which waits
+    in no other group: who lacks one that does waits for that other group."""
+    began = {name: _began(waiting) for name, waiting in groups.items()}
+    earliest_ns, _ = min(began.values())
+    near = [name for name, (at_ns, _) in began.items() if at_ns - earliest_ns <= _SKEW_NS]
+
+    def order(name: str | None) -> tuple[bool, tuple[int, int]]:
+        waiting = dict(groups[name])
+        lacking = _absent_members(Stuck(name, False, waiting, {}, _size(waiting)))
+        return not set(lacking) - seen, began[name]
+
+    return min(near, key=order)
 
 
 def _began(waiting: Mapping[int, Waiting]) -> tuple[int, int]:
@@ -183,10 +201,12 @@ def absent(stuck: Stuck, few: float) -> list[int]:
     seen = set(stuck.waiting) | set(stuck.everywhere)
     arrived = {rank for rank, count in stuck.told.items() if count >= (stuck.last.seq or 0)}
     if stuck.whole:
-        size = stuck.size or (max(seen) + 1 if len(seen) > 2 else 0)
+        size = stuck.size or (stuck.least if len(seen) > 2 else 0)
         missing = sorted(set(range(size)) - seen - arrived)
     else:
-        missing = _absent_members(stuck)
+        # Who waits in another group did not come either, for a reason that is to be found there.
+        members = _absent_members(stuck)
+        missing = [rank for rank in members if rank not in stuck.everywhere] or members
         size = stuck.size or 0
     return missing if 0 < len(missing) <= max(1, few * size) else []
 

@@ -70,6 +70,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "remap_pending": ("gpu", "warning", "a memory row is to be remapped at the next GPU reset"),
     "remap_failed": ("gpu", "fault", "a memory row could not be remapped: no spare row is left"),
     "gpu_missing": ("gpu", "fault", "fewer GPUs are listed than on other hosts"),
+    "gpu_throttled": ("gpu", "warning", "heat or power holds its clocks down"),
     "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
     "nvlink_grew": ("nvlink", "fault", "NVLink errors between two snapshots"),
     "dcgm_failed": ("gpu", "fault", "DCGM's test or health check failed"),
@@ -128,6 +129,9 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
     _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
     _RESTART: ("xid_94",),
+    "See airflow, power supply and limit: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE`": (
+        *("gpu_throttled",),
+    ),
     _RESET: (
         *(f"xid_{n}" for n in (38, 46, 48, 61, 62, 95, 109, 119, 120, 140, 154, 158)),
         *("gpu_reset_required", "ecc_grew"),

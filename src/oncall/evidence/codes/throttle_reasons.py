@@ -18,6 +18,8 @@ REASONS = {
 # Those of idleness, of chosen clocks and of the highest reliable voltage, which a sound GPU reaches
 # under load, are no throttling.
 THROTTLING = 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x200
+# A GPU under full load reaches its power limit: a sign only where its neighbours do not.
+POWER_CAP = 0x04
 AS_PRINTED = {
     "Idle": 0x01,
     "Applications Clocks Setting": 0x02,

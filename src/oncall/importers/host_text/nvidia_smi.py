@@ -1,4 +1,4 @@
-"""What `nvidia-smi` prints: `-q`, its table, and `--query-gpu=... --format=csv`.
+"""What `nvidia-smi` prints: `-q`, its table, `dmon`, `pmon`, and `--query-gpu=... --format=csv`.
 
 A state (a row that waits for its remapping, a GPU that is lost) is an event at the instant of the
 snapshot; counters become readings, and only two of them show what grew.
@@ -35,6 +35,13 @@ _LOST = re.compile(
 _OF_FORMAT = re.compile(
     r"[|+]|==+|GPU [0-9A-Fa-f]{8}:|[A-Z][\w ]{1,40} : | +[A-Z]|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d "
 )
+# `dmon` and `pmon`: two lines of headings, again and again, and samples.
+_MONITOR = re.compile(
+    r"# ?(?:Date +Time +)?gpu +(?:pwr|pid|sm|mclk|fb|pviol|sbecc|rxpci|gtemp)\b.*\n# ?"
+)
+_SAMPLE = re.compile(
+    r" *(?:\d{8} +\d\d:\d\d:\d\d +)?\d{1,4}(?: +[\w.-]+)+ *$|# ?(?:gpu|Idx|Date|YYYY)"
+)
 _LEAST_SHARE = 0.5  # of the lines, for the text to be one of nvidia-smi
 _MIB = 1 << 20
 _MOST_GPUS = 1024
@@ -53,10 +60,16 @@ def recognises(head: str) -> bool:
     others = [
         line
         for line in lines
-        if not (_OF_FORMAT.match(line) or _LOST.match(line) or line.count(",") == commas)
+        if not (
+            _OF_FORMAT.match(line)
+            or _SAMPLE.match(line)
+            or _LOST.match(line)
+            or line.count(",") == commas
+        )
     ]
     begins = (
         commas > 0
+        or _MONITOR.match(head) is not None
         or any(map(_LOST.match, lines))
         or re.search(r"^\| NVIDIA-SMI |^Attached GPUs +:|^==+NVSMI LOG==+", head, re.MULTILINE)
         or (re.search(r"^GPU [0-9A-F]{8}:", head, re.MULTILINE) and "Product Name" in head)
@@ -77,6 +90,8 @@ def read(lines: list[str], page: Page) -> None:
             page.event(SOURCE, "gpu_lost", device, line.strip(), place)
     if _csv_columns(lines[0] if lines else ""):
         _read_csv(lines, page)
+    elif _MONITOR.match("\n".join(lines[:2])):
+        _read_monitor(lines, page)
     elif any(line.startswith("| NVIDIA-SMI ") for line in lines):
         _read_table(lines, page)
     else:
@@ -90,7 +105,7 @@ def _read_query(lines: list[str], page: Page) -> None:
     clock = Clock(page.at_ns)
     for line in lines[:20]:
         if line.startswith("Timestamp"):
-            page.at_ns = clock.syslog(line.partition(":")[2].strip()) or page.at_ns
+            page.state(clock.syslog(line.partition(":")[2].strip()))
     sections = list(_sections(lines))[:_MOST_GPUS]
     driver = _line_value(lines, "Driver Version")
     attached = whole(_line_value(lines, "Attached GPUs"))
@@ -226,8 +241,8 @@ def _device(page: Page, index: int, pci: str | None, model: str | None, driver: 
 
 def _read_table(lines: list[str], page: Page) -> None:
     clock = Clock(page.at_ns)
-    if lines and (at_ns := clock.syslog(re.sub(r" +", " ", lines[0].strip()))):
-        page.at_ns = at_ns
+    if lines:
+        page.state(clock.syslog(re.sub(r" +", " ", lines[0].strip())))
     version = re.search(r"Driver Version: (\S+)", "\n".join(lines[:6]))
     for place, line in enumerate(lines[:-1], start=1):
         found = _TABLE.match(line)
@@ -253,6 +268,45 @@ def _read_table(lines: list[str], page: Page) -> None:
             )
 
 
+# ------------------------------------------------------------------- dmon and pmon
+
+_MONITORED: Mapping[str, tuple[str, float, type]] = {
+    "pwr": ("power_w", 1, float),
+    "gtemp": ("temp_c", 1, float),
+    "sm": ("utilisation", 0.01, float),
+    "pclk": ("sm_clock_mhz", 1, int),
+    "fb": ("memory_used_bytes", _MIB, int),
+}
+
+
+def _read_monitor(lines: list[str], page: Page) -> None:
+    """A row for each GPU and sample. Samples without a stamp are a second apart, as by default,
+    and the last one is of when the file was written."""
+    names: list[str] = []
+    samples: list[tuple[int, int, dict[str, str]]] = []  # the look, the GPU, what it shows
+    for line in lines:
+        words = line.lstrip("# ").split()
+        if line.startswith("#"):
+            names = [word.lower() for word in words] if "gpu" in words else names
+        elif len(words) >= len(names) > 0 and len(samples) < _MOST_READINGS:
+            row = dict(zip(names, words, strict=False))
+            index = whole(row["gpu"])
+            if index is not None and 0 <= index < _MOST_GPUS:
+                again = "pid" not in row and bool(samples) and index <= samples[-1][1]
+                samples.append((samples[-1][0] + again if samples else 0, index, row))
+    for look, index, row in samples:
+        at_ns = _csv_instant(f"{row.get('date')} {row.get('time')}", "%Y%m%d %H:%M:%S")
+        found: dict[str, Any] = {"at_ns": at_ns or page.at_ns - (samples[-1][0] - look) * 10**9}
+        for name, (column, factor, kind) in _MONITORED.items():
+            value = number(row.get(name))
+            if value is not None:
+                found[column] = kind(value * factor)
+        if "pviol" in row or "tviol" in row:
+            power, heat = (number(row.get(name)) or 0 for name in ("pviol", "tviol"))
+            found["throttle_reasons"] = 0x04 * (power > 0) | 0x20 * (heat > 0)
+        page.add("gpus", gpu=index, **found)
+
+
 # ------------------------------------------------------------- --query-gpu ... csv
 
 _CSV: Mapping[str, tuple[str, float, type]] = {
@@ -275,21 +329,43 @@ _CSV: Mapping[str, tuple[str, float, type]] = {
 }
 
 
+_REASON_COLUMN = re.compile(r"clocks_(?:event|throttle)_reasons\.(?P<name>\w+)")
+_REASON_OF_COLUMN = {name.lower().replace(" ", "_"): bit for name, bit in AS_PRINTED.items()}
+
+
 def _csv_columns(heading: str) -> list[str]:
     """The query's names in a heading; empty where it is none."""
     names = [name.strip().partition(" ")[0] for name in heading.split(",")]
-    return names if "index" in names and any(name in _CSV for name in names) else []
+    known = any(name in _CSV or _REASON_COLUMN.fullmatch(name) for name in names)
+    return names if known and ("index" in names or "pci.bus_id" in names) else []
+
+
+def _csv_reasons(row: _Values) -> int | None:
+    """The bits of `clocks_event_reasons.active`, else of the columns of single reasons."""
+    bits: int | None = None
+    for column, said in row.items():
+        found = _REASON_COLUMN.fullmatch(column)
+        if found and found["name"] == "active" and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", said):
+            return int(said, 16)
+        if found and said in ("Active", "Not Active"):
+            bits = (bits or 0) | (
+                _REASON_OF_COLUMN.get(found["name"], 0) if said == "Active" else 0
+            )
+    return bits
 
 
 def _read_csv(lines: list[str], page: Page) -> None:
     names = _csv_columns(lines[0])
     seen: dict[int, str] = {}
+    indexes: dict[str, int] = {}
     for place, line in enumerate(lines[1:]):
         cells = line.split(",")
         if place >= _MOST_READINGS:
             raise Unreadable(f"no more than its first {_MOST_READINGS:,} readings are read")
         row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
         index = whole(row.get("index"))
+        if "index" not in row and (address := row.get("pci.bus_id")):
+            index = indexes.setdefault(address, len(indexes))  # they are listed in this order
         if len(cells) != len(names) or index is None or not 0 <= index < _MOST_GPUS:
             continue
         at_ns = _csv_instant(row.get("timestamp"))
@@ -298,17 +374,17 @@ def _read_csv(lines: list[str], page: Page) -> None:
             value = number(row.get(name))
             if value is not None:
                 found[column] = kind(value * factor)
-        page.add("gpus", gpu=index, **found)
+        page.add("gpus", gpu=index, throttle_reasons=_csv_reasons(row), **found)
         if index not in seen:
             seen[index] = row.get("pci.bus_id", "")
             pci = pci_address(row.get("pci.bus_id") or row.get("gpu_bus_id") or "")
             _device(page, index, pci, row.get("name"), row.get("driver_version"))
 
 
-def _csv_instant(text: str | None) -> int | None:
+def _csv_instant(text: str | None, form: str = "%Y/%m/%d %H:%M:%S.%f") -> int | None:
     """`2026/11/20 03:10:00.123`"""
     try:
-        at = datetime.strptime(text or "", "%Y/%m/%d %H:%M:%S.%f").replace(tzinfo=UTC)
+        at = datetime.strptime(text or "", form).replace(tzinfo=UTC)
     except ValueError:
         return None
     return int(at.timestamp() * 1000) * 10**6 if at.year >= 2000 else None

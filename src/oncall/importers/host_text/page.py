@@ -13,14 +13,20 @@ Row = dict[str, Any]
 @dataclass
 class Page:
     """One file while it is read. `node` and `at_ns` come from its name and its time, until a line
-    states them; NULL where neither does."""
+    states them; NULL where neither does. `stated_ns` is the time that the text itself states."""
 
     path: Path
     node: str | None
     at_ns: int
     rows: dict[str, list[Row]] = field(default_factory=dict)
     written_ns: int | None = None
+    stated_ns: int | None = None
     note: str = ""  # what it shows, for the report
+
+    def state(self, at_ns: int | None) -> None:
+        """Take the instant that the text states, if it does."""
+        self.stated_ns = at_ns
+        self.at_ns = at_ns or self.at_ns
 
     def add(self, table: str, **columns: Any) -> Row:
         """A row of `table` of this host, at the file's instant unless `columns` say another."""
@@ -31,9 +37,10 @@ class Page:
     def event(
         self, source: str, code: str, device: str | None, text: str, line: int, **columns: Any
     ) -> Row:
-        """A row of `host_events`."""
+        """A row of `host_events`. When a file was written is not when something happened."""
         return self.add(
             "host_events",
+            at_ns=self.stated_ns,
             source=source,
             code=code,
             device=device,

@@ -7,6 +7,7 @@ plugged into. It is one where the same port of other hosts, or the host's other 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from oncall.importers.host_text.page import Page, number
@@ -36,6 +37,21 @@ class _Port:
     model: str | None = None
     firmware: str | None = None
 
+    @property
+    def state(self) -> str:
+        """Such as active, down, initializing; empty where the text does not show it."""
+        said = self.said.get("state", "")
+        return re.sub(r"^\d+:\s*|^PORT_|\s*\(\d+\)$", "", said).lower()
+
+    @property
+    def is_up(self) -> bool:
+        return self.state in ("active", "up")
+
+    @property
+    def layer(self) -> str | None:
+        """InfiniBand or Ethernet, if the text shows it."""
+        return self.said.get("link layer") or self.said.get("link_layer")
+
 
 def recognises(head: str) -> bool:
     """Whether the text has the heading of a device, or a line of a port."""
@@ -48,11 +64,15 @@ def recognises(head: str) -> bool:
 def read(lines: list[str], page: Page) -> None:
     """Add each port to `nics`, its device to `devices`, and an event for one that is down."""
     page.note = "every RDMA port was up at the moment of the snapshot"
-    for port in _ports(lines):
-        state = re.sub(r"^\d+:\s*|^PORT_|\s*\(\d+\)$", "", port.said.get("state", "")).lower()
-        if not state:
-            continue
-        is_up = state in ("active", "up")
+    ports = [port for port in _ports(lines) if port.state]
+    of_nic = Counter(port.nic for port in ports)
+    layers = Counter(port.layer for port in ports if port.layer)
+    usual = layers.most_common(1)[0][0] if layers else None
+    rates = Counter(_rate(port.said) for port in ports if port.is_up)
+    for port in ports:
+        state, is_up = port.state, port.is_up
+        if not is_up and port.layer not in (None, usual):
+            continue  # an Ethernet port for management beside InfiniBand is not the job's
         page.add(
             "nics",
             nic=port.nic,
@@ -72,8 +92,10 @@ def read(lines: list[str], page: Page) -> None:
             physical = port.said.get("physical state") or port.said.get("phys_state") or ""
             is_init = state in ("initializing", "init", "armed")
             text = f"{port.nic} port {port.number}: state {state}{physical and f', {physical}'}"
+            text += _rates(_rate(port.said), rates.most_common(1)[0][0] if rates else None)
             code = "port_init" if is_init else "port_down"
-            page.event("ibstat", code, port.nic, text, port.line)
+            device = f"{port.nic}/{port.number}" if of_nic[port.nic] > 1 else port.nic
+            page.event("ibstat", code, device, text, port.line)
 
 
 def _ports(lines: list[str]) -> list[_Port]:
@@ -108,6 +130,12 @@ def _ports(lines: list[str]) -> list[_Port]:
                     ports[-1].line = place
                 ports[-1].said.setdefault(name, value)
     return ports
+
+
+def _rates(rate: int | None, usual: int | None) -> str:
+    """`, 10 Gb/s; the others run at 400 Gb/s`"""
+    own = f", {rate * 8 / 1e9:g} Gb/s" if rate else ""
+    return own + (f"; the others run at {usual * 8 / 1e9:g} Gb/s" if usual else "")
 
 
 def _rate(said: dict[str, str]) -> int | None:

@@ -44,7 +44,7 @@ def _flight_recorder(line: Line, found: re.Match[str]) -> list[Found]:
     missing = _MISSING.search(" ".join([line.text, *line.below(12)]))
     seq = int(found[1]) if found[1] else None
     ranks = _numbers(missing[1]) if missing else []
-    return [event("desync", "absent", rank=rank, seq=seq, text=line.text) for rank in ranks]
+    return [event("desync", "torchfrtrace", rank=rank, seq=seq, text=line.text) for rank in ranks]
 
 
 def _desync(line: Line) -> list[Found]:

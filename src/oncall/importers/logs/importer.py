@@ -50,6 +50,8 @@ _NODE_IN_NAME = re.compile(
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 _ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 _STEP_TABLE = "logged_steps"
+_APART_NS = 3600 * 10**9  # longer than any watchdog's timeout: ranks of one failure log within it
+_LATER = "begins an hour or more after the logs before it end: taken as another attempt"
 _LARGEST = 2**62
 _LARGEST_INTEGER = 2**31 - 1
 _MOST_RANKS = 1_000_000
@@ -127,6 +129,9 @@ class _File:
     kept: int = 0
     problem: str | None = None
     written_ns: int | None = None
+    note: str | None = None
+    numbered: bool = False  # its name says which attempt it is of
+    world: int = 0
 
 
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -135,6 +140,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     jobs = sorted({int(found[1]) for path in paths if (found := _SLURM_JOB.match(path.name))})
     logs = [_read(path, jobs) for path in sorted(paths)]
     _rank_by_folder(logs)
+    _tell_apart(logs)
     _write_places(logs, incident, job)
     for log in logs:
         for table, rows in log.rows.items():
@@ -157,11 +163,34 @@ def _rank_by_folder(logs: Sequence[_File]) -> None:
         row["rank"] = local
 
 
+def _tell_apart(logs: Sequence[_File]) -> None:
+    """Logs of other times are of other starts, or of other jobs: what failed in one does not follow
+    from the others. Names that count attempts have said it already."""
+    spans = []
+    for log in logs:
+        times = [row["at_ns"] for each in log.rows.values() for row in each if row["at_ns"]]
+        if times:
+            spans.append((min(times), max(times), log))
+    if any(log.numbered for log in logs):
+        return
+    spans.sort(key=lambda span: span[:2])
+    earlier, last_ns, highest = 0, None, 0  # attempts before this group of logs, and in it
+    for first_ns, end_ns, log in spans:
+        if last_ns is not None and first_ns - last_ns > _APART_NS:
+            earlier = highest
+        last_ns = max(last_ns or 0, end_ns)
+        for row in (row for each in log.rows.values() for row in each) if earlier else ():
+            row["attempt"] += earlier
+        log.note = _LATER if earlier else None
+        highest = max(highest, log.attempt + earlier)
+
+
 def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     found, elastic = _SLURM_JOB.match(path.name), _ELASTIC.search(path.as_posix())
     before = slurm_jobs.index(int(found[1])) if found else int(elastic[1]) if elastic else 0
     rank, node = _RANK_IN_NAME.search(path.name), _NODE_IN_NAME.search(path.stem)
     file = _File(path, before + 1, int(rank[1]) if rank else None, node[1] if node else None)
+    file.numbered = bool(found or elastic)
     try:
         file.written_ns = files.modified_ns(path)
     except Unreadable as error:
@@ -172,6 +201,7 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     for candidate in log.candidates():
         line = _line(candidate, clock)
         sort_ns = line.at_ns or sort_ns
+        file.world = max(file.world, line.world or 0)
         for one in _recognised(line, candidate):
             if one.columns.get("kind") == "attempt":
                 file.attempt += 1
@@ -279,12 +309,16 @@ def _kept(value: Any, kind: str) -> Any:
 def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
     """The world size, and the host and GPU of ranks, as far as lines state them."""
     events = [row for log in logs for row in log.rows["log_events"]]
-    worlds = [
-        row["number"]
-        for row in events
-        if (row["kind"] == "world" or row.get("code") in ("clients", "barrier"))
-        and 1 < row["number"] <= _MOST_RANKS
+    stated = [
+        *(log.world for log in logs),
+        *(
+            row["number"]
+            for row in events
+            if (row["kind"] == "world" and row.get("code") != "least")
+            or row.get("code") in ("clients", "barrier")
+        ),
     ]
+    worlds = [size for size in stated if 1 < size <= _MOST_RANKS]
     world = max(worlds, default=None) or _spanning(events)
     if world is not None:
         incident.append("jobs", {"job": job, "world_size": [world]})
@@ -358,6 +392,7 @@ def _write_recording(incident: Incident, job: str, log: _File) -> None:
             "rank": [log.rank],
             "rows": rows,
             "problem": [log.problem],
+            "note": [log.note],
             "written_ns": [log.written_ns],
         },
     )

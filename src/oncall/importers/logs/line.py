@@ -22,6 +22,7 @@ class Line:
     below: Callable[[int], list[str]] = field(default=lambda _: [])
     raw_below: Callable[[int], list[str]] = field(default=lambda _: [])
     rank: int | None = None
+    world: int | None = None
     local_rank: int | None = None
     task: int | None = None
     node: str | None = None

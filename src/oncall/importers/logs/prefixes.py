@@ -47,6 +47,8 @@ def _syslog(found: re.Match[str], line: Line, clock: Clock) -> None:
 
 def _rank(found: re.Match[str], line: Line, _: Clock) -> None:
     line.rank = int(found["rank"])
+    if "world" in found.re.groupindex:
+        line.world = int(found["world"])
 
 
 def _local(found: re.Match[str], line: Line, _: Clock) -> None:
@@ -106,6 +108,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (rf"(?P<stamp>{_DATE})(?:Z|[+-]\d\d:?\d\d)?(?= |$|\||:)[ |:]*", _stamp),
         (rf" ?\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?", _stamp),
         (r"\[rank[:=]? ?(?P<rank>\d{1,9})\](?:: ?| (?=\S))", _rank),
+        (r"\[[Rr]ank[ :=]{0,2}(?P<rank>\d{1,9})/(?P<world>\d{1,9})\]:? ?", _rank),
         (r"rank[ _]?(?P<rank>\d{1,9})(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)", _rank),
         (
             r"\[(?P<level>[IWEF])(?P<day>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+ )?"
@@ -193,7 +196,8 @@ def peeled(number: int, raw: str, clock: Clock) -> Line:
     for _ in range(_MOST_PREFIXES):
         which = _ANY.match(line.text)
         if which is None or which.lastindex is None or not which.end():
-            anchor = _ANCHOR.search(line.text, 1, _MOST_BEFORE)
+            anchored = "[" in line.text or "NCCL " in line.text
+            anchor = _ANCHOR.search(line.text, 1, _MOST_BEFORE) if anchored else None
             if anchor is None:
                 break
             line.text = line.text[anchor.start() :]

@@ -24,6 +24,13 @@ _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)"
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
 _GLOBAL_STEP = re.compile(r"global_step=(\d+)")
+# Megatron's timers, one a line below this heading, or each with it: all that it says of ranks.
+_TIMERS = "across ranks (ms)"
+_TIMER = re.compile(
+    r"^\s*(?P<name>[a-z][\w/-]{1,60}) \.*: (?:\(min, max\) (?:time )?across ranks \(ms\): )?"
+    r"\((?P<least>\d{1,9}\.\d+), (?P<most>\d{1,9}\.\d+)\)"
+)
+_MOST_TIMERS = 24
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
@@ -86,9 +93,18 @@ _PHASES = (
     ),
 )
 _WORLD = re.compile(
-    r"(?:using world size: ?|\bworld[_ ]size['\"]?\s?[:=]\s?|WORLD_SIZE=|"
-    r"num_processes['\"]?[:=]\s?|of world size )(\d{1,6})\b"
+    r"(?:\b(?:dist_)?world[_ ]size['\"]?\s?[:=]\s?|\bWORLD_SIZE['\"]?\s?[:=]\s?|"
+    r"global_world_sizes=\[|[Nn]um[_ ]processes['\"]?[:=]\s?|of world size |"
+    r"GLOBAL_RANK: \d+, MEMBER: \d+/|(?:^|[\[(,] ?|[Gg]lobal )[Rr]ank[ :=]{1,2}\d{1,6} ?(?:/|of) ?)"
+    r"(\d{1,6})\b"
 )
+_OF_WORLD = ("world", "WORLD", "MEMBER", "ank", "processes")  # one is in each form: a quick look
+# As a launcher is called, and as torchrun prints its configuration, over several lines.
+_NODES = re.compile(
+    r"--nnodes[= ](?P<nodes>\d{1,6})\b(?!:)|"
+    r"\bmin_nodes\s*: (?P<least>\d{1,6})\s+max_nodes\s*: (?P=least)\b"
+)
+_LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*: (\d{1,4})\b")
 
 
 def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
@@ -115,7 +131,7 @@ def _number(text: str) -> float | None:
 
 def _steps(line: Line) -> list[Found]:
     text = line.text
-    if found := _MEGATRON.search(text):
+    if "elapsed time" in text and (found := _MEGATRON.search(text)):
         seconds = _number(found["time"])
         return [
             _step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)
@@ -145,12 +161,46 @@ def _steps(line: Line) -> list[Found]:
     return [_step(line, found, None, rate)] if rate or "loss" in text or "skipped=" in text else []
 
 
+def _timers(line: Line) -> list[Found]:
+    """The quickest and the slowest rank's time of each timer; who they are is not printed."""
+    rows = []
+    for text in (line.text, *line.below(_MOST_TIMERS)):
+        found = _TIMER.match(text)
+        if found is None and text is not line.text:
+            break
+        if found is not None:
+            spread_ns = int((float(found["most"]) - float(found["least"])) * _NS_PER_S / 1e3)
+            said = f"{found['name']} {found['least']} to {found['most']} ms"
+            rows.append(event("timer", found["name"], number=spread_ns, text=said))
+    return rows
+
+
+def _world(line: Line) -> list[Found]:
+    """How many ranks the job has, if the line or a block of them states it."""
+    if any(word in line.text for word in _OF_WORLD) and (found := _WORLD.search(line.text)):
+        return [event("world", None, number=int(found[1]))]
+    if "nodes" not in line.text:
+        return []
+    text = "\n".join([line.text, *line.below(5)])
+    nodes, local = _NODES.search(text), _LOCAL.search(text)
+    if nodes is None or local is None:
+        return []
+    size = int(nodes["nodes"] or nodes["least"]) * int(local[1] or local[2])
+    return [event("world", None, number=size)]
+
+
 def read(line: Line) -> Sequence[Found]:
-    """What one line says of the job's progress."""
+    """What one line says of the job's progress, and of its size."""
     if len(line.text) > 2_000 or line.nccl or line.text.lstrip().startswith("File "):
         return []
-    if found := _WORLD.search(line.text):
-        return [event("world", None, number=int(found[1]))]
+    if "elapsed time per iteration" in line.text:
+        return _steps(line)  # the commonest line of all, and it says nothing else
+    if _TIMERS in line.text:
+        return _timers(line)
+    return [*_world(line), *_said(line)]
+
+
+def _said(line: Line) -> Sequence[Found]:
     if _SERVED.search(line.text):
         return [event("served")]
     if _FINISHED.search(line.text):
@@ -173,6 +223,7 @@ PROGRESS = Recogniser(
         "Step ",
         "iter ",
         "s/it",
+        _TIMERS,
         "it/s",
         "Epoch: [",
         "'loss'",
@@ -206,7 +257,13 @@ PROGRESS = Recogniser(
         "world size",
         "world_size",
         "WORLD_SIZE",
-        "num_processes",
+        "um_processes",
+        "um processes",
+        "min_nodes",
+        "--nnodes",
+        "MEMBER: ",
+        "Rank ",
+        "lobal rank",
     ),
     read,
 )

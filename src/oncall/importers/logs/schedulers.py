@@ -62,7 +62,11 @@ def read(line: Line) -> Sequence[Found]:
         if found["how"] == "Out Of Memory":
             return [event("memory", "host", node=found["node"], rank=task, text=text)]
         code = found["code"] or _SIGNALS[found["how"]]
-        return [event("exit", code, node=found["node"], number=0, text=text, rank=task)]
+        ended = event("exit", code, node=found["node"], number=0, text=text, rank=task)
+        if task is not None:
+            return [ended]
+        last = max(map(int, re.findall(r"\d{1,9}", found["task"])), default=0)
+        return [ended, event("world", "least", number=last + 1)]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:

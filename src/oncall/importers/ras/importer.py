@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from oncall.core.errors import Unreadable
@@ -24,6 +25,8 @@ KIND = "nccl_ras"
 _FACTOR = 60.0  # bytes of memory for each of an answer, at worst: JSON, and what it says
 _LIVE = re.compile(r"ras:/{1,2}(\[[^]]+\]|[^:/]*)(?::(\d{1,5}))?/?$")
 _PEER_DEAD = "PEER_DEAD"
+_ONE_LOOK_NS = 10**9  # in which a healthy job may launch nothing; RAS's own stamps are seconds
+_UNTIMED_NS = 1_000  # what keeps answers without times in order, see `_parse`
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -70,8 +73,10 @@ def read(
     )
     numbering = number(comms, events, world_size)
     write_members(incident, job, comms, numbering, world_size)
+    repeated = _repeated(poll for recording in recordings for poll in recording.polls)
     for recording in recordings:
-        rows = sum(_write_poll(incident, job, poll, numbering) for poll in recording.polls)
+        polls = [poll for poll in recording.polls if id(poll) not in repeated]
+        rows = sum(_write_poll(incident, job, poll, numbering) for poll in polls)
         _write_recording(incident, job, recording, rows, numbering.note)
 
 
@@ -110,6 +115,17 @@ def _parse(text: str, written_ns: int | None) -> list[Poll]:
     # One nanosecond apart keeps their order without claiming that any time passed between them.
     first = written_ns - len(polls) + 1
     return [replace(poll, at_ns=poll.at_ns or first + i) for i, poll in enumerate(polls)]
+
+
+def _repeated(polls: Iterable[Poll]) -> set[int]:
+    """The polls, by identity, that another followed at once: together they are one look."""
+    timed = [(poll.at_ns, poll) for poll in polls if poll.at_ns is not None and poll.communicators]
+    timed.sort(key=lambda pair: pair[0])
+    return {
+        id(earlier)
+        for (before, earlier), (after, _) in pairwise(timed)
+        if after == before or _UNTIMED_NS <= after - before < _ONE_LOOK_NS
+    }
 
 
 def _members(polls: Iterable[Poll]) -> dict[int, Members]:

@@ -127,7 +127,8 @@ class Template:
     def _sentence(self, shown: str) -> str:
         shown = " ".join(shown.split())
         first = self.parts[0] if self.parts else ""
-        if isinstance(first, Slot) and first.filters[:1] == (("ranks", None),):
+        ranks = isinstance(first, Slot) and first.filters[:1] == (("ranks", None),)
+        if ranks or shown.startswith(_UNNAMED):
             shown = shown[:1].upper() + shown[1:]  # "Rank 3 stopped ...": the word is ours
         return shown
 
@@ -206,7 +207,7 @@ def _show(slot: Slot, value: Any) -> str:
             return _counted(value.count, word)
         values = value.values(slot.column or (slot.columns[0] if slot.columns else ""))
         if name == "hosts" and not values:
-            return "their hosts" if value.count > 1 else "its host"
+            return _UNNAMED[value.count > 1]
     else:
         values = [] if value is None else [value]
     if name == "count":
@@ -328,5 +329,7 @@ _OF_ONE: dict[str, Callable[[Any], str]] = {
     "command": _command,
 }
 _OF_A_COMMAND = (("command", None),)
+_UNNAMED = ("its host", "their hosts")  # of one row, of several
+
 NUMERIC = frozenset(_OF_ONE) - {"hex", "command"}
 FILTERS = frozenset(_OF_MANY) | frozenset(_OF_ONE) | {"count"}
