@@ -67,6 +67,11 @@ def test_pg_ids_pair_with_groups_in_order_of_creation():
     assert paired == {0: LISTED[0], 3: LISTED[1], 10: LISTED[2]}
 
 
+def test_a_group_that_was_never_used_has_no_status():
+    paired = groups_by_pg_id([0, 2], LISTED, {2: LISTED[2]})
+    assert paired == {0: LISTED[0], 1: LISTED[1], 2: LISTED[2]}
+
+
 def test_a_pairing_that_an_entry_contradicts_is_not_used():
     assert groups_by_pg_id([0, 3, 10], LISTED, {3: LISTED[2]}) == {3: LISTED[2]}
     assert groups_by_pg_id([0, 3], LISTED, {}) == {}

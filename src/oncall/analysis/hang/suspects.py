@@ -80,8 +80,8 @@ def hang_suspects() -> str:
             QUALIFY together = min(together) OVER (PARTITION BY c.job, c.comm, c.seq)),
         uncalled AS (
             SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'uncalled' AS reason,
-                coalesce(n.operations || ' earlier operations that peers completed never ended '
-                        || 'there: a device stopped, not the process',
+                coalesce('what peers completed before never ended there (operations: '
+                        || n.operations || '): a device stopped, not the process',
                     CASE WHEN p.kind = 'coll' AND p.last_seq >= p.seq
                         THEN 'its process ended inside operation ' || p.seq
                         ELSE 'stopped ' || coalesce('after operation ' || p.last_seq,

@@ -88,14 +88,17 @@ def groups_by_pg_id(
 ) -> dict[int, Group]:
     """Which group each rank-local `pg_id` is; `seen` pairs come from entries and always hold.
 
-    Both `pg_id` and a numeric name count up as groups are created. So, if there are as many ids
-    as groups, their orders pair them; a pairing that contradicts an entry is not used.
+    Both `pg_id` and a numeric name count up as groups are created, ids from 0. So, if the newest
+    id, or their number, shows that each group has one, their orders pair them; a group that was
+    never used has no status. A pairing that contradicts an entry is not used.
     """
     ids = sorted(pg_ids)
-    if len(ids) == len(listed) and all(group.name.isdecimal() for group in listed):
-        paired = dict(zip(ids, listed, strict=True))
-        if all(paired.get(pg_id) == group for pg_id, group in seen.items()):
-            return paired
+    if ids and all(group.name.isdecimal() for group in listed):
+        pairings = [dict(enumerate(listed))] if ids[-1] + 1 == len(listed) else []
+        pairings += [dict(zip(ids, listed, strict=True))] if len(ids) == len(listed) else []
+        for paired in pairings:
+            if all(paired.get(pg_id) == group for pg_id, group in seen.items()):
+                return paired
     return dict(seen)
 
 
