@@ -54,22 +54,21 @@ def last_calls() -> str:
 
 
 @relation(
-    "open_transfers",
-    reads=["last_calls"],
-    optional=["stage_work"],
-    empty_without=["last_calls", "stage_work"],
+    "called_transfers",
+    reads=["stage_work"],
+    empty_without=["stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "whose last calls are Sends and Recvs between stages"),
-        ("peer", "INTEGER", "", "the other side of one of them"),
+        ("rank", "INTEGER", "", "who called a Send or Recv between stages"),
+        ("peer", "INTEGER", "", "its other side"),
         ("receives", "BOOLEAN", "", "it is a Recv"),
         ("answered", "BOOLEAN", "", "the other side has called its half"),
         ("called_ns", "BIGINT", "ns", "when it was called, common time"),
     ],
     source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
 )
-def open_transfers() -> str:
-    """The transfers between pipeline stages that ranks called last, by what they are for."""
+def called_transfers() -> str:
+    """The transfers between pipeline stages, matched by what they are for."""
     return """
         WITH shape AS (
             SELECT job, max(stage) + 1 AS pp FROM stage_work GROUP BY job HAVING pp > 1),
@@ -80,18 +79,37 @@ def open_transfers() -> str:
                 here + CASE WHEN forward = receives THEN -1 ELSE 1 END AS there
             FROM stage_work w JOIN shape USING (job)
             WHERE (task LIKE '%_recv' OR task LIKE '%_send') AND started_ns IS NOT NULL),
-        open AS (
-            SELECT h.* FROM halves h JOIN last_calls l USING (job, rank, called_ns)),
         seats AS (
             SELECT DISTINCT job, coalesce(replica, 0) AS replica, tensor_rank, stage, rank
             FROM stage_work WHERE stage IS NOT NULL)
         SELECT o.job, o.rank, s.rank AS peer, o.receives, h.rank IS NOT NULL AS answered,
             o.called_ns
-        FROM open o JOIN seats s ON s.job = o.job AND s.replica = o.replica
+        FROM halves o JOIN seats s ON s.job = o.job AND s.replica = o.replica
             AND s.tensor_rank IS NOT DISTINCT FROM o.tensor_rank AND s.stage = (o.there + pp) % pp
         LEFT JOIN halves h ON h.job = o.job AND h.rank = s.rank AND h.iteration = o.iteration
             AND h.micro_batch IS NOT DISTINCT FROM o.micro_batch AND h.receives <> o.receives
             AND h.forward = o.forward AND h.here = o.there
+    """
+
+
+@relation(
+    "open_transfers",
+    reads=["last_calls", "called_transfers"],
+    empty_without=["last_calls", "called_transfers"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "whose last calls are Sends and Recvs between stages"),
+        ("peer", "INTEGER", "", "the other side of one of them"),
+        ("receives", "BOOLEAN", "", "it is a Recv"),
+        ("answered", "BOOLEAN", "", "the other side has called its half"),
+    ],
+    source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
+)
+def open_transfers() -> str:
+    """The transfers between pipeline stages that ranks called last."""
+    return """
+        SELECT job, rank, peer, receives, answered FROM called_transfers
+        SEMI JOIN last_calls USING (job, rank, called_ns)
     """
 
 

@@ -85,6 +85,7 @@ _ROOT_COLUMNS = [
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
         *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
+        "called_transfers",
     ],
     empty_without=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
     columns=_ROOT_COLUMNS,
@@ -129,7 +130,7 @@ def _mismatched(
 # its root, else its standstills, else who lags where others like it do not, else a rank whose next
 # call all others wait for. Logs of a running job end with many of those.
 _OF_CALLS_ALONE = """
-    WITH odd AS (
+    WITH lagging AS (
         SELECT f.job, f.comm, coalesce(f.seq + 1, f.newest) AS seq, f.rank,
             (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = f.job) - 1 AS waiting
         FROM call_fronts f SEMI JOIN odd_lags USING (job, comm)
@@ -138,6 +139,12 @@ _OF_CALLS_ALONE = """
             ON o.job = f.job AND o.rank = f.rank
         WINDOW c AS (PARTITION BY f.job, f.comm)
         QUALIFY f.behind AND 2 * count(*) FILTER (f.behind) OVER c <= count(*) OVER c),
+    -- Of two, one may wait for what the other never sent.
+    odd AS (
+        FROM lagging ANTI JOIN (
+            SELECT t.job, t.rank FROM called_transfers t
+            JOIN lagging l ON l.job = t.job AND l.rank = t.peer
+            WHERE t.receives AND NOT t.answered) w USING (job, rank)),
     -- Who goes against the rest is waited for where the rest are.
     crossed AS (
         SELECT job, rank, first(later_comm) OVER pair AS comm, first(later_seq) OVER pair AS seq

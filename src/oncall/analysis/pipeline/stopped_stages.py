@@ -25,6 +25,7 @@ def pipelined_jobs() -> str:
 @relation(
     "stopped_stages",
     reads=["incomplete_stages", "hang_stages", "stage_layout", "pipelined_jobs"],
+    optional=["job_progress"],
     empty_without=["incomplete_stages|hang_stages"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -89,6 +90,7 @@ def stopped_stages() -> str:
         -- Where calls alone are recorded nothing records when the log was read, but what waited
         -- longer than ever.
         SELECT * FROM stands SEMI JOIN pipelined_jobs USING (job)
+        ANTI JOIN (FROM job_progress WHERE state = 'moving') USING (job)
         WHERE went_on_ns IS NOT NULL
             OR silent_ns >= $hang_after AND silent_ns > $iterations_silent * coalesce(usual_ns, 0)
     """
