@@ -22,6 +22,7 @@ from oncall.deciding import would_decide
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
+from oncall.recurrence import NEEDS_ARCHIVE, with_history
 from oncall.rules.engine import engine
 
 if TYPE_CHECKING:
@@ -82,15 +83,20 @@ def diagnose(
     if timings is not None:
         timings.update(outcome.timings)
     off = [book.name for book in rulebooks if not book.enabled]
-    skipped = tuple(rule for rule in outcome.skipped if rule.rule not in off)
+    # Without an archive there is no history to judge, and nothing to report about that.
+    skipped = tuple(
+        rule for rule in outcome.skipped if rule.rule not in off and rule.missing != NEEDS_ARCHIVE
+    )
     broke = {rule.rule for rule in skipped if rule.set_aside}
     yielded = {book.name for book in rulebooks if book.name in broke and book.instead_of}
-    checked = _checked(rulebooks, {*off, *(rule.rule for rule in skipped)} - yielded)
+    not_run = {*off, *(rule.rule for rule in outcome.skipped)}
+    checked = _checked(rulebooks, not_run - yielded)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
     findings = _costly(incident, outcome.findings)
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
     findings = _with_stages(incident, _with_stacks(incident, findings))
+    findings = with_history(incident, findings)
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),

@@ -21,12 +21,14 @@ from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
 # name -> module and attribute: a Typer application or a function
 _COMMANDS = {
+    "archive": ("oncall.cli.archive", "app"),
     "collect": ("oncall.cli.collect", "collect"),
     "demo": ("oncall.cli.demo", "demo"),
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
     "doctor": ("oncall.cli.doctor", "doctor"),
     "draw": ("oncall.cli.draw.app", "app"),
     "env": ("oncall.cli.env", "env"),
+    "history": ("oncall.cli.history", "history"),
     "hooks": ("oncall.cli.hooks", "app"),
     "open": ("oncall.cli.console", "open_"),
     "probe": ("oncall.cli.probe", "probe"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.archives import recall_archive
 from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
 from oncall.cli.rulebooks import (
@@ -117,6 +118,15 @@ def diagnose(
         ),
     ] = 0.9,
     color: Annotated[Colour, typer.Option(help="When to colour the text.")] = Colour.AUTO,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            "--archive",
+            metavar="PLACE",
+            help="Say of each finding whether the archive has it already. Default: `place` under "
+            "[archive] of the configuration, if set.",
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -178,6 +188,7 @@ def diagnose(
             stack.enter_context(interruptible(incident.con))
             if configured is not None:
                 apply_training(incident, configured, found_job)
+            recall_archive(incident, archive)
             if save is not None:
                 incident.save(save)
             _narrow(incident, window, at)

@@ -10,9 +10,14 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import duckdb
 
+from oncall.archive.configuration import read_configuration
+from oncall.archive.episodes import Episode
+from oncall.archive.recall import TABLE, former_faults, recall
+from oncall.archive.store import Archive
 from oncall.console.cancellation import LANES, Cancellation, Lane, Task
 from oncall.console.communicators import summaries_of
 from oncall.console.ranks import ranks_of
@@ -115,6 +120,8 @@ class Replay:
         incident = evidence.incident
         if self._training is not None:
             apply_training(incident, self._training, evidence.job)
+        if incident.is_empty(TABLE):
+            recall(incident, self._former_faults)
         timings: dict[str, float] = {}
         diagnosis = diagnose(
             incident, read.in_force, evidence.job, timings=timings, set_aside=read.skipped
@@ -136,6 +143,18 @@ class Replay:
             timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},
         )
         return Shown(snapshot, incident, rulebooks)
+
+    @cached_property
+    def _former_faults(self) -> tuple[Episode, ...]:
+        """What the configured archive has, read once a session; an archive that cannot be read
+        costs no snapshot."""
+        try:
+            configured = read_configuration()
+            if configured.place is None:
+                return ()
+            return former_faults(Archive.at(configured.place), configured.cluster)
+        except OncallError:
+            return ()
 
     def _show(self, shown: Shown | None) -> None:
         """Questions are about this from now on."""

@@ -64,7 +64,7 @@ class Stack:
 @dataclass(frozen=True)
 class Finding:
     """One verdict with its blame and its story. `explained_by` names the root finding's id,
-    `picture` what may be drawn with it."""
+    `picture` what may be drawn with it, `seen_before` is a sentence about former incidents."""
 
     id: str
     rulebook: str
@@ -84,6 +84,7 @@ class Finding:
     reasons: tuple[Reason, ...] = ()
     stacks: tuple[Stack, ...] = ()
     picture: Picture | None = None
+    seen_before: str = ""
 
 
 # The reason of a gap: those ranks are silent, and so may be nodes that nobody named.

@@ -36,7 +36,16 @@ SMALL: Bounds = (-(2**30), 2**30)
 FINITE = 1e18  # a rate, share or reading beyond is a bit pattern, not a measurement
 
 _INSTANTS = {"at_ns", "created_ns", "ended_ns", "end_ns", "enqueued_ns", "first_call_ns"}
-_INSTANTS |= {"last_call_ns", "observed_ns", "since_ns", "sort_ns", "started_ns", "start_ns"}
+_INSTANTS |= {
+    "last_call_ns",
+    "found_ns",
+    "last_ns",
+    "observed_ns",
+    "since_ns",
+    "sort_ns",
+    "started_ns",
+    "start_ns",
+}
 _RANKS = {"rank", "peer", "peer_rank", "comm_rank", "comm_peer", "root", "src", "dst", "size"}
 _RANKS |= {"world_size", "tp", "pp", "dp", "ep", "cp", "micro_batches", "chunks", "layers"}
 # Counted by hardware or the kernel from their own beginning on.

@@ -6,6 +6,7 @@ column does not raise it: an older incident simply has no rows or NULLs there.
 
 from __future__ import annotations
 
+from oncall.evidence.archive_tables import ARCHIVE_TABLES
 from oncall.evidence.host_tables import HOST_TABLES
 from oncall.evidence.log_tables import LOG_TABLES
 from oncall.evidence.network_tables import NETWORK_TABLES
@@ -16,7 +17,13 @@ __all__ = ["BY_NAME", "SCHEMA_VERSION", "TABLES", "Column", "Table", "data_of"]
 
 SCHEMA_VERSION = 1
 
-TABLES: tuple[Table, ...] = (*TRAINING_TABLES, *NETWORK_TABLES, *HOST_TABLES, *LOG_TABLES)
+TABLES: tuple[Table, ...] = (
+    *TRAINING_TABLES,
+    *NETWORK_TABLES,
+    *HOST_TABLES,
+    *LOG_TABLES,
+    *ARCHIVE_TABLES,
+)
 BY_NAME: dict[str, Table] = {table.name: table for table in TABLES}
 
 

@@ -88,7 +88,7 @@ def _gap(gap: Gap, explain: bool) -> dict[str, Any]:
 
 
 def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
-    return {
+    fields = {
         "id": finding.id,
         "rulebook": finding.rulebook,
         "verdict": finding.verdict,
@@ -115,6 +115,7 @@ def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
         "next": list(finding.next),
         "sources": list(finding.sources),
     }
+    return fields | ({"seen_before": finding.seen_before} if finding.seen_before else {})
 
 
 def _step(step: Step, explain: bool) -> dict[str, Any]:
@@ -293,5 +294,7 @@ def _finding_schema() -> dict[str, Any]:
             "explained_by": {"type": ["string", "null"], "description": "Id of the root finding."},
             "next": _list(_TEXT),
             "sources": _list(_TEXT),
-        }
+            "seen_before": _TEXT | {"description": "Of former incidents, if an archive is given."},
+        },
+        optional=("seen_before",),
     )

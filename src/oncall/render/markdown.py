@@ -67,6 +67,8 @@ def _finding(
         yield f"- **Case:** {escape(case)}"
     if finding.at_ns is not None:
         yield f"- **Since:** {words.instant(finding.at_ns)}"
+    if finding.seen_before:
+        yield f"- **Seen before:** {escape(finding.seen_before)}"
     yield f"- **Confidence:** {escape(words.confidence_phrase(finding))}"
     yield from ("", "### Why", "")
     for number, step in enumerate(finding.story, start=1):

@@ -98,6 +98,8 @@ def _finding(
         since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
         about = [*about[1:], since]
     page.flow((" · ".join(part for part in about if part), "dim"))
+    if finding.seen_before:
+        page.labelled("Seen before", clean(finding.seen_before))
     page.heading("Why")
     asked, shown = count(1), set[str]()
     for step in finding.story:

@@ -31,6 +31,8 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
     since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
     about = (f"{finding.id} {finding.rulebook} {finding.verdict}", case, since)
     yield text("about", line(_joined(about), "faint"))
+    if finding.seen_before:
+        yield readable("seen before", f"Seen before: {clean(finding.seen_before)}")
     yield from _steps(finding)
     yield from _advice(finding.next)
     yield from _stacks(finding.stacks)

@@ -1,0 +1,53 @@
+"""Faults of former incidents, timed from this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from oncall.evidence import relation
+from oncall.evidence.relations import Param
+from oncall.evidence.window import span
+
+if TYPE_CHECKING:
+    import duckdb
+
+_NS_PER_DAY = 86400 * 10**9
+
+
+@relation(
+    "past_findings",
+    reads=["archived_findings"],
+    columns=[
+        ("cluster", "VARCHAR", "", "the cluster it was in"),
+        ("past_job", "VARCHAR", "", "the job it was in"),
+        ("rulebook", "VARCHAR", "", "rulebook of its root cause"),
+        ("verdict", "VARCHAR", "", "its verdict"),
+        ("title", "VARCHAR", "", "the verdict in words"),
+        ("kind", "VARCHAR", "", "what was blamed: node, gpu, nic, link, rank ..."),
+        ("node", "VARCHAR", "", "its host, if known"),
+        ("component", "VARCHAR", "", "such as gpu017/mlx5_3; NULL: no hardware was blamed"),
+        ("ago_ns", "BIGINT", "ns", "how long before the end of this incident's evidence"),
+        ("days_ago", "DOUBLE", "d", "the same in days"),
+        ("fixed_by", "VARCHAR", "", "what fixed it, as somebody noted"),
+    ],
+    params={
+        "same_incident": Param("1 h", "an earlier look at this very fault is not a former one")
+    },
+    source="oncall archive",
+)
+def past_findings(con: duckdb.DuckDBPyConnection, *, same_incident: int) -> Mapping[str, Any]:
+    """One fault at one component in former incidents: what the archive knew before this incident,
+    whenever it is diagnosed. Empty where this incident's evidence has no times."""
+    _, end_ns = span(con)
+    names = "cluster, past_job, rulebook, verdict, title, kind, node, component, fixed_by"
+    found = con.execute(
+        f"SELECT {names}, ? - found_ns AS ago_ns FROM archived_findings "
+        "WHERE last_ns < ? - ? ORDER BY ago_ns, component",
+        [end_ns, end_ns, same_incident],
+    )
+    rows = found.fetchall()
+    columns: dict[str, Any] = {
+        column[0]: [row[place] for row in rows] for place, column in enumerate(found.description)
+    }
+    return columns | {"days_ago": [ago_ns / _NS_PER_DAY for ago_ns in columns["ago_ns"]]}

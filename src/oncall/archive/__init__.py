@@ -1,0 +1,1 @@
+"""A year of incidents: what was blamed, what fixed it, and what the hours looked like."""

@@ -1,0 +1,17 @@
+"""The rows of one group of files: what each worker computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oncall.archive.place import connection
+
+Rows = list[tuple[Any, ...]]
+Select = Callable[[Sequence[str]], str]  # of the addresses of files
+
+
+def computed_here(sql: str, files: Sequence[str]) -> Rows:
+    """The rows of one group. Raises duckdb.Error if a file cannot be read."""
+    with connection(list(files)) as con:
+        return con.execute(sql).fetchall()

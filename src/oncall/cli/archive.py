@@ -1,0 +1,277 @@
+"""`oncall archive`: keep incidents and hourly roll-ups for years."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncall.cli.archives import (
+    ArchiveOption,
+    ClusterOption,
+    chosen_archive,
+    warn_of_damage,
+)
+from oncall.cli.rulebooks import rulebooks_in_force, warn
+from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError
+from oncall.core.printable import clean
+from oncall.core.units import format_bytes, parse_duration_ns
+
+if TYPE_CHECKING:
+    from oncall.archive.store import Archive
+    from oncall.evidence.incident import Incident
+
+app = typer.Typer(
+    help="Keep incidents and hourly roll-ups for years; `oncall history` answers from them.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_LARGEST_BYTES = 64 << 20  # of a diagnosis as JSON
+
+
+@app.command()
+def add(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="Saved incidents (*.oncall), diagnoses (*.json, of --format json), or folders of "
+            "them.",
+        ),
+    ],
+    archive: ArchiveOption = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Add incidents: their findings, and the hours that they measured.
+
+    An incident is diagnosed with the rulebooks in force. The same incident twice is one. What
+    cannot be read is reported, the others are added, and the exit code is 2.
+    """
+    kept, name = chosen_archive(archive, cluster, create=True)
+    failed = False
+    for path in _incidents_in(paths):
+        try:
+            _print(f"{path}: {_added(kept, path, name)}")
+        except OncallError as error:
+            text = str(error)
+            warn(text if text.startswith(str(path)) else f"{path}: {text}")
+            failed = True
+    warn_of_damage(kept)
+    if failed:
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _incidents_in(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(one for end in ("oncall", "json") for one in path.rglob(f"*.{end}"))
+        if not found:
+            raise UsageError(f"{path}: no *.oncall or *.json in this folder")
+        yield from found
+
+
+def _added(archive: Archive, path: Path, cluster: str) -> str:
+    """Add one incident; what happened, in words."""
+    from oncall.archive.incidents import rows_of
+
+    now_ns = time.time_ns()
+    if path.suffix == ".json":
+        rows = rows_of(_document(path), cluster, now_ns)
+        hours = 0
+    else:
+        rows, hours = _diagnosed(archive, path, cluster, now_ns)
+    incident = rows[0]["incident"]
+    if not archive.add(rows):
+        return f"incident {incident} is in the archive already"
+    findings = len({row.get("finding") for row in rows} - {None})
+    measured = f", {hours:,} hours of devices" if hours else ""
+    return f"incident {incident} added, {findings} finding{'s' * (findings != 1)}{measured}"
+
+
+def _document(path: Path) -> Any:
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise Unreadable(f"larger than {format_bytes(_LARGEST_BYTES)}: not a diagnosis")
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not JSON: {error}") from error
+
+
+def _diagnosed(
+    archive: Archive, path: Path, cluster: str, now_ns: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows of a saved incident, and how many hours of devices it measured."""
+    from oncall.archive.incidents import rows_of
+    from oncall.archive.recall import hosts_of
+    from oncall.diagnose import diagnose
+    from oncall.evidence.incident import Incident
+    from oncall.evidence.window import keep_job
+    from oncall.render.contract import document
+
+    read = rulebooks_in_force(None, True)
+    with Incident.open(path) as incident:
+        job = keep_job(incident.con, None)
+        incident.disbelieve()
+        hours = archive.add_hours(incident.con, cluster, job or "unnamed", now_ns)
+        hosts = hosts_of(incident)
+        diagnosis = diagnose(incident, read.in_force, job or None, set_aside=read.skipped)
+        return rows_of(document(diagnosis), cluster, now_ns, hosts), hours
+
+
+@app.command()
+def hours(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIR]", help="A folder of shards. Default: query the nodes."),
+    ] = None,
+    archive: ArchiveOption = None,
+    cluster: ClusterOption = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option(metavar="NODESET", help="Nodes to query, such as gpu[001-512].")
+    ] = None,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
+    ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="DURATION", help="How far back the readings are rolled up.")
+    ] = "2h",
+) -> None:
+    """Add hourly roll-ups of what collectors hold: one row an hour of each GPU, NIC and host.
+
+    Run it once an hour, with two hours of readings: an hour that was rolled up twice counts once,
+    the more complete one.
+    """
+    from oncall.cli.diagnose import shards_in
+    from oncall.cli.gathering import Wanted, gather_fleet, read_shards
+    from oncall.evidence.window import keep_job
+
+    kept, name = chosen_archive(archive, cluster, create=True)
+    read = rulebooks_in_force(None, True)
+    wanted = Wanted(job, since)
+    shards = shards_in(paths or ())
+    if paths and not shards:
+        raise UsageError(f"{' '.join(paths)}: give one folder of shards")
+    with ExitStack() as stack:
+        if shards:
+            gathered = read_shards(shards, wanted, read.in_force)
+        else:
+            gathered = gather_fleet(wanted, hosts, inventory, read.in_force)
+        incident: Incident = stack.enter_context(gathered.incident)
+        found_job = keep_job(incident.con, gathered.job)
+        incident.disbelieve()
+        rows = kept.add_hours(incident.con, name, found_job or "unnamed", time.time_ns())
+    _print(f"{rows:,} hours of devices of job {found_job or 'unnamed'}")
+
+
+@app.command()
+def solved(
+    incident: Annotated[
+        str, typer.Argument(metavar="INCIDENT", help="As `oncall history` lists it.")
+    ],
+    fixed_by: Annotated[
+        str, typer.Argument(metavar="TEXT", help='What fixed it: "reseated the cable".')
+    ],
+    archive: ArchiveOption = None,
+) -> None:
+    """Note what fixed an incident. The last note counts; an empty one takes it back."""
+    kept, _ = chosen_archive(archive)
+    kept.solved(incident, clean(fixed_by.strip()), time.time_ns())
+    _print(f"incident {incident}: fixed by: {fixed_by.strip() or 'unknown'}")
+
+
+@app.command()
+def compact(archive: ArchiveOption = None) -> None:
+    """Rewrite each month of a job as one file. Others may read and add meanwhile."""
+    from oncall.archive.upkeep import compact as compacted
+
+    kept, _ = chosen_archive(archive)
+    done = [count for _, count in compacted(kept)]
+    warn_of_damage(kept)
+    _print(f"{sum(done):,} files are now {len(done):,}")
+
+
+@app.command()
+def expire(
+    keep: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long findings and notes are kept.")
+    ] = "1000d",
+    keep_hours: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long hourly roll-ups are kept.")
+    ] = "400d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be deleted.")
+    ] = False,
+    archive: ArchiveOption = None,
+) -> None:
+    """Delete months that ended before what is to be kept."""
+    from oncall.archive import upkeep
+    from oncall.archive.layout import month_of
+
+    kept, _ = chosen_archive(archive)
+    now_ns = time.time_ns()
+    before, hours_before = (
+        month_of(max(0, now_ns - parse_duration_ns(one))) for one in (keep, keep_hours)
+    )
+    files = bytes_ = 0
+    for path, size in upkeep.expire(kept, before, hours_before, dry_run=dry_run):
+        files, bytes_ = files + 1, bytes_ + size
+        if dry_run:
+            _print(path)
+    _print(
+        f"{'would delete' if dry_run else 'deleted'} {files:,} files, {format_bytes(bytes_)}: "
+        f"findings before {before}, hours before {hours_before}"
+    )
+
+
+@app.command()
+def verify(
+    set_aside: Annotated[
+        bool,
+        typer.Option("--set-aside", help="Rename damaged files to *.damaged, never read again."),
+    ] = False,
+    archive: ArchiveOption = None,
+) -> None:
+    """Read every value of every file, and report those that are damaged or half-written.
+
+    Exits with 1 if there are any.
+    """
+    from oncall.archive import upkeep
+
+    kept, _ = chosen_archive(archive)
+    sound = 0
+    damaged = []
+    for one in upkeep.verify(kept):
+        sound += one is None
+        if one is not None:
+            damaged.append(one)
+            _print(f"damaged: {one.path}: {one.why}")
+            if set_aside:
+                _print(f"  now {kept.place.set_aside(one.path)}")
+    for size in upkeep.sizes(kept):
+        _print(
+            f"{size.dataset}: {size.files:,} files in {size.partitions:,} partitions, "
+            f"{format_bytes(size.size_bytes)}"
+        )
+    _print(f"{sound:,} files are sound, {len(damaged):,} damaged")
+    if damaged:
+        raise typer.Exit(ExitCode.FINDING)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{clean(text)}\n")

@@ -1,0 +1,76 @@
+"""`oncall history`: what was blamed how often, and what fixed it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from oncall.cli.archives import ArchiveOption, chosen_archive, warn_of_damage
+from oncall.core.errors import UsageError
+from oncall.core.units import parse_duration_ns
+
+
+class Format(StrEnum):
+    """The output format."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def history(
+    component: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[COMPONENT]",
+            help="A node, or a device of one: gpu017, gpu017/mlx5_3, gpu017/gpu4. Default: all.",
+        ),
+    ] = None,
+    archive: ArchiveOption = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this cluster. Default: all.")
+    ] = None,
+    verdict: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this verdict, or the verdicts of this rulebook."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Only the last DURATION, such as 90d.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="What computes: local (this process), ray://local, or ray://HOST:PORT, which "
+            "needs oncall[ray].",
+        ),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
+) -> None:
+    """Show which nodes, GPUs, NICs and links were blamed, how often and when, and what fixed it.
+
+    Counts root causes that are faults. Looks at one fault less than an hour apart count once.
+    With COMPONENT: its story, and its error counters by month.
+    """
+    from oncall.archive.engine import engine_at
+    from oncall.archive.history import Wanted
+    from oncall.archive.history import history as answer
+    from oncall.render.text.history import to_json, to_text
+
+    kept, _ = chosen_archive(archive)
+    since_ns = None
+    if since is not None:
+        since_ns = time.time_ns() - parse_duration_ns(since)
+        if since_ns < 0:
+            raise UsageError(f"--since {since}: longer than time itself")
+    wanted = Wanted(component, verdict, cluster, since_ns)
+    with engine_at(engine) as chosen:
+        found = answer(kept, wanted, chosen)
+    warn_of_damage(kept)
+    if format is Format.JSON:
+        sys.stdout.write(to_json(found, kept.damaged))
+    else:
+        sys.stdout.write(to_text(found, wanted))
