@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,16 +62,11 @@ class Held:
     first_ns: int | None
     last_ns: int | None
 
-    @property
-    def span_ns(self) -> int:
-        """From the first incident to the last one."""
-        return 0 if self.first_ns is None or self.last_ns is None else self.last_ns - self.first_ns
-
 
 @dataclass(frozen=True)
 class Tally:
-    """How often something was blamed. `mean_between_ns` is the span of the archive over `times`,
-    None below two; `fixed_by` is what fixed it last, `verdicts` with how often each."""
+    """How often something was blamed. `mean_between_ns` is the mean time from one to the next,
+    None if there was one only; `fixed_by` is what fixed it last, `verdicts` with how often each."""
 
     name: str
     times: int
@@ -113,7 +108,7 @@ def history(archive: Archive, wanted: Wanted, engine: Engine | None = None) -> H
     found = episodes(archive, wanted, engine)
 
     def tallies(name: Callable[[Episode], str | None]) -> tuple[Tally, ...]:
-        return tuple(_tallies(found, held.span_ns, name))
+        return tuple(_tallies(found, name))
 
     return History(
         held,
@@ -138,9 +133,12 @@ def episodes(archive: Archive, wanted: Wanted, engine: Engine | None = None) -> 
     fixes = _fixes(archive, wanted)
     names = [name for name, _ in COLUMNS]
     with connection([]) as con:
-        con.execute(f"CREATE TABLE parts ({', '.join(map(' '.join, COLUMNS))})")
+        con.execute(f"CREATE TEMP TABLE parts ({', '.join(map(' '.join, COLUMNS))})")
         if rows:
-            con.executemany(f"INSERT INTO parts VALUES ({', '.join('?' for _ in COLUMNS)})", rows)
+            con.execute(
+                f"INSERT INTO parts SELECT {', '.join(f'unnest(?::{t}[])' for _, t in COLUMNS)}",
+                [list(column) for column in zip(*rows, strict=True)],
+            )
         whole = con.execute(merged("parts") + " ORDER BY first_ns, component").fetchall()
     return tuple(
         Episode(**dict(zip(names, row, strict=True)), fixed_by=_last_fix(row[-1], fixes))
@@ -171,9 +169,13 @@ def _held(archive: Archive, wanted: Wanted, engine: Engine) -> Held:
     )
 
 
-def _tallies(
-    found: Iterable[Episode], span_ns: int, name: Callable[[Episode], str | None]
-) -> list[Tally]:
+def _mean_between_ns(those: Sequence[Episode]) -> int | None:
+    if len(those) < 2:
+        return None
+    return (those[-1].first_ns - those[0].first_ns) // (len(those) - 1)
+
+
+def _tallies(found: Iterable[Episode], name: Callable[[Episode], str | None]) -> list[Tally]:
     groups: dict[str, list[Episode]] = {}
     for one in found:
         if (key := name(one)) is not None:
@@ -185,7 +187,7 @@ def _tallies(
             components=len({one.component for one in those if one.component}),
             first_ns=those[0].first_ns,
             last_ns=max(one.last_ns for one in those),
-            mean_between_ns=span_ns // len(those) if len(those) > 1 and span_ns else None,
+            mean_between_ns=_mean_between_ns(those),
             verdicts=tuple(Counter(f"{one.rulebook} {one.verdict}" for one in those).most_common()),
             fixed_by=next((one.fixed_by for one in reversed(those) if one.fixed_by), ""),
         )

@@ -20,11 +20,7 @@ def hours_of(con: duckdb.DuckDBPyConnection, cluster: str, job: str, written_ns:
 
 def _hours(device: Device, written_ns: int) -> str:
     gained = [one for one in device.measures if one.how == "gained"]
-    # A counter that goes back was reset: what it gained until then is unknown.
-    deltas = ", ".join(
-        f"greatest({one.source} - lag({one.source}) OVER in_time, 0) AS {one.source}"
-        for one in gained
-    )
+    deltas = ", ".join(f"{_gained(one.source)} AS {one.source}" for one in gained)
     others = ", ".join(one.source for one in device.measures if one.how != "gained")
     columns = ", ".join(part for part in (others, deltas) if part)
     port = ", port" if device.kind == "nic" else ""
@@ -38,6 +34,12 @@ def _hours(device: Device, written_ns: int) -> str:
               WINDOW in_time AS (PARTITION BY node, {device.device}{port} ORDER BY at_ns))
         GROUP BY ALL
     """
+
+
+def _gained(counter: str) -> str:
+    """What a counter gained since the reading before; unknown if it was reset meanwhile."""
+    delta = f"{counter} - lag({counter}) OVER in_time"
+    return f"CASE WHEN {delta} >= 0 THEN {delta} END"
 
 
 def _aggregate(measure: Measure) -> str:

@@ -94,7 +94,7 @@ def component_of(blame: Mapping[str, Any], node: str | None) -> str | None:
     if kind in ("rank", "node"):
         return node
     if kind in ("gpu", "nic", "port", "link") and name:
-        name = f"gpu{name}" if kind == "gpu" else name
+        name = f"gpu{name}" if kind == "gpu" and name.isdecimal() else name
         return f"{node}/{name}" if node else name
     return None
 

@@ -11,7 +11,10 @@ Rows = list[tuple[Any, ...]]
 Select = Callable[[Sequence[str]], str]  # of the addresses of files
 
 
-def computed_here(sql: str, files: Sequence[str]) -> Rows:
-    """The rows of one group. Raises duckdb.Error if a file cannot be read."""
-    with connection(list(files)) as con:
+def computed_here(sql: str, files: Sequence[str], threads: int | None = None) -> Rows:
+    """The rows of one group, by so many threads; all cores by default. Raises duckdb.Error if a
+    file cannot be read."""
+    with connection(files) as con:
+        if threads is not None:
+            con.execute(f"SET threads = {threads}")
         return con.execute(sql).fetchall()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,13 +122,21 @@ def place_at(where: str, *, create: bool = False) -> Place:
     return Folder(folder)
 
 
-def connection(files: list[str]) -> duckdb.DuckDBPyConnection:
-    """A database in memory that can read these files."""
+def connection(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    """A connection that can read these files; tables on it must be temporary ones."""
+    con = _database(any(file.startswith(_S3) for file in files)).cursor()
+    con.execute("SET enable_progress_bar = false")
+    return con
+
+
+@cache
+def _database(with_s3: bool) -> duckdb.DuckDBPyConnection:
+    """One database a process: making one takes longer than most queries."""
     con = duckdb.connect(
         ":memory:",
         config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
     )
-    con.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
-    if any(file.startswith(_S3) for file in files):
+    con.execute("SET GLOBAL preserve_insertion_order = false")
+    if with_s3:
         con.register_filesystem(_s3())
     return con

@@ -57,6 +57,6 @@ class _Ray:
 def _partial(sql: str, files: Sequence[str]) -> tuple[Rows, str]:
     """One group's rows; or what is wrong, as errors of DuckDB do not travel."""
     try:
-        return computed_here(sql, files), ""
+        return computed_here(sql, files, threads=1), ""  # a task has one core
     except (duckdb.Error, OSError) as error:
         return [], short_reason(error)

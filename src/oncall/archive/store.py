@@ -31,6 +31,7 @@ from oncall.core.errors import BadInput, UsageError, short_reason
 
 T = TypeVar("T")
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 65536"
+_COMPACTED = "all-"  # how the names of compacted files begin
 _TRIES = 3  # a compaction may take files away between the list and the reading
 
 
@@ -77,7 +78,12 @@ class Archive:
             names = [column[0] for column in found.description or ()]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
-        return self.read(read, lambda: [path for path, _ in self.files(FINDINGS, partition.folder)])
+        def files() -> list[str]:
+            names = (incident, _COMPACTED)
+            listed = self.files(FINDINGS, partition.folder)
+            return [path for path, _ in listed if path.rpartition("/")[2].startswith(names)]
+
+        return self.read(read, files)
 
     def add_hours(
         self, con: duckdb.DuckDBPyConnection, cluster: str, job: str, written_ns: int
@@ -124,7 +130,7 @@ class Archive:
     ) -> None:
         with connection([]) as con:
             columns = ", ".join(f"{column.name} {column.type}" for column in dataset.columns)
-            con.execute(f"CREATE TABLE rows ({columns})")
+            con.execute(f"CREATE TEMP TABLE rows ({columns})")
             marks = ", ".join("?" for _ in dataset.columns)
             con.executemany(
                 f"INSERT INTO rows VALUES ({marks})",
@@ -233,4 +239,4 @@ def grouped(paths: Iterable[str]) -> dict[Partition, list[str]]:
 
 def name_of(paths: Iterable[str]) -> str:
     """The name of the file that these are compacted into: of other files, another."""
-    return "all-" + blake2b("\0".join(sorted(paths)).encode(), digest_size=8).hexdigest()
+    return _COMPACTED + blake2b("\0".join(sorted(paths)).encode(), digest_size=8).hexdigest()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from oncall.archive.episodes import Episode
 from oncall.archive.history import History, Month, Tally, Wanted
 from oncall.archive.store import Damaged
-from oncall.core.printable import clean
+from oncall.core.printable import harmless
 from oncall.core.units import format_bytes, format_duration, format_number
 
 _MOST = 15  # rows of a table; JSON has all
@@ -29,7 +29,8 @@ def to_json(found: History, damaged: Sequence[Damaged]) -> str:
 def to_text(found: History, wanted: Wanted) -> str:
     """The tables, or the story of the component that is wanted."""
     body = _story(found, wanted.component) if wanted.component is not None else _tables(found)
-    return "".join(f"{clean(line).rstrip()}\n" for line in (*_head(found), *body))
+    lines = "\n".join((*_head(found), *body)).splitlines()
+    return "".join(f"{harmless(line).rstrip()}\n" for line in lines)
 
 
 def _head(found: History) -> Iterator[str]:
@@ -52,8 +53,8 @@ def _tables(found: History) -> Iterator[str]:
     yield from ("", f"{'verdict':<22} {'times':>6} {'different':>10}  {'last':<10}  one every")
     yield from _cut([_tally(one) for one in found.by_verdict])
     if found.by_component:
-        yield from ("", f"{'component':<22} {'times':>6}  {'last':<10}  verdicts; last fixed by")
-        yield from _cut([_component(one) for one in found.by_component])
+        yield from ("", f"{'component':<22} {'times':>6}  {'last':<10}  verdicts")
+        yield from _cut(["\n".join(_component(one)) for one in found.by_component])
 
 
 def _tally(one: Tally) -> str:
@@ -62,11 +63,12 @@ def _tally(one: Tally) -> str:
     return f"{name:<22} {one.times:>6,} {different}  {_day(one.last_ns)}  {_mean(one)}"
 
 
-def _component(one: Tally) -> str:
-    verdicts = ", ".join(f"{name} {times}" for name, times in one.verdicts[:3])
-    about = f"{verdicts}; {one.fixed_by}" if one.fixed_by else verdicts
+def _component(one: Tally) -> Iterator[str]:
+    verdicts = ", ".join(f"{name} {times}" for name, times in one.verdicts)
     lead = f"{_fitting(one.name, 22):<22} {one.times:>6,}  {_day(one.last_ns)}  "
-    return lead + _fitting(about, _WIDTH - len(lead))
+    yield lead + _fitting(verdicts, _WIDTH - len(lead))
+    if one.fixed_by:
+        yield _fitting(f"    last fixed by: {one.fixed_by}", _WIDTH)
 
 
 def _mean(one: Tally) -> str:
