@@ -38,7 +38,7 @@ def _rows(
     job = _text(document["job"]) or "unnamed"
     since_ns, until_ns = (_instant(document["window"][name]) for name in ("since_ns", "until_ns"))
     if until_ns is None:
-        raise Unreadable("the evidence has no times: no history can be told from it")
+        raise Unreadable("the evidence has no times: when it happened is unknown")
     whole = {
         "incident": incident_id(cluster, job, since_ns, until_ns),
         "written_ns": written_ns,

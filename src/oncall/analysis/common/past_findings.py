@@ -12,8 +12,6 @@ from oncall.evidence.window import span
 if TYPE_CHECKING:
     import duckdb
 
-_NS_PER_DAY = 86400 * 10**9
-
 
 @relation(
     "past_findings",
@@ -42,12 +40,11 @@ def past_findings(con: duckdb.DuckDBPyConnection, *, same_incident: int) -> Mapp
     _, end_ns = span(con)
     names = "cluster, past_job, rulebook, verdict, title, kind, node, component, fixed_by"
     found = con.execute(
-        f"SELECT {names}, ? - found_ns AS ago_ns FROM archived_findings "
-        "WHERE last_ns < ? - ? ORDER BY ago_ns, component",
-        [end_ns, end_ns, same_incident],
+        f"SELECT {names}, $end - found_ns AS ago_ns, ago_ns / 86400e9 AS days_ago "
+        "FROM archived_findings WHERE last_ns < $end - $same ORDER BY ago_ns, component",
+        {"end": end_ns, "same": same_incident},
     )
     rows = found.fetchall()
-    columns: dict[str, Any] = {
+    return {
         column[0]: [row[place] for row in rows] for place, column in enumerate(found.description)
     }
-    return columns | {"days_ago": [ago_ns / _NS_PER_DAY for ago_ns in columns["ago_ns"]]}
