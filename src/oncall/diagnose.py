@@ -127,7 +127,8 @@ def _undecided(incident: Incident) -> str:
         waiting = 0
     else:
         ((waiting,),) = incident.con.execute(
-            "SELECT count(DISTINCT rank) FROM front JOIN job_progress USING (job) WHERE NOT moved"
+            "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
+            "WHERE NOT coalesce(moved, false)"
         ).fetchall()
     if waiting:
         ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
