@@ -21,7 +21,12 @@ from oncall.evidence import Param, relation
         ("started_ns", "BIGINT", "ns", "its first task began, common time"),
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
         ("duration_ns", "BIGINT", "ns", "the longest that a rank took, on that rank's clock"),
-        ("usual_ns", "DOUBLE", "ns", "what iterations of as many micro-batches take; NULL: too few"),
+        (
+            "usual_ns",
+            "DOUBLE",
+            "ns",
+            "what as many micro-batches take; NULL: too few",
+        ),
         ("spread_ns", "DOUBLE", "ns", "by how much the faster ones differ from that"),
         ("excess_ns", "DOUBLE", "ns", "duration beyond the baseline"),
         ("slow", "BOOLEAN", "", "beyond the baseline by more than scatter"),
@@ -37,7 +42,7 @@ from oncall.evidence import Param, relation
         "warm_up_most": Param(
             8, "caches and pools may take longer; more slow ones in a row are a slow job"
         ),
-        "fewest": Param(4, "alike: of fewer, what is usual is not known"),
+        "fewest": Param(3, "alike: of two, nothing says which is the usual one"),
         "opening": Param(
             3, "equal iterations that give the baseline before most of them were slow"
         ),
