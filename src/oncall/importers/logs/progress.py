@@ -16,10 +16,12 @@ _BAR = re.compile(
     r"(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|"
     r"\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
 )
-_OF_EVALUATION = re.compile(r"[Ee]valuat|[Vv]alidat|[Pp]redict|[Ss]anity")
-_NO_TRAINING = re.compile(
-    r"[Ll]oading|[Dd]ownload|[Ff]etching|\bMap\b|[Tt]okeniz|[Gg]enerating|[Ff]ilter|[Pp]rocess|[Uu]pload|[Ss]aving"
+# A bar is of training if it says so, or has no title.
+_OF_EVALUATION = re.compile(
+    r"[Ee]val|[Vv]alid|[Pp]redict|[Ss]anity|[Gg]enerat|[Ii]nferen|[Bb]enchmark|\b[Tt]est"
 )
+_OF_TRAINING = re.compile(r"[Ee]poch|[Tt]rain|[Ss]tep|[Ii]ter|[Bb]atch|[Uu]pdate|[Ff]inetun")
+_NO_TITLE = re.compile(r"(?:.*[\]:|])?[\s\d.%|#█▏▎▍▌▋▊▉▁-]*$")
 _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
@@ -140,7 +142,7 @@ def _steps(line: Line) -> list[Found]:
         title = text[: found.start()]
         if _OF_EVALUATION.search(title):
             return [event("phase", "evaluation", text=text)]
-        if _NO_TRAINING.search(title):
+        if not (_OF_TRAINING.search(title) or _NO_TITLE.fullmatch(title)):
             return []
         rate = _number(found["rate"] or "")
         if rate is None or rate <= 0:
