@@ -33,6 +33,10 @@ _TIMER = re.compile(
     r"\((?P<least>\d{1,9}\.\d+), (?P<most>\d{1,9}\.\d+)\)"
 )
 _MOST_TIMERS = 24
+# With `--timing-log-option all` a block for each timer, with a line for each rank.
+_TIMER_NAME = re.compile(r"^\s*(?P<name>[a-z][\w/-]{1,60}):\s*$")
+_TIMER_OF_RANK = re.compile(r"^\s*rank\s+(?P<rank>\d{1,6}): (?P<time>\d{1,9}\.\d+)\s*$")
+_MOST_TIMER_LINES = 1 << 12
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
