@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from statistics import median
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
@@ -168,7 +169,8 @@ def _steps(line: Line) -> list[Found]:
 
 
 def _timers(line: Line) -> list[Found]:
-    """The quickest and the slowest rank's time of each timer; who they are is not printed."""
+    """The quickest and the slowest rank's time of each timer; who they are is only printed where
+    each rank's is."""
     rows = []
     for text in (line.text, *line.below(_MOST_TIMERS)):
         found = _TIMER.match(text)
@@ -178,7 +180,32 @@ def _timers(line: Line) -> list[Found]:
             spread_ns = int((float(found["most"]) - float(found["least"])) * _NS_PER_S / 1e3)
             said = f"{found['name']} {found['least']} to {found['most']} ms"
             rows.append(event("timer", found["name"], number=spread_ns, text=said))
+    return rows or _timers_of_ranks(line)
+
+
+def _timers_of_ranks(line: Line) -> list[Found]:
+    """Of each timer with a line for each rank, the slowest rank, where it is beyond the median."""
+    rows, name = [], ""
+    times_ms: dict[int, float] = {}
+    for text in (*line.below(_MOST_TIMER_LINES), ""):
+        if found := _TIMER_OF_RANK.match(text):
+            times_ms[int(found["rank"])] = float(found["time"])
+            continue
+        if name and len(times_ms) > 2:
+            rows.append(_slowest(name, times_ms))
+        heading = _TIMER_NAME.match(text)
+        if heading is None:
+            break
+        name, times_ms = heading["name"], {}
     return rows
+
+
+def _slowest(name: str, times_ms: dict[int, float]) -> Found:
+    rank = max(times_ms, key=lambda one: times_ms[one])
+    usual_ms = median(times_ms.values())
+    said = f"{name} {times_ms[rank]:.1f} ms, the median of {len(times_ms)} ranks {usual_ms:.1f} ms"
+    times = int(100 * times_ms[rank] / usual_ms) if usual_ms > 0 else None
+    return event("slowest", name, rank=rank, number=times, text=said)
 
 
 def _world(line: Line) -> list[Found]:
