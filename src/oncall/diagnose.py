@@ -153,7 +153,7 @@ def _few_iterations(incident: Incident) -> str:
         known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
         if incident.con.execute(known).fetchall()[0][0]:
             return ""
-    return "too few iterations were recorded to tell whether a rank slows the job"
+    return "too few iterations were recorded to show a rank that slows the job"
 
 
 def _alike(incident: Incident) -> str:
