@@ -29,6 +29,7 @@ _COMMANDS = {
     "draw": ("oncall.cli.draw.app", "app"),
     "env": ("oncall.cli.env", "env"),
     "hooks": ("oncall.cli.hooks", "app"),
+    "mcp": ("oncall.cli.mcp", "mcp"),
     "open": ("oncall.cli.console", "open_"),
     "probe": ("oncall.cli.probe", "probe"),
     "rules": ("oncall.cli.rules", "app"),

@@ -22,13 +22,12 @@ from oncall.cli.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
-    Symptom,
     SymptomOption,
     rulebooks_in_force,
-    with_symptom,
 )
 from oncall.cli.training import TrainingOption, read_training
 from oncall.core.errors import ExitCode, OncallError, UsageError
+from oncall.core.symptom import Symptom, with_symptom
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis

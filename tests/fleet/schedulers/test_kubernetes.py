@@ -111,12 +111,14 @@ def listed(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return pods
 
 
-def test_pods_by_label(listed: Cluster) -> None:
+@pytest.mark.usefixtures("listed")
+def test_pods_by_label() -> None:
     found = find_pods("tier=first@train", FleetConfiguration(kubectl_options=("--context=prod",)))
     assert found.node_of == {"gpu001": "machine-0"}
     assert found.container_of == {"gpu001": "pytorch"}
 
 
+@pytest.mark.usefixtures("listed")
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
@@ -129,6 +131,6 @@ def test_pods_by_label(listed: Cluster) -> None:
         ),
     ],
 )
-def test_what_names_no_pod(listed: Cluster, which: str, expected: str) -> None:
+def test_what_names_no_pod(which: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         find_pods(which, FleetConfiguration())

@@ -36,11 +36,13 @@ def ray(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
+@pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("job", ["01000000", "raysubmit_abc"])
-def test_the_nodes_of_its_actors(ray: Cluster, job: str) -> None:
+def test_the_nodes_of_its_actors(job: str) -> None:
     assert ray_hosts(job) == ("10.0.0.1", "10.0.0.2")
 
 
+@pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
@@ -50,7 +52,7 @@ def test_the_nodes_of_its_actors(ray: Cluster, job: str) -> None:
         ("a b", "not the id of a Ray job"),
     ],
 )
-def test_why_a_job_has_no_nodes(ray: Cluster, job: str, expected: str) -> None:
+def test_why_a_job_has_no_nodes(job: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         ray_hosts(job)
 
