@@ -19,7 +19,7 @@ from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import EvidenceQuery, Session
 from oncall.console.shown import Shown
 from oncall.console.snapshot import JobLine, Snapshot
-from oncall.core.errors import OncallError, UsageError
+from oncall.core.errors import MissingEvidence, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.views.front import BlockedCall, blocked_calls
 from oncall.views.stacks import FoldedStacks, folded
@@ -47,7 +47,10 @@ class GetFront(EvidenceQuery[tuple[BlockedCall, ...]]):
     """Who waits for whom."""
 
     def read(self, shown: Shown) -> tuple[BlockedCall, ...]:
-        return blocked_calls(shown.incident)
+        try:
+            return blocked_calls(shown.incident)
+        except MissingEvidence:
+            raise UsageError("this evidence does not show in which calls ranks wait") from None
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,12 @@ class GetStacks(EvidenceQuery[FoldedStacks]):
     """The stacks in the evidence, folded."""
 
     def read(self, shown: Shown) -> FoldedStacks:
-        return folded(shown.incident)
+        try:
+            return folded(shown.incident)
+        except MissingEvidence:
+            raise UsageError(
+                "this evidence holds no stacks; a person can take them with `oncall stacks`"
+            ) from None
 
 
 @dataclass(frozen=True)

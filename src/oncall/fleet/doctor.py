@@ -136,7 +136,8 @@ def _reached_by(by_hand: str, trouble: Trouble, kind: Kind) -> Trouble:
     """The trouble, its command typed for a host that ssh does not reach."""
     if kind in ("timeout", "refused", "auth", "hostkey"):
         return replace(trouble, next=f"{by_hand} true")
-    return replace(trouble, next=trouble.next.replace("ssh {host}", by_hand))
+    typed = trouble.next.replace("ssh {host} 'command", f"{by_hand} sh -c 'command")
+    return replace(trouble, next=typed.replace("ssh {host}", by_hand))
 
 
 def checkup_of(outcome: Outcome, clock: Clock | None, transport: str) -> Checkup:

@@ -54,7 +54,7 @@ def test_doctor_says_how_to_reach_a_node_by_hand(running: Cluster) -> None:
     running.known["nodes"]["gpu002"] = running.node("gpu002", PATH="/nowhere")
     said = running.oncall("doctor", "srun:1234")
     assert said.returncode == 1
-    assert "srun --jobid=1234 --overlap -N1 -n1 -w gpu002 'command -v oncall'" in said.stdout
+    assert "srun --jobid=1234 --overlap -N1 -n1 -w gpu002 sh -c 'command -v oncall'" in said.stdout
 
 
 def test_a_job_that_srun_can_no_longer_enter_is_said_at_once(running: Cluster) -> None:
