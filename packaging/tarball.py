@@ -23,7 +23,13 @@ PROJECT = Path(__file__).parents[1]
 # serve the console and the rulebooks.
 LIBRARIES_OF_A_NODE = ("duckdb", "numpy", "nvidia-ml-py", "typer")
 # glibc 2.28 is the oldest that DuckDB's and numpy's wheels run on.
-PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_26", "manylinux_2_17", "manylinux2014")
+PLATFORMS = (
+    "manylinux_2_28",
+    "manylinux_2_27",
+    "manylinux_2_26",
+    "manylinux_2_17",
+    "manylinux2014",
+)
 LEFT_OUT = (
     "oncall/_native/standin",
     *("numpy/**/tests", "numpy/f2py", "numpy/_core/include", "numpy/_core/lib", "**/*.pyi"),
@@ -41,7 +47,9 @@ def build(architecture: str, python: str) -> Path:
     library = folder / "lib"
     _install_libraries(library, architecture, python)
     wheels = PROJECT.glob(f"dist/oncall-{version}-*_{architecture}.whl")
-    wheel = next(wheels, None) or sys.exit(f"no wheel for {architecture} in dist/: run `make wheels`")
+    wheel = next(wheels, None) or sys.exit(
+        f"no wheel for {architecture} in dist/: run `make wheels`"
+    )
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(library)
     _leave_out(library)
@@ -51,7 +59,9 @@ def build(architecture: str, python: str) -> Path:
         compileall.compile_dir(library, quiet=1, stripdir=str(library))
     program = folder / "bin" / "oncall"
     program.parent.mkdir()
-    program.write_text((PROJECT / "packaging" / "oncall.sh").read_text().replace("@PYTHON@", python))
+    program.write_text(
+        (PROJECT / "packaging" / "oncall.sh").read_text().replace("@PYTHON@", python)
+    )
     program.chmod(0o755)
     shutil.copy(PROJECT / "LICENSE", folder)
     tarball = PROJECT / "dist" / f"{name}.tar.gz"
@@ -96,7 +106,9 @@ def main() -> None:
     tarball = build(options.architecture, options.python)
     with tarfile.open(tarball) as archive:
         unpacked_bytes = sum(entry.size for entry in archive.getmembers())
-    print(f"{tarball}: {tarball.stat().st_size / 1e6:.0f} MB, {unpacked_bytes / 1e6:.0f} MB unpacked")
+    print(
+        f"{tarball}: {tarball.stat().st_size / 1e6:.0f} MB, {unpacked_bytes / 1e6:.0f} MB unpacked"
+    )
 
 
 if __name__ == "__main__":
