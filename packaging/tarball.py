@@ -1,9 +1,9 @@
-"""Build the tarball of `make tarball`: what a node runs, unpacked and started without an installation.
+"""Build the tarball of `make tarball`: what a node runs, unpacked and started, never installed.
 
     python packaging/tarball.py [--architecture x86_64] [--python 3.11]
 
 It takes the wheel of that architecture from dist/ and its libraries from the package index, and
-leaves out what only a console needs. `bin/oncall` in it starts `oncall node`, `collect` and `hooks`.
+leaves out what only a console needs. `bin/oncall` in it starts `oncall node`, `collect`, `hooks`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The manifest of the collector: what its pods mount, may do and run fits the rest of the project."""
+"""The manifest of the collector: what its pods mount, may do and run fits the project."""
 
 from __future__ import annotations
 
