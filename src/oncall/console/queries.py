@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Snapshot,
         StepRows,
     )
+    from oncall.views.log_lines import LoggedLine
     from oncall.views.network.collective import NetworkView, Opened, StepView
     from oncall.views.network.waiting import Collective, Step
     from oncall.views.stages.iteration import StagesView, TaskCard
@@ -162,6 +163,19 @@ class GetRankCard(EvidenceQuery["RankCard"]):
 
 
 @dataclass(frozen=True)
+class GetLogLines(EvidenceQuery["tuple[LoggedLine, ...]"]):
+    """The lines of logs nearest to an instant, Unix ns; None: to the first problem."""
+
+    at_ns: int | None = None
+    most: int = 200
+
+    def read(self, shown: Shown) -> tuple[LoggedLine, ...]:
+        from oncall.views.log_lines import log_lines
+
+        return log_lines(shown.incident, self.at_ns, self.most)
+
+
+@dataclass(frozen=True)
 class GetCommunicator(EvidenceQuery["CommunicatorView"]):
     """Members against the last `rounds` operations of a communicator."""
 
@@ -262,8 +276,9 @@ class GetNetworkRows(EvidenceQuery["Table"]):
 
 @dataclass(frozen=True)
 class GetRates(Query["tuple[Series, ...]"]):
-    """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as it
-    was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017 mlx5_0`."""
+    """Rates over time: of `suspects` first, of the `job`, of `ranks`, of `nics`; or of one thing as
+    finely as it was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017
+    mlx5_0`."""
 
     kind: str = "suspects"
 

@@ -102,8 +102,11 @@ def incident(
 def headline(snapshot: Snapshot) -> Headline:
     """The verdict in a sentence; that nothing was found is said as plainly as a finding."""
     diagnosis = snapshot.diagnosis
-    glyph, severity, sentence = words.headline(diagnosis)
+    glyph, severity, sentence = words.headline(diagnosis, snapshot.moment.at_ns)
+    causes = words.roots(diagnosis)
+    began_ns = causes[0].at_ns if causes else None
     parts = (
+        f"since {words.instant(began_ns)}" if began_ns is not None else "",
         words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
         clean(snapshot.origin),
     )

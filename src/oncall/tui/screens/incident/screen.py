@@ -1,7 +1,8 @@
 """The incident: what is wrong, who it is, why that is believed, and what to do next.
 
-The first thing seen at night. The list holds findings, the story tells the one under the cursor,
-the pane beside it (or over it, on a narrow terminal) shows the rows behind a step.
+The first thing seen at night. The list holds findings, the story tells the one under the cursor;
+beside them (or above, on a narrow terminal) is the job at a glance, in whose place `w` shows the
+rows behind a step.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetReport, GetStepRows
+from oncall.console.queries import GetLogLines, GetRates, GetReport, GetStepRows
+from oncall.console.snapshot import Series, Snapshot
 from oncall.core.diagnosis import Finding
 from oncall.core.printable import clean
 from oncall.tui.models.probe import blamed_nodes, why_not_probed
 from oncall.tui.screens.incident import model
+from oncall.tui.screens.incident.glance_pane import BESIDE, GlancePane
 from oncall.tui.screens.incident.lists import Findings, Story
+from oncall.tui.screens.incident.overview import Glance
 from oncall.tui.screens.incident.rows import RowsBehind, StepAt
 from oncall.tui.screens.incident.step_pane import StepPane
-from oncall.tui.screens.incident.story import story
+from oncall.tui.screens.incident.story import first_command, story
 from oncall.tui.screens.incident.verdict import Verdict
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
@@ -34,6 +38,10 @@ from oncall.tui.shell.state import State
 from oncall.tui.shell.status import KeyBar
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
+from oncall.views.log_lines import LoggedLine
+from oncall.views.words import roots
+
+_MOST_LOG = 60  # lines around the moment
 
 
 def _no_step(screen: IncidentScreen) -> str | None:
@@ -83,12 +91,18 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
 )  # fmt: skip
 
 
+def _began_ns(snapshot: Snapshot) -> int | None:
+    """When the first root cause began, Unix ns."""
+    causes = roots(snapshot.diagnosis)
+    return causes[0].at_ns if causes else None
+
+
 class IncidentScreen(ConsoleScreen):
     """Findings, story, rows."""
 
     ACTIONS = ACTIONS
     CSS_PATH = "incident.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-medium"), (180, "-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (BESIDE, "-beside")]  # noqa: RUF012
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,6 +111,8 @@ class IncidentScreen(ConsoleScreen):
         self._known: frozenset[str] | None = None
         self._chosen: str | None = None  # the name of the line that the reader went to
         self._told: str | None = None  # the name of the finding in the story
+        self._series: tuple[Series, ...] | None = None
+        self._log: tuple[LoggedLine, ...] = ()
 
     def compose_body(self) -> ComposeResult:
         yield Verdict(id="verdict")
@@ -104,6 +120,7 @@ class IncidentScreen(ConsoleScreen):
             with Container(id="reading"):
                 yield Findings(id="findings")
                 yield Story(id="story")
+            yield GlancePane(id="glance")
             yield StepPane(id="rows")
 
     # ------------------------------------------------------------------ showing
@@ -117,6 +134,8 @@ class IncidentScreen(ConsoleScreen):
             before.faults_only,
         ):
             self._refill(state)
+        if before is None or before.snapshot is not state.snapshot:
+            self._ask_glance(state.snapshot)
         if not self.focused:
             self._findings.focus()
 
@@ -153,7 +172,27 @@ class IncidentScreen(ConsoleScreen):
             self._told = line.name
             self._story.scroll_home(animate=False, immediate=True)
             self._story.show(items, at=model.beginning(items, line.finding))
+        self._rows.sources = line.finding.sources if line.finding else ()
+        self.query_one(Verdict).show_command(first_command(line.finding))
         self._want_rows()
+
+    # ------------------------------------------------------------- at a glance
+
+    def _ask_glance(self, snapshot: Snapshot) -> None:
+        """What the glance shows beside the snapshot; what was read of the last one stays so long,
+        unless that is of another job."""
+        self._show_glance()
+        self.ask("job", GetRates("job"))
+        self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG))
+
+    def _show_glance(self) -> None:
+        if (snapshot := self.state.snapshot) is not None:
+            began_ns = _began_ns(snapshot)
+            glance = Glance(snapshot, self._series, self._log, began_ns)
+            self.query_one(GlancePane).show(glance)
+
+    def on_descendant_focus(self) -> None:
+        self.set_class(self._story.has_focus, "in-story")
 
     # ------------------------------------------------------- rows behind a step
 
@@ -168,10 +207,25 @@ class IncidentScreen(ConsoleScreen):
         self.ask("rows", GetStepRows(step.finding, step.index))
 
     def on_answered(self, message: Answered) -> None:
-        self._behind.answered(message.value)
+        match message.question.group:
+            case "incident.job":
+                self._series = message.value
+                self._show_glance()
+            case "incident.log":
+                self._log = message.value
+                self._show_glance()
+            case _:
+                self._behind.answered(message.value)
 
     def on_refused(self, message: Refused) -> None:
-        self._behind.refused(message.error)
+        match message.question.group:
+            case "incident.job":
+                self._series = ()
+                self._show_glance()
+            case "incident.log":
+                pass
+            case _:
+                self._behind.refused(message.error)
 
     # -------------------------------------------------------- where the cursor is
 
@@ -300,13 +354,16 @@ class IncidentScreen(ConsoleScreen):
         self._refill(self.state)
 
     def leave(self) -> bool:
-        """From the rows to the story, from the story to the list."""
-        if self._rows.has_focus_within and not self._findings.has_focus:
+        """From the rows to the story, from the story to the list; the rows close with either."""
+        if self._rows.has_focus_within:
             self.remove_class("rows-open")
             self._story.focus()
             return True
         if self._story.has_focus:
             self._findings.focus()
+            return True
+        if self.has_class("rows-open"):
+            self.remove_class("rows-open")
             return True
         return False
 

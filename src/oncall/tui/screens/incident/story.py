@@ -37,7 +37,6 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
     yield from _section("Explains", words.consequences(diagnosis, finding))
     yield from _section("Ruled out", words.ruled_out(finding))
     yield from _confidence(finding)
-    yield from _section("Sources", [clean(source) for source in finding.sources])
 
 
 def _steps(finding: Finding) -> Iterator[Item]:
@@ -176,3 +175,9 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[Item]:
 
 def _joined(parts: Iterable[str]) -> str:
     return " · ".join(part for part in parts if part)
+
+
+def first_command(finding: Finding | None) -> str:
+    """The first command of "Do next"; empty if it suggests none."""
+    parts = (part for one in (finding.next if finding else ()) for part in words.next_parts(one))
+    return next((said for is_command, said in parts if is_command), "")
