@@ -27,7 +27,7 @@ from oncall.core.printable import clean, typed
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
-from oncall.fleet.doctor import checkup_of
+from oncall.fleet.doctor import checkup_of, collector_problem
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
@@ -153,7 +153,7 @@ class Nodes:
     def hosts(self) -> tuple[HostAnswer, ...]:
         """What became of each host that was asked last; those that know nothing of the job left
         out."""
-        now_ns = self._clock()
+        now_ns, clocks, way = self._clock(), self._clocks, self._way
         return tuple(
             HostAnswer(
                 host=clean(outcome.node),
@@ -163,6 +163,11 @@ class Nodes:
                 if host in self._answered_ns
                 else None,
                 no_probe=_no_probe(outcome),
+                collector=clean(
+                    collector_problem(checkup_of(outcome, clocks.get(host), way))
+                    if outcome.kind == "ok"
+                    else ""
+                ),
             )
             for host, outcome in self._outcomes.items()
             if outcome.kind != "no-data"
@@ -171,7 +176,7 @@ class Nodes:
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with the hosts, by what they said last, and what to type: folded, the
         worst first."""
-        clocks, way = self._clocks, "ssh" if hasattr(self._reach.transport, "choice") else "local"
+        clocks, way = self._clocks, self._way
         troubles: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
         for host, outcome in self._outcomes.items():
             checkup = checkup_of(outcome, clocks.get(host), way)
@@ -194,6 +199,10 @@ class Nodes:
                 groups, key=lambda group: (not group[0], -len(group[3]))
             )
         )
+
+    @property
+    def _way(self) -> str:
+        return "ssh" if hasattr(self._reach.transport, "choice") else "local"
 
     def jobs(self, live: bool) -> tuple[JobLine, ...]:
         """The jobs that hosts see, the latest first."""

@@ -181,15 +181,11 @@ class ConsoleApp(Console):
             screen.post_message(StateChanged(self.state))
 
     def beat(self) -> None:
-        """What changes by itself: the age of the snapshot, as finely as it is shown; how far a
-        gather is; what is said."""
+        """What changes by itself: the age of the evidence; how far a gather is; what is said."""
         if self.state.busy:
             self.change(progress=self._asking.progress())
         if self.state.snapshot is not None and self.state.live:
-            age_s = self.clock() - self._asking.snapshot_at_s
-            self.change(
-                snapshot_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0
-            )
+            self.change(snapshot_age_s=self._asking.age_s())
         if (screen := self.console_screen) is not None:
             screen.show_keys()
         if self._said_until is not None and self.clock() >= self._said_until:

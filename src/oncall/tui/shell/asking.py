@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
+from oncall.core.units import NS_PER_S
 from oncall.tui.shell.messages import Answered, Question, Refused
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.workers import SessionThread
@@ -35,7 +36,7 @@ class Asking:
         self._opener = opener
         self._timekeeping = timekeeping
         self._keeping = keeping
-        self.snapshot_at_s = 0.0  # when the last one came, by the application's clock
+        self.evidence_at_s = 0.0  # when the newest evidence shown is of, by the application's clock
 
     # ------------------------------------------------------------------ asking
 
@@ -108,6 +109,10 @@ class Asking:
             self._timekeeping.rest()
             self._ask_troubles()
 
+    def age_s(self) -> float:
+        """How old the newest evidence shown is, to the second."""
+        return float(int(self._app.clock() - self.evidence_at_s))
+
     def _jobs_arrived(self, jobs: tuple[JobLine, ...]) -> None:
         app = self._app
         app.change(jobs=jobs)
@@ -124,12 +129,18 @@ class Asking:
         first = app.state.snapshot is None
         if app.state.problem:
             app.write_log("the evidence can be read again")
-        self.snapshot_at_s = app.clock()
+        at_ns = snapshot.moment.at_ns
+        late_ns = app.wall_ns() - at_ns if snapshot.moment.live and at_ns is not None else 0
+        self.evidence_at_s = app.clock() - max(late_ns, 0) / NS_PER_S
         began = (one.at_ns for one in snapshot.diagnosis.findings)
         app.known_moments.update(at_ns for at_ns in began if at_ns is not None)
         cursor = app.state.cursor.spanning(snapshot.moment.first_ns, snapshot.moment.last_ns)
         app.change(
-            snapshot=snapshot, job=snapshot.job, cursor=cursor, snapshot_age_s=0.0, problem=""
+            snapshot=snapshot,
+            job=snapshot.job,
+            cursor=cursor,
+            snapshot_age_s=self.age_s(),
+            problem="",
         )
         if first:
             app.write_log(f"{snapshot.job}: {snapshot.origin}")

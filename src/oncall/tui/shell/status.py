@@ -89,8 +89,9 @@ class TitleLine(_Line):
         muted = self._style("muted")
         program = Text.assemble((" oncall ", self._style("primary", bold=True)))
         title = Text(f" {phrases.title_phrase(state)}  ")
-        seen = Text(phrases.coverage_phrase(state) + " ", muted)
-        silence = Text(phrases.silence_phrase(state) + " ", muted)
+        wrong = Text(phrases.nodes_phrase(state), self._style("error", bold=True))
+        seen = self._seen(phrases.coverage_phrase(state), wrong, muted)
+        silence = self._seen(phrases.silence_phrase(state), wrong, muted)
         full, few = self._tabs(muted), self._tabs(muted, narrow=True)
         for right in (seen, silence):
             room = self.size.width - right.cell_len - 1
@@ -101,6 +102,10 @@ class TitleLine(_Line):
                 break
         short = phrases.short_title(state, max(room - few.cell_len - 3, 0))
         return spread(Text(f" {short}  ") + few, right, self.size.width)
+
+    def _seen(self, said: str, wrong: Text, muted: str) -> Text:
+        between = " · " if said and wrong else ""
+        return Text.assemble((said + between, muted), wrong, " ")
 
     def _tabs(self, muted: str, narrow: bool = False) -> Text:
         """The screens by key; where there is little room, only this one by name."""
@@ -126,7 +131,13 @@ class StatusLine(_Line):
             left.append(phrases.narrowing_phrase(state), self._style("accent"))
         right = [phrases.activity_phrase(state), phrases.time_phrase(state.cursor, state.live)]
         said = "   ".join(part for part in right if part)
-        return spread(left, Text(f"{said} ", self._style("muted")), self.size.width)
+        old = (phrases.old_phrase(state), self._age_style(state.snapshot_age_s))
+        return spread(left, Text.assemble((said, self._style("muted")), old, " "), self.size.width)
+
+    def _age_style(self, age_s: float) -> str:
+        if age_s >= phrases.VERY_OLD_S:
+            return self._style("error", bold=True)
+        return self._style("warning" if age_s >= phrases.OLD_S else "muted")
 
 
 class KeyBar(_Line):

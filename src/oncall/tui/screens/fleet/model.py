@@ -6,17 +6,18 @@ Pure functions of `Ranks`; indices below are positions in its arrays, not rank n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import Ranks, RankState
+from oncall.console.snapshot import HostAnswer, Ranks, RankState
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.core.printable import short
-from oncall.core.units import format_duration
+from oncall.core.units import NS_PER_S, format_duration
 from oncall.tui.drawing.states import STATES
 
 if TYPE_CHECKING:
@@ -182,6 +183,18 @@ def rank_phrase(ranks: Ranks, rank: int) -> str:
         ", ".join(f"{role} {one}" for role, one in number.items() if one >= 0 and tells[role]),
     ]
     return " · ".join(part for part in parts if part)
+
+
+def node_phrase(hosts: Sequence[HostAnswer], node: str) -> str:
+    """`last answer 95 s ago`, `collector dead: ...`: how old what is known of a node is."""
+    for host in hosts:
+        if host.host == node and host.age_ns is not None:
+            if host.collector:
+                return f"collector dead: {host.collector}"
+            return f"last answer {format_duration(host.age_ns // NS_PER_S * NS_PER_S)} ago"
+        if host.host == node and host.silent:
+            return "never answered"
+    return ""
 
 
 def counts(state: Ints) -> tuple[tuple[RankState, int], ...]:

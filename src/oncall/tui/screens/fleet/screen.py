@@ -66,9 +66,7 @@ class FleetScreen(ConsoleScreen):
 
     CSS = """
     FleetScreen #fleet-line { height: 1; padding: 0 1; }
-    FleetScreen #fleet-rank { height: 1; padding: 0 1; display: none; text-wrap: nowrap;
-        text-overflow: ellipsis; }
-    FleetScreen.narrow #fleet-rank { display: block; }
+    FleetScreen #fleet-rank { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     FleetScreen RankGrid { padding: 0 1; }
     FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
     FleetScreen.narrow RankCardPane { display: none; }
@@ -158,9 +156,13 @@ class FleetScreen(ConsoleScreen):
             self.query_one("#fleet-line", LiteralText).update(text, layout=False)
 
     def _say_rank(self) -> None:
-        """Below a grid that has no card beside it: the rank under the cursor."""
+        """Below the grid: the rank under the cursor, and how old what is known of its node is."""
         snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
-        phrase = "" if snapshot is None or rank is None else fleet.rank_phrase(snapshot.ranks, rank)
+        phrase = ""
+        if snapshot is not None and rank is not None:
+            age = fleet.node_phrase(snapshot.hosts, self.node())
+            who, _, what = fleet.rank_phrase(snapshot.ranks, rank).partition(" · ")
+            phrase = " · ".join(part for part in (who, age, what) if part)
         line = self.query_one("#fleet-rank", LiteralText)
         if str(line.content) != phrase:
             line.update(Text(phrase), layout=False)

@@ -203,7 +203,8 @@ def _legend(ranks: Ranks, width: int) -> Pieces:
             continue
         look = STATES[state]
         who = words.ranks_phrase(members.tolist()) if state == RankState.BLAMED else len(members)
-        said = f"{who} {look.name}" if isinstance(who, int) else cut(who, 40)
+        name = "without data" if state == RankState.NO_DATA else look.name
+        said = f"{who:,} {name}" if isinstance(who, int) else cut(who, 40)
         pieces.append((f"{look.dot} {said}  ", f"state {int(state)}"))
     if len(pieces) == 1:
         pieces.append((f"{STATES[0].dot} all {len(ranks):,} running  ", "state 0"))
