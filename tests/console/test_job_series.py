@@ -39,7 +39,7 @@ def test_a_healthy_job_stays_as_it_was(recorded: Callable[[str], Path], opened: 
     assert known[-1] < 3 * np.median(known)
 
 
-def test_the_lines_nearest_to_the_moment(tmp_path: Path) -> None:
+def test_the_lines_nearest_to_the_moment() -> None:
     with Incident.empty() as incident:
         lines = range(100)
         incident.append("log_events", {

@@ -267,9 +267,9 @@ class FakeSession:
 
     def log_lines(self, query: GetLogLines) -> tuple[LoggedLine, ...]:  # noqa: ARG002
         return (
-            LoggedLine(FAULT_NS - 20 * 10**9, "rank 0", "iteration 41 elapsed time per iteration 2.1 s"),
-            LoggedLine(FAULT_NS + 10**9, "gpu017", "NVRM: Xid (PCI:0000:60:00): 31, pid=4105", True),
-            LoggedLine(FAULT_NS + 600 * 10**9, "rank 3", "Watchdog caught collective timeout", True),
+            LoggedLine(FAULT_NS - 20 * 10**9, "rank 0", "iteration 41: 2.1 s"),
+            LoggedLine(FAULT_NS + 10**9, "gpu017", "NVRM: Xid 31, pid=4105", True),
+            LoggedLine(FAULT_NS + 600 * 10**9, "rank 3", "Watchdog: timeout", True),
         )
 
     def stages(self, query: GetStages) -> StagesView:

@@ -33,11 +33,14 @@ from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
 from oncall.fleet.reach import Reach, opened
+from oncall.fleet.read_only import RemoteCommand
+from oncall.fleet.ssh.transport import SshTransport
 from oncall.fleet.transport import Clock, Transport
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.
 _RUNS_NS = 60 * NS_PER_S
+_RUN_S, _MOST_PRINTED = 60.0, 256 * 1024  # of a command run for the reader
 _PHASES = {
     "greet": "{} of {} hosts answered",
     "listen": "{} of {} nodes are listening",
@@ -129,6 +132,20 @@ class Nodes:
             return self._loop.run(self._probed(hosts, begun.append))
         finally:
             self._probing = None
+
+    def run(self, command: RemoteCommand, task: Task) -> str:
+        """What the command prints on its host. Raises UsageError, HostError, Interrupted."""
+        running: list[asyncio.Task[str]] = []
+
+        def stop() -> None:
+            for one in running:
+                one.cancel()
+
+        task.on_stop(lambda: self._loop.call(stop))
+        try:
+            return self._loop.run(self._ran(command, running))
+        finally:
+            task.check()
 
     def leave(self) -> None:
         """Close every connection; the next question opens them anew."""
@@ -330,6 +347,20 @@ class Nodes:
             progress=count,
             begun=begun,
         )
+
+    async def _ran(self, command: RemoteCommand, running: list[asyncio.Task[str]]) -> str:
+        transport = await self._reached()
+        if not isinstance(transport, SshTransport):
+            raise UsageError("these nodes are folders of this machine: there is nothing to run on")
+        work = asyncio.create_task(transport.run(command.host, command.line, _MOST_PRINTED))
+        running.append(work)
+        try:
+            async with asyncio.timeout(_RUN_S):
+                return await work
+        except TimeoutError:
+            raise UsageError(f"it did not end within {_RUN_S:g} s") from None
+        except asyncio.CancelledError:
+            raise UsageError("stopped") from None
 
     async def _leave(self) -> None:
         lines = [self._all, self._one and self._one[1]]

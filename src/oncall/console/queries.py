@@ -105,6 +105,22 @@ class ProbeNodes(Query[str]):
 
 
 @dataclass(frozen=True)
+class RunCommand(Query[str]):
+    """Run a suggested command that only reads on the node it names: what it prints. Raises
+    UsageError for any other, and for a recording."""
+
+    command: str
+    lane: ClassVar[Lane] = "probes"
+
+    def answer(self, session: Answering) -> str:
+        from oncall.fleet.read_only import read_only_command
+
+        command = read_only_command(self.command)
+        with session.task(self.lane) as task:
+            return session.source.run(command, task)
+
+
+@dataclass(frozen=True)
 class SaveIncident(Query[None]):
     """Write the whole evidence to an incident file."""
 
@@ -116,7 +132,8 @@ class SaveIncident(Query[None]):
 
 @dataclass(frozen=True)
 class GetReport(Query[str]):
-    """The diagnosis as `text`, `markdown` or `json`, with the reader's notes."""
+    """The diagnosis as `text`, `markdown`, `json` or a `ticket` of a page, with the reader's
+    notes."""
 
     style: str
     notes: str = ""
@@ -126,7 +143,8 @@ class GetReport(Query[str]):
 
         if session.shown is None:
             raise UsageError("there is no diagnosis yet")
-        return written(session.shown.snapshot.diagnosis, self.style, self.notes)
+        snapshot = session.shown.snapshot
+        return written(snapshot.diagnosis, self.style, self.notes, snapshot.moment.at_ns)
 
 
 # --------------------------------------------------------------------- details

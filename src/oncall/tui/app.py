@@ -49,6 +49,7 @@ from oncall.tui.shell.workers import SessionThread
 if TYPE_CHECKING:
     from oncall.console.session import Session
     from oncall.tui.shell.goto import Target
+    from oncall.tui.shell.notes import NoteKind
 
 _SAID_FOR_S = 6.0
 _MOST_VISITED = 20  # screens that `esc` finds back to
@@ -202,6 +203,9 @@ class ConsoleApp(Console):
         self._said_until = self.clock() + _SAID_FOR_S if text else None
         if (screen := self.console_screen) is not None and screen.is_mounted:
             screen.show_said()
+
+    def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
+        self.keeping.keep(kind, text, about, output)
 
     def _tell_all(self, texts: Sequence[str]) -> None:
         """Each in the log, and the first at once."""

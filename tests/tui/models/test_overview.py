@@ -75,7 +75,9 @@ def test_nothing_is_wider_than_its_room(width: int, snapshot: object) -> None:
     log = tuple(LoggedLine(FAULT_NS + n, "rank 3", "text " * 30, n % 2 == 0) for n in range(40))
     glance = Glance(seen, (stopped(), replace(stopped(), name="iteration time")), log, FAULT_NS)
     for lines in (narrow(glance, width, False), roomy(glance, width, 36, False)):
-        curves = [line for line in lines if not any("completed operations" in one for one, _ in line)]
+        curves = [
+            line for line in lines if not any("completed operations" in one for one, _ in line)
+        ]
         assert max(len(text(line)) for line in curves) <= max(width, 34)
 
 
@@ -86,7 +88,9 @@ def test_the_log_shows_what_came_before_and_more_of_what_came_after() -> None:
     lines = roomy(Glance(hang_snapshot(), (stopped(),), log, FAULT_NS), 90, 40, False)
     shown = [text(line) for line in lines]
     assert any(one.startswith("Log, around 08:55:50") for one in shown)
-    assert any(one.endswith("line -1") for one in shown) and any(one.endswith("line 5") for one in shown)
+    assert any(one.endswith("line -1") for one in shown) and any(
+        one.endswith("line 5") for one in shown
+    )
     problem = next(line for line in lines if text(line).endswith("line 0"))
     assert problem[-1][1] == "critical"
 

@@ -48,9 +48,7 @@ def _throughput(con: duckdb.DuckDBPyConnection, anybody: Bools, buckets: Buckets
     return _series(THROUGHPUT, "ops/s", value, buckets)
 
 
-def _iterations(
-    rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Buckets
-) -> Series:
+def _iterations(rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Buckets) -> Series:
     """Of rows (when it ended, what it took, ns): what each took, and what the last one has taken
     so far once that is longer than any before."""
     value = np.full(buckets.count, np.nan)

@@ -50,9 +50,9 @@ def series_of(
 
     suspects: completed operations a second, and send and receive rates where they are recorded,
     of the members of communicators that findings speak of. ranks: bytes a second of each rank,
-    all communicators. job: how fast the whole job goes. nics: bytes a second of each port. `rank 5`: the rank on each of its
-    communicators. `nic gpu017 mlx5_0`: its ports. Baselines and
-    thresholds are those of `rulebooks`. Raises UsageError for another kind.
+    all communicators. job: how fast the whole job goes. nics: bytes a second of each port.
+    `rank 5`: the rank on each of its communicators. `nic gpu017 mlx5_0`: its ports. Baselines
+    and thresholds are those of `rulebooks`. Raises UsageError for another kind.
     """
     what, *name = kind.split()
     one = (what, len(name)) in (("rank", 1), ("nic", 2))

@@ -78,6 +78,8 @@ def narrowing_phrase(state: State) -> str:
     parts = [f"/{state.filter}"] if state.filter else []
     if state.faults_only:
         parts.append("faults only")
+    if state.solved:
+        parts.append(f"solved: {clean(state.solved)}")
     if state.notes:
         parts.append("1 note" if state.notes == 1 else f"{state.notes} notes")
     return " · ".join(parts)

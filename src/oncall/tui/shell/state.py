@@ -31,3 +31,4 @@ class State:
     progress: str = ""  # how far that is
     problem: str = ""  # what failed last; empty after a success
     notes: int = 0  # written about this job
+    solved: str = ""  # what fixed it, as the reader wrote

@@ -116,7 +116,11 @@ def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]
     said = rates.latest_phrase(first, span[1])
     usual = rates.deviation_phrase(first, span[1])
     lines: list[Pieces] = [
-        [(f"{first.name}: ", "heading"), (said, "strong"), (f" · {usual}" if usual else "", "faint")]
+        [
+            (f"{first.name}: ", "heading"),
+            (said, "strong"),
+            (f" · {usual}" if usual else "", "faint"),
+        ]
     ]
     rows = rates.chart(first, values, scale, height, plain)
     for number, row in enumerate(rows):

@@ -18,7 +18,10 @@ from textual.widget import AwaitMount
 from oncall.console.queries import GetLogLines, GetRates, GetReport, GetStepRows
 from oncall.console.snapshot import Series, Snapshot
 from oncall.core.diagnosis import Finding
+from oncall.core.errors import OncallError
 from oncall.core.printable import clean
+from oncall.fleet.read_only import read_only_command
+from oncall.render.ticket import to_line
 from oncall.tui.models.probe import blamed_nodes, why_not_probed
 from oncall.tui.screens.incident import model
 from oncall.tui.screens.incident.glance_pane import BESIDE, GlancePane
@@ -26,20 +29,21 @@ from oncall.tui.screens.incident.lists import Findings, Story
 from oncall.tui.screens.incident.overview import Glance
 from oncall.tui.screens.incident.rows import RowsBehind, StepAt
 from oncall.tui.screens.incident.step_pane import StepPane
-from oncall.tui.screens.incident.story import first_command, story
+from oncall.tui.screens.incident.story import story
 from oncall.tui.screens.incident.verdict import Verdict
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.probing import ProbeScreen
+from oncall.tui.shell.running import RunScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.shell.status import KeyBar
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.views.log_lines import LoggedLine
-from oncall.views.words import roots
+from oncall.views.words import first_command, roots
 
 _MOST_LOG = 60  # lines around the moment
 
@@ -52,6 +56,18 @@ def _no_step(screen: IncidentScreen) -> str | None:
 def _no_command(screen: IncidentScreen) -> str | None:
     found = screen.commands()
     return None if found else "this finding suggests no command"
+
+
+def _not_runnable(screen: IncidentScreen) -> str | None:
+    if not (command := screen.command()):
+        return "this finding suggests no command"
+    if not screen.state.live:
+        return "this is a recording, so there are no nodes to run it on; c copies it"
+    try:
+        read_only_command(command)
+    except OncallError as error:
+        return str(error)
+    return None
 
 
 def _no_rank(screen: IncidentScreen) -> str | None:
@@ -80,6 +96,9 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
     ActionEntry("incident.command", "c", "Next command",
                 "Copy the next suggested command; press again for the one after it.",
                 _no_command, bar=True),
+    ActionEntry("incident.run", "exclamation_mark", "Run",
+                "Run the suggested command under the cursor, else the next one, if it only reads.",
+                _not_runnable, bar=True),
     ActionEntry("incident.rank", "r", "Rank",
                 "Show the first blamed rank in the fleet.", _no_rank),
     ActionEntry("incident.probe", "p", "Probe",
@@ -329,6 +348,19 @@ class IncidentScreen(ConsoleScreen):
             self.app.copy_to_clipboard(item.copy)
             self.tell(f"copied: {item.copy}")
 
+    def command(self) -> str:
+        """The command under the cursor of the story, else the first of the finding."""
+        item = self._story.item
+        if item is not None and item.kind == "command":
+            return item.copy
+        return first_command(self.finding())
+
+    def action_run(self) -> AwaitMount:
+        command = self.command()
+        runs = read_only_command(command)
+        said = f"on {runs.host}:  {runs.line}"
+        return self.app.push_screen(RunScreen(command, said, self.cursor_is_on()))
+
     def action_rank(self) -> None:
         if (rank := self.rank()) is not None:
             self.app.go_to(Target("rank", rank))
@@ -397,6 +429,10 @@ class IncidentScreen(ConsoleScreen):
                 return [Copy("c", "the command", item.copy)]
             if item is not None and item.copy:
                 copies.append(Copy("l", "line", item.copy))
+        if (snapshot := self.state.snapshot) is not None:
+            said = to_line(snapshot.diagnosis, self.finding(), snapshot.moment.at_ns)
+            copies.append(Copy("h", "one line for a chat", said))
+        copies.append(Copy("k", "ticket of one page", GetReport("ticket")))
         copies.append(Copy("t", "report as text", GetReport("text")))
         copies.append(Copy("m", "report as Markdown", GetReport("markdown")))
         return copies

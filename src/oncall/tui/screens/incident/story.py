@@ -175,9 +175,3 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[Item]:
 
 def _joined(parts: Iterable[str]) -> str:
     return " · ".join(part for part in parts if part)
-
-
-def first_command(finding: Finding | None) -> str:
-    """The first command of "Do next"; empty if it suggests none."""
-    parts = (part for one in (finding.next if finding else ()) for part in words.next_parts(one))
-    return next((said for is_command, said in parts if is_command), "")

@@ -60,7 +60,5 @@ class Verdict(Vertical):
         line = self.query_one("#command", LiteralText)
         line.display = bool(self._command)
         line.update(
-            Text.assemble(
-                (" Next  $ ", styles["heading"]), (self._command, styles["command"])
-            )
+            Text.assemble((" Next  $ ", styles["heading"]), (self._command, styles["command"]))
         )
