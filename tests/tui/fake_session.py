@@ -33,6 +33,7 @@ from oncall.console.queries import (
     GetReport,
     GetRulebookText,
     GetSnapshot,
+    GetStacks,
     GetStages,
     GetStageTask,
     GetStepRows,
@@ -43,6 +44,7 @@ from oncall.console.queries import (
     NewRulebook,
     OpenJob,
     ProbeNodes,
+    RunCommand,
     RunFact,
     RunTests,
     SaveIncident,
@@ -65,6 +67,7 @@ from oncall.console.snapshot import (
 from oncall.core.errors import OncallError, UsageError
 from oncall.views.log_lines import LoggedLine
 from oncall.views.network.collective import NetworkView, StepView
+from oncall.views.stacks import FoldedStacks
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.table import Table
 from oncall.views.traffic.operation import TrafficView
@@ -122,6 +125,8 @@ class FakeSession:
             GetTraffic: self.traffic,
             GetRates: self.rates,
             GetLogLines: self.log_lines,
+            GetStacks: self.stacks,
+            RunCommand: self.run,
             GetStages: self.stages,
             GetStageTask: self.stage_task,
             GetNetwork: self.network,
@@ -264,6 +269,12 @@ class FakeSession:
                 Series(f"rank {rank} of dp", "ops/s", at_ns, value, (18.5, 21.5), rank == 5, "dp")
             )
         return tuple(series)
+
+    def stacks(self, query: GetStacks) -> FoldedStacks:  # noqa: ARG002
+        raise UsageError("no stacks were recorded")
+
+    def run(self, query: RunCommand) -> str:
+        return f"{query.command}: done"
 
     def log_lines(self, query: GetLogLines) -> tuple[LoggedLine, ...]:  # noqa: ARG002
         return (

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from oncall.views.log_lines import LoggedLine
     from oncall.views.network.collective import NetworkView, Opened, StepView
     from oncall.views.network.waiting import Collective, Step
+    from oncall.views.stacks import FoldedStacks
     from oncall.views.stages.iteration import StagesView, TaskCard
     from oncall.views.stages.timeline import Box
     from oncall.views.table import Table
@@ -178,6 +179,16 @@ class GetRankCard(EvidenceQuery["RankCard"]):
         from oncall.console.card import card_of
 
         return card_of(shown.incident, shown.snapshot, self.rank)
+
+
+@dataclass(frozen=True)
+class GetStacks(EvidenceQuery["FoldedStacks"]):
+    """The stacks of all processes, equal ones together. Raises OncallError without stacks."""
+
+    def read(self, shown: Shown) -> FoldedStacks:
+        from oncall.views.stacks import folded
+
+        return folded(shown.incident)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from oncall.tui.shell.screen import ConsoleScreen, make, screen_in_sight
 from oncall.tui.shell.state import State
 from oncall.tui.shell.timekeeping import Timekeeping
 from oncall.tui.shell.workers import SessionThread
+from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
@@ -314,6 +315,19 @@ class ConsoleApp(Console):
 
     async def action_quit(self) -> None:
         self.exit()
+
+    def action_leave(self) -> AwaitMount | None:
+        """Quit; where something would be lost, only when told again."""
+        lost = self._asking.lost_by_leaving()
+        if not lost:
+            self.exit()
+            return None
+
+        def answered(key: str | None) -> None:
+            if key == "y":
+                self.exit()
+
+        return self.push_screen(Choice(f"Quit? {lost}.", [("y", "quit")]), answered)
 
     def _fatal_error(self) -> None:
         """An internal error ends the console: one line, or the traceback with ONCALL_DEBUG."""

@@ -91,6 +91,7 @@ ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
     ActionEntry("back", "escape", "Back", "Close what you opened last.",
                 _needs_cause_to_go_back),
     ActionEntry("palette", "ctrl+p", "All actions", "Find an action by name."),
+    ActionEntry("leave", "q,ctrl+c", "Leave", "Quit; asks first where something would be lost."),
     ActionEntry("quit", "ctrl+q", "Quit", "Quit immediately.", bar=True),
     *(
         ActionEntry[ConsoleScreen](f"show_{entry.id}", entry.key, entry.title, entry.shows)

@@ -12,13 +12,11 @@ from textual.containers import VerticalScroll
 from oncall.console.queries import RunCommand
 from oncall.core.printable import clean_lines
 from oncall.tui.drawing.literal import LiteralText, literal
-from oncall.tui.shell.messages import Answered, Question, Refused
+from oncall.tui.shell.messages import RUN, Answered, Question, Refused
 from oncall.tui.widgets.overlay import Overlay
 
 if TYPE_CHECKING:
     from oncall.tui.shell.console import Console
-
-RUN = "run"
 
 
 class RunScreen(Overlay):

@@ -95,7 +95,16 @@ class TitleLine(_Line):
         full, few = self._tabs(muted), self._tabs(muted, narrow=True)
         for right in (seen, silence):
             room = self.size.width - right.cell_len - 1
-            for left in (program + title + full, program + title + few, title + few):
+            for left in (program + title + full, title + full):
+                if left.cell_len <= room:
+                    return spread(left, right, self.size.width)
+        room = self.size.width - silence.cell_len - 1
+        if room - full.cell_len >= _LEAST_TITLE:  # names are worth more than the whole title
+            short = phrases.short_title(state, max(room - full.cell_len - 3, 0))
+            return spread(Text(f" {short}  ") + full, silence, self.size.width)
+        for right in (seen, silence):
+            room = self.size.width - right.cell_len - 1
+            for left in (program + title + few, title + few):
                 if left.cell_len <= room:
                     return spread(left, right, self.size.width)
             if room - few.cell_len >= _LEAST_TITLE or right is silence:
