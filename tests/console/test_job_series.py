@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from oncall.console.queries import GetLogLines, GetRates, GetSnapshot
+from oncall.console.queries import GetLogLines, GetRankValues, GetRates, GetSnapshot
 from oncall.console.snapshot import Series
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.views.log_lines import log_lines
 
@@ -53,6 +55,36 @@ def test_the_lines_nearest_to_the_moment() -> None:
         first = log_lines(incident, None, 3)
         assert [one.problem for one in first] == [False, True, False]
         assert near[0].source == "rank 3"
+
+
+def test_each_rank_has_its_lag_and_its_rate(recorded: Callable[[str], Path], opened: Open) -> None:
+    session = opened(recorded("hang"))
+    snapshot = session.ask(GetSnapshot())
+    lag = session.ask(GetRankValues("lag"))
+    assert lag.unit == "s" and len(lag.value) == len(snapshot.ranks)
+    assert lag.value.max() > 10
+    assert lag.value[5] == 0  # the culprit waits in nothing
+    rate = session.ask(GetRankValues("rate"))
+    assert np.isfinite(rate.value).all() and rate.value.min() >= 0
+    with pytest.raises(UsageError, match="temperature was recorded for no rank"):
+        session.ask(GetRankValues("temperature"))
+    with pytest.raises(UsageError, match="unknown measure"):
+        session.ask(GetRankValues("humidity"))
+
+
+def test_a_reading_is_the_newest_of_its_gpu(recorded: Callable[[str], Path], opened: Open) -> None:
+    session = opened(recorded("hang"))
+    snapshot = session.ask(GetSnapshot())
+    shown = session.shown
+    assert shown is not None
+    ranks = snapshot.ranks
+    at_ns = snapshot.moment.at_ns or 0
+    shown.incident.append("gpus", {
+        "node": [ranks.node[0]] * 2, "gpu": [int(ranks.gpu[0])] * 2,
+        "at_ns": [at_ns, at_ns - 10**9], "temp_c": [84.0, 40.0],
+    })  # fmt: skip
+    found = session.ask(GetRankValues("temperature"))
+    assert found.value[0] == 84.0 and np.isnan(found.value[1])
 
 
 def test_a_recording_without_logs_has_no_lines(

@@ -29,6 +29,7 @@ from oncall.console.queries import (
     GetNetworkRows,
     GetNetworkStep,
     GetRankCard,
+    GetRankValues,
     GetRates,
     GetReport,
     GetRulebookText,
@@ -59,6 +60,7 @@ from oncall.console.snapshot import (
     Problem,
     RankCard,
     RankState,
+    RankValues,
     RuleLine,
     Series,
     Snapshot,
@@ -126,6 +128,7 @@ class FakeSession:
             GetRates: self.rates,
             GetLogLines: self.log_lines,
             GetStacks: self.stacks,
+            GetRankValues: self.rank_values,
             RunCommand: self.run,
             GetStages: self.stages,
             GetStageTask: self.stage_task,
@@ -269,6 +272,15 @@ class FakeSession:
                 Series(f"rank {rank} of dp", "ops/s", at_ns, value, (18.5, 21.5), rank == 5, "dp")
             )
         return tuple(series)
+
+    def rank_values(self, query: GetRankValues) -> RankValues:
+        """Each rank a degree hotter than the one before; of one nothing is known."""
+        if query.measure not in ("lag", "temperature"):
+            raise UsageError(f"{query.measure} was recorded for no rank")
+        count = len(self._now.ranks)
+        value = 40.0 + np.arange(count)
+        value[min(3, count - 1)] = np.nan
+        return RankValues(query.measure, "°C" if query.measure == "temperature" else "s", value)
 
     def stacks(self, query: GetStacks) -> FoldedStacks:  # noqa: ARG002
         raise UsageError("no stacks were recorded")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         JobLine,
         Problem,
         RankCard,
+        RankValues,
         RuleLine,
         Series,
         Snapshot,
@@ -179,6 +180,19 @@ class GetRankCard(EvidenceQuery["RankCard"]):
         from oncall.console.card import card_of
 
         return card_of(shown.incident, shown.snapshot, self.rank)
+
+
+@dataclass(frozen=True)
+class GetRankValues(EvidenceQuery["RankValues"]):
+    """Lag, rate, temperature, power or NIC of each rank, as last measured. Raises UsageError where
+    that was recorded for none."""
+
+    measure: str
+
+    def read(self, shown: Shown) -> RankValues:
+        from oncall.console.rank_values import rank_values
+
+        return rank_values(shown.incident, shown.snapshot, self.measure)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,15 @@ class Ranks:
         return len(self.rank)
 
 
+@dataclass(frozen=True, eq=False)
+class RankValues:
+    """A number for each rank of a snapshot, (n,) in the order of its ranks; NaN: not recorded."""
+
+    measure: str  # lag, rate, temperature, power, NIC
+    unit: str
+    value: npt.NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class CommunicatorSummary:
     """One line of a list of communicators."""

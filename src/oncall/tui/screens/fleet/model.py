@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import HostAnswer, Ranks, RankState
+from oncall.console.snapshot import HostAnswer, Ranks, RankState, RankValues
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.core.printable import short
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.tui.drawing.states import STATES
+from oncall.tui.models.rates import Floats, value_phrase
 
 if TYPE_CHECKING:
     from oncall.console.snapshot import Ints
@@ -195,6 +196,30 @@ def node_phrase(hosts: Sequence[HostAnswer], node: str) -> str:
         if host.host == node and host.silent:
             return "never answered"
     return ""
+
+
+LEVELS = 10
+
+
+def levels(values: Floats) -> Ints:
+    """(n,) 0 for the least value to 9 for the greatest; -1 where nothing is known."""
+    known = np.isfinite(values)
+    level = np.full(len(values), -1, dtype=np.int64)
+    if known.any():
+        low, high = float(values[known].min()), float(values[known].max())
+        share = (values[known] - low) / ((high - low) or 1.0)
+        level[known] = np.minimum((share * LEVELS).astype(np.int64), LEVELS - 1)
+    return level
+
+
+def measure_phrase(values: RankValues) -> str:
+    """`temperature 31 °C to 84 °C, 4 ranks without`: what the digits 0 to 9 stand for."""
+    known = values.value[np.isfinite(values.value)]
+    low, high = (value_phrase(float(one), values.unit) for one in (known.min(), known.max()))
+    left_out = len(values.value) - len(known)
+    noun = "rank" if left_out == 1 else "ranks"
+    without = f", {left_out:,} {noun} without" if left_out else ""
+    return f"{values.measure}: 0 is {low}, 9 is {high}{without}"
 
 
 def counts(state: Ints) -> tuple[tuple[RankState, int], ...]:
