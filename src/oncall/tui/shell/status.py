@@ -59,8 +59,12 @@ class _Line(LiteralText, metaclass=AbstractMeta):
 
 
 def spread(left: Text, right: Text, width: int) -> Text:
-    """Both at the ends of a line; where there is no room the left one yields."""
+    """Both at the ends of a line; where there is no room for both the right one goes, unless it
+    stands alone."""
     room = width - right.cell_len - 1
+    if room < 12 and not left.plain.strip():
+        right.truncate(width, overflow="ellipsis")
+        return right
     if room < 12:
         left.truncate(width, overflow="ellipsis")
         return left
