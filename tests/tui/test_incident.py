@@ -280,15 +280,6 @@ async def test_a_resize_keeps_the_place() -> None:
         assert "CRITICAL" in running.text()
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE])
-@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
-@piloted
-async def test_picture(size: tuple[int, int], theme: str) -> None:
-    async with console(size=size, theme=theme) as running:
-        name = f"{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}"
-        check_picture(running.app, f"incident-{name}")
-
-
 @piloted
 async def test_picture_of_silence() -> None:
     async with console(FakeSession(silent_snapshot()), size=NARROW) as running:
@@ -330,3 +321,11 @@ async def test_what_cannot_be_read_of_the_job_is_said() -> None:
     session.fails[GetRates] = UsageError("gpu017 took its shards away")
     async with console(session, size=NARROW) as running:
         assert "How fast the job went was not recorded" in running.text()
+
+
+@pytest.mark.parametrize("size", [NARROW, (120, 40), (200, 60)])
+@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light", "colour-blind", "ansi-dark"])
+@piloted
+async def test_the_home_screen_in_every_size_and_theme(size: tuple[int, int], theme: str) -> None:
+    async with console(size=size, theme=theme) as running:
+        check_picture(running.app, f"home-{size[0]}x{size[1]}-{theme}")

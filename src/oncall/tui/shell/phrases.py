@@ -40,7 +40,7 @@ def silence_phrase(state: State) -> str:
 
 
 def nodes_phrase(state: State) -> str:
-    """`2 nodes silent · collector dead on gpu003`: of a running job, who tells nothing now."""
+    """`2 nodes silent · collector dead on gpu003`: nodes of a running job without news."""
     hosts = state.snapshot.hosts if state.snapshot else ()
     silent = [one.host for one in hosts if one.silent]
     dead = [one.host for one in hosts if one.collector]
