@@ -57,7 +57,6 @@ PICTURES = (
     Picture("sixteen-colours", "", (120, 40), theme="ansi-dark"),
     Picture("fleet", "r"),
     Picture("lag", "2 o u", WIDE),
-    Picture("log", "9"),
     Picture("communicators", "3"),
     Picture("rates", "4"),
     Picture(

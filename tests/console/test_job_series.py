@@ -61,9 +61,8 @@ def test_each_rank_has_its_lag_and_its_rate(recorded: Callable[[str], Path], ope
     session = opened(recorded("hang"))
     snapshot = session.ask(GetSnapshot())
     lag = session.ask(GetRankValues("lag"))
-    assert lag.unit == "s" and len(lag.value) == len(snapshot.ranks)
-    assert lag.value.max() > 10
-    assert lag.value[5] == 0  # the culprit waits in nothing
+    assert lag.unit == "ops" and len(lag.value) == len(snapshot.ranks)
+    assert lag.value[5] == lag.value.max() > 0  # nobody is behind further than the culprit
     rate = session.ask(GetRankValues("rate"))
     assert np.isfinite(rate.value).all() and rate.value.min() >= 0
     with pytest.raises(UsageError, match="temperature was recorded for no rank"):

@@ -280,7 +280,7 @@ class FakeSession:
         count = len(self._now.ranks)
         value = 40.0 + np.arange(count)
         value[min(3, count - 1)] = np.nan
-        return RankValues(query.measure, "°C" if query.measure == "temperature" else "s", value)
+        return RankValues(query.measure, "°C" if query.measure == "temperature" else "ops", value)
 
     def stacks(self, query: GetStacks) -> FoldedStacks:  # noqa: ARG002
         raise UsageError("no stacks were recorded")

@@ -31,6 +31,14 @@ _NIC = """
     SELECT node, nic, sum(moved) * 1e9 / sum(took_ns) FROM steps
     WHERE took_ns > 0 AND moved >= 0 AND at_ns > $since_ns GROUP BY node, nic
 """
+# By how many operations a rank is behind its group, where it is furthest behind: a rank that waits
+# for another is behind nobody.
+_LAG = """
+    WITH fronts AS (
+        SELECT rank, max(entered_seq) OVER (PARTITION BY job, comm) - entered_seq AS behind
+        FROM frontier WHERE entered_seq IS NOT NULL)
+    SELECT rank, max(behind) FROM fronts GROUP BY rank
+"""
 _RATE = """
     SELECT rank, sum(coalesce(stands_for, 1)) FROM operations
     WHERE done IS DISTINCT FROM false AND coalesce(ended_ns, entered_ns) > $since_ns GROUP BY rank
@@ -46,10 +54,12 @@ def rank_values(incident: Incident, snapshot: Snapshot, measure: str) -> RankVal
     since_ns = 0 if at_ns is None else at_ns - _RECENT_NS
     gpus = list(zip(ranks.node, ranks.gpu.tolist(), strict=True))
     nics = list(zip(ranks.node, ranks.nic, strict=True))
-    unit = {"lag": "s", "rate": "ops/s", "temperature": "°C", "power": "W", "NIC": "B/s"}
+    unit = {"lag": "ops", "rate": "ops/s", "temperature": "°C", "power": "W", "NIC": "B/s"}
     match measure:
         case "lag":
-            value = np.where(ranks.waited_ns >= 0, ranks.waited_ns / NS_PER_S, 0.0)
+            incident.provide_what_can_be(("frontier",))
+            behind = dict(con.execute(_LAG).fetchall())
+            value = np.array([behind.get(rank, np.nan) for rank in ranks.rank.tolist()], float)
         case "rate":
             incident.provide_what_can_be(("operations",))
             value = _rates(con, ranks.rank.tolist(), since_ns)
