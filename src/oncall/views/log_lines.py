@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
-from oncall.evidence.incident import Incident
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident  # brings DuckDB, which the lines do without
 
 _PROBLEMS = (
     "error", "cuda", "memory", "exit", "crash", "signal", "scheduler", "xid", "sxid", "ib", "port",
