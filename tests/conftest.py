@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +23,10 @@ settings.load_profile(os.environ.get("ONCALL_EXAMPLES", "same"))
 # A shell starts its background jobs with SIGINT ignored, and children inherit that: tests of
 # Ctrl-C would wait for ever under `make test &`.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start hundreds of processes: compiling the program takes each of them two seconds.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What whoever runs the tests has configured, their rulebooks, and hooks that are installed on this
 # machine are not what is tested.
