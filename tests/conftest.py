@@ -37,6 +37,17 @@ os.environ["ONCALL_RUN_DIR_ON_DISK"] = "1"
 
 _REPOSITORY = Path(__file__).parents[1]
 
+# Took more than three seconds when last measured, and some shorter test covers the same room.
+_SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests of slow.txt to `make test-slow`, as if each were marked."""
+    for item in items:
+        if item.nodeid in _SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 class RecordingProcess:
     """A process with a ring of its own in `run_dir`, that records what it is told.
