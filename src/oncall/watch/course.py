@@ -93,14 +93,17 @@ def after(state: State, look: Look, patience: Patience) -> Next:
         moves=_moves(state, look, has_moved),
     )
     troubles = tuple(one for one in look.troubles if state.moves.get(one.name, 0) < _OUTLIVED)
+    doubtful: tuple[Trouble, ...] = ()
     if look.lasting and has_moved:
-        # A job that logs steps is not stopped, whatever its log says above.
+        # A job that logs steps is not stopped, whatever its log says above; unless it logs no more.
+        doubtful = tuple(one for one in troubles if one.stops)
         troubles = tuple(one for one in troubles if not one.stops)
     if troubles:
         return _suspicious(state, look, troubles, patience)
     if not (has_moved or look.sound):
         return Next(state, look.at_ns + patience.every_ns)  # neither well nor in trouble
-    return _calm(state, look, has_moved, patience)
+    calm = _calm(state, look, has_moved, patience)
+    return replace(calm, state=replace(calm.state, suspected=doubtful))
 
 
 def announced(state: State, kind: Literal["opened", "updated"], look: Look) -> State:

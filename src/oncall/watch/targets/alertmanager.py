@@ -24,8 +24,8 @@ class Alertmanager:
     """Posts alerts; `labels` are added to each."""
 
     name: str
-    url: str
-    token: str | None = None
+    url: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
     labels: dict[str, str] = field(default_factory=dict)
     timeout_s: float = 10.0
     repeats: bool = True

@@ -6,7 +6,7 @@ The id of an event is the same however often it is sent, so that a receiver can 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -23,8 +23,8 @@ class CloudEvents:
     """Posts each announcement as one event, with the diagnosis as its data."""
 
     name: str
-    url: str
-    token: str | None = None
+    url: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
     timeout_s: float = 10.0
     repeats: bool = False
 
