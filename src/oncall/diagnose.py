@@ -112,30 +112,48 @@ def diagnose(
             if book.site_file and book.name in checked and book.name not in broke
         },
         rests_on=outcome.rests_on,
-        undecided=_undecided(incident),
+        undecided=_undecided(incident, checked),
     )
     if diagnosis.result != "inconclusive":
         return diagnosis
     return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
 
 
-def _undecided(incident: Incident) -> str:
-    """Why it is not known whether the job moves; empty if that is known."""
+def _undecided(incident: Incident, checked: Container[str]) -> str:
+    """Why it is not known whether the job moves, or moves as it should; empty if that is known."""
     try:
         incident.require(["front", "job_progress"])
     except (MissingEvidence, RelationFailed):
         waiting = 0
     else:
         ((waiting,),) = incident.con.execute(
-            "SELECT count(DISTINCT rank) FROM front JOIN job_progress USING (job) WHERE NOT moved"
+            "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
+            "WHERE NOT coalesce(moved, false)"
         ).fetchall()
     if waiting:
         ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
         return f"{ranks} for others, and nothing recorded shows that the job went on"
     if alike := _alike(incident):
         return alike
+    if "slow" in checked and (few := _few_iterations(incident)):
+        return few
     ((doubt,),) = incident.con.execute(_BY_COUNTERS).fetchall()
     return str(doubt)
+
+
+def _few_iterations(incident: Incident) -> str:
+    """Why operations do not show which rank slows the job; empty if they could."""
+    try:
+        incident.require(["replayed_jobs", "round_baselines"])
+    except MissingEvidence:
+        return ""
+    except RelationFailed:
+        pass
+    else:
+        known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
+        if incident.con.execute(known).fetchall()[0][0]:
+            return ""
+    return "too few iterations were recorded to tell whether a rank slows the job"
 
 
 def _alike(incident: Incident) -> str:
