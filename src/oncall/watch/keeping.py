@@ -58,7 +58,7 @@ class WatchFolder:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
-        self.path = path
+        self.path = path.resolve()
         self._lock = FolderLock(path, "watch.lock", "watch")
 
     def close(self) -> None:
