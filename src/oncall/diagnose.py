@@ -18,6 +18,7 @@ from oncall.core.diagnosis import (
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
+from oncall.core.scheduler import Scheduler, with_removal
 from oncall.deciding import would_decide
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
@@ -62,14 +63,17 @@ def diagnose(
     fact_time_limit_s: float = 10.0,
     timings: MutableMapping[str, float] | None = None,
     set_aside: Sequence[SkippedRule] = (),
+    scheduler: Scheduler | None = None,
 ) -> Diagnosis:
     """Diagnose one job: run all rulebooks on its evidence and list what was not observed.
 
     The incident is narrowed to that job, and read-only once rules have run. `overrides` maps
     `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
     finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
-    `set_aside` are the site's rulebooks with errors, reported as skipped. Raises UsageError if the
-    job is not in the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
+    `set_aside` are the site's rulebooks with errors, reported as skipped.
+    `scheduler` placed the job, if that is known; else its lines in logs say so. Raises UsageError
+    if the job is not in the evidence or must be chosen, RulebookError or UsageError for wrong
+    overrides.
 
     What cannot be computed is a gap: rulebooks that need it are skipped, the others run.
     Impossible values are removed from the incident first.
@@ -91,6 +95,9 @@ def diagnose(
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
     findings = _with_stages(incident, _with_stacks(incident, findings))
+    scheduler = scheduler or _scheduler_of_logs(incident)
+    if scheduler is not None:
+        findings = with_removal(findings, scheduler)
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
@@ -117,6 +124,15 @@ def diagnose(
     if diagnosis.result != "inconclusive":
         return diagnosis
     return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
+
+
+def _scheduler_of_logs(incident: Incident) -> Scheduler | None:
+    """Slurm, where its own lines stand in the logs."""
+    ((slurm,),) = incident.con.execute(
+        "SELECT count(*) > 0 FROM log_events "
+        "WHERE regexp_matches(text, '(srun|slurmstepd): error:')"
+    ).fetchall()
+    return Scheduler("slurm") if slurm else None
 
 
 def _undecided(incident: Incident, checked: Container[str]) -> str:

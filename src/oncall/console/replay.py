@@ -117,7 +117,12 @@ class Replay:
             apply_training(incident, self._training, evidence.job)
         timings: dict[str, float] = {}
         diagnosis = diagnose(
-            incident, read.in_force, evidence.job, timings=timings, set_aside=read.skipped
+            incident,
+            read.in_force,
+            evidence.job,
+            timings=timings,
+            set_aside=read.skipped,
+            scheduler=evidence.scheduler,
         )
         rulebooks = judges(read.in_force, diagnosis)
         ranks = ranks_of(incident, diagnosis)
