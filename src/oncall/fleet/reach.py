@@ -7,14 +7,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncall.fleet.configuration import FleetConfiguration, read_configuration
 from oncall.fleet.gather import AT_ONCE
 from oncall.fleet.local import AT_ONCE as LOCAL_AT_ONCE
 from oncall.fleet.local import PATIENCE_S as LOCAL_PATIENCE_S
 from oncall.fleet.local import PREFIX, LocalTransport, local_nodes
 from oncall.fleet.memory import Memory
 from oncall.fleet.transport import Transport
-
-PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Reach:
     transport: Transport
     hosts: tuple[str, ...]
     source: str
-    patience_s: float = PATIENCE_S
+    patience_s: float = FleetConfiguration.answer_timeout_s
     at_once: int = AT_ONCE
     memory: Memory | None = None
 
@@ -40,7 +39,6 @@ def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
         local = LocalTransport(folders)
         return Reach(local, tuple(folders), hosts, LOCAL_PATIENCE_S, LOCAL_AT_ONCE)
     # Imported here: reading recordings needs no SSH.
-    from oncall.fleet.configuration import read_configuration
     from oncall.fleet.inventory import find_hosts, no_hosts
     from oncall.fleet.ssh.transport import SshTransport
 
@@ -48,7 +46,13 @@ def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
     found = find_hosts(hosts, inventory, configuration)
     if found is None:
         raise no_hosts()
-    return Reach(SshTransport(configuration), found.hosts, found.source, memory=Memory())
+    return Reach(
+        SshTransport(configuration),
+        found.hosts,
+        found.source,
+        patience_s=configuration.answer_timeout_s,
+        memory=Memory(),
+    )
 
 
 def reach_shards(folders: Mapping[str, Path]) -> Reach:
