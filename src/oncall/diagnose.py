@@ -69,7 +69,7 @@ def diagnose(
     The incident is narrowed to that job, and read-only once rules have run. `overrides` maps
     `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
     finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
-    `set_aside` are the site's rulebooks with errors, reported as skipped. `progress` is told how
+    `set_aside` are the site's rulebooks with errors, reported as skipped. `progress` receives how
     many rulebooks have run, of how many. Raises UsageError if the
     job is not in the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
 

@@ -78,7 +78,7 @@ def run(
 
     Closes the sandbox of the incident's connection for good. A rulebook that lacks evidence or
     fails is skipped, never the others. `observe` sees each rulebook's facts before they go;
-    `progress` is told how many rulebooks have run, of how many. Those that say why a job stopped
+    `progress` receives how many rulebooks have run, of how many. Those that say why a job stopped
     run first; the outcome does not depend on the order.
     Raises UsageError for an override that names nothing or has the wrong unit.
     """
