@@ -27,7 +27,7 @@ from oncall.core.printable import clean, typed
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
-from oncall.fleet.doctor import checkup_of
+from oncall.fleet.doctor import checkup_of, way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
@@ -171,7 +171,7 @@ class Nodes:
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with the hosts, by what they said last, and what to type: folded, the
         worst first."""
-        clocks, way = self._clocks, "ssh" if hasattr(self._reach.transport, "choice") else "local"
+        clocks, way = self._clocks, way_to(self._reach.transport)
         troubles: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
         for host, outcome in self._outcomes.items():
             checkup = checkup_of(outcome, clocks.get(host), way)

@@ -125,6 +125,7 @@ class Replay:
                 evidence.job,
                 timings=timings,
                 set_aside=read.skipped,
+                scheduler=evidence.scheduler,
                 progress=self._count_rulebooks,
             )
         finally:
