@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from oncall.core.diagnosis import (
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
+from oncall.core.scheduler import Scheduler, with_removal
 from oncall.deciding import would_decide
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
@@ -62,14 +63,19 @@ def diagnose(
     fact_time_limit_s: float = 10.0,
     timings: MutableMapping[str, float] | None = None,
     set_aside: Sequence[SkippedRule] = (),
+    progress: Callable[[int, int], None] | None = None,
+    scheduler: Scheduler | None = None,
 ) -> Diagnosis:
     """Diagnose one job: run all rulebooks on its evidence and list what was not observed.
 
     The incident is narrowed to that job, and read-only once rules have run. `overrides` maps
     `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
     finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
-    `set_aside` are the site's rulebooks with errors, reported as skipped. Raises UsageError if the
-    job is not in the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
+    `set_aside` are the site's rulebooks with errors, reported as skipped.
+    `progress` receives how many rulebooks have run, of how many.
+    `scheduler` placed the job, if that is known; else its lines in logs say so. Raises UsageError
+    if the job is not in the evidence or must be chosen, RulebookError or UsageError for wrong
+    overrides.
 
     What cannot be computed is a gap: rulebooks that need it are skipped, the others run.
     Impossible values are removed from the incident first.
@@ -78,7 +84,13 @@ def diagnose(
     incident.disbelieve()
     coverage, notes = measure(incident.con)
     since_ns, until_ns = span(incident.con)
-    outcome = engine.run(incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s)
+    outcome = engine.run(
+        incident,
+        rulebooks,
+        overrides or {},
+        fact_time_limit_s=fact_time_limit_s,
+        progress=progress,
+    )
     if timings is not None:
         timings.update(outcome.timings)
     off = [book.name for book in rulebooks if not book.enabled]
@@ -91,6 +103,9 @@ def diagnose(
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
     findings = _with_stages(incident, _with_stacks(incident, findings))
+    scheduler = scheduler or _scheduler_of_logs(incident)
+    if scheduler is not None:
+        findings = with_removal(findings, scheduler)
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
@@ -117,6 +132,15 @@ def diagnose(
     if diagnosis.result != "inconclusive":
         return diagnosis
     return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
+
+
+def _scheduler_of_logs(incident: Incident) -> Scheduler | None:
+    """Slurm, where its own lines stand in the logs."""
+    ((slurm,),) = incident.con.execute(
+        "SELECT count(*) > 0 FROM log_events "
+        "WHERE regexp_matches(text, '(srun|slurmstepd): error:')"
+    ).fetchall()
+    return Scheduler("slurm") if slurm else None
 
 
 def _undecided(incident: Incident, checked: Container[str]) -> str:
@@ -153,7 +177,7 @@ def _few_iterations(incident: Incident) -> str:
         known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
         if incident.con.execute(known).fetchall()[0][0]:
             return ""
-    return "too few iterations were recorded to tell whether a rank slows the job"
+    return "too few iterations were recorded to show a rank that slows the job"
 
 
 def _alike(incident: Incident) -> str:

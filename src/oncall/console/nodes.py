@@ -27,7 +27,7 @@ from oncall.core.printable import clean, typed
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
-from oncall.fleet.doctor import checkup_of, collector_problem
+from oncall.fleet.doctor import checkup_of, collector_problem, way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
@@ -170,7 +170,7 @@ class Nodes:
     def hosts(self) -> tuple[HostAnswer, ...]:
         """What became of each host that was asked last; those that know nothing of the job left
         out."""
-        now_ns, clocks, way = self._clock(), self._clocks, self._way
+        now_ns, clocks, way = self._clock(), self._clocks, way_to(self._reach.transport)
         return tuple(
             HostAnswer(
                 host=clean(outcome.node),
@@ -193,7 +193,7 @@ class Nodes:
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with the hosts, by what they said last, and what to type: folded, the
         worst first."""
-        clocks, way = self._clocks, self._way
+        clocks, way = self._clocks, way_to(self._reach.transport)
         troubles: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
         for host, outcome in self._outcomes.items():
             checkup = checkup_of(outcome, clocks.get(host), way)
@@ -216,10 +216,6 @@ class Nodes:
                 groups, key=lambda group: (not group[0], -len(group[3]))
             )
         )
-
-    @property
-    def _way(self) -> str:
-        return "ssh" if hasattr(self._reach.transport, "choice") else "local"
 
     def jobs(self, live: bool) -> tuple[JobLine, ...]:
         """The jobs that hosts see, the latest first."""
@@ -351,7 +347,7 @@ class Nodes:
     async def _ran(self, command: RemoteCommand, running: list[asyncio.Task[str]]) -> str:
         transport = await self._reached()
         if not isinstance(transport, SshTransport):
-            raise UsageError("these nodes are folders of this machine: there is nothing to run on")
+            raise UsageError("commands are run over SSH alone; these nodes are reached otherwise")
         work = asyncio.create_task(transport.run(command.host, command.line, _MOST_PRINTED))
         running.append(work)
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from oncall.console.cancellation import Lane, Task
 from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine, Moment
 from oncall.core.errors import UsageError
+from oncall.core.scheduler import Scheduler
 from oncall.evidence.incident import Incident
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Evidence:
     moment: Moment
     hosts: tuple[HostAnswer, ...] = ()
     origin: str = ""
+    scheduler: Scheduler | None = None  # that placed the job, if known
 
 
 @dataclass(frozen=True)

@@ -79,9 +79,9 @@ class SshTransport:
             return Choice(wanted, "set in the configuration")
         connections = await self._shared()
         choice = choose(options, await self._resolver.defaults(), connections.keys)
-        if wanted == "auto" or choice.transport == wanted:
-            return choice
-        return Choice(wanted, f"set in the configuration, ignoring {choice.why}")
+        if wanted == "in-process" and choice.transport != wanted:
+            return Choice(wanted, f"set in the configuration, ignoring {choice.why}")
+        return choice
 
     async def _open(
         self, options: SshOptions, choice: Choice, command: str

@@ -218,8 +218,7 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
 
 def _line(candidate: Candidate, clock: Clock) -> Line:
     """The candidate without its prefixes, and so its neighbours."""
-    line = peeled(candidate.number, candidate.text, clock)
-    line.text = _QUOTATION.sub("...", line.text)
+    line = peeled(candidate.number, _QUOTATION.sub("...", candidate.text), clock)
     line.above = lambda count: [plain(raw) for raw in candidate.above(count)]
     line.below = lambda count: [plain(raw) for raw in candidate.below(count)]
     line.raw_below = candidate.below

@@ -22,7 +22,7 @@ _OF_EVALUATION = re.compile(
     r"[Ee]val|[Vv]alid|[Pp]redict|[Ss]anity|[Gg]enerat|[Ii]nferen|[Bb]enchmark|\b[Tt]est"
 )
 _OF_TRAINING = re.compile(r"[Ee]poch|[Tt]rain|[Ss]tep|[Ii]ter|[Bb]atch|[Uu]pdate|[Ff]inetun")
-_NO_TITLE = re.compile(r"(?:.*[\]:|])?[\s\d.%|#█▏▎▍▌▋▊▉▁-]*$")
+_PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
 _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
@@ -144,10 +144,10 @@ def _steps(line: Line) -> list[Found]:
             _step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)
         ]
     if found := _BAR.search(text):
-        title = text[: found.start()]
+        title = _PART.split(text[: found.start()])[0].strip()
         if _OF_EVALUATION.search(title):
             return [event("phase", "evaluation", text=text)]
-        if not (_OF_TRAINING.search(title) or _NO_TITLE.fullmatch(title)):
+        if any(map(str.islower, title)) and not _OF_TRAINING.search(title):
             return []
         rate = _number(found["rate"] or "")
         if rate is None or rate <= 0:
