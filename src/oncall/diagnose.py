@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,7 @@ def diagnose(
     fact_time_limit_s: float = 10.0,
     timings: MutableMapping[str, float] | None = None,
     set_aside: Sequence[SkippedRule] = (),
+    progress: Callable[[int, int], None] | None = None,
     scheduler: Scheduler | None = None,
 ) -> Diagnosis:
     """Diagnose one job: run all rulebooks on its evidence and list what was not observed.
@@ -71,6 +72,7 @@ def diagnose(
     `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
     finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
     `set_aside` are the site's rulebooks with errors, reported as skipped.
+    `progress` receives how many rulebooks have run, of how many.
     `scheduler` placed the job, if that is known; else its lines in logs say so. Raises UsageError
     if the job is not in the evidence or must be chosen, RulebookError or UsageError for wrong
     overrides.
@@ -82,7 +84,13 @@ def diagnose(
     incident.disbelieve()
     coverage, notes = measure(incident.con)
     since_ns, until_ns = span(incident.con)
-    outcome = engine.run(incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s)
+    outcome = engine.run(
+        incident,
+        rulebooks,
+        overrides or {},
+        fact_time_limit_s=fact_time_limit_s,
+        progress=progress,
+    )
     if timings is not None:
         timings.update(outcome.timings)
     off = [book.name for book in rulebooks if not book.enabled]

@@ -36,6 +36,7 @@ _COMMANDS = {
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),
     "stacks": ("oncall.cli.stacks", "stacks"),
+    "watch": ("oncall.cli.watch", "watch"),
 }
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,

@@ -27,6 +27,7 @@ from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
+from oncall.fleet.read_only import RemoteCommand
 from oncall.rules.engine.starts import started_communicators
 
 SINCE_NS = 600 * NS_PER_S
@@ -171,6 +172,11 @@ class Fleet(Source):
         if not self.live:
             raise UsageError("these nodes are not reachable from here, so they cannot be probed")
         return self._probes.keep(self._nodes.probe(nodes, task))
+
+    def run(self, command: RemoteCommand, task: Task) -> str:
+        if not self.live:
+            raise UsageError("these nodes are not reachable from here")
+        return self._nodes.run(command, task)
 
     def save(self, path: Path) -> None:
         with self._keeping:

@@ -12,7 +12,7 @@
     window = 32                           # new connections at a time
     jump_window = 8                       # new connections at a time through one jump host
     connect_timeout = "10s"
-    answer_timeout = "60s"
+    answer_timeout = "20s"
 
 The user's keys override the site's one by one. An unknown key is an error.
 """
@@ -50,7 +50,7 @@ class FleetConfiguration:
     window: int = 32
     jump_window: int = 8
     connect_timeout_s: float = 10.0
-    answer_timeout_s: float = 60.0
+    answer_timeout_s: float = 20.0
 
 
 _KEYS = {field.name.removesuffix("_s"): field.name for field in fields(FleetConfiguration)}

@@ -183,13 +183,19 @@ async def _asked(connection: Connection, checkup: Checkup) -> Checkup:
     return replace(checkup, status=status, clock=clock)
 
 
+def collector_problem(checkup: Checkup) -> str:
+    """Why nothing is recorded on a host that answered: its collector does not run; else empty."""
+    collector = _inner(checkup.status, "collector")
+    if collector.get("alive") is True or checkup.transport == "local":
+        return ""
+    return str(collector.get("problem") or "no collector is running")
+
+
 def troubles(checkup: Checkup) -> list[Trouble]:
     """The problems of a host that answered."""
     found: list[Trouble] = []
-    collector = _inner(checkup.status, "collector")
-    alive = collector.get("alive") is True
-    if not alive and checkup.transport != "local":
-        problem = str(collector.get("problem") or "no collector is running")
+    alive = _inner(checkup.status, "collector").get("alive") is True
+    if problem := collector_problem(checkup):
         found.append(Trouble(problem, "ssh {host} systemctl status oncall-collect"))
     age_ns = checkup.newest_age_ns
     if alive and checkup.recording and age_ns is not None and age_ns > _STALE_NS:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.scheduler import Scheduler
+from oncall.fleet.configuration import FleetConfiguration, read_configuration
 from oncall.fleet.gather import AT_ONCE
 from oncall.fleet.local import AT_ONCE as LOCAL_AT_ONCE
 from oncall.fleet.local import PATIENCE_S as LOCAL_PATIENCE_S
 from oncall.fleet.local import PREFIX, LocalTransport, local_nodes
 from oncall.fleet.memory import Memory
 from oncall.fleet.transport import Transport
-
-if TYPE_CHECKING:
-    from oncall.fleet.configuration import FleetConfiguration
-
-PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Reach:
     transport: Transport
     hosts: tuple[str, ...]
     source: str
-    patience_s: float = PATIENCE_S
+    patience_s: float = FleetConfiguration.answer_timeout_s
     at_once: int = AT_ONCE
     memory: Memory | None = None
     scheduler: Scheduler | None = None
@@ -51,12 +46,19 @@ def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
         folders = local_nodes(hosts)
         local = LocalTransport(folders)
         return Reach(local, tuple(folders), hosts, LOCAL_PATIENCE_S, LOCAL_AT_ONCE)
+    configuration = read_configuration()
+    reach = _configured(hosts, inventory, configuration)
+    return replace(reach, patience_s=configuration.answer_timeout_s)
+
+
+def _configured(
+    hosts: str | None, inventory: Path | None, configuration: FleetConfiguration
+) -> Reach:
+    """As `reach_fleet`, of nodes that are not folders."""
     # Imported here: reading recordings needs no SSH.
-    from oncall.fleet.configuration import read_configuration
     from oncall.fleet.inventory import find_hosts, no_hosts
     from oncall.fleet.ssh.transport import SshTransport
 
-    configuration = read_configuration()
     scheme, colon, job = (hosts or "").partition(":")
     if colon and scheme in _OF_SCHEDULERS:
         if inventory is not None:
