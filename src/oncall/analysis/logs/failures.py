@@ -163,14 +163,15 @@ def _operation(row: Row) -> tuple[str, int | None]:
 def _minority(rows: Sequence[Row]) -> list[Cause]:
     """The ranks whose call differs from what most call; all of them where none is most common."""
     calls = Counter(row["text"] for row in rows).most_common()
-    (usual, most), (_, next_most) = calls[0], calls[1]
+    (usual, most), *others = calls
+    tie = not others or others[0][1] == most
     said = "; ".join(
         f"{_ranks(row['rank'] for row in rows if row['text'] == call)}: {call}" for call, _ in calls
     )
     return [
         _cause("mismatch", "fingerprint", {**row, "text": said})
         for row in rows
-        if most == next_most or row["text"] != usual
+        if tie or row["text"] != usual
     ]
 
 
