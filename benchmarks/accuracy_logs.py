@@ -43,7 +43,7 @@ VERDICTS = {
     "oom_gpu": {"OOM_GPU"},
     "oom_host": {"OOM_HOST"},
     "preempted/signal": {"TERMINATED", "TIME_LIMIT", "PREEMPTED"},
-    "slow_rank": {"SLOW_ITERATIONS"},
+    "slow_rank": {"SLOW_ITERATIONS", "SLOW_RANK", "SLOW_DATA", "GPU_THROTTLED"},
     "socket_fallback": {"SOCKET_FALLBACK"},
     "traceback_first": {"FIRST_ERROR"},
     "version_mismatch": {"VERSION_MISMATCH"},

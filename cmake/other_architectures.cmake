@@ -10,7 +10,7 @@ foreach(architecture ${others})
     BINARY_DIR ${folder}/build
     PREFIX ${folder}
     CMAKE_ARGS
-      -DONCALL_ARCHITECTURE=${architecture} -DONCALL_ZIG=${ONCALL_ZIG}
+      -DONCALL_ARCHITECTURE=${architecture} -DONCALL_HOOKS_ONLY=ON -DONCALL_ZIG=${ONCALL_ZIG}
       -DPython_EXECUTABLE=${Python_EXECUTABLE} -DCMAKE_MAKE_PROGRAM=${CMAKE_MAKE_PROGRAM}
       -DCMAKE_INSTALL_PREFIX=${folder}/installed
     BUILD_ALWAYS ON) # its own build knows what is out of date

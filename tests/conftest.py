@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +24,10 @@ settings.load_profile(os.environ.get("ONCALL_EXAMPLES", "same"))
 # Ctrl-C would wait for ever under `make test &`.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests start hundreds of processes: compiling the program takes each of them two seconds.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # What whoever runs the tests has configured, their rulebooks, and hooks that are installed on this
 # machine are not what is tested.
 os.environ["XDG_CONFIG_HOME"] = os.environ["ONCALL_HOOKS_DIR"] = os.devnull
@@ -31,6 +36,17 @@ os.environ["XDG_CONFIG_HOME"] = os.environ["ONCALL_HOOKS_DIR"] = os.devnull
 os.environ["ONCALL_RUN_DIR_ON_DISK"] = "1"
 
 _REPOSITORY = Path(__file__).parents[1]
+
+# Took more than three seconds when last measured, and some shorter test covers the same room.
+_SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests of slow.txt to `make test-slow`, as if each were marked."""
+    for item in items:
+        if item.nodeid in _SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 class RecordingProcess:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,10 +99,13 @@ PHRASES = (
 )
 
 
-def _checked_files() -> list[Path]:
+@cache
+def _checked_texts() -> dict[Path, str]:
+    """The prose of each file, read once for all phrases."""
     files = {path for pattern in CHECKED for path in ROOT.glob(pattern)}
     named = {path: path.relative_to(ROOT).as_posix() for path in files}
-    return sorted(path for path, name in named.items() if not name.startswith(EXEMPT))
+    checked = sorted(path for path, name in named.items() if not name.startswith(EXEMPT))
+    return {path: _prose(path.read_text(encoding="utf-8")) for path in checked}
 
 
 def _prose(text: str) -> str:
@@ -115,8 +119,7 @@ def test_a_banned_phrase_does_not_appear(phrase: Phrase) -> None:
     pattern = re.compile(phrase.pattern.replace(" ", r"\s+"), re.IGNORECASE)
     found = [
         f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}"
-        for path in _checked_files()
-        for text in [_prose(path.read_text(encoding="utf-8"))]
+        for path, text in _checked_texts().items()
         for match in pattern.finditer(text)
     ]
     assert not found, f"write {phrase.instead!r} instead:\n" + "\n".join(found)

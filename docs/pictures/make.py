@@ -49,10 +49,14 @@ class Picture:
 
 PICTURES = (
     Picture("incident", ""),
+    Picture("narrow", "", (80, 24)),
     Picture("rows", "w"),
-    Picture("wide", "", WIDE),
-    Picture("light", "", theme="oncall-light"),
+    Picture("wide", "", (200, 60)),
+    Picture("light", "", (120, 40), theme="oncall-light"),
+    Picture("colour-blind", "", (120, 40), theme="colour-blind"),
+    Picture("sixteen-colours", "", (120, 40), theme="ansi-dark"),
     Picture("fleet", "r"),
+    Picture("lag", "2 o u", WIDE),
     Picture("communicators", "3"),
     Picture("rates", "4"),
     Picture(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from oncall.core.diagnosis import (
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
+from oncall.core.scheduler import Scheduler, with_removal
 from oncall.deciding import would_decide
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
@@ -63,14 +64,19 @@ def diagnose(
     fact_time_limit_s: float = 10.0,
     timings: MutableMapping[str, float] | None = None,
     set_aside: Sequence[SkippedRule] = (),
+    progress: Callable[[int, int], None] | None = None,
+    scheduler: Scheduler | None = None,
 ) -> Diagnosis:
     """Diagnose one job: run all rulebooks on its evidence and list what was not observed.
 
     The incident is narrowed to that job, and read-only once rules have run. `overrides` maps
     `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
     finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
-    `set_aside` are the site's rulebooks with errors, reported as skipped. Raises UsageError if the
-    job is not in the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
+    `set_aside` are the site's rulebooks with errors, reported as skipped.
+    `progress` receives how many rulebooks have run, of how many.
+    `scheduler` placed the job, if that is known; else its lines in logs say so. Raises UsageError
+    if the job is not in the evidence or must be chosen, RulebookError or UsageError for wrong
+    overrides.
 
     What cannot be computed is a gap: rulebooks that need it are skipped, the others run.
     Impossible values are removed from the incident first.
@@ -79,7 +85,13 @@ def diagnose(
     incident.disbelieve()
     coverage, notes = measure(incident.con)
     since_ns, until_ns = span(incident.con)
-    outcome = engine.run(incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s)
+    outcome = engine.run(
+        incident,
+        rulebooks,
+        overrides or {},
+        fact_time_limit_s=fact_time_limit_s,
+        progress=progress,
+    )
     if timings is not None:
         timings.update(outcome.timings)
     off = [book.name for book in rulebooks if not book.enabled]
@@ -97,6 +109,9 @@ def diagnose(
         notes += ("the findings are for information: none of them is a fault",)
     findings = _with_stages(incident, _with_stacks(incident, findings))
     findings = with_history(incident, findings)
+    scheduler = scheduler or _scheduler_of_logs(incident)
+    if scheduler is not None:
+        findings = with_removal(findings, scheduler)
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
@@ -118,30 +133,57 @@ def diagnose(
             if book.site_file and book.name in checked and book.name not in broke
         },
         rests_on=outcome.rests_on,
-        undecided=_undecided(incident),
+        undecided=_undecided(incident, checked),
     )
     if diagnosis.result != "inconclusive":
         return diagnosis
     return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
 
 
-def _undecided(incident: Incident) -> str:
-    """Why it is not known whether the job moves; empty if that is known."""
+def _scheduler_of_logs(incident: Incident) -> Scheduler | None:
+    """Slurm, where its own lines stand in the logs."""
+    ((slurm,),) = incident.con.execute(
+        "SELECT count(*) > 0 FROM log_events "
+        "WHERE regexp_matches(text, '(srun|slurmstepd): error:')"
+    ).fetchall()
+    return Scheduler("slurm") if slurm else None
+
+
+def _undecided(incident: Incident, checked: Container[str]) -> str:
+    """Why it is not known whether the job moves, or moves as it should; empty if that is known."""
     try:
         incident.require(["front", "job_progress"])
     except (MissingEvidence, RelationFailed):
         waiting = 0
     else:
         ((waiting,),) = incident.con.execute(
-            "SELECT count(DISTINCT rank) FROM front JOIN job_progress USING (job) WHERE NOT moved"
+            "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
+            "WHERE NOT coalesce(moved, false)"
         ).fetchall()
     if waiting:
         ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
         return f"{ranks} for others, and nothing recorded shows that the job went on"
     if alike := _alike(incident):
         return alike
+    if "slow" in checked and (few := _few_iterations(incident)):
+        return few
     ((doubt,),) = incident.con.execute(_BY_COUNTERS).fetchall()
     return str(doubt)
+
+
+def _few_iterations(incident: Incident) -> str:
+    """Why operations do not show which rank slows the job; empty if they could."""
+    try:
+        incident.require(["replayed_jobs", "round_baselines"])
+    except MissingEvidence:
+        return ""
+    except RelationFailed:
+        pass
+    else:
+        known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
+        if incident.con.execute(known).fetchall()[0][0]:
+            return ""
+    return "too few iterations were recorded to show a rank that slows the job"
 
 
 def _alike(incident: Incident) -> str:

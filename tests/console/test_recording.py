@@ -27,6 +27,8 @@ from oncall.console.snapshot import RankState
 from oncall.core.errors import BadInput, Interrupted, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
+from oncall.rules.engine import engine
+from oncall.rules.engine.evaluate import Evaluation
 
 from .conftest import AT_NS, CULPRIT, Open
 
@@ -226,3 +228,25 @@ def test_a_folder_without_recordings_leaves_nothing_behind(
     with pytest.raises(BadInput):
         Replay(Recording([tmp_path / "empty"]), store)
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_progress_counts_the_rulebooks_and_why_a_job_stopped_comes_first(
+    recorded: Recorded, store: RulebookStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Replay(Recording([recorded("hang")]), store)
+    told: list[tuple[str, str]] = []
+    evaluate = engine._evaluate
+
+    def evaluating(evaluation: Evaluation, gathered: engine._Run) -> None:
+        told.append((evaluation.rulebook.name, session.progress()))
+        evaluate(evaluation, gathered)
+
+    monkeypatch.setattr(engine, "_evaluate", evaluating)
+    try:
+        session.ask(GetSnapshot())
+        assert session.progress() == ""
+    finally:
+        session.close()
+    count = len(store.rulebooks)
+    assert [progress for _, progress in told] == [f"{n} of {count} rulebooks" for n in range(count)]
+    assert [name for name, _ in told][:2] == ["hang", "process"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncall.core.errors import BadInput
+from oncall.fleet import reach
 from oncall.fleet.configuration import (
     FleetConfiguration,
     configuration_files,
@@ -63,3 +64,9 @@ def test_slips_are_named_with_file_and_key(tmp_path: Path, text: str, words: str
     with pytest.raises(BadInput, match=words) as told:
         read_configuration([path])
     assert str(path) in str(told.value)
+
+
+def test_answer_timeout_limits_each_phase_of_a_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured = FleetConfiguration(hosts="gpu001", answer_timeout_s=45.0)
+    monkeypatch.setattr(reach, "read_configuration", lambda: configured)
+    assert reach.reach_fleet(None, None).patience_s == 45.0

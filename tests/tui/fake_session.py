@@ -24,14 +24,17 @@ from oncall.console.queries import (
     DryRunRulebook,
     GatherSnapshot,
     GetCommunicator,
+    GetLogLines,
     GetNetwork,
     GetNetworkRows,
     GetNetworkStep,
     GetRankCard,
+    GetRankValues,
     GetRates,
     GetReport,
     GetRulebookText,
     GetSnapshot,
+    GetStacks,
     GetStages,
     GetStageTask,
     GetStepRows,
@@ -42,6 +45,7 @@ from oncall.console.queries import (
     NewRulebook,
     OpenJob,
     ProbeNodes,
+    RunCommand,
     RunFact,
     RunTests,
     SaveIncident,
@@ -56,13 +60,16 @@ from oncall.console.snapshot import (
     Problem,
     RankCard,
     RankState,
+    RankValues,
     RuleLine,
     Series,
     Snapshot,
     StepRows,
 )
 from oncall.core.errors import OncallError, UsageError
+from oncall.views.log_lines import LoggedLine
 from oncall.views.network.collective import NetworkView, StepView
+from oncall.views.stacks import FoldedStacks
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.table import Table
 from oncall.views.traffic.operation import TrafficView
@@ -119,6 +126,10 @@ class FakeSession:
             GetCommunicator: self.communicator,
             GetTraffic: self.traffic,
             GetRates: self.rates,
+            GetLogLines: self.log_lines,
+            GetStacks: self.stacks,
+            GetRankValues: self.rank_values,
+            RunCommand: self.run,
             GetStages: self.stages,
             GetStageTask: self.stage_task,
             GetNetwork: self.network,
@@ -239,6 +250,13 @@ class FakeSession:
     def rates(self, query: GetRates) -> tuple[Series, ...]:
         at_ns = np.linspace(FIRST_NS, LAST_NS, 240).astype(np.int64)
         wave = 1 + 0.05 * np.sin(np.arange(240) / 7)
+        if query.kind == "job":
+            value = np.where(at_ns > FAULT_NS, 0.0, 320.0 * wave)
+            took = np.where(at_ns > FAULT_NS, (at_ns - FAULT_NS) / 1e9, 2.1 * wave)
+            return (
+                Series("completed operations", "ops/s", at_ns, value, (300.0, 340.0)),
+                Series("iteration time", "s", at_ns, took, (1.9, 2.3)),
+            )
         if query.kind == "nics":
             return tuple(
                 Series(f"gpu017 mlx5_{nic} tx", "B/s", at_ns, 38e9 * wave, (36e9, 40e9), group="tx")
@@ -254,6 +272,28 @@ class FakeSession:
                 Series(f"rank {rank} of dp", "ops/s", at_ns, value, (18.5, 21.5), rank == 5, "dp")
             )
         return tuple(series)
+
+    def rank_values(self, query: GetRankValues) -> RankValues:
+        """Each rank a degree hotter than the one before; of one nothing is known."""
+        if query.measure not in ("lag", "temperature"):
+            raise UsageError(f"{query.measure} was recorded for no rank")
+        count = len(self._now.ranks)
+        value = 40.0 + np.arange(count)
+        value[min(3, count - 1)] = np.nan
+        return RankValues(query.measure, "°C" if query.measure == "temperature" else "ops", value)
+
+    def stacks(self, query: GetStacks) -> FoldedStacks:  # noqa: ARG002
+        raise UsageError("no stacks were recorded")
+
+    def run(self, query: RunCommand) -> str:
+        return f"{query.command}: done"
+
+    def log_lines(self, query: GetLogLines) -> tuple[LoggedLine, ...]:  # noqa: ARG002
+        return (
+            LoggedLine(FAULT_NS - 20 * 10**9, "rank 0", "iteration 41: 2.1 s"),
+            LoggedLine(FAULT_NS + 10**9, "gpu017", "NVRM: Xid 31, pid=4105", True),
+            LoggedLine(FAULT_NS + 600 * 10**9, "rank 3", "Watchdog: timeout", True),
+        )
 
     def stages(self, query: GetStages) -> StagesView:
         if query.iteration is not None and not 0 <= query.iteration <= self.last:

@@ -137,7 +137,7 @@ async def test_goes_to_a_rank_and_to_a_node() -> None:
         await until(running, lambda: grid(running).rank == 664)
         await running.press("colon")
         await running.type("rank 99999")
-        assert "this job has no such rank" in running.text()
+        assert "there is no rank 99999; the ranks are 0-4095" in running.text()
 
 
 @piloted
@@ -244,3 +244,27 @@ async def test_picture_by_stage() -> None:
         await running.press("2", "v")
         await until(running, lambda: "Rank" in running.text())
         check_picture(running.app, "fleet-stage-160x48-dark")
+
+
+@piloted
+async def test_ranks_are_coloured_and_sorted_by_a_value() -> None:
+    async with console(size=(200, 60)) as running:
+        await running.press("2", "o")
+        assert "lag: 0 is 40 ops, 9 is 55 ops, 1 rank without" in running.text()
+        await running.press("o")  # rate was not recorded
+        assert "temperature: 0 is 40 °C, 9 is 55 °C" in running.text()
+        assert "15 9 55 °C" in running.text() and " 3 · -" in running.text()
+        await running.press("u")
+        text = running.text()
+        assert "by value" in text
+        assert text.index("15 9 55 °C") < text.index("14 9 54 °C") < text.index(" 3 · -")
+        await running.press("o")  # neither were power and NIC: the state again
+        assert "X 1 blamed" in running.text() and "temperature" not in running.text()
+
+
+@piloted
+async def test_values_of_many_ranks_are_digits() -> None:
+    async with console(FakeSession(large_snapshot()), size=(80, 24)) as running:
+        await running.press("2", "o")
+        assert "9 is 4,135 ops" in running.text()
+        assert running.app.screen.query_one(RankGrid).rank == 137

@@ -31,7 +31,7 @@ def test_the_configuration_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(re.sub(r"(?m)^    ", "", block[0]))
     assert read_keymap([path], _actions) == (
-        {"save": "ctrl+e", "incident.command": "C,exclamation_mark"},
+        {"save": "ctrl+e", "incident.command": "C,percent_sign"},
         [],
     )
     assert site_folder([path]) == (Path("/srv/oncall/rules"), [])

@@ -122,7 +122,7 @@ def test_what_is_no_note_is_placed(tmp_path: Path) -> None:
 def test_notes_are_a_section_of_the_report() -> None:
     notes = (Note("one", LAST_NS, 5, "F1"), Note("a\x1b[31m\nb", None, 6))
     assert to_markdown(notes) == (
-        "## Notes\n\n- 2025-10-09 09:05:50 UTC: one (F1)\n- a\N{REPLACEMENT CHARACTER}[31m b\n"
+        "## Notes\n\n- 2025-10-09 09:05:50 UTC: one (F1)\n- a\N{REPLACEMENT CHARACTER}\\[31m b\n"
     )
     assert to_markdown(()) == ""
 

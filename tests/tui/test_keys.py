@@ -13,10 +13,10 @@ from oncall.tui.shell.keys import key_phrase, read_keymap
 def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:
     site, own = tmp_path / "site.toml", tmp_path / "own.toml"
     site.write_text('[keys]\nsave = "ctrl+s"\nfaults = "F"\n')
-    own.write_text('[fleet]\nhosts = "gpu001"\n[keys]\nsave = "S,!"\n"jobs.open" = "o"\n')
+    own.write_text('[fleet]\nhosts = "gpu001"\n[keys]\nsave = "W,%"\n"jobs.open" = "o"\n')
     files = [site, tmp_path / "absent.toml", own]
     keymap, problems = read_keymap(files, _actions)
-    assert keymap == {"save": "S,exclamation_mark", "faults": "F", "jobs.open": "o"}
+    assert keymap == {"save": "W,percent_sign", "faults": "F", "jobs.open": "o"}
     assert not problems
 
 

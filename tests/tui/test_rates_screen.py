@@ -77,12 +77,13 @@ async def test_the_chart_is_of_the_line_under_the_cursor() -> None:
 @piloted
 async def test_ranks_and_nics_are_asked_for() -> None:
     async with console() as running:
-        await running.press("4", "c", "c")
+        await running.press("4", "c", "c", "c")
         assert [query.kind for query in running.session.asked_for(GetRates)] == [
-            "suspects", "ranks", "nics",
+            "job", "suspects", "job", "ranks", "nics",
         ]  # fmt: skip
+        assert "NICs: bytes sent and received by each port" in said(running)
         assert "gpu017 mlx5_0 tx" in running.text() and "GB/s" in running.text()
-        assert "4 rates: nics" in said(running)
+        assert "4 rates: NICs" in said(running)
 
 
 @piloted
@@ -137,7 +138,7 @@ async def test_without_rates_it_says_so() -> None:
     session.answers[GetRates] = lambda _: ()
     async with console(session) as running:
         await running.press("4")
-        assert "no rates of suspects were recorded" in said(running)
+        assert "not recorded: suspects and their groups" in said(running)
         await running.press("v")
         assert "no rate is shown" in running.text()
 

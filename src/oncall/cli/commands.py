@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
+from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
 from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption
 from oncall.cli.training import TrainingOption
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
@@ -30,12 +31,14 @@ _COMMANDS = {
     "env": ("oncall.cli.env", "env"),
     "history": ("oncall.cli.history", "history"),
     "hooks": ("oncall.cli.hooks", "app"),
+    "mcp": ("oncall.cli.mcp", "mcp"),
     "open": ("oncall.cli.console", "open_"),
     "probe": ("oncall.cli.probe", "probe"),
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),
     "stacks": ("oncall.cli.stacks", "stacks"),
+    "watch": ("oncall.cli.watch", "watch"),
 }
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,
@@ -89,12 +92,8 @@ def _print_version(wanted: bool) -> None:
 def oncall(
     context: typer.Context,
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Job to open.")] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NODESET", help="Nodes to query, such as gpu[001-512] or local:DIR/*."
-        ),
-    ] = None,
+    hosts: HostsOption = None,
+    slurm_job: SlurmJobOption = None,
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
     ] = None,
@@ -124,6 +123,7 @@ def oncall(
       130  interrupted
       141  output pipe closed
     """
+    hosts = with_slurm_job(hosts, slurm_job)
     command = context.invoked_subcommand
     if command is None:
         from oncall.cli.console import watch

@@ -16,13 +16,12 @@ from oncall.cli.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
-    Symptom,
     SymptomOption,
-    with_symptom,
 )
 from oncall.cli.training import TrainingOption, read_training
 from oncall.core.configuration import configuration_files
 from oncall.core.errors import BadInput, UsageError
+from oncall.core.symptom import Symptom, with_symptom
 from oncall.rules.site_folder import site_folder
 
 if TYPE_CHECKING:

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.cli.archives import recall_archive
+from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
 from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
 from oncall.cli.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
-    Symptom,
     SymptomOption,
     rulebooks_in_force,
-    with_symptom,
 )
 from oncall.cli.training import TrainingOption, read_training
 from oncall.core.errors import ExitCode, OncallError, UsageError
+from oncall.core.symptom import Symptom, with_symptom
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
@@ -64,12 +64,8 @@ def diagnose(
     job: Annotated[
         str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
     ] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NODESET", help="Nodes to query, such as gpu[001-512] or local:DIR/*."
-        ),
-    ] = None,
+    hosts: HostsOption = None,
+    slurm_job: SlurmJobOption = None,
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
     ] = None,
@@ -156,6 +152,7 @@ def diagnose(
 
     Exit codes are listed in `oncall --help`.
     """
+    hosts = with_slurm_job(hosts, slurm_job)
     if paths and (hosts is not None or inventory is not None):
         raise UsageError("give either PATH... to read recordings or --hosts to query nodes")
     overrides = with_symptom(parse_overrides(param or ()), symptom)
@@ -174,7 +171,7 @@ def diagnose(
             shards = shards_in(paths or ())
             if paths and not shards:
                 incident = stack.enter_context(read_evidence(paths, job, yes_risk_the_job))
-                found_job, window = job, since
+                found_job, window, scheduler = job, since, None
             else:
                 from oncall.cli.gathering import Wanted, gather_fleet, read_shards
 
@@ -184,7 +181,8 @@ def diagnose(
                 else:
                     gathered = gather_fleet(wanted, hosts, inventory, read.in_force)
                 incident = stack.enter_context(gathered.incident)
-                found_job, window = gathered.job, None  # already applied by the query
+                found_job, scheduler = gathered.job, gathered.scheduler
+                window = None  # already applied by the query
             stack.enter_context(interruptible(incident.con))
             if configured is not None:
                 apply_training(incident, configured, found_job)
@@ -198,6 +196,7 @@ def diagnose(
                 found_job,
                 min_coverage=min_coverage,
                 set_aside=read.skipped,
+                scheduler=scheduler,
             )
             drawings: Mapping[str, Sequence[str]] = {}
             if explain:

@@ -124,25 +124,15 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Form
 
 
 def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
-    from oncall.fleet.local import PREFIX, LocalTransport, local_nodes
+    from oncall.fleet.reach import opened, reach_fleet
 
-    if hosts is not None and hosts.startswith(PREFIX):
-        folders = local_nodes(hosts)
-        return asyncio.run(_all(LocalTransport(folders), list(folders)))
-    from oncall.fleet.configuration import read_configuration
-    from oncall.fleet.inventory import find_hosts, no_hosts
-    from oncall.fleet.ssh.transport import SshTransport
+    reach = reach_fleet(hosts, inventory)
 
-    configuration = read_configuration()
-    named = find_hosts(hosts, inventory, configuration)
-    if named is None:
-        raise no_hosts()
+    async def ask() -> list[Checkup]:
+        async with opened(reach.transport) as transport:
+            return await _all(transport, reach.hosts)
 
-    async def over_ssh() -> list[Checkup]:
-        async with SshTransport(configuration) as transport:
-            return await _all(transport, named.hosts)
-
-    return asyncio.run(over_ssh())
+    return asyncio.run(ask())
 
 
 async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
     async def ask() -> Answer:
         with progress_line() as progress:
             async with opened(reach.transport) as transport:
-                return await ask_fleet(
+                answer = await ask_fleet(
                     transport,
                     reach.hosts,
                     job,
@@ -78,6 +78,10 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
                     memory=reach.memory,
                     progress=progress,
                 )
+                if reach.scheduler is None:
+                    return answer
+                host_of = {one.node: host for host, one in answer.outcomes.items()}
+                return replace(answer, scheduler=reach.scheduler.named(host_of))
 
     return asyncio.run(ask())
 

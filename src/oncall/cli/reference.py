@@ -14,8 +14,9 @@ from typing import Any
 import typer
 
 from oncall.cli.commands import app
+from oncall.cli.schema import Contract, json_schema
 from oncall.node.common import options_page
-from oncall.render import contract, schema
+from oncall.render import schema
 from oncall.rules.language.schema import rulebook_schema
 
 _WIDTH = 80
@@ -46,7 +47,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "collector.md": options_page.to_markdown,
     "schema.md": schema.to_markdown,
-    "diagnosis.schema.json": lambda: _json_page(contract.schema()),
+    "diagnosis.schema.json": lambda: _json_page(json_schema(Contract.DIAGNOSIS)),
+    "mcp.schema.json": lambda: _json_page(json_schema(Contract.MCP)),
     "rulebook.schema.json": lambda: _json_page(rulebook_schema()),
 }
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from oncall.core.symptom import Symptom
 
 if TYPE_CHECKING:
     from oncall.rules.site import Rulebooks
@@ -39,16 +40,6 @@ SiteRulesOption = Annotated[
         "$XDG_CONFIG_HOME/oncall/rules.",
     ),
 ]
-
-
-class Symptom(StrEnum):
-    """What the engineer observed of the job."""
-
-    HUNG = "hung"
-    SLOW = "slow"
-    UNKNOWN = "unknown"
-
-
 SymptomOption = Annotated[
     Symptom,
     typer.Option(
@@ -56,13 +47,6 @@ SymptomOption = Annotated[
         "evidence contradicts it.",
     ),
 ]
-_WEIGHTS = {Symptom.HUNG: "1", Symptom.SLOW: "-1"}
-
-
-def with_symptom(overrides: Mapping[str, str], symptom: Symptom) -> dict[str, str]:
-    """The overrides, with what the engineer observed as one of them."""
-    weights = {"hang.symptom": _WEIGHTS[symptom]} if symptom in _WEIGHTS else {}
-    return {**weights, **overrides}
 
 
 def rulebooks_in_force(

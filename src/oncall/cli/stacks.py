@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -40,10 +41,8 @@ def stacks(
     job: Annotated[
         str | None, typer.Option(metavar="NAME", help="Job to look at, if there are several.")
     ] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(metavar="NODESET", help="Nodes to ask, such as gpu[001-512]."),
-    ] = None,
+    hosts: HostsOption = None,
+    slurm_job: SlurmJobOption = None,
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to ask.")
     ] = None,
@@ -97,6 +96,7 @@ def stacks(
     """
     if save is not None and into is not None:
         raise UsageError("--save creates an incident, --into adds to one; give only one of them")
+    hosts = with_slurm_job(hosts, slurm_job)
     live = any(one is not None for one in (hosts, inventory)) or pid
     if paths and live:
         raise UsageError("give either PATH... to read stacks or nodes and processes to look at")

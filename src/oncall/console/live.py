@@ -27,6 +27,7 @@ from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
+from oncall.fleet.read_only import RemoteCommand
 from oncall.rules.engine.starts import started_communicators
 
 SINCE_NS = 600 * NS_PER_S
@@ -155,7 +156,8 @@ class Fleet(Source):
             first_ns = min(at_ns, self._first_ns or at_ns)
             moment = Moment(at_ns, first_ns, max(at_ns, self._last_ns or at_ns))
         origin = f"{len(self._reach.hosts)} nodes, {self._reach.source}"
-        return Evidence(incident, gathered.job, moment, self._nodes.hosts(), origin)
+        hosts, scheduler = self._nodes.hosts(), self._reach.scheduler
+        return Evidence(incident, gathered.job, moment, hosts, origin, scheduler)
 
     def finer(self, node: str, wanted: Finer, at_ns: int, task: Task) -> Incident | None:
         """What the node holds, asked for now."""
@@ -170,6 +172,11 @@ class Fleet(Source):
         if not self.live:
             raise UsageError("these nodes are not reachable from here, so they cannot be probed")
         return self._probes.keep(self._nodes.probe(nodes, task))
+
+    def run(self, command: RemoteCommand, task: Task) -> str:
+        if not self.live:
+            raise UsageError("these nodes are not reachable from here")
+        return self._nodes.run(command, task)
 
     def save(self, path: Path) -> None:
         with self._keeping:

@@ -27,17 +27,20 @@ from oncall.core.printable import clean, typed
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
-from oncall.fleet.doctor import checkup_of
+from oncall.fleet.doctor import checkup_of, collector_problem, way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
 from oncall.fleet.reach import Reach, opened
+from oncall.fleet.read_only import RemoteCommand
+from oncall.fleet.ssh.transport import SshTransport
 from oncall.fleet.transport import Clock, Transport
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.
 _RUNS_NS = 60 * NS_PER_S
+_RUN_S, _MOST_PRINTED = 60.0, 256 * 1024  # of a command run for the reader
 _PHASES = {
     "greet": "{} of {} hosts answered",
     "listen": "{} of {} nodes are listening",
@@ -130,6 +133,20 @@ class Nodes:
         finally:
             self._probing = None
 
+    def run(self, command: RemoteCommand, task: Task) -> str:
+        """What the command prints on its host. Raises UsageError, HostError, Interrupted."""
+        running: list[asyncio.Task[str]] = []
+
+        def stop() -> None:
+            for one in running:
+                one.cancel()
+
+        task.on_stop(lambda: self._loop.call(stop))
+        try:
+            return self._loop.run(self._ran(command, running))
+        finally:
+            task.check()
+
     def leave(self) -> None:
         """Close every connection; the next question opens them anew."""
         self._loop.run(self._leave())
@@ -153,7 +170,7 @@ class Nodes:
     def hosts(self) -> tuple[HostAnswer, ...]:
         """What became of each host that was asked last; those that know nothing of the job left
         out."""
-        now_ns = self._clock()
+        now_ns, clocks, way = self._clock(), self._clocks, way_to(self._reach.transport)
         return tuple(
             HostAnswer(
                 host=clean(outcome.node),
@@ -163,6 +180,11 @@ class Nodes:
                 if host in self._answered_ns
                 else None,
                 no_probe=_no_probe(outcome),
+                collector=clean(
+                    collector_problem(checkup_of(outcome, clocks.get(host), way))
+                    if outcome.kind == "ok"
+                    else ""
+                ),
             )
             for host, outcome in self._outcomes.items()
             if outcome.kind != "no-data"
@@ -171,7 +193,7 @@ class Nodes:
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with the hosts, by what they said last, and what to type: folded, the
         worst first."""
-        clocks, way = self._clocks, "ssh" if hasattr(self._reach.transport, "choice") else "local"
+        clocks, way = self._clocks, way_to(self._reach.transport)
         troubles: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
         for host, outcome in self._outcomes.items():
             checkup = checkup_of(outcome, clocks.get(host), way)
@@ -321,6 +343,20 @@ class Nodes:
             progress=count,
             begun=begun,
         )
+
+    async def _ran(self, command: RemoteCommand, running: list[asyncio.Task[str]]) -> str:
+        transport = await self._reached()
+        if not isinstance(transport, SshTransport):
+            raise UsageError("commands are run over SSH alone; these nodes are reached otherwise")
+        work = asyncio.create_task(transport.run(command.host, command.line, _MOST_PRINTED))
+        running.append(work)
+        try:
+            async with asyncio.timeout(_RUN_S):
+                return await work
+        except TimeoutError:
+            raise UsageError(f"it did not end within {_RUN_S:g} s") from None
+        except asyncio.CancelledError:
+            raise UsageError("stopped") from None
 
     async def _leave(self) -> None:
         lines = [self._all, self._one and self._one[1]]

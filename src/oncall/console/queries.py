@@ -20,13 +20,16 @@ if TYPE_CHECKING:
         JobLine,
         Problem,
         RankCard,
+        RankValues,
         RuleLine,
         Series,
         Snapshot,
         StepRows,
     )
+    from oncall.views.log_lines import LoggedLine
     from oncall.views.network.collective import NetworkView, Opened, StepView
     from oncall.views.network.waiting import Collective, Step
+    from oncall.views.stacks import FoldedStacks
     from oncall.views.stages.iteration import StagesView, TaskCard
     from oncall.views.stages.timeline import Box
     from oncall.views.table import Table
@@ -104,6 +107,22 @@ class ProbeNodes(Query[str]):
 
 
 @dataclass(frozen=True)
+class RunCommand(Query[str]):
+    """Run a suggested command that only reads on the node it names: what it prints. Raises
+    UsageError for any other, and for a recording."""
+
+    command: str
+    lane: ClassVar[Lane] = "probes"
+
+    def answer(self, session: Answering) -> str:
+        from oncall.fleet.read_only import read_only_command
+
+        command = read_only_command(self.command)
+        with session.task(self.lane) as task:
+            return session.source.run(command, task)
+
+
+@dataclass(frozen=True)
 class SaveIncident(Query[None]):
     """Write the whole evidence to an incident file."""
 
@@ -115,7 +134,8 @@ class SaveIncident(Query[None]):
 
 @dataclass(frozen=True)
 class GetReport(Query[str]):
-    """The diagnosis as `text`, `markdown` or `json`, with the reader's notes."""
+    """The diagnosis as `text`, `markdown`, `json` or a `ticket` of a page, with the reader's
+    notes."""
 
     style: str
     notes: str = ""
@@ -125,7 +145,8 @@ class GetReport(Query[str]):
 
         if session.shown is None:
             raise UsageError("there is no diagnosis yet")
-        return written(session.shown.snapshot.diagnosis, self.style, self.notes)
+        snapshot = session.shown.snapshot
+        return written(snapshot.diagnosis, self.style, self.notes, snapshot.moment.at_ns)
 
 
 # --------------------------------------------------------------------- details
@@ -159,6 +180,42 @@ class GetRankCard(EvidenceQuery["RankCard"]):
         from oncall.console.card import card_of
 
         return card_of(shown.incident, shown.snapshot, self.rank)
+
+
+@dataclass(frozen=True)
+class GetRankValues(EvidenceQuery["RankValues"]):
+    """Lag, rate, temperature, power or NIC of each rank, as last measured. Raises UsageError where
+    that was recorded for none."""
+
+    measure: str
+
+    def read(self, shown: Shown) -> RankValues:
+        from oncall.console.rank_values import rank_values
+
+        return rank_values(shown.incident, shown.snapshot, self.measure)
+
+
+@dataclass(frozen=True)
+class GetStacks(EvidenceQuery["FoldedStacks"]):
+    """The stacks of all processes, equal ones together. Raises OncallError without stacks."""
+
+    def read(self, shown: Shown) -> FoldedStacks:
+        from oncall.views.stacks import folded
+
+        return folded(shown.incident)
+
+
+@dataclass(frozen=True)
+class GetLogLines(EvidenceQuery["tuple[LoggedLine, ...]"]):
+    """The lines of logs nearest to an instant, Unix ns; None: to the first problem."""
+
+    at_ns: int | None = None
+    most: int = 200
+
+    def read(self, shown: Shown) -> tuple[LoggedLine, ...]:
+        from oncall.views.log_lines import log_lines
+
+        return log_lines(shown.incident, self.at_ns, self.most)
 
 
 @dataclass(frozen=True)
@@ -262,8 +319,9 @@ class GetNetworkRows(EvidenceQuery["Table"]):
 
 @dataclass(frozen=True)
 class GetRates(Query["tuple[Series, ...]"]):
-    """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as it
-    was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017 mlx5_0`."""
+    """Rates over time: of `suspects` first, of the `job`, of `ranks`, of `nics`; or of one thing as
+    finely as it was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017
+    mlx5_0`."""
 
     kind: str = "suspects"
 

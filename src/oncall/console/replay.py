@@ -52,12 +52,14 @@ class Replay:
         self._shown: Shown | None = None
         self._changing = threading.Lock()
         self._version = 0
+        self._judging = ""  # how many rulebooks have run, while they do
 
     def ask(self, query: Query[Answer]) -> Answer:
         return query.answer(self)
 
     def progress(self, lane: Lane = "snapshots") -> str:
-        return self.source.progress(lane)
+        judging = self._judging if lane == "snapshots" else ""
+        return judging or self.source.progress(lane)
 
     def cancel(self, lane: Lane | None = None) -> None:
         for name, cancellation in self._cancellations.items():
@@ -123,9 +125,18 @@ class Replay:
         if incident.is_empty(TABLE):
             recall(incident, self._former_faults)
         timings: dict[str, float] = {}
-        diagnosis = diagnose(
-            incident, read.in_force, evidence.job, timings=timings, set_aside=read.skipped
-        )
+        try:
+            diagnosis = diagnose(
+                incident,
+                read.in_force,
+                evidence.job,
+                timings=timings,
+                set_aside=read.skipped,
+                scheduler=evidence.scheduler,
+                progress=self._count_rulebooks,
+            )
+        finally:
+            self._judging = ""
         rulebooks = judges(read.in_force, diagnosis)
         ranks = ranks_of(incident, diagnosis)
         communicators = summaries_of(incident, diagnosis)
@@ -155,6 +166,9 @@ class Replay:
             return former_faults(Archive.at(configured.place), configured.cluster)
         except OncallError:
             return ()
+
+    def _count_rulebooks(self, run: int, of: int) -> None:
+        self._judging = f"{run} of {of} rulebooks"
 
     def _show(self, shown: Shown | None) -> None:
         """Questions are about this from now on."""

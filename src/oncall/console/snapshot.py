@@ -61,6 +61,15 @@ class Ranks:
         return len(self.rank)
 
 
+@dataclass(frozen=True, eq=False)
+class RankValues:
+    """A number for each rank of a snapshot, (n,) in the order of its ranks; NaN: not recorded."""
+
+    measure: str  # lag, rate, temperature, power, NIC
+    unit: str
+    value: npt.NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class CommunicatorSummary:
     """One line of a list of communicators."""
@@ -77,13 +86,20 @@ class CommunicatorSummary:
 
 @dataclass(frozen=True)
 class HostAnswer:
-    """The outcome of querying one host: kind as in fleet.outcome, and the age of what is shown."""
+    """The outcome of querying one host: kind as in fleet.outcome, and the age of what is shown.
+    `collector`: why nothing is recorded there any more, although it answers."""
 
     host: str
     kind: str
     message: str = ""
     age_ns: int | None = None
     no_probe: str = ""  # why it cannot be probed, although it answers
+    collector: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether it gave no answer."""
+        return self.kind != "ok"
 
 
 @dataclass(frozen=True)

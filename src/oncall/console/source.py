@@ -5,11 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oncall.console.cancellation import Lane, Task
 from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine, Moment
 from oncall.core.errors import UsageError
+from oncall.core.scheduler import Scheduler
 from oncall.evidence.incident import Incident
+
+if TYPE_CHECKING:
+    from oncall.fleet.read_only import RemoteCommand
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,7 @@ class Evidence:
     moment: Moment
     hosts: tuple[HostAnswer, ...] = ()
     origin: str = ""
+    scheduler: Scheduler | None = None  # that placed the job, if known
 
 
 @dataclass(frozen=True)
@@ -78,3 +84,7 @@ class Source(ABC):
         """Probe nodes, keep the measurement for later snapshots, and return it as text. Raises
         UsageError."""
         raise UsageError("this is a recording, so there are no nodes to probe")
+
+    def run(self, command: RemoteCommand, task: Task) -> str:  # noqa: ARG002
+        """What a command that only reads prints on its host. Raises UsageError."""
+        raise UsageError("this is a recording, so there are no nodes to run it on")

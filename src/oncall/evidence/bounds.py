@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from oncall.evidence.statements import execute
 from oncall.evidence.table import Column, Table
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def strip_impossible(con: duckdb.DuckDBPyConnection, table: Table) -> tuple[Disb
     beyond = _beyond(table)
     # One question first: mostly there is nothing to find, and the columns' statistics tell it.
     anywhere = " OR ".join(beyond.values()) or "false"
-    if not con.execute(f'SELECT 1 FROM "{table.name}" WHERE {anywhere} LIMIT 1').fetchall():
+    if not execute(con, f'SELECT 1 FROM "{table.name}" WHERE {anywhere} LIMIT 1').fetchall():
         return ()
     found = []
     # Keys first: with their rows goes what else is wrong in them.

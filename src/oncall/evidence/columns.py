@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 
 from oncall.evidence.schema import Column
+from oncall.evidence.statements import execute
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,11 @@ def insert(
     table: str,
     declared: Sequence[Column],
     columns: Mapping[str, ColumnData],
-    parsed: dict[str, duckdb.Statement] | None = None,
 ) -> int:
     """Add rows to `table` by one INSERT ... SELECT; returns how many.
 
     Strings go through their dictionary; a scalar is for every row; `declared` columns not given
-    are NULL. Statements are kept in `parsed`, for who inserts again: parsing takes as long as
-    inserting a thousand rows. Raises ValueError for a column not declared and for lengths that
+    are NULL. Raises ValueError for a column not declared and for lengths that
     differ.
     """
     unknown = set(columns) - {column.name for column in declared}
@@ -60,32 +59,18 @@ def insert(
     parameters: list[Any] = []
     if length <= _FEW_ROWS:
         few = [_read_few(column, columns.get(column.name), parameters) for column in given]
-        _run(con, f"{into}{', '.join(few)}", parameters, parsed)
+        execute(con, f"{into}{', '.join(few)}", parameters)
         return length
     arrays: dict[str, np.ndarray[Any, Any]] = {"_row": np.arange(length)}
     select = [_read(column, columns.get(column.name), arrays, parameters) for column in given]
     con.register("_arrays", arrays)
     try:
-        _run(con, f"{into}{', '.join(select)} FROM _arrays", parameters, parsed)
+        execute(con, f"{into}{', '.join(select)} FROM _arrays", parameters)
     finally:
         # In a transaction that failed nothing can be taken back, and its rollback takes this too.
         with suppress(duckdb.TransactionException):
             con.unregister("_arrays")
     return length
-
-
-def _run(
-    con: duckdb.DuckDBPyConnection,
-    sql: str,
-    parameters: Sequence[Any],
-    parsed: dict[str, duckdb.Statement] | None,
-) -> None:
-    if parsed is None:
-        con.execute(sql, parameters)
-        return
-    if sql not in parsed:
-        (parsed[sql],) = con.extract_statements(sql)
-    con.execute(parsed[sql], parameters)
 
 
 def _length(columns: Mapping[str, ColumnData]) -> int:

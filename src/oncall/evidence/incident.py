@@ -29,6 +29,7 @@ from oncall.evidence.parameters import Replaced, select_of, values_of
 from oncall.evidence.registry import all_relations
 from oncall.evidence.relations import Relation
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
+from oncall.evidence.statements import execute
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
 
@@ -70,8 +71,7 @@ class Incident:
         con.execute("SET python_enable_replacements = false; SET preserve_insertion_order = false")
         # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
         con.execute("SET enable_progress_bar = false")
-        for statement in _every_table(con):
-            con.execute(statement)
+        execute(con, _EVERY_TABLE)
         return cls(con)
 
     @classmethod
@@ -160,7 +160,7 @@ class Incident:
     def rows(self, table: str) -> int:
         """Number of rows in a table or a relation that is ready."""
         # fetchall, for a result not read to its end would keep the connection busy.
-        ((count,),) = self.con.execute(f'SELECT count(*) FROM "{table}"').fetchall()
+        ((count,),) = execute(self.con, f'SELECT count(*) FROM "{table}"').fetchall()
         return int(count)
 
     @property
@@ -298,7 +298,7 @@ class Incident:
     def _compute_with_inputs(self, entry: Relation) -> None:
         name = entry.name
         if self.missing(name) or any(map(self._all_empty, entry.empty_without)):
-            self.con.execute(create_table_sql(name, entry.columns))
+            execute(self.con, create_table_sql(name, entry.columns))
             self._empty[name] = True
             return
         for read in entry.inputs:
@@ -336,27 +336,18 @@ class Incident:
         """Compute a relation whose inputs are ready; returns its rows (of a view: 0)."""
         if entry.compute is not None:
             columns = entry.compute(self.con, **values_of(entry, self._replaced))
-            self.con.execute(create_table_sql(entry.name, entry.columns))
+            execute(self.con, create_table_sql(entry.name, entry.columns))
             return insert(self.con, entry.name, entry.columns, columns)
         select = select_of(entry, self._replaced)
         typed = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
         what = "VIEW" if entry.view else "TABLE"
-        created = self.con.execute(
-            f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
+        created = execute(
+            self.con, f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()
         return int(created[0][0]) if created else 0
 
 
-_parsed: list[duckdb.Statement] = []
-
-
-def _every_table(con: duckdb.DuckDBPyConnection) -> list[duckdb.Statement]:
-    """The statements that create the tables. Parsing them takes as long as running them, so it is
-    done once: simulations and tests make many incidents."""
-    if not _parsed:
-        sql = ";".join(create_table_sql(table.name, table.columns) for table in TABLES)
-        _parsed.extend(con.extract_statements(sql))
-    return _parsed
+_EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in TABLES)
 
 
 # --------------------------------------------------------------- saved files

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
+from oncall.core.scheduler import Scheduler
 from oncall.evidence.incident import Incident
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
@@ -28,11 +29,13 @@ _MOST_LISTED = 12
 
 @dataclass(frozen=True)
 class Answer:
-    """The job, its evidence, and the outcome of each host. The caller closes the incident."""
+    """The job, its evidence, the outcome of each host, and the scheduler that placed it, if that is
+    known. The caller closes the incident."""
 
     job: str
     incident: Incident
     outcomes: Mapping[str, Outcome]
+    scheduler: Scheduler | None = None
 
 
 async def ask_fleet(

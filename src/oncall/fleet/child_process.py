@@ -44,7 +44,7 @@ class Child:
                 )
             except FileNotFoundError:
                 raise HostError(
-                    "error", f"{argv[0]} not found on this machine: install OpenSSH's client"
+                    "error", f"{argv[0]} not found on this machine: install it, or add it to PATH"
                 ) from None
             except OSError as error:
                 raise HostError("error", f"{argv[0]}: {error.strerror}") from None

@@ -3,14 +3,16 @@
     # /etc/oncall/config.toml, then $XDG_CONFIG_HOME/oncall/config.toml (~/.config/oncall)
     [fleet]
     hosts = "gpu[001-512],!gpu013"        # a node set; or ["gpu001", "gpu002"]
-    transport = "auto"                    # or "openssh", "in-process"
+    transport = "auto"                    # or "openssh", "in-process"; "srun" for Slurm jobs
     command = "oncall node serve"         # the command to run on a node
     ssh = "ssh"                           # the OpenSSH client
     ssh_options = ["-F", "/etc/oncall/ssh_config"]
+    srun_options = ["--mem=0"]            # of the step beside a Slurm job
+    kubectl_options = ["--context=prod"]
     window = 32                           # new connections at a time
     jump_window = 8                       # new connections at a time through one jump host
     connect_timeout = "10s"
-    answer_timeout = "60s"
+    answer_timeout = "20s"
 
 The user's keys override the site's one by one. An unknown key is an error.
 """
@@ -27,7 +29,7 @@ from oncall.core.configuration import configuration_files, read_tables
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S, parse_duration_ns
 
-TransportName = Literal["auto", "openssh", "in-process"]
+TransportName = Literal["auto", "openssh", "in-process", "srun"]
 
 __all__ = ["FleetConfiguration", "configuration_files", "read_configuration"]
 
@@ -43,10 +45,12 @@ class FleetConfiguration:
     command: str = "oncall node serve"
     ssh: str = "ssh"
     ssh_options: tuple[str, ...] = ()
+    srun_options: tuple[str, ...] = ()
+    kubectl_options: tuple[str, ...] = ()
     window: int = 32
     jump_window: int = 8
     connect_timeout_s: float = 10.0
-    answer_timeout_s: float = 60.0
+    answer_timeout_s: float = 20.0
 
 
 _KEYS = {field.name.removesuffix("_s"): field.name for field in fields(FleetConfiguration)}
@@ -86,7 +90,7 @@ def _value(key: str, value: Any) -> Any:
     match key:
         case "hosts":
             return _text(",".join(_texts(value)) if isinstance(value, list) else value)
-        case "ssh_options":
+        case "ssh_options" | "srun_options" | "kubectl_options":
             return tuple(_texts(value))
         case "transport":
             if value not in get_args(TransportName):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oncall.core.units import NS_PER_S, format_bytes, format_duration
+from oncall.fleet.command_prefix import PrefixTransport
 from oncall.fleet.outcome import REASONS, HostError, Kind, Outcome
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.node.store.wire import Request
@@ -121,8 +122,22 @@ async def check_host(transport: Transport, host: str) -> Checkup:
         async with transport.connect(host) as connection:
             checkup = await _asked(connection, checkup)
     except HostError as error:
-        return _unanswered(checkup, error.kind, str(error))
-    return replace(checkup, troubles=tuple(troubles(checkup)))
+        checkup = _unanswered(checkup, error.kind, str(error))
+    else:
+        checkup = replace(checkup, troubles=tuple(troubles(checkup)))
+    if isinstance(transport, PrefixTransport):
+        by_hand = transport.prefix.by_hand
+        reached = (_reached_by(by_hand, one, checkup.kind) for one in checkup.troubles)
+        return replace(checkup, troubles=tuple(reached))
+    return checkup
+
+
+def _reached_by(by_hand: str, trouble: Trouble, kind: Kind) -> Trouble:
+    """The trouble, its command typed for a host that ssh does not reach."""
+    if kind in ("timeout", "refused", "auth", "hostkey"):
+        return replace(trouble, next=f"{by_hand} true")
+    typed = trouble.next.replace("ssh {host} 'command", f"{by_hand} sh -c 'command")
+    return replace(trouble, next=typed.replace("ssh {host}", by_hand))
 
 
 def checkup_of(outcome: Outcome, clock: Clock | None, transport: str) -> Checkup:
@@ -139,7 +154,16 @@ def _unanswered(checkup: Checkup, kind: Kind, message: str) -> Checkup:
     return replace(checkup, kind=kind, message=message, troubles=(trouble,))
 
 
+def way_to(transport: Transport) -> str:
+    """The transport in a word: ssh, srun, kubectl exec, local."""
+    if isinstance(transport, PrefixTransport):
+        return transport.prefix.program
+    return "ssh" if hasattr(transport, "choice") else "local"
+
+
 async def _with_way(transport: Transport, checkup: Checkup) -> Checkup:
+    if isinstance(transport, PrefixTransport):
+        return replace(checkup, transport=transport.prefix.program, why="asked of the scheduler")
     if not hasattr(transport, "choice"):
         return replace(checkup, transport="local", why="a folder of this machine")
     ssh: _Ssh = transport  # type: ignore[assignment]
@@ -159,13 +183,19 @@ async def _asked(connection: Connection, checkup: Checkup) -> Checkup:
     return replace(checkup, status=status, clock=clock)
 
 
+def collector_problem(checkup: Checkup) -> str:
+    """Why nothing is recorded on a host that answered: its collector does not run; else empty."""
+    collector = _inner(checkup.status, "collector")
+    if collector.get("alive") is True or checkup.transport == "local":
+        return ""
+    return str(collector.get("problem") or "no collector is running")
+
+
 def troubles(checkup: Checkup) -> list[Trouble]:
     """The problems of a host that answered."""
     found: list[Trouble] = []
-    collector = _inner(checkup.status, "collector")
-    alive = collector.get("alive") is True
-    if not alive and checkup.transport != "local":
-        problem = str(collector.get("problem") or "no collector is running")
+    alive = _inner(checkup.status, "collector").get("alive") is True
+    if problem := collector_problem(checkup):
         found.append(Trouble(problem, "ssh {host} systemctl status oncall-collect"))
     age_ns = checkup.newest_age_ns
     if alive and checkup.recording and age_ns is not None and age_ns > _STALE_NS:

@@ -2,7 +2,8 @@
 
 The first source that names hosts is used alone:
 
-    1. --hosts NODESET       gpu[001-512], groups (@rack1), exclusions (gpu[1-9],!gpu3)
+    1. --hosts NODESET       gpu[001-512], groups (@rack1), exclusions (gpu[1-9],!gpu3);
+                             slurm:1234, kube:pytorchjob/NAME, ray:JOB are asked of the scheduler
     2. --inventory FILE      one node set a line, # starts a comment
     3. SLURM_JOB_NODELIST    inside a Slurm allocation
     4. hosts of [fleet] in the configuration
@@ -71,8 +72,9 @@ def find_hosts(
 def no_hosts() -> UsageError:
     """The error for a command that needs hosts and has none."""
     return UsageError(
-        "no nodes given: use --hosts gpu[001-512] or --inventory FILE, run inside the Slurm "
-        'allocation, or set hosts = "gpu[001-512]" under [fleet] in ~/.config/oncall/config.toml'
+        "no nodes given: use --hosts gpu[001-512], --slurm-job ID or --inventory FILE, run inside "
+        'the Slurm allocation, or set hosts = "gpu[001-512]" under [fleet] in '
+        "~/.config/oncall/config.toml"
     )
 
 

@@ -17,14 +17,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from oncall.core.errors import UsageError
+from oncall.fleet.child_channel import ChildChannel
 from oncall.fleet.child_process import Child
+from oncall.fleet.error_output import last_line
 from oncall.fleet.outcome import HostError
 from oncall.fleet.transport import Connection
 from oncall.node.store.catalog import sealed_shards
 
 PREFIX = "local:"
 _RUN = "run"  # a folder's own run folder, if it has one
-_LEAVE_S = 5.0
 # All nodes share this machine: fewer run at once, and each may take longer.
 PATIENCE_S = 300.0
 AT_ONCE = 2 * (os.cpu_count() or 1)
@@ -77,23 +78,6 @@ class _StreamChannel:
         return None
 
 
-class _ChildChannel(_StreamChannel):
-    """Bytes to and from a child process, which may say on stderr why it ended."""
-
-    def __init__(self, child: Child) -> None:
-        super().__init__(child.output, child.input)
-        self._child = child
-
-    async def failure(self) -> HostError | None:
-        try:
-            async with asyncio.timeout(_LEAVE_S):
-                status, said = await asyncio.gather(self._child.status(), self._child.said.read())
-        except TimeoutError:
-            return None
-        last = said.decode(errors="replace").strip().rpartition("\n")[2]
-        return HostError("error", last or f"its process ended with status {status}")
-
-
 @asynccontextmanager
 async def _in_child(host: str, folder: Path) -> AsyncIterator[Connection]:
     child = await Child.start(
@@ -104,23 +88,15 @@ async def _in_child(host: str, folder: Path) -> AsyncIterator[Connection]:
             *(["--node", host] if _is_of(folder, host) else []),
         )
     )
+    channel = ChildChannel(child, _why_ended)
     try:
-        yield Connection(host, _ChildChannel(child), silence_s=PATIENCE_S)
+        yield Connection(host, channel, silence_s=PATIENCE_S)
     finally:
-        # Shielded, so that a cancelled gather leaves no child behind.
-        await asyncio.shield(_leave(child))
+        await channel.leave()
 
 
-async def _leave(child: Child) -> None:
-    """End a child's input and wait for it; kill it after a time limit."""
-    try:
-        child.input.write_eof()
-        async with asyncio.timeout(_LEAVE_S):
-            await child.status()
-    except (TimeoutError, OSError):
-        pass  # it reads no further, or is gone
-    finally:
-        child.end()
+def _why_ended(status: int, said: str) -> HostError:
+    return HostError("error", last_line(said) or f"its process ended with status {status}")
 
 
 @asynccontextmanager

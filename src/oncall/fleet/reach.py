@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from oncall.core.errors import UsageError
+from oncall.core.nodeset import fold_hosts
+from oncall.core.scheduler import Scheduler
+from oncall.fleet.configuration import FleetConfiguration, read_configuration
 from oncall.fleet.gather import AT_ONCE
 from oncall.fleet.local import AT_ONCE as LOCAL_AT_ONCE
 from oncall.fleet.local import PATIENCE_S as LOCAL_PATIENCE_S
@@ -14,24 +19,26 @@ from oncall.fleet.local import PREFIX, LocalTransport, local_nodes
 from oncall.fleet.memory import Memory
 from oncall.fleet.transport import Transport
 
-PATIENCE_S = 20.0
-
 
 @dataclass(frozen=True)
 class Reach:
     """A transport, its hosts and their source, the limits (time of a host for one phase, number of
-    hosts that send evidence at a time), and the last answers of hosts."""
+    hosts that send evidence at a time), the last answers of hosts, and the scheduler that named
+    them."""
 
     transport: Transport
     hosts: tuple[str, ...]
     source: str
-    patience_s: float = PATIENCE_S
+    patience_s: float = FleetConfiguration.answer_timeout_s
     at_once: int = AT_ONCE
     memory: Memory | None = None
+    scheduler: Scheduler | None = None
 
 
 def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
-    """The hosts of a node set, a file, Slurm or the configuration, over SSH; or `local:DIR/*`.
+    """The hosts of a node set, a file, Slurm or the configuration, over SSH; `local:DIR/*`; or
+    those of a job that a scheduler names: `slurm:1234`, `srun:1234`, `kube:pytorchjob/llama`,
+    `ray:ID`.
 
     Raises UsageError where no hosts are named, BadInput for a configuration that is wrong.
     """
@@ -39,16 +46,84 @@ def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
         folders = local_nodes(hosts)
         local = LocalTransport(folders)
         return Reach(local, tuple(folders), hosts, LOCAL_PATIENCE_S, LOCAL_AT_ONCE)
+    configuration = read_configuration()
+    reach = _configured(hosts, inventory, configuration)
+    return replace(reach, patience_s=configuration.answer_timeout_s)
+
+
+def _configured(
+    hosts: str | None, inventory: Path | None, configuration: FleetConfiguration
+) -> Reach:
+    """As `reach_fleet`, of nodes that are not folders."""
     # Imported here: reading recordings needs no SSH.
-    from oncall.fleet.configuration import read_configuration
     from oncall.fleet.inventory import find_hosts, no_hosts
     from oncall.fleet.ssh.transport import SshTransport
 
-    configuration = read_configuration()
+    scheme, colon, job = (hosts or "").partition(":")
+    if colon and scheme in _OF_SCHEDULERS:
+        if inventory is not None:
+            raise UsageError("give either --hosts or --inventory, not both")
+        return _OF_SCHEDULERS[scheme](job, configuration)
+    here = os.environ.get("SLURM_JOB_ID")
+    if here and configuration.transport == "srun" and hosts is None and inventory is None:
+        return _srun(here, configuration)
     found = find_hosts(hosts, inventory, configuration)
     if found is None:
         raise no_hosts()
     return Reach(SshTransport(configuration), found.hosts, found.source, memory=Memory())
+
+
+def _slurm(job: str, configuration: FleetConfiguration) -> Reach:
+    """The nodes of a Slurm job: over SSH, or by srun if the configuration says so."""
+    from oncall.fleet.schedulers.slurm import slurm_job
+    from oncall.fleet.ssh.transport import SshTransport
+
+    if configuration.transport == "srun":
+        return _srun(job, configuration)
+    found = slurm_job(job)
+    transport = SshTransport(configuration)
+    scheduler = Scheduler("slurm")
+    return Reach(transport, found.hosts, f"slurm:{job}", memory=Memory(), scheduler=scheduler)
+
+
+def _srun(job: str, configuration: FleetConfiguration) -> Reach:
+    """The nodes of a Slurm job, by a step beside its own. Raises UsageError if it ended."""
+    from oncall.fleet.command_prefix import PrefixTransport
+    from oncall.fleet.schedulers.slurm import overlapping_step, slurm_job
+
+    found = slurm_job(job)
+    if not found.alive:
+        raise UsageError(
+            f"Slurm job {job} ended ({found.state}): srun cannot run in it. Where ssh is allowed, "
+            f"use --hosts '{fold_hosts(found.hosts)}'"
+        )
+    transport = PrefixTransport(overlapping_step(job, configuration), configuration)
+    scheduler = Scheduler("slurm")
+    return Reach(transport, found.hosts, f"srun:{job}", memory=Memory(), scheduler=scheduler)
+
+
+def _kubernetes(job: str, configuration: FleetConfiguration) -> Reach:
+    """The pods of a job, by kubectl exec."""
+    from oncall.fleet.command_prefix import PrefixTransport
+    from oncall.fleet.schedulers.kubernetes import find_pods, in_pod
+
+    pods = find_pods(job, configuration)
+    transport = PrefixTransport(in_pod(pods, configuration), configuration)
+    scheduler = Scheduler("kubernetes", pods.node_of)
+    return Reach(
+        transport, tuple(pods.node_of), f"kube:{job}", memory=Memory(), scheduler=scheduler
+    )
+
+
+def _ray(job: str, configuration: FleetConfiguration) -> Reach:
+    """The nodes of a Ray job, over SSH."""
+    from oncall.fleet.schedulers.ray import ray_hosts
+    from oncall.fleet.ssh.transport import SshTransport
+
+    return Reach(SshTransport(configuration), ray_hosts(job), f"ray:{job}", memory=Memory())
+
+
+_OF_SCHEDULERS = {"slurm": _slurm, "srun": _srun, "kube": _kubernetes, "ray": _ray}
 
 
 def reach_shards(folders: Mapping[str, Path]) -> Reach:

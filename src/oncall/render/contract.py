@@ -7,7 +7,8 @@ away. docs/reference/diagnosis.schema.json is generated from `schema()`.
 from __future__ import annotations
 
 import json
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 from oncall.core.diagnosis import (
     Answer,
@@ -20,9 +21,191 @@ from oncall.core.diagnosis import (
     Severity,
     Step,
 )
+from oncall.render.json_schema import schema_of
 
-VERSION = 2
-FAILED = "error"
+VERSION: Literal[2] = 2
+FAILED: Literal["error"] = "error"
+
+Count = Annotated[int, {"minimum": 0}]
+Share = Annotated[float, {"minimum": 0, "maximum": 1}]
+Instant = Annotated[int | None, "Unix time in ns; null if unknown."]
+
+
+class WindowDocument(TypedDict):
+    """The span of the evidence."""
+
+    since_ns: Instant
+    until_ns: Instant
+
+
+class _Gap(TypedDict):
+    nodes: Sequence[str]
+    ranks: Sequence[Count]
+    reason: str
+
+
+class GapDocument(_Gap, total=False):
+    """What could not be seen, and why."""
+
+    details: Annotated[str, "Only with --explain: the traceback of a failure."]
+
+
+class ContradictionDocument(TypedDict):
+    """Evidence that contradicts itself or cannot be."""
+
+    what: str
+    count: Annotated[Count, "How often it was met."]
+    example: str
+    ranks: Sequence[Count]
+    nodes: Sequence[str]
+    tables: Annotated[Sequence[str], "Tables of evidence that hold it."]
+
+
+class SkippedRuleDocument(TypedDict):
+    """A rulebook or a branch that could not run."""
+
+    rule: str
+    missing: Sequence[str]
+    why: str
+    set_aside: Annotated[bool, "The site's file is wrong, and was left out."]
+    uncomputed: Annotated[str, "What it needs and could not be computed; else empty."]
+
+
+class CoverageDocument(TypedDict):
+    """How much of the job was seen."""
+
+    nodes: Annotated[Count, "Nodes of the job, 0 if none is named."]
+    answered: Annotated[Count, "Nodes that left evidence."]
+    ranks: Annotated[Count, "Ranks the job has."]
+    ranks_seen: Annotated[Count, "Ranks that left evidence."]
+    share: Annotated[Share, "ranks_seen over ranks; 1 if ranks is 0."]
+    gaps: Sequence[GapDocument]
+    contradictions: Annotated[
+        Sequence[ContradictionDocument], "Evidence that contradicts itself or cannot be."
+    ]
+    skipped_rules: Annotated[
+        Sequence[SkippedRuleDocument], "Rulebooks or branches that could not run."
+    ]
+
+
+class ReasonDocument(TypedDict):
+    """A factor of the confidence."""
+
+    name: str
+    value: float
+    why: str
+
+
+class _Blame(TypedDict):
+    kind: BlameKind
+
+
+class BlameDocument(_Blame, total=False):
+    """The culprit; more keys may name it."""
+
+    rank: int
+    node: str
+    stage: Annotated[int, "Of the pipeline."]
+    replica: Annotated[int, "Which pipeline."]
+    iteration: Annotated[int, "In which it shows best."]
+    chunk: int
+    micro_batch: int
+    task: Annotated[str, "Its direction, forward or backward, or what else it is."]
+    ranks: Annotated[Sequence[Count], "Members of a group, or ranks of a stage."]
+    slack_ns: Annotated[int, "How much longer it could take without harm."]
+    share_explained: Annotated[
+        float, "Of what the iteration lost, how much it would not have lost without."
+    ]
+
+
+class _Step(TypedDict):
+    ask: str
+    answer: Answer
+    say: str
+    fact: Annotated[str, "The fact that answered."]
+    rows: Annotated[Count, "Rows of the fact for this case."]
+
+
+class StepDocument(_Step, total=False):
+    """A step of the story."""
+
+    sql: Annotated[str, "Only with --explain."]
+    params: Mapping[str, str]
+
+
+class StackDocument(TypedDict):
+    """Where a blamed rank's program was, newest frame first."""
+
+    rank: Count
+    at: str
+    frames: Sequence[str]
+
+
+class RuledOutDocument(TypedDict):
+    """A verdict that the evidence excludes."""
+
+    verdict: str
+    because: str
+
+
+_Class = TypedDict("_Class", {"class": FaultClass})  # a keyword of Python
+
+
+class _Finding(_Class):
+    id: str
+    rulebook: str
+    verdict: str
+    title: str
+    severity: Severity
+    confidence: Share
+    reasons: Sequence[ReasonDocument]
+    at_ns: Instant
+    blame: Annotated[
+        Sequence[Annotated[BlameDocument, {"additionalProperties": True}]],
+        "The culprit: kind, and the keys that name it (rank, node, nic, comm ...).",
+    ]
+    case: Mapping[str, Any]
+    story: Sequence[StepDocument]
+    stacks: Sequence[StackDocument]
+    ruled_out: Sequence[RuledOutDocument]
+    explained_by: Annotated[str | None, "Id of the root finding."]
+    next: Sequence[str]
+    sources: Sequence[str]
+
+
+class FindingDocument(_Finding, total=False):
+    """One verdict, its culprit and its story."""
+
+    seen_before: Annotated[
+        str, "What an archive of former incidents says of the culprit, if one is given."
+    ]
+
+
+class DiagnosisDocument(TypedDict):
+    """What `oncall diagnose --format json` writes."""
+
+    schema: Literal[2]
+    job: str
+    window: WindowDocument
+    result: Annotated[Result, "inconclusive: the evidence could not have shown a fault."]
+    healthy: Annotated[bool, "No fault, and no doubt."]
+    doubt: Annotated[str, "Why finding nothing would not mean health."]
+    would_decide: Annotated[str, "What would decide it while the job is alive, if inconclusive."]
+    coverage: CoverageDocument
+    findings: Annotated[Sequence[FindingDocument], "Root causes first."]
+    checked: Annotated[Sequence[str], "Rulebooks that could run."]
+    site_rulebooks: Annotated[
+        Mapping[str, str], "Of these, those that the site wrote or changed, with the file."
+    ]
+    notes: Sequence[str]
+
+
+class FailedDocument(TypedDict):
+    """What it writes where nothing could be diagnosed."""
+
+    schema: Literal[2]
+    result: Annotated[Literal["error"], "Nothing could be read; exit code 2."]
+    error: Annotated[str, "What is wrong, where, and what to do."]
 
 
 def to_json(diagnosis: Diagnosis, *, explain: bool = False) -> str:
@@ -32,10 +215,11 @@ def to_json(diagnosis: Diagnosis, *, explain: bool = False) -> str:
 
 def failed(error: str) -> str:
     """The document where nothing could be diagnosed (exit code 2), with the error's sentence."""
-    return json.dumps({"schema": VERSION, "result": FAILED, "error": error}, indent=2) + "\n"
+    document: FailedDocument = {"schema": VERSION, "result": FAILED, "error": error}
+    return json.dumps(document, indent=2) + "\n"
 
 
-def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
+def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocument:
     """The diagnosis as plain data. `explain` adds each step's SQL and parameters."""
     coverage = diagnosis.coverage
     return {
@@ -82,13 +266,19 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
     }
 
 
-def _gap(gap: Gap, explain: bool) -> dict[str, Any]:
-    fields = {"nodes": list(gap.nodes), "ranks": list(gap.ranks), "reason": gap.reason}
-    return fields | ({"details": gap.details} if explain and gap.details else {})
+def _gap(gap: Gap, explain: bool) -> GapDocument:
+    fields: GapDocument = {
+        "nodes": list(gap.nodes),
+        "ranks": list(gap.ranks),
+        "reason": gap.reason,
+    }
+    if explain and gap.details:
+        fields["details"] = gap.details
+    return fields
 
 
-def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
-    fields = {
+def _finding(finding: Finding, explain: bool) -> FindingDocument:
+    fields: FindingDocument = {
         "id": finding.id,
         "rulebook": finding.rulebook,
         "verdict": finding.verdict,
@@ -101,7 +291,7 @@ def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
             for reason in finding.reasons
         ],
         "at_ns": finding.at_ns,
-        "blame": [{"kind": one.kind, **one.where} for one in finding.blame],
+        "blame": [cast(BlameDocument, {"kind": one.kind, **one.where}) for one in finding.blame],
         "case": dict(finding.case),
         "story": [_step(step, explain) for step in finding.story],
         "stacks": [
@@ -115,21 +305,22 @@ def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
         "next": list(finding.next),
         "sources": list(finding.sources),
     }
-    return fields | ({"seen_before": finding.seen_before} if finding.seen_before else {})
+    if finding.seen_before:
+        fields["seen_before"] = finding.seen_before
+    return fields
 
 
-def _step(step: Step, explain: bool) -> dict[str, Any]:
-    fields = {
+def _step(step: Step, explain: bool) -> StepDocument:
+    fields: StepDocument = {
         "ask": step.ask,
         "answer": step.answer,
         "say": step.say,
         "fact": step.fact,
         "rows": step.rows,
     }
-    return fields | ({"sql": step.sql, "params": dict(step.params)} if explain else {})
-
-
-# ------------------------------------------------------------------ JSON Schema
+    if explain:
+        fields |= {"sql": step.sql, "params": dict(step.params)}
+    return fields
 
 
 def schema() -> dict[str, Any]:
@@ -139,162 +330,6 @@ def schema() -> dict[str, Any]:
         "title": "oncall diagnosis",
         "description": "What `oncall diagnose --format json` writes. Fields may be added.",
         "if": {"properties": {"result": {"const": FAILED}}, "required": ["result"]},
-        "then": _object(
-            {
-                "schema": {"const": VERSION},
-                "result": {"const": FAILED, "description": "Nothing could be read; exit code 2."},
-                "error": _TEXT | {"description": "What is wrong, where, and what to do."},
-            }
-        ),
-        "else": _object(
-            {
-                "schema": {"const": VERSION},
-                "job": _TEXT,
-                "window": _object({"since_ns": _INSTANT, "until_ns": _INSTANT}),
-                "result": _one_of(Result)
-                | {"description": "inconclusive: the evidence could not have shown a fault."},
-                "healthy": {"type": "boolean", "description": "No fault, and no doubt."},
-                "doubt": _TEXT | {"description": "Why finding nothing would not mean health."},
-                "would_decide": _TEXT
-                | {"description": "What would decide it while the job is alive, if inconclusive."},
-                "coverage": _coverage_schema(),
-                "findings": _list(_finding_schema(), "Root causes first."),
-                "checked": _list(_TEXT, "Rulebooks that could run."),
-                "site_rulebooks": {
-                    "type": "object",
-                    "additionalProperties": _TEXT,
-                    "description": "Of these, those that the site wrote or changed, with the file.",
-                },
-                "notes": _list(_TEXT),
-            }
-        ),
+        "then": schema_of(FailedDocument),
+        "else": schema_of(DiagnosisDocument),
     }
-
-
-def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required}
-
-
-def _list(items: dict[str, Any], description: str = "") -> dict[str, Any]:
-    fields = {"description": description} if description else {}
-    return {"type": "array", "items": items, **fields}
-
-
-def _one_of(literal: Any) -> dict[str, Any]:
-    return {"enum": list(get_args(literal))}
-
-
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
-_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
-_INSTANT = {"type": ["integer", "null"], "description": "Unix time in ns; null if unknown."}
-
-
-def _coverage_schema() -> dict[str, Any]:
-    return _object(
-        {
-            "nodes": _COUNT | {"description": "Nodes of the job, 0 if none is named."},
-            "answered": _COUNT | {"description": "Nodes that left evidence."},
-            "ranks": _COUNT | {"description": "Ranks the job has."},
-            "ranks_seen": _COUNT | {"description": "Ranks that left evidence."},
-            "share": _SHARE | {"description": "ranks_seen over ranks; 1 if ranks is 0."},
-            "gaps": _list(
-                _object(
-                    {
-                        "nodes": _list(_TEXT),
-                        "ranks": _list(_COUNT),
-                        "reason": _TEXT,
-                        "details": _TEXT
-                        | {"description": "Only with --explain: the traceback of a failure."},
-                    },
-                    optional=("details",),
-                )
-            ),
-            "contradictions": _list(
-                _object(
-                    {
-                        "what": _TEXT,
-                        "count": _COUNT | {"description": "How often it was met."},
-                        "example": _TEXT,
-                        "ranks": _list(_COUNT),
-                        "nodes": _list(_TEXT),
-                        "tables": _list(_TEXT, "Tables of evidence that hold it."),
-                    }
-                ),
-                "Evidence that contradicts itself or cannot be.",
-            ),
-            "skipped_rules": _list(
-                _object(
-                    {
-                        "rule": _TEXT,
-                        "missing": _list(_TEXT),
-                        "why": _TEXT,
-                        "set_aside": {
-                            "type": "boolean",
-                            "description": "The site's file is wrong, and was left out.",
-                        },
-                        "uncomputed": _TEXT
-                        | {"description": "What it needs and could not be computed; else empty."},
-                    }
-                ),
-                "Rulebooks or branches that could not run.",
-            ),
-        }
-    )
-
-
-def _finding_schema() -> dict[str, Any]:
-    step = {
-        "ask": _TEXT,
-        "answer": _one_of(Answer),
-        "say": _TEXT,
-        "fact": _TEXT | {"description": "The fact that answered."},
-        "rows": _COUNT | {"description": "Rows of the fact for this case."},
-        "sql": _TEXT | {"description": "Only with --explain."},
-        "params": {"type": "object", "additionalProperties": _TEXT},
-    }
-    number = {"type": "integer"}
-    keys = {
-        "rank": number,
-        "node": _TEXT,
-        "stage": number | {"description": "Of the pipeline."},
-        "replica": number | {"description": "Which pipeline."},
-        "iteration": number | {"description": "In which it shows best."},
-        "chunk": number,
-        "micro_batch": number,
-        "task": _TEXT | {"description": "Its direction, forward or backward, or what else it is."},
-        "ranks": _list(_COUNT, "Members of a group, or ranks of a stage."),
-        "slack_ns": number | {"description": "How much longer it could take without harm."},
-        "share_explained": {
-            "type": "number",
-            "description": "Of what the iteration lost, how much it would not have lost without.",
-        },
-    }
-    blame = _object({"kind": _one_of(BlameKind), **keys}, optional=tuple(keys))
-    return _object(
-        {
-            "id": _TEXT,
-            "rulebook": _TEXT,
-            "verdict": _TEXT,
-            "title": _TEXT,
-            "class": _one_of(FaultClass),
-            "severity": _one_of(Severity),
-            "confidence": _SHARE,
-            "reasons": _list(_object({"name": _TEXT, "value": {"type": "number"}, "why": _TEXT})),
-            "at_ns": _INSTANT,
-            "blame": _list(
-                blame | {"additionalProperties": True},
-                "The culprit: kind, and the keys that name it (rank, node, nic, comm ...).",
-            ),
-            "case": {"type": "object", "additionalProperties": True},
-            "story": _list(_object(step, optional=("sql", "params"))),
-            "stacks": _list(_object({"rank": _COUNT, "at": _TEXT, "frames": _list(_TEXT)})),
-            "ruled_out": _list(_object({"verdict": _TEXT, "because": _TEXT})),
-            "explained_by": {"type": ["string", "null"], "description": "Id of the root finding."},
-            "next": _list(_TEXT),
-            "sources": _list(_TEXT),
-            "seen_before": _TEXT | {"description": "Of former incidents, if an archive is given."},
-        },
-        optional=("seen_before",),
-    )

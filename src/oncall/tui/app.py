@@ -45,10 +45,12 @@ from oncall.tui.shell.screen import ConsoleScreen, make, screen_in_sight
 from oncall.tui.shell.state import State
 from oncall.tui.shell.timekeeping import Timekeeping
 from oncall.tui.shell.workers import SessionThread
+from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
     from oncall.tui.shell.goto import Target
+    from oncall.tui.shell.notes import NoteKind
 
 _SAID_FOR_S = 6.0
 _MOST_VISITED = 20  # screens that `esc` finds back to
@@ -181,15 +183,11 @@ class ConsoleApp(Console):
             screen.post_message(StateChanged(self.state))
 
     def beat(self) -> None:
-        """What changes by itself: the age of the snapshot, as finely as it is shown; how far a
-        gather is; what is said."""
+        """What changes by itself: the age of the evidence; how far a gather is; what is said."""
         if self.state.busy:
             self.change(progress=self._asking.progress())
         if self.state.snapshot is not None and self.state.live:
-            age_s = self.clock() - self._asking.snapshot_at_s
-            self.change(
-                snapshot_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0
-            )
+            self.change(snapshot_age_s=self._asking.age_s())
         if (screen := self.console_screen) is not None:
             screen.show_keys()
         if self._said_until is not None and self.clock() >= self._said_until:
@@ -206,6 +204,9 @@ class ConsoleApp(Console):
         self._said_until = self.clock() + _SAID_FOR_S if text else None
         if (screen := self.console_screen) is not None and screen.is_mounted:
             screen.show_said()
+
+    def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
+        self.keeping.keep(kind, text, about, output)
 
     def _tell_all(self, texts: Sequence[str]) -> None:
         """Each in the log, and the first at once."""
@@ -314,6 +315,19 @@ class ConsoleApp(Console):
 
     async def action_quit(self) -> None:
         self.exit()
+
+    def action_leave(self) -> AwaitMount | None:
+        """Quit; where something would be lost, only when told again."""
+        lost = self._asking.lost_by_leaving()
+        if not lost:
+            self.exit()
+            return None
+
+        def answered(key: str | None) -> None:
+            if key == "y":
+                self.exit()
+
+        return self.push_screen(Choice(f"Quit? {lost}.", [("y", "quit")]), answered)
 
     def _fatal_error(self) -> None:
         """An internal error ends the console: one line, or the traceback with ONCALL_DEBUG."""

@@ -173,8 +173,12 @@ def in_full(diagnosis: Diagnosis, most: int, *, explain: bool) -> list[Finding]:
     return shown
 
 
-def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
-    """The verdict in one line: its glyph, its severity (None without finding) and the sentence."""
+def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Severity | None, str]:
+    """The verdict in one line: its glyph, its severity (None without finding) and the sentence.
+
+    With `until_ns`, the moment shown, a hang says for how long, and what else there is since when
+    and for how long.
+    """
     causes = roots(diagnosis)
     if not causes:
         glyph = UNSEEN_GLYPH if diagnosis.doubt else HEALTHY_GLYPH
@@ -188,8 +192,19 @@ def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
     if len(causes) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
         return GLYPHS[worst], worst, f"{len(causes)} root causes. {'; '.join(parts[:2])}{more}"
-    since = f", since {instant(causes[0].at_ns)}" if causes[0].at_ns is not None else ""
-    return GLYPHS[worst], worst, parts[0] + since
+    return GLYPHS[worst], worst, parts[0] + since(causes[0], until_ns)
+
+
+def since(cause: Finding, until_ns: int | None) -> str:
+    """`, for 10 min` of a hang at the moment shown; else `, since 03:10:00 UTC (10 min)`."""
+    if cause.at_ns is None:
+        return ""
+    if until_ns is None or until_ns <= cause.at_ns:
+        return f", since {instant(cause.at_ns)}"
+    lasts = format_duration((until_ns - cause.at_ns) // NS_PER_S * NS_PER_S)
+    if cause.fault_class == "hang":
+        return f", for {lasts}"
+    return f", since {instant(cause.at_ns, date=False)} ({lasts})"
 
 
 def _nothing_found(diagnosis: Diagnosis) -> str:
@@ -255,6 +270,12 @@ def next_parts(step: str) -> list[tuple[bool, str]]:
             if piece.strip(" .,;:") or (index % 2 == 0 and piece.strip() and not parts):
                 parts.append((index % 2 == 1, clean(piece)))
     return parts
+
+
+def first_command(finding: Finding | None) -> str:
+    """The first command of what to do next; empty if it suggests none."""
+    parts = (part for one in (finding.next if finding else ()) for part in next_parts(one))
+    return next((said for is_command, said in parts if is_command), "")
 
 
 # ----------------------------------------------------------------- coverage

@@ -187,7 +187,7 @@ def test_configuration_that_is_wrong_is_reported(tmp_path: Path) -> None:
 
 
 def test_no_ssh_here() -> None:
-    with pytest.raises(HostError, match="install OpenSSH"):
+    with pytest.raises(HostError, match="not found on this machine"):
         asyncio.run(Resolver("no-such-ssh").resolve("gpu001"))
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from oncall.fleet.error_output import TransientError
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh import window as ssh_window
-from oncall.fleet.ssh.errors import TransientError
 from oncall.fleet.ssh.window import TRIES, Window, open_patiently
 
 

@@ -157,6 +157,19 @@ def test_megatrons_timers_say_how_far_ranks_differ(tmp_path: Path) -> None:
     assert "differ most in forward-backward 1201.11 to 7377.30 ms; none" in sentence(log)
 
 
+def test_megatrons_timers_of_each_rank_name_the_slow_one(tmp_path: Path) -> None:
+    def report(step: int) -> str:
+        times = "".join(f"     rank {r:2d}: {3273.6 if r == 5 else 1900.0 + r}\n" for r in range(8))
+        return (
+            f" iteration {step}/ 100 | elapsed time per iteration (ms): {9691.4 / step} |\n"
+            f"times across ranks (ms):\n    forward-compute:\n{times}    optimizer:\n"
+        )
+
+    log = tmp_path / "job.log"
+    log.write_text("".join(map(report, range(1, 7))))
+    assert headline(log) == ("SLOW_RANK", [5])
+
+
 def test_ranks_hosts_and_sizes_come_from_nccl(tmp_path: Path) -> None:
     path = tmp_path / "nccl.log"
     path.write_text(
@@ -219,6 +232,17 @@ def test_steps_to_a_normal_end_are_healthy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["README.md", "notes.json", "train.py", "run.yaml"])
 def test_what_quotes_a_log_is_none(name: str) -> None:
     assert not importer.recognises(Path(name), TIMEOUT.format(r=1).encode())
+
+
+def test_what_a_sentence_quotes_is_not_what_the_job_says(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    quoted = 'sample 7 | prompt: Why does my job print "{}"? | completion: It means\n'
+    log.write_text(
+        quoted.format("NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus.")
+        + quoted.format(TIMEOUT.format(r=1).strip())
+        + "step 10/10 loss 2.1 time: 1.2 s\ntraining is done\n"
+    )
+    assert headline(log) == (None, [])
 
 
 def test_binary_files_are_none(tmp_path: Path) -> None:

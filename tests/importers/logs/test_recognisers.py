@@ -432,3 +432,54 @@ def test_stamps_without_a_year_lie_before_the_file(tmp_path: Path) -> None:
     )
     assert line.at_ns is not None
     assert line.at_ns // 10**9 == 1_765_046_652  # December of the year before the file's May
+
+
+@pytest.mark.parametrize(
+    ("work", "op", "elements"),
+    [
+        ("OpType=ALLREDUCE, TensorShape=[8, 5], ", "ALLREDUCE", (40, 40)),
+        ("SeqNum=77, OpType=_ALLGATHER_BASE, TensorShape=[64], ", "_ALLGATHER_BASE", (None, 64)),
+        ("SeqNum=77, OpType=BROADCAST, TensorShape=[], ", "BROADCAST", (1, 1)),
+    ],
+)
+def test_timeouts_before_2_1_state_a_shape(
+    work: str, op: str, elements: tuple[int | None, int], tmp_path: Path
+) -> None:
+    said = (
+        f"[E ProcessGroupNCCL.cpp:587] [Rank 1] Watchdog caught collective operation timeout: "
+        f"WorkNCCL({work}Timeout(ms)=1800000) ran for 1800312 milliseconds before timing out."
+    )
+    _, found = only(said, tmp_path)
+    assert (found["op"], found.get("elements_in"), found["elements_out"]) == (op, *elements)
+    assert found["timeout_ns"] == 1_800 * 10**9
+
+
+def test_each_side_of_a_mismatch_has_its_own_call(tmp_path: Path) -> None:
+    def call(op: str) -> str:
+        tensor = "TensorShape=[4], TensorDtypes=Int, TensorDeviceTypes=T(dtype=float (default)))"
+        return f"collective: CollectiveFingerPrint(SequenceNumber=9, OpType={op}, {tensor}"
+
+    said = (
+        f"RuntimeError: Detected mismatch between collectives on ranks. Rank 2 is running "
+        f"{call('BROADCAST')}, but Rank 0 is running {call('ALLREDUCE')}."
+    )
+    rows = [one.columns for _, one in found_in(said, tmp_path)]
+    assert {row["rank"]: row["text"] for row in rows} == {2: "BROADCAST [4]", 0: "ALLREDUCE [4]"}
+
+
+def test_the_first_line_of_a_traceback_names_the_rank_of_the_others(tmp_path: Path) -> None:
+    log = (
+        "2025-01-09 09:21:10.000 s1 ERROR [rank5] Traceback (most recent call last):\n"
+        '  File "/src/run.py", line 77, in step\n'
+        "ValueError: a sequence too long\n"
+    )
+    rows = [(line.rank, one.columns["code"]) for line, one in found_in(log, tmp_path)]
+    assert rows[0] == (5, "ValueError")
+
+
+def test_a_bar_that_is_no_training_is_no_step(tmp_path: Path) -> None:
+    bar = "{}:  85%|####  | 4250/5000 [26:55<04:45,  2.63it/s]\n"
+    assert [one.table for _, one in found_in(bar.format("Epoch 0"), tmp_path)] == ["logged_steps"]
+    assert found_in(bar.format("Map"), tmp_path) == []
+    ((_, phase),) = found_in(bar.format("generate"), tmp_path)
+    assert phase.columns["code"] == "evaluation"

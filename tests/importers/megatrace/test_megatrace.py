@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncall.core.errors import ExitCode
+from oncall.diagnose import diagnose, exit_code
 from oncall.evidence.incident import Incident
 from oncall.importers.megatrace import importer as megatrace
 from oncall.importers.megatrace.groups import Lane, find_groups
 from oncall.importers.megatrace.log import parse
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 
 ARCHIVE = (
     Path(__file__).parents[3].parent / "shared" / "data" / "megatrace" / "log_rank2_slow.tar.xz"
@@ -373,3 +376,22 @@ def test_calls_that_follow_at_once_are_one_group_call(tmp_path: Path) -> None:
     assert [op for op, _ in found] == ["Send", "Recv", "Send", "Recv"]
     assert groups[0] == groups[1]
     assert len(set(groups)) == 3
+
+
+def test_a_log_that_ends_in_a_wait_is_not_called_healthy(tmp_path: Path) -> None:
+    """A log of calls has no ends: its last moment shows waits, and not whether they resolved."""
+    calls = [T0 * S + i * S // 10 for i in range(20)]
+    late = {1, 6, 8}  # one of each group: a log cut anywhere, no rank alone
+    logs = {
+        f"rank{rank}": "".join(
+            v2(rank, at + rank * 1000, i, group=1 + rank // 4)
+            for i, at in enumerate(calls[: 20 - (rank in late)])
+        )
+        for rank in range(12)
+    }
+    with Incident.empty() as incident:
+        read(tmp_path, incident, logs)
+        found = diagnose(incident, load_rulebooks([shipped_folder()]))
+    assert not found.findings
+    assert exit_code(found) == ExitCode.TOO_LITTLE_COVERAGE
+    assert "9 ranks wait" in found.doubt

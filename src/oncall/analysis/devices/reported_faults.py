@@ -124,7 +124,7 @@ def reported_states() -> str:
     reads=["reported_states", "event_meanings"],
     optional=[
         *("ranks", "devices", "log_events", "logged_steps", "watchdog_reports", "recordings"),
-        "nics",
+        *("nics", "log_progress", "log_causes"),
     ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -145,6 +145,7 @@ def reported_states() -> str:
         ("is_up", "BOOLEAN", "", "of a link: it came up again"),
         ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
         ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
+        ("is_outlived", "BOOLEAN", "", "the device works on, and the job went on to a normal end"),
     ],
     source="NVIDIA Xid catalogue; kernel messages; states that tools print",
     params={
@@ -207,6 +208,10 @@ def reported_faults() -> str:
             LEFT JOIN pids p ON p.pid = CASE c.part WHEN 'process' THEN c.said_of
                     WHEN 'gpu' THEN regexp_extract(c.first.text, '\bpid=''?(\d+)', 1) END
                 AND {is_same_host("p.node", "c.node")}),
+        outcome AS (
+            SELECT (SELECT at_ns FROM began) AS began_ns,
+                (SELECT coalesce(bool_and(finished), false) FROM log_progress)
+                    AND NOT EXISTS (FROM log_causes) AS ended_well),
         -- Hosts are alike: where the host is unknown, several ranks have a GPU at that address.
         placed AS (
             SELECT DISTINCT * REPLACE (CASE WHEN node IS NOT NULL
@@ -228,8 +233,9 @@ def reported_faults() -> str:
             split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
             coalesce(l.is_up, false) AS is_up,
             first.code = 'port_down' AND (SELECT count(DISTINCT node) < 2 FROM nics) AS is_alone,
-            coalesce(p.last_ns < (SELECT at_ns FROM began), false) AS is_old
-        FROM placed p LEFT JOIN links l USING (node, said_of)
+            coalesce(p.last_ns < began_ns, false) AS is_old,
+            NOT is_old AND (first.weight = 'warning' OR is_up) AND ended_well AS is_outlived
+        FROM placed p CROSS JOIN outcome LEFT JOIN links l USING (node, said_of)
     """
 
 
@@ -239,7 +245,7 @@ def reported_faults() -> str:
     optional=["gpus", "nics", "recordings", "ranks", "reported_faults"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("kind", "VARCHAR", "", "counters; waiting: GPUs that are busy at little power; or old"),
+        ("kind", "VARCHAR", "", "counters; waiting: GPUs busy at little power; old; or outlived"),
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "index of a GPU"),
         ("nic", "VARCHAR", "", "a NIC"),
@@ -303,6 +309,9 @@ def reported_levels() -> str:
             FROM waiting WHERE waits >= $most * gpus AND gpus > 1
             UNION ALL BY NAME SELECT 'old' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', code, place) AS text
-            FROM reported_faults WHERE is_old)
+            FROM reported_faults WHERE is_old
+            UNION ALL BY NAME SELECT 'outlived' AS kind, node, nic,
+                concat_ws(' ', suspect || ':', meaning, '(' || place || ')') AS text
+            FROM reported_faults WHERE is_outlived)
         SELECT {_JOB} AS job, kind, node, gpu, nic, looks, text FROM said
     """

@@ -19,6 +19,7 @@ _TYPES = {
         "ProcessRaisedException",
     ),
     *("RendezvousClosedError", "ConnectionAbortedError", "DistStoreError", "TimeoutExpired"),
+    *("TimeoutError", "GetTimeoutError"),
 }
 _SAID = re.compile(
     r"NCCL|ncclUnhandled|ncclSystemError|ncclInternalError|Watchdog caught|ProcessGroup|"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from oncall.analysis.logs.echoes import ENDED_BY_OTHERS, is_echo
 from oncall.analysis.logs.lines import Attempt, Row
+from oncall.core.nodeset import fold_ranks
 
 Cause = dict[str, Any]
 
@@ -148,8 +150,34 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
     if first["code"] == "sizes":
         link, peer = _link(first), first["peer_host"]
         return [_cause("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=link)]
-    same = [row for row in rows if (row["code"], row["seq"]) == (first["code"], first["seq"])]
-    return [_cause("mismatch", row["code"], row) for row in _once(same, "rank")]
+    same = _once([row for row in rows if _operation(row) == _operation(first)], "rank")
+    if first["code"] == "fingerprint":
+        return _minority(same)
+    return [_cause("mismatch", row["code"], row) for row in same]
+
+
+def _operation(row: Row) -> tuple[str, int | None]:
+    return row["code"], row["seq"]
+
+
+def _minority(rows: Sequence[Row]) -> list[Cause]:
+    """The ranks whose call differs from what most call; all of them where none is most common."""
+    calls = Counter(row["text"] for row in rows).most_common()
+    (usual, most), *others = calls
+    tie = not others or others[0][1] == most
+    said = "; ".join(
+        f"{_ranks(row['rank'] for row in rows if row['text'] == call)}: {call}" for call, _ in calls
+    )
+    return [
+        _cause("mismatch", "fingerprint", {**row, "text": said})
+        for row in rows
+        if tie or row["text"] != usual
+    ]
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    named = sorted(ranks)
+    return f"{'rank' if len(named) == 1 else 'ranks'} {fold_ranks(named)}"
 
 
 def _desync(attempt: Attempt) -> list[Cause]:

@@ -104,7 +104,7 @@ def _stuck_watchdogs(attempt: Attempt) -> list[Cause]:
     if len(kinds) > 1 and len(culprits) == 1:
         reason = "fewest"
         text = f"{low} operations pending, the others {max(pending.values())}"
-    elif len(ranks) == 1 and (attempt.world or 0) > 1:
+    elif len(ranks) == 1 and max(attempt.world or 0, attempt.least) > 1:
         reason, culprits = "alone", sorted(ranks)
     else:
         culprits = []

@@ -7,7 +7,8 @@ import re
 _VIRTUAL = re.compile(
     r"^(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)", re.IGNORECASE
 )
-_LOCAL = re.compile(r"^(?:169\.254\.|fe80:|127\.|::1\b)")
+# 172.17.0.1 is the bridge of Docker, on every host that runs it.
+_LOCAL = re.compile(r"^(?:169\.254\.|fe80:|127\.|::1\b|172\.17\.0\.1\b)")
 _ON_BRIDGE = re.compile(r"%(?:veth|docker|virbr|cni)")
 
 

@@ -81,6 +81,54 @@ def slow_steps() -> str:
 
 
 @relation(
+    "slow_timers",
+    reads=["log_events"],
+    optional=["ranks"],
+    columns=[
+        ("job", "VARCHAR", "", "the job's name"),
+        ("attempt", "INTEGER", "", "start of the job, 1 first"),
+        ("rank", "INTEGER", "", "the slowest rank"),
+        ("node", "VARCHAR", "", "its host, if known"),
+        ("timer", "VARCHAR", "", "the timer in which it is slowest"),
+        ("reports", "BIGINT", "", "reports in which it is beyond the median by so much"),
+        ("of_reports", "BIGINT", "", "reports of that timer"),
+        ("times", "DOUBLE", "ratio", "its time against the ranks' median, half way"),
+        ("at_ns", "BIGINT", "ns", "the first of these reports"),
+        ("text", "VARCHAR", "", "the last of them"),
+    ],
+    source="Megatron's timers, a line for each rank",
+    params={
+        "beyond": Param(
+            "120 %", "of the ranks' median: ranks of one stage differ by a few percent"
+        ),
+        "reports": Param(2, "in a row may be garbage collection, or long samples"),
+    },
+)
+def slow_timers() -> str:
+    """The rank that computes slowest in report after report. Timers of communication are left out:
+    there the others wait, and the slow rank has the shortest time."""
+    return """
+        WITH told AS (
+            SELECT job, attempt, rank, code AS timer, number / 100 AS times, at_ns, text,
+                row_number() OVER same AS nth, count(*) OVER same_timer AS of_reports
+            FROM log_events WHERE kind = 'slowest'
+                AND regexp_matches(code, 'compute|batch-generator|^(forward|backward)$|inner-step')
+            WINDOW same AS (PARTITION BY job, attempt, code ORDER BY path, line),
+                same_timer AS (PARTITION BY job, attempt, code)),
+        slow AS (
+            SELECT job, attempt, rank, timer, count(*) AS reports,
+                any_value(of_reports) AS of_reports, any_value(of_reports) + 1 - min(nth) AS since,
+                median(times) AS times, min(at_ns) AS at_ns, arg_max(text, nth) AS text
+            FROM told WHERE times >= $beyond GROUP BY job, attempt, rank, timer)
+        SELECT s.* EXCLUDE (since), r.node FROM slow s
+        LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
+            USING (job, rank)
+        WHERE reports > $reports AND 2 * reports > since
+        QUALIFY row_number() OVER (
+            PARTITION BY job, attempt, rank ORDER BY times DESC, timer) = 1"""
+
+
+@relation(
     "log_progress",
     reads=["log_events|logged_steps|watchdog_reports"],
     optional=["logged_steps", "log_events"],

@@ -162,21 +162,31 @@ def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: 
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
     chosen &= large == large[chosen].max(initial=0)
-    chosen &= _regularity(at, programs.rank[at], kind[at], limits.spacing) >= regular
+    often, covered = _regularity(at, programs.rank[at], kind[at], programs.at_ns[at], limits)
+    chosen &= (often >= regular) & (covered >= limits.short)
     best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])
 
 
-def _regularity(at: Ints, rank: Ints, kind: Ints, spread: float) -> Times:
-    """Which part of the times each kind comes back after about its usual number of calls."""
+def _regularity(
+    at: Ints, rank: Ints, kind: Ints, at_ns: Ints, limits: Limits
+) -> tuple[Times, Times]:
+    """Which part of the times each kind comes back after about its usual number of calls, and which
+    part of the time from its first call to its last that is."""
     order = np.lexsort((at, rank, kind))
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
     again, spacing = kind[order][1:][same], np.diff(at[order])[same]
+    took_ns = np.diff(at_ns[order])[same]
     kinds = int(kind.max()) + 1
     usual = np.zeros(kinds)
     usual[np.unique(again)] = _median_of(again, spacing)
-    regular = np.abs(spacing - usual[again]) <= spread * usual[again]
-    return np.bincount(again, regular, kinds) / np.maximum(np.bincount(again, minlength=kinds), 1)
+    regular = np.abs(spacing - usual[again]) <= limits.spacing * usual[again]
+
+    def part(of: Ints) -> Times:
+        whole = np.bincount(again, of, kinds)
+        return np.bincount(again, of * regular, kinds) / np.maximum(whole, 1)
+
+    return part(np.ones_like(took_ns)), part(took_ns)
 
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:

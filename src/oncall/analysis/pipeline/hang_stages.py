@@ -78,7 +78,8 @@ def hang_stages() -> str:
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work
             GROUP BY job),
         observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
-        usual AS (SELECT job, median(usual_ns) AS usual_ns FROM training_iterations GROUP BY job)
+        usual AS (SELECT job, median(coalesce(usual_ns, duration_ns)) AS usual_ns
+            FROM training_iterations GROUP BY job)
         SELECT r.job, coalesce(l.replica, 0) AS replica, l.stage,
             CASE WHEN NOT grouped THEN r.rank END AS rank, l.node, r.peer, p.stage AS peer_stage,
             CASE WHEN p.stage IS NOT NULL THEN 'Send to stage ' || p.stage

@@ -158,7 +158,8 @@ def incomplete_stages() -> str:
         activity AS (
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM work GROUP BY job),
         observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
-        usual AS (SELECT job, median(usual_ns) AS usual_ns FROM training_iterations GROUP BY job)
+        usual AS (SELECT job, median(coalesce(usual_ns, duration_ns)) AS usual_ns
+            FROM training_iterations GROUP BY job)
         SELECT t.job, coalesce(t.iteration, h.iteration) AS iteration, t.replica, t.stage,
             coalesce(x.chunk, t.chunk) AS chunk,
             coalesce(x.micro_batch, t.micro_batch) AS micro_batch,

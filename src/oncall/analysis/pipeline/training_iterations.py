@@ -1,6 +1,6 @@
-"""Iterations of the training and which of them took longer than the
+"""Iterations of the training, and which of them took longer than the baseline.
 
-baseline. How long one takes is measured on each rank's own clock, so that clocks need not agree.
+How long one takes is measured on each rank's own clock, so that clocks need not agree.
 The baseline is the lower quartile: of a job that was slow for most of the recording a median would
 be the slowness.
 """
@@ -21,7 +21,12 @@ from oncall.evidence import Param, relation
         ("started_ns", "BIGINT", "ns", "its first task began, common time"),
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
         ("duration_ns", "BIGINT", "ns", "the longest that a rank took, on that rank's clock"),
-        ("usual_ns", "DOUBLE", "ns", "what iterations of as many micro-batches take"),
+        (
+            "usual_ns",
+            "DOUBLE",
+            "ns",
+            "what as many micro-batches take; NULL: too few",
+        ),
         ("spread_ns", "DOUBLE", "ns", "by how much the faster ones differ from that"),
         ("excess_ns", "DOUBLE", "ns", "duration beyond the baseline"),
         ("slow", "BOOLEAN", "", "beyond the baseline by more than scatter"),
@@ -37,6 +42,7 @@ from oncall.evidence import Param, relation
         "warm_up_most": Param(
             8, "caches and pools may take longer; more slow ones in a row are a slow job"
         ),
+        "fewest": Param(3, "alike: of two, nothing says which is the usual one"),
         "opening": Param(
             3, "equal iterations that give the baseline before most of them were slow"
         ),
@@ -79,7 +85,7 @@ def training_iterations() -> str:
                 CASE WHEN any_value(early_ns) < (1 - $slow_share) * calm_ns
                     THEN any_value(early_ns) ELSE calm_ns END AS usual_ns
             FROM candidates LEFT JOIN opening USING (job, rank, micro_batches)
-            WHERE whole AND NOT warm_up GROUP BY ALL),
+            WHERE whole AND NOT warm_up GROUP BY ALL HAVING count(*) >= $fewest),
         spread AS (
             SELECT job, rank, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
             FROM candidates JOIN usual USING (job, rank, micro_batches)

@@ -69,7 +69,7 @@ class Buckets:
 
 
 class RecordedBuckets:
-    """In which buckets each node recorded anything; a node not known is its rank."""
+    """In which buckets each node recorded anything, and `anybody`; a node not known is its rank."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, ranks: Ranks, buckets: Buckets) -> None:
         self.buckets = buckets
@@ -82,6 +82,7 @@ class RecordedBuckets:
         for marks in self._recorded.values():
             everybody |= marks
         self._nobody = ~everybody
+        self.anybody = _closed(everybody, self._shortest())
 
     def of(self, rank: int) -> Bools:
         """Where a zero of the rank is a zero, (buckets,)."""

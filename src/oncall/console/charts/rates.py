@@ -19,6 +19,7 @@ from oncall.console.charts.buckets import (
     RecordedBuckets,
     baseline_of,
 )
+from oncall.console.charts.job import job_series
 from oncall.console.charts.nics import nic_series
 from oncall.console.charts.thresholds import RateThresholds
 from oncall.console.ranks import blamed_ranks, finding_operation
@@ -32,7 +33,7 @@ from oncall.evidence.incident import Incident
 from oncall.rules.language.rulebook import Rulebook
 from oncall.views.words import roots
 
-KINDS = ("suspects", "ranks", "nics")
+KINDS = ("suspects", "job", "ranks", "nics")
 MOST_SERIES = 32
 _MOST_MEMBERS = 8  # of one communicator
 
@@ -49,9 +50,9 @@ def series_of(
 
     suspects: completed operations a second, and send and receive rates where they are recorded,
     of the members of communicators that findings speak of. ranks: bytes a second of each rank,
-    all communicators. nics: bytes a second of each port. `rank 5`: the rank on each of its
-    communicators. `nic gpu017 mlx5_0`: its ports. Baselines and
-    thresholds are those of `rulebooks`. Raises UsageError for another kind.
+    all communicators. job: how fast the whole job goes. nics: bytes a second of each port.
+    `rank 5`: the rank on each of its communicators. `nic gpu017 mlx5_0`: its ports. Baselines
+    and thresholds are those of `rulebooks`. Raises UsageError for another kind.
     """
     what, *name = kind.split()
     one = (what, len(name)) in (("rank", 1), ("nic", 2))
@@ -61,6 +62,8 @@ def series_of(
     if first_ns is None or at_ns is None or at_ns <= first_ns:
         return ()
     buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
+    if what == "job":
+        return job_series(incident, snapshot.ranks, buckets)
     incident.provide(("operations", "members"))
     thresholds = RateThresholds.of(rulebooks)
     rates = _Rates(incident.con, snapshot, buckets, thresholds)

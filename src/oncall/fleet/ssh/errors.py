@@ -3,30 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from oncall.fleet.outcome import HostError, Kind
-
-
-class TransientError(HostError):
-    """A failure that a retry may avoid, such as a server too busy to greet."""
-
-
-@dataclass(frozen=True)
-class _ErrorPattern:
-    """A phrase of ssh's stderr; the first match in the list counts."""
-
-    kind: Kind
-    pattern: re.Pattern[str]
-    advice: str = ""
-    transient: bool = False
-
-
-def _pattern(
-    kind: Kind, pattern: str, advice: str = "", *, transient: bool = False
-) -> _ErrorPattern:
-    return _ErrorPattern(kind, re.compile(pattern, re.IGNORECASE), advice, transient)
-
+from oncall.fleet.error_output import first_match, last_line, pattern
+from oncall.fleet.outcome import HostError
 
 CHANGED_KEY = (
     "host key differs from the one in known_hosts: the node was reinstalled, or another machine "
@@ -38,22 +17,22 @@ LOGIN_REFUSED = "{line}: the node accepts none of your keys; check that it is lo
 TOO_MANY_KEYS = "too many keys offered: set IdentityFile for this host"
 
 _PATTERNS = (
-    _pattern(
+    pattern(
         "hostkey", r"REMOTE HOST IDENTIFICATION HAS CHANGED|host key .* has changed", CHANGED_KEY
     ),
-    _pattern("hostkey", r"REVOKED HOST KEY|host key .* revoked", REVOKED_KEY),
-    _pattern("hostkey", r"No .* host key is known for|authenticity of host", UNKNOWN_KEY),
-    _pattern("hostkey", r"Host key verification failed", UNKNOWN_KEY),
-    _pattern("hostkey", r"no matching host key type|Host certificate .*(invalid|not)", "{line}"),
-    _pattern("auth", r"Permission denied \(", LOGIN_REFUSED),
-    _pattern("auth", r"Too many authentication failures", TOO_MANY_KEYS),
-    _pattern("auth", r"No supported authentication methods|account .* expired|This account is"),
-    _pattern("refused", r"Could not resolve hostname", "unknown host: {line}"),
-    _pattern("refused", r"Connection refused|No route to host|Network is unreachable"),
-    _pattern("refused", r"administratively prohibited|open failed|stdio forwarding failed"),
-    _pattern("error", r"Bad configuration option|Bad owner or permissions|unsupported option"),
-    _pattern("timeout", r"timed out|Operation timed out|Timeout, server .* not responding"),
-    _pattern(
+    pattern("hostkey", r"REVOKED HOST KEY|host key .* revoked", REVOKED_KEY),
+    pattern("hostkey", r"No .* host key is known for|authenticity of host", UNKNOWN_KEY),
+    pattern("hostkey", r"Host key verification failed", UNKNOWN_KEY),
+    pattern("hostkey", r"no matching host key type|Host certificate .*(invalid|not)"),
+    pattern("auth", r"Permission denied \(", LOGIN_REFUSED),
+    pattern("auth", r"Too many authentication failures", TOO_MANY_KEYS),
+    pattern("auth", r"No supported authentication methods|account .* expired|This account is"),
+    pattern("refused", r"Could not resolve hostname", "unknown host: {line}"),
+    pattern("refused", r"Connection refused|No route to host|Network is unreachable"),
+    pattern("refused", r"administratively prohibited|open failed|stdio forwarding failed"),
+    pattern("error", r"Bad configuration option|Bad owner or permissions|unsupported option"),
+    pattern("timeout", r"timed out|Operation timed out|Timeout, server .* not responding"),
+    pattern(
         "refused",
         r"kex_exchange_identification|ssh_exchange_identification|Connection (closed|reset) by"
         r"|banner exchange|Connection to .* closed by remote host|Broken pipe",
@@ -61,17 +40,12 @@ _PATTERNS = (
         transient=True,
     ),
 )
-_MOST_LINE = 200
 
 
 def classify(host: str, said: str) -> HostError:
     """Why ssh exited with status 255, from its stderr."""
-    for sign in _PATTERNS:
-        if match := sign.pattern.search(said):
-            line = _line_at(said, match.start())
-            message = (sign.advice or "{line}").format(host=host, line=line)
-            return (TransientError if sign.transient else HostError)(sign.kind, message)
-    return HostError("error", last_line(said) or "ssh failed without a message")
+    known = first_match(_PATTERNS, host, said)
+    return known or HostError("error", last_line(said) or "ssh failed without a message")
 
 
 def after_login(host: str, status: int, said: str) -> HostError:
@@ -89,19 +63,3 @@ def after_login(host: str, status: int, said: str) -> HostError:
     if status < 0:
         return HostError("error", f"connection lost: ssh was killed by signal {-status}")
     return HostError("error", f"oncall exited with status {status}: {last_line(said)}")
-
-
-def last_line(said: str) -> str:
-    """The last line that is not empty, shortened and without control characters."""
-    lines = [line for line in plain(said).splitlines() if line.strip()]
-    return lines[-1].strip()[:_MOST_LINE] if lines else ""
-
-
-def plain(text: str) -> str:
-    """Untrusted text in which every control character except line feeds is a space."""
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
-
-
-def _line_at(said: str, position: int) -> str:
-    start = said.rfind("\n", 0, position) + 1
-    return plain(said[start:].partition("\n")[0]).strip()[:_MOST_LINE]

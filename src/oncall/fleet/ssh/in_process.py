@@ -20,6 +20,7 @@ from asyncssh.kex import get_kex_algs
 from asyncssh.mac import get_mac_algs
 from asyncssh.public_key import get_certificate_algs, get_public_key_algs
 
+from oncall.fleet.error_output import TransientError, last_line
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh.config import SshOptions
 from oncall.fleet.ssh.errors import (
@@ -28,9 +29,7 @@ from oncall.fleet.ssh.errors import (
     REVOKED_KEY,
     TOO_MANY_KEYS,
     UNKNOWN_KEY,
-    TransientError,
     after_login,
-    last_line,
 )
 from oncall.fleet.ssh.keys import Keys
 from oncall.fleet.ssh.known_hosts import HostKeys, KnownHosts

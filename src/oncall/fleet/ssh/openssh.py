@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 
+from oncall.fleet.child_channel import ChildChannel
 from oncall.fleet.child_process import Child
-from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh.config import SshOptions
 from oncall.fleet.ssh.errors import after_login, classify
-
-_SAID_BYTES = 16 * 1024  # kept of stderr
-_GOODBYE_S = 2.0
 
 # ssh prints this on stderr, at VERBOSE, after the login.
 _LOGGED_IN = b"Authenticated to "
@@ -51,15 +47,13 @@ def arguments(
     return [*words, "--", options.host, command]
 
 
-class OpenSshChannel:
+class OpenSshChannel(ChildChannel):
     """A byte stream to and from a command that a child ssh runs on a host."""
 
     def __init__(self, host: str, child: Child) -> None:
+        super().__init__(child, lambda status, said: after_login(host, status, said))
         self.host = host
-        self._child = child
-        self._said = bytearray()
         self._logged_in = asyncio.Event()
-        self._listening = asyncio.create_task(self._listen())
 
     async def login(self) -> None:
         """Wait for the login. Raises HostError, or TransientError if a retry may help."""
@@ -71,44 +65,13 @@ class OpenSshChannel:
         if not self._logged_in.is_set():
             raise classify(self.host, self._error_output())
 
-    async def write(self, data: bytes) -> None:
-        self._child.input.write(data)
-        await self._child.input.drain()
-
-    async def read(self, most_bytes: int) -> bytes:
-        try:
-            return await self._child.output.read(most_bytes)
-        except ConnectionError:
-            return b""  # it exited without reading all input; `failure` knows why
-
-    async def failure(self) -> HostError | None:
-        """Why the command ended, if it did."""
-        try:
-            async with asyncio.timeout(_GOODBYE_S):
-                await asyncio.shield(self._listening)
-                status = await self._child.status()
-        except TimeoutError:
-            return None
-        return after_login(self.host, status, self._error_output()) if status else None
-
-    async def close(self) -> None:
-        """End the child and all processes it started."""
-        self._child.end()
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        """Keep the end of ssh's stderr, and detect the login."""
-        with suppress(OSError):
-            while data := await self._child.said.read(4096):
-                self._said += data
-                if _LOGGED_IN in self._said:
-                    self._logged_in.set()
-                del self._said[:-_SAID_BYTES]
+    def _heard(self) -> None:
+        if _LOGGED_IN in self._said:
+            self._logged_in.set()
 
     def _error_output(self) -> str:
         """The stderr, without the lines ssh prints for a successful login and session."""
-        lines = self._said.decode(errors="replace").replace("\r", "").split("\n")
+        lines = super()._error_output().split("\n")
         return "\n".join(line for line in lines if not line.startswith(_CHATTER))
 
 

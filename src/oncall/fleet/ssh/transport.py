@@ -17,7 +17,7 @@ from oncall.fleet.ssh.choose import Choice, choose, master_alive
 from oncall.fleet.ssh.config import Resolver, SshOptions
 from oncall.fleet.ssh.in_process import Connections, InProcessChannel
 from oncall.fleet.ssh.window import Window, open_patiently
-from oncall.fleet.transport import Connection
+from oncall.fleet.transport import READ_BYTES, Connection
 
 _MARGIN_S = 2.0  # beyond ssh's own time limit, so that ssh can report its own timeout
 
@@ -46,11 +46,26 @@ class SshTransport:
         check_host(host)
         options = await self._resolver.resolve(host)
         choice = await self.choice(options)
-        channel = await self._open(options, choice)
+        channel = await self._open(options, choice, self._configuration.command)
         try:
             yield Connection(host, channel, silence_s=self._configuration.answer_timeout_s)
         finally:
             await channel.close()
+
+    async def run(self, host: str, command: str, most_bytes: int) -> str:
+        """What a shell command without input prints on the host, errors included, `most_bytes` of
+        it at most. Raises HostError."""
+        check_host(host)
+        options = await self._resolver.resolve(host)
+        line = f"( {command} ) </dev/null 2>&1"
+        channel = await self._open(options, await self.choice(options), line)
+        printed = b""
+        try:
+            while len(printed) < most_bytes and (data := await channel.read(READ_BYTES)):
+                printed += data
+        finally:
+            await channel.close()
+        return printed[:most_bytes].decode(errors="replace")
 
     async def resolve(self, host: str) -> SshOptions:
         """The options in force for a host. Raises HostError."""
@@ -64,12 +79,12 @@ class SshTransport:
             return Choice(wanted, "set in the configuration")
         connections = await self._shared()
         choice = choose(options, await self._resolver.defaults(), connections.keys)
-        if wanted == "auto" or choice.transport == wanted:
-            return choice
-        return Choice(wanted, f"set in the configuration, ignoring {choice.why}")
+        if wanted == "in-process" and choice.transport != wanted:
+            return Choice(wanted, f"set in the configuration, ignoring {choice.why}")
+        return choice
 
     async def _open(
-        self, options: SshOptions, choice: Choice
+        self, options: SshOptions, choice: Choice, command: str
     ) -> openssh.OpenSshChannel | InProcessChannel:
         configuration = self._configuration
         login_s = options.number("connecttimeout", 0) or configuration.connect_timeout_s
@@ -77,7 +92,7 @@ class SshTransport:
         if choice.transport == "in-process":
             connections = await self._shared()
             return await open_patiently(
-                lambda: connections.open_channel(options, configuration.command),
+                lambda: connections.open_channel(options, command),
                 self._window,
                 None,  # the jump host sees one login for all
                 most_s,
@@ -86,7 +101,7 @@ class SshTransport:
             configuration.ssh,
             configuration.ssh_options,
             options,
-            configuration.command,
+            command,
             configuration.connect_timeout_s,
         )
         alive = master_alive(options)

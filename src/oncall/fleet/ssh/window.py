@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
+from oncall.fleet.error_output import TransientError
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh.errors import TransientError
 
 Opened = TypeVar("Opened")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from oncall.core.nodeset import fold_ranks
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _LAGGING = re.compile(
@@ -17,7 +16,8 @@ _BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 # As torchfrtrace prints what it finds in dumps.
 _NOT_ALL = re.compile(r"Not all ranks joining collective(?:,? sequence number:)? ?(\d+)?")
 _MISSING = re.compile(r"[Mm]issing ranks(?: are|:) \{([\d, ]+)\}")
-_RUNNING = re.compile(r"Rank (\d+) is running (?:inconsistent )?collective: ?([^)]*)")
+_RUNNING = re.compile(r"Rank (\d+) is running (?:inconsistent )?collective: ?")
+_CALL = re.compile(r"OpType=(\w+)(?:, TensorShape=(\[[\d, ]*\]))?")
 _ASPECTS = re.compile(r"Collectives differ in the following aspects: ?(.*)")
 _SEQ = re.compile(r"SequenceNumber=(\d+)")
 _SIZES = re.compile(
@@ -65,21 +65,25 @@ def _desync(line: Line) -> list[Found]:
 
 
 def _fingerprint(line: Line) -> list[Found]:
+    """An event for each rank that the line names, with its own call, or how the calls differ."""
     text = line.unwrapped if "Collectives differ" not in line.text else line.text
-    sides = _RUNNING.findall(text)
-    seq = _SEQ.search(text)
-    aspects = _ASPECTS.search(text)
-    ranks = sorted({int(rank) for rank, _ in sides})
-    said = aspects[1] if aspects else "; ".join(f"rank {rank}: {call}" for rank, call in sides)
+    seq, aspects = _SEQ.search(text), _ASPECTS.search(text)
+    differ = aspects[1].strip() if aspects else text
+    _, *sides = _RUNNING.split(text)
+    calls: dict[int | None, str] = {}
+    for rank, said in zip(sides[::2], sides[1::2], strict=True):
+        call = _CALL.search(said)
+        calls[int(rank)] = " ".join(filter(None, call.groups())) if call else ""
+    alike = len(set(calls.values())) < 2  # they differ in what is not compared here
     return [
         event(
             "mismatch",
-            "fingerprint",
+            "aspects" if alike else "fingerprint",
             rank=rank,
             seq=int(seq[1]) if seq else None,
-            text=f"ranks {fold_ranks(ranks)}: {said.strip()}",
+            text=differ if alike else call,
         )
-        for rank in (*ranks,) or (line.rank,)
+        for rank, call in (calls or {line.rank: ""}).items()
     ]
 
 

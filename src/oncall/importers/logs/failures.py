@@ -76,15 +76,17 @@ def _cuda(why: str) -> Found:
 
 
 def _traceback(line: Line) -> list[Found]:
-    """The error below a traceback's frames, unless its name shows by itself that it is one."""
+    """The error below a traceback's frames, unless its own line says as much: where only the first
+    line of a traceback bears prefixes, the others name no rank."""
     if any("Exception ignored in" in above for above in line.above(1)):
         return []
     for raw in line.raw_below(_MOST_OF_TRACEBACK):
         below = peeled(0, raw, Clock(None))
-        if below.rank != line.rank or below.text[:1].isspace() or _GRAPH.match(below.text):
+        of_another = below.rank not in (None, line.rank)
+        if of_another or below.text[:1].isspace() or _GRAPH.match(below.text):
             continue
         found = _RAISED.match(below.text)
-        if found is None or _EXCEPTION.match(below.text):
+        if found is None or (_EXCEPTION.match(below.text) and below.rank == line.rank):
             return []
         return [event("error", found["type"], text=found["message"] or found["type"])]
     return []

@@ -49,6 +49,9 @@ _NODE_IN_NAME = re.compile(
 )
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 _ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
+# What a sentence quotes, as samples of a data set do, is not said by the program. In JSON quotes
+# follow punctuation.
+_QUOTATION = re.compile(r"(?<=[A-Za-z] )[\"\N{LEFT DOUBLE QUOTATION MARK}][^\"]{24,}[\"]")
 _STEP_TABLE = "logged_steps"
 _APART_NS = 3600 * 10**9  # longer than any watchdog's timeout: ranks of one failure log within it
 _LATER = "begins an hour or more after the logs before it end: taken as another attempt"
@@ -215,7 +218,7 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
 
 def _line(candidate: Candidate, clock: Clock) -> Line:
     """The candidate without its prefixes, and so its neighbours."""
-    line = peeled(candidate.number, candidate.text, clock)
+    line = peeled(candidate.number, _QUOTATION.sub("...", candidate.text), clock)
     line.above = lambda count: [plain(raw) for raw in candidate.above(count)]
     line.below = lambda count: [plain(raw) for raw in candidate.below(count)]
     line.raw_below = candidate.below

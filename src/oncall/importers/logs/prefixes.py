@@ -176,7 +176,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
 
 # What is a prefix wherever it is: the words before it are one of a form that is not known.
 _ANCHOR = re.compile(
-    rf"\[rank\d+\]:|\[[IWEF]\d{{3,4}} \d\d:|"
+    rf"\[rank\d+\]:|(?<=[A-Z] )\[rank\d+\] |\[[IWEF]\d{{3,4}} \d\d:|"
     rf"{_HOST}:\d+:\d+ (?=(?:\[\d+\] )?(?:[\w/.-]+:\d+ )?NCCL )"
 )
 _MOST_BEFORE = 100  # characters

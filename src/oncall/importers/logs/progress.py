@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from statistics import median
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
@@ -16,10 +17,12 @@ _BAR = re.compile(
     r"(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|"
     r"\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
 )
-_OF_EVALUATION = re.compile(r"[Ee]valuat|[Vv]alidat|[Pp]redict|[Ss]anity")
-_NO_TRAINING = re.compile(
-    r"[Ll]oading|[Dd]ownload|[Ff]etching|\bMap\b|[Tt]okeniz|[Gg]enerating|[Ff]ilter|[Pp]rocess|[Uu]pload|[Ss]aving"
+# A bar is of training if it says so, or has no title.
+_OF_EVALUATION = re.compile(
+    r"[Ee]val|[Vv]alid|[Pp]redict|[Ss]anity|[Gg]enerat|[Ii]nferen|[Bb]enchmark|\b[Tt]est"
 )
+_OF_TRAINING = re.compile(r"[Ee]poch|[Tt]rain|[Ss]tep|[Ii]ter|[Bb]atch|[Uu]pdate|[Ff]inetun")
+_PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
 _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
@@ -31,6 +34,10 @@ _TIMER = re.compile(
     r"\((?P<least>\d{1,9}\.\d+), (?P<most>\d{1,9}\.\d+)\)"
 )
 _MOST_TIMERS = 24
+# With `--timing-log-option all` a block for each timer, with a line for each rank.
+_TIMER_NAME = re.compile(r"^\s*(?P<name>[a-z][\w/-]{1,60}):\s*$")
+_TIMER_OF_RANK = re.compile(r"^\s*rank\s+(?P<rank>\d{1,6}): (?P<time>\d{1,9}\.\d+)\s*$")
+_MOST_TIMER_LINES = 1 << 12
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
@@ -137,10 +144,10 @@ def _steps(line: Line) -> list[Found]:
             _step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)
         ]
     if found := _BAR.search(text):
-        title = text[: found.start()]
+        title = _PART.split(text[: found.start()])[0].strip()
         if _OF_EVALUATION.search(title):
             return [event("phase", "evaluation", text=text)]
-        if _NO_TRAINING.search(title):
+        if any(map(str.islower, title)) and not _OF_TRAINING.search(title):
             return []
         rate = _number(found["rate"] or "")
         if rate is None or rate <= 0:
@@ -162,7 +169,8 @@ def _steps(line: Line) -> list[Found]:
 
 
 def _timers(line: Line) -> list[Found]:
-    """The quickest and the slowest rank's time of each timer; who they are is not printed."""
+    """The quickest and the slowest rank's time of each timer; who they are is only printed where
+    each rank's is."""
     rows = []
     for text in (line.text, *line.below(_MOST_TIMERS)):
         found = _TIMER.match(text)
@@ -172,7 +180,32 @@ def _timers(line: Line) -> list[Found]:
             spread_ns = int((float(found["most"]) - float(found["least"])) * _NS_PER_S / 1e3)
             said = f"{found['name']} {found['least']} to {found['most']} ms"
             rows.append(event("timer", found["name"], number=spread_ns, text=said))
+    return rows or _timers_of_ranks(line)
+
+
+def _timers_of_ranks(line: Line) -> list[Found]:
+    """Of each timer with a line for each rank, the slowest rank, where it is beyond the median."""
+    rows, name = [], ""
+    times_ms: dict[int, float] = {}
+    for text in (*line.below(_MOST_TIMER_LINES), ""):
+        if found := _TIMER_OF_RANK.match(text):
+            times_ms[int(found["rank"])] = float(found["time"])
+            continue
+        if name and len(times_ms) > 2:
+            rows.append(_slowest(name, times_ms))
+        heading = _TIMER_NAME.match(text)
+        if heading is None:
+            break
+        name, times_ms = heading["name"], {}
     return rows
+
+
+def _slowest(name: str, times_ms: dict[int, float]) -> Found:
+    rank = max(times_ms, key=lambda one: times_ms[one])
+    usual_ms = median(times_ms.values())
+    said = f"{name} {times_ms[rank]:.1f} ms, the median of {len(times_ms)} ranks {usual_ms:.1f} ms"
+    times = int(100 * times_ms[rank] / usual_ms) if usual_ms > 0 else None
+    return event("slowest", name, rank=rank, number=times, text=said)
 
 
 def _world(line: Line) -> list[Found]:

@@ -1,11 +1,12 @@
 """PyTorch's watchdog: timeouts of one operation, the status of its process group, dump signals and
-the heartbeat monitor. All forms since 2.0; source lines move with each release and are not read.
+the heartbeat monitor. All forms since 1.10; source lines move with each release and are not read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
@@ -17,10 +18,20 @@ _GROUP = re.compile(
 )
 _GROUP_RANK = re.compile(r"\[Rank (\d+)\]")
 _TIMEOUT = re.compile(
-    r"Watchdog caught collective operation timeout: ?Work\w+\(\s?SeqNum=\s?(?P<seq>\d+), "
-    r"OpType=\s?(?P<op>\w+),(?: NumelIn=\s?(?P<into>\d+), NumelOut=\s?(?P<out>\d+),)? "
-    r"Timeout\(ms\)=\s?(?P<limit>\d+)\) ran for (?P<ran>\d+) milliseconds"
+    r"Watchdog caught collective operation timeout: ?Work\w+\(\s?(?P<work>.{1,2000}?)\) "
+    r"ran for (?P<ran>\d+) milliseconds"
 )
+_OF_WORK = {
+    name: re.compile(pattern)
+    for name, pattern in {
+        "seq": r"SeqNum=\s?(\d+)",
+        "op": r"OpType=\s?(\w+)",
+        "elements_in": r"NumelIn=\s?(\d+)",
+        "elements_out": r"NumelOut=\s?(\d+)",
+        "shape": r"TensorShape=\s?\[([\d, ]*)\]",  # before 2.1, of the output
+        "timeout_ms": r"Timeout\(ms\)=\s?(\d+)",
+    }.items()
+}
 _AT_WORK = re.compile(
     r"(?:Timeout at NCCL work|detected by watchdog at work(?: sequence id)?): ?(?P<seq>\d+)"
 )
@@ -36,6 +47,7 @@ _DUMP = re.compile(
 _STUCK = re.compile(r"watchdog got stuck for (\d+) seconds")
 _WORKS = re.compile(r"workMetaList_\.size\(\) ?= ?(\d+)")
 _GLOO = re.compile(r"Timed out waiting (\d+)ms for (recv|send) operation to complete")
+_AS_LONG = ("ALLREDUCE", "BROADCAST", "REDUCE")  # what goes in is what comes out
 _WHOLE = ("0", "default_pg", "")
 
 
@@ -74,23 +86,26 @@ def _report(line: Line, text: str, kind: str, **columns: Any) -> Found:
     return Found("watchdog_reports", {"kind": kind, **_whose(line, text), **columns})
 
 
+def _work(text: str) -> dict[str, Any]:
+    """The operation as the watchdog prints it. 1.x and 2.0 state the shape of its first output."""
+    said = {name: found[1] for name, one in _OF_WORK.items() if (found := one.search(text))}
+    number = {name: int(said[name]) for name in said.keys() - {"op", "shape"}}
+    if "shape" in said:
+        elements = prod(int(size) for size in said["shape"].split(",") if size.strip())
+        number.setdefault("elements_out", elements)
+        if said.get("op") in _AS_LONG:
+            number.setdefault("elements_in", elements)
+    timeout_ms = number.pop("timeout_ms", None)
+    timeout_ns = timeout_ms * _NS_PER_MS if timeout_ms is not None else None
+    return {"op": said.get("op"), "timeout_ns": timeout_ns, **number}
+
+
 def _timeout(line: Line, text: str) -> list[Found]:
     found = _TIMEOUT.search(text)
     if found is None:
         return []
-    return [
-        _report(
-            line,
-            text,
-            "timeout",
-            seq=int(found["seq"]),
-            op=found["op"],
-            elements_in=int(found["into"]) if found["into"] else None,
-            elements_out=int(found["out"]) if found["out"] else None,
-            timeout_ns=int(found["limit"]) * _NS_PER_MS,
-            waited_ns=int(found["ran"]) * _NS_PER_MS,
-        )
-    ]
+    waited_ns = int(found["ran"]) * _NS_PER_MS
+    return [_report(line, text, "timeout", waited_ns=waited_ns, **_work(found["work"]))]
 
 
 def read(line: Line) -> Sequence[Found]:

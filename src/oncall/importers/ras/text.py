@@ -30,14 +30,15 @@ _TABLE_ROW = re.compile(
 _BLOCK = re.compile(r"#(\d{1,18})-(\d{1,18}) \(([0-9a-f]{1,16})\) (INCOMPLETE|ERROR|MISMATCH)\b")
 _TOPIC = re.compile(r"Communicator ranks have different (\w+)(?: operation counts)?$")
 _COUNTED = re.compile(
-    r"(\d{1,18}) ranks have (?:launched up to operation (\d{1,18})|(not launched) any)"
+    r"(\d{1,18}) ranks? ha(?:ve|s) "
+    r"(?:launched up to operation (?:\w+ )?(\d{1,18})|(not launched) any)"
 )
 _COUNTED_ONE = re.compile(
-    r"Rank (\d{1,18}) has (?:launched up to operation (\d{1,18})|(not launched) any)"
+    r"Rank (\d{1,18}) has (?:launched up to operation (?:\w+ )?(\d{1,18})|(not launched) any)"
 )
-_STATUS = re.compile(r"(\d{1,18}) ranks have status (\w+)")
+_STATUS = re.compile(r"(\d{1,18}) ranks? ha(?:ve|s) status (\w+)")
 _STATUS_ONE = re.compile(r"Rank (\d{1,18}) has status (\w+)")
-_ERROR = re.compile(r"(\d{1,18}) ranks reported ")
+_ERROR = re.compile(r"(\d{1,18}) ranks? reported ")
 _ERROR_ONE = re.compile(r"Rank (\d{1,18}) reported ")
 _RANK = re.compile(r"Rank (\d{1,18})\b")
 _MISSING = re.compile(r"The missing ranks?: ([\d, ]+)$")

@@ -1,4 +1,4 @@
-"""One collector a folder: a second one is refused, and the error names the first."""
+"""One collector or watcher a folder: a second one is refused, and the error names the first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LOCK_NAME = "collector.lock"
 class FolderLock:
     """Held from its making until `release` or the end of the process, however it ends."""
 
-    def __init__(self, folder: Path) -> None:
-        """Lock a folder. Raises UsageError if another collector has it, or it cannot be used."""
-        path = folder / LOCK_NAME
+    def __init__(self, folder: Path, name: str = LOCK_NAME, who: str = "collector") -> None:
+        """Lock a folder. Raises UsageError if another one has it, or it cannot be used."""
+        path = folder / name
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
@@ -27,7 +27,7 @@ class FolderLock:
             holder = os.read(self._descriptor, 64).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             raise UsageError(
-                f"{folder}: another collector is running here: {holder or 'PID unknown'}"
+                f"{folder}: another {who} is running here: {holder or 'PID unknown'}"
             ) from error
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"PID {os.getpid()}\n".encode(), 0)

@@ -116,7 +116,6 @@ class LiveStore:
         """
         self.place = place
         self._span = Span(now_ns, now_ns)
-        self._parsed: dict[str, duckdb.Statement] = {}
         self._con = connect(limits, place.spill)
         try:
             _attach(self._con, place)
@@ -184,7 +183,7 @@ class LiveStore:
     def _insert(self, batches: Sequence[Batch]) -> None:
         for batch in joined(batches):
             columns = BY_NAME[batch.table].columns
-            insert(self._con, batch.table, columns, batch.columns, self._parsed)
+            insert(self._con, batch.table, columns, batch.columns)
 
     def saw(self, now_ns: int) -> None:
         """Rows of this instant are here: a clock that is set back must not leave them outside of

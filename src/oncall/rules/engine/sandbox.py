@@ -19,6 +19,7 @@ import duckdb
 from oncall.core.errors import OncallError
 from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
+from oncall.evidence.statements import execute
 
 FACT_TIME_LIMIT_S = 10.0
 MEMORY_LIMIT_BYTES = 4 * 2**30
@@ -149,8 +150,10 @@ def compute(
     In a transaction that only reads, which allows temporary tables and no other write.
     """
     try:
-        made = con.execute(
-            f'BEGIN TRANSACTION READ ONLY; CREATE TEMP TABLE "{fact}" AS\n{select}', dict(values)
+        made = execute(
+            con,
+            f'BEGIN TRANSACTION READ ONLY; CREATE TEMP TABLE "{fact}" AS\n{select}',
+            dict(values),
         )
         ((total,),) = made.fetchall()
         con.commit()
@@ -182,7 +185,7 @@ class InProcess:
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._failing():
-            return self._incident.con.execute(sql, values).fetchall()
+            return execute(self._incident.con, sql, values).fetchall()
 
     def drop(self, facts: Iterable[str]) -> None:
         self._incident.con.execute(

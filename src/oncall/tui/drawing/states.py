@@ -17,6 +17,7 @@ class StateLook:
     name: str
     letter: str
     says: str  # for legends
+    dot: str  # where there is no room for letters: the fuller, the worse; no data is hatched
     strong: bool = False
 
     @property
@@ -26,12 +27,12 @@ class StateLook:
 
 
 STATES = (
-    StateLook("running", ".", "running"),
-    StateLook("waiting", "w", "blocked in an operation"),
-    StateLook("late", "L", "other ranks are waiting for it", strong=True),
-    StateLook("hung", "H", "blocked in an operation that a finding names"),
-    StateLook("no-data", "?", "no data"),
-    StateLook("blamed", "X", "named by a root cause", strong=True),
+    StateLook("running", ".", "running", "·"),
+    StateLook("waiting", "w", "blocked in an operation", "▫"),
+    StateLook("late", "L", "other ranks are waiting for it", "▲", strong=True),
+    StateLook("hung", "H", "blocked in an operation that a finding names", "▪"),
+    StateLook("no-data", "?", "no data", "░"),
+    StateLook("blamed", "X", "named by a root cause", "█", strong=True),
 )
 
 

@@ -81,19 +81,20 @@ _COLOUR_BLIND = replace(
     accent="#cc79a7",
 )
 
+# The culprit has the strongest colour; those that it holds up are grey.
 THEMES: tuple[Theme, ...] = (
-    _theme(_DARK, "#858d9a", "#7aa2d6", "#e0af68", "#f0706a", "#b48ead", "#ff9e64",
+    _theme(_DARK, "#7fb77e", "#7aa2d6", "#e0af68", "#9aa1ad", "#b48ead", "#f0706a",
            muted="#8a92a0", band="#1f242d"),
-    _theme(_LIGHT, "#666c75", "#1f5fa8", "#8a5a00", "#b3261e", "#7a3e8e", "#a83a00",
+    _theme(_LIGHT, "#2e6b2d", "#1f5fa8", "#8a5a00", "#5f6570", "#7a3e8e", "#b3261e",
            muted="#5f6570", band="#e9e9e2"),
-    _theme(_HIGH_CONTRAST, "#c0c0c0", "#66ccff", "#ffff00", "#ff6666", "#ff99ff", "#ffcc00",
+    _theme(_HIGH_CONTRAST, "#66ff66", "#66ccff", "#ffff00", "#c0c0c0", "#ff99ff", "#ff6666",
            muted="#d0d0d0", band="#262626"),
-    _theme(_COLOUR_BLIND, "#858d9a", "#56b4e9", "#f0e442", "#d55e00", "#cc79a7", "#e69f00",
+    _theme(_COLOUR_BLIND, "#009e73", "#56b4e9", "#f0e442", "#9aa1ad", "#cc79a7", "#e69f00",
            muted="#8a92a0", band="#1f242d"),
-    _theme(BUILTIN_THEMES["ansi-dark"], "ansi_white", "ansi_cyan", "ansi_yellow", "ansi_red",
+    _theme(BUILTIN_THEMES["ansi-dark"], "ansi_green", "ansi_cyan", "ansi_yellow", "ansi_white",
            "ansi_magenta", "ansi_bright_red", muted="ansi_white", band="ansi_default"),
-    _theme(BUILTIN_THEMES["ansi-light"], "ansi_black", "ansi_blue", "ansi_bright_red", "ansi_red",
-           "ansi_magenta", "ansi_bright_red", muted="ansi_black", band="ansi_default"),
+    _theme(BUILTIN_THEMES["ansi-light"], "ansi_green", "ansi_blue", "ansi_yellow", "ansi_black",
+           "ansi_magenta", "ansi_red", muted="ansi_black", band="ansi_default"),
 )  # fmt: skip
 
 

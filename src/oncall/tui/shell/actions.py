@@ -82,13 +82,16 @@ ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
                 needs_snapshot, bar=True),
     ActionEntry("gather", "R", "Gather again", "Query the nodes again now.", _needs_job),
     ActionEntry("mark", "m", "Note", "Write a note about this moment.", needs_snapshot),
+    ActionEntry("solved", "S", "Solved", "Write down what fixed it; it is kept with the incident.",
+                needs_snapshot),
     ActionEntry("export", "x", "Export",
-                "Write the report as Markdown with your notes, and the evidence next to it.",
+                "Write a ticket of one page with your notes, and the evidence next to it.",
                 needs_snapshot),
     ActionEntry("theme", "T", "Theme", "Switch the colour theme: dark, light, high contrast ..."),
     ActionEntry("back", "escape", "Back", "Close what you opened last.",
                 _needs_cause_to_go_back),
     ActionEntry("palette", "ctrl+p", "All actions", "Find an action by name."),
+    ActionEntry("leave", "q,ctrl+c", "Leave", "Quit; asks first where something would be lost."),
     ActionEntry("quit", "ctrl+q", "Quit", "Quit immediately.", bar=True),
     *(
         ActionEntry[ConsoleScreen](f"show_{entry.id}", entry.key, entry.title, entry.shows)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
-from oncall.tui.shell.messages import Answered, Question, Refused
+from oncall.core.units import NS_PER_S
+from oncall.tui.shell.messages import PROBE, RUN, Answered, Question, Refused
+from oncall.tui.shell.night import changes
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.workers import SessionThread
 
@@ -35,7 +37,8 @@ class Asking:
         self._opener = opener
         self._timekeeping = timekeeping
         self._keeping = keeping
-        self.snapshot_at_s = 0.0  # when the last one came, by the application's clock
+        self._told: Snapshot | None = None  # the last one whose changes are in the log
+        self.evidence_at_s = 0.0  # when the newest evidence shown is of, by the application's clock
 
     # ------------------------------------------------------------------ asking
 
@@ -68,6 +71,7 @@ class Asking:
         """Choose a job, and ask for its snapshot."""
         app = self._app
         app.known_moments.clear()
+        self._told = None
         app.change(job=job, snapshot=None, cursor=app.state.cursor.following(), problem="")
         self.ask(Question("snapshot", OpenJob(job), app, f"reading {job}"))
 
@@ -87,6 +91,9 @@ class Asking:
                 self.ask(Question("jobs", ListJobs(), self._app, "looking for jobs"))
             case "jobs":
                 self._jobs_arrived(message.value)
+            case "jobs again":
+                self._app.change(jobs=message.value)
+                self._timekeeping.rest()
             case "snapshot":
                 self._snapshot_arrived(message.value)
             case "troubles":
@@ -100,6 +107,8 @@ class Asking:
         kind = "internal error: " + type(message.error).__name__ + ": " if message.bug else ""
         text = f"{kind}{message.error}"
         app.write_log(f"{question.label or question.group}: {text}", problem=True)
+        if question.group == "jobs again":
+            self._timekeeping.rest()
         if question.to is not app or question.group not in {"open", "jobs", "snapshot"}:
             app.tell(text.splitlines()[0])
             return
@@ -107,6 +116,20 @@ class Asking:
         if question.group == "snapshot":
             self._timekeeping.rest()
             self._ask_troubles()
+
+    def age_s(self) -> float:
+        """How old the newest evidence shown is, to the second."""
+        return float(int(self._app.clock() - self.evidence_at_s))
+
+    def lost_by_leaving(self) -> str:
+        """What would be lost if the console ended now, as a sentence; empty if nothing is."""
+        doing = {PROBE: "a probe", RUN: "a command", "save": "saving", "export": "the export"}
+        still = [what for group, what in doing.items() if self.session.asks(group)]
+        if still:
+            return f"{still[0].capitalize()} has not ended"
+        if self._app.state.live and self._app.state.snapshot is not None:
+            return "What was gathered of the running job is not saved (s saves it)"
+        return ""
 
     def _jobs_arrived(self, jobs: tuple[JobLine, ...]) -> None:
         app = self._app
@@ -124,17 +147,29 @@ class Asking:
         first = app.state.snapshot is None
         if app.state.problem:
             app.write_log("the evidence can be read again")
-        self.snapshot_at_s = app.clock()
+        at_ns = snapshot.moment.at_ns
+        late_ns = app.wall_ns() - at_ns if snapshot.moment.live and at_ns is not None else 0
+        self.evidence_at_s = app.clock() - max(late_ns, 0) / NS_PER_S
         began = (one.at_ns for one in snapshot.diagnosis.findings)
         app.known_moments.update(at_ns for at_ns in began if at_ns is not None)
         cursor = app.state.cursor.spanning(snapshot.moment.first_ns, snapshot.moment.last_ns)
         app.change(
-            snapshot=snapshot, job=snapshot.job, cursor=cursor, snapshot_age_s=0.0, problem=""
+            snapshot=snapshot,
+            job=snapshot.job,
+            cursor=cursor,
+            snapshot_age_s=self.age_s(),
+            problem="",
         )
         if first:
             app.write_log(f"{snapshot.job}: {snapshot.origin}")
             self._keeping.recall()
-            if app.current_mode == "jobs" and (main := _main_screen()):
+        if snapshot.moment.live or first:  # not what the time cursor passes by
+            for said, problem in changes(self._told, snapshot):
+                app.write_log(said, problem)
+            self._told = snapshot
+        if first:
+            main = _main_screen()
+            if main and app.current_mode == "jobs":
                 app.show_screen(main)
         self._timekeeping.rest()
 

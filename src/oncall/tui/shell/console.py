@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from oncall.tui.shell.goto import Target
     from oncall.tui.shell.log import LogLine
     from oncall.tui.shell.messages import Copy, Question
+    from oncall.tui.shell.notes import NoteKind
     from oncall.tui.shell.state import State
     from oncall.tui.shell.workers import SessionThread
 
@@ -73,6 +74,10 @@ class Console(App[None], metaclass=AbstractMeta):
     @abstractmethod
     def write_log(self, text: str, problem: bool = False) -> None:
         """A line in the log."""
+
+    @abstractmethod
+    def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
+        """Keep something with the notes about this incident."""
 
     @abstractmethod
     def beat(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from oncall.console.queries import GetReport, SaveIncident
 from oncall.core.errors import OncallError
 from oncall.core.printable import file_name, typed
 from oncall.tui.shell.messages import Question
-from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes, to_markdown
+from oncall.tui.shell.notes import Note, NoteKind, add_note, notes_file, read_notes, to_markdown
 from oncall.tui.shell.screen import screen_in_sight
 from oncall.tui.widgets.prompt import Prompt
 from oncall.views.words import instant
@@ -87,7 +88,7 @@ class Keeping:
 
         def left(text: str | None) -> None:
             if text and text.strip():
-                self._note(text.strip(), about)
+                self.keep("note", text.strip(), about)
 
         hint = f"A note about {about or 'this moment'}, for the report."
         return self._app.push_screen(Prompt("note", hint=hint), left)
@@ -100,20 +101,39 @@ class Keeping:
             self._app.write_log(str(error), problem=True)
             return
         for note in notes:
-            self._app.write_log(f"note of {instant(note.written_ns)}: {note.text}")
-        self._app.change(notes=len(notes))
+            self._app.write_log(f"{note.kind} of {instant(note.written_ns)}: {note.text}")
+        self._count(notes)
 
-    def _note(self, text: str, about: str) -> None:
+    def _count(self, notes: Sequence[Note]) -> None:
+        """What the status line tells of them."""
+        solved = [note.text for note in notes if note.kind == "solved"]
+        written = sum(note.kind == "note" for note in notes)
+        self._app.change(notes=written, solved=solved[-1] if solved else "")
+
+    def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
+        """Keep it with the notes about this incident."""
         at_ns = self._app.state.cursor.shown_ns
         path = self._notes_file()
         try:
-            add_note(path, Note(text, at_ns, self._app.wall_ns(), about))
-            self._app.change(notes=len(read_notes(path)))
+            add_note(path, Note(text, at_ns, self._app.wall_ns(), about, kind, output))
+            self._count(read_notes(path))
         except OncallError as error:
             self._app.tell(str(error))
             return
-        self._app.write_log(f"note: {text}")
-        self._app.tell(f"note saved in {path}")
+        self._app.write_log(f"{kind}: {text}")
+        self._app.tell(f"{kind} saved in {path}")
+
+    def action_solved(self) -> AwaitMount:
+        """Ask what fixed it, and keep that with the incident."""
+        screen = screen_in_sight(self._app)
+        about = screen.cursor_is_on() if screen is not None else ""
+
+        def left(text: str | None) -> None:
+            if text and text.strip():
+                self.keep("solved", text.strip(), about)
+
+        hint = f"What fixed {about or 'it'}? It is kept with the incident and in the export."
+        return self._app.push_screen(Prompt("fixed by", hint=hint), left)
 
     def action_export(self) -> AwaitMount:
         def left(text: str | None) -> None:
@@ -124,7 +144,7 @@ class Keeping:
             Prompt(
                 "export as",
                 self._proposed(),
-                hint="NAME.md with the report and notes, NAME.svg of this screen, NAME.oncall",
+                hint="NAME.md: a ticket of one page; NAME.svg of this screen; NAME.oncall",
                 problem_of=lambda text: problem_of_target(text, ".md", ".svg", ".oncall"),
             ),
             left,
@@ -144,7 +164,7 @@ class Keeping:
             picture.write_text(seen)
             shown = f"![The console at this moment]({quote(picture.name)})\n\n"
             files = f"Evidence: `{typed('oncall open {file}', file=evidence.name)}`\n"
-            said = session.ask(GetReport("markdown", notes))
+            said = session.ask(GetReport("ticket", notes))
             report.write_text(f"{said}\n{shown}{files}")
             return f"exported {report}, {picture.name}, {evidence.name}"
 

@@ -36,6 +36,7 @@ _NAMES = {
     "less_than_sign": "<",
     "greater_than_sign": ">",
     "full_stop": ".",
+    "exclamation_mark": "!",
     "comma": ",",
     "plus": "+",
     "minus": "-",

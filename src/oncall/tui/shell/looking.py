@@ -9,6 +9,7 @@ from textual.widget import AwaitMount
 from oncall.core.errors import UsageError
 from oncall.tui.shell.goto import KINDS, Target, parse_target
 from oncall.tui.shell.messages import GoTo
+from oncall.tui.shell.places import places, why_not_there
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import screen_in_sight
 from oncall.tui.widgets.prompt import Prompt
@@ -16,6 +17,9 @@ from oncall.tui.widgets.prompt import Prompt
 if TYPE_CHECKING:
     from oncall.tui.shell.console import Console
     from oncall.tui.shell.timekeeping import Timekeeping
+
+
+_QUIT = {"q", "q!", "quit", "exit"}
 
 
 class Looking:
@@ -44,16 +48,25 @@ class Looking:
 
     def action_go_to(self) -> AwaitMount:
         def left(text: str | None) -> None:
-            if text is not None:
+            if text is None:
+                return
+            if text.strip().lstrip(":") in _QUIT:
+                self._app.call_next(self._app.run_action, "perform('leave')")
+            else:
                 self.go(self._target(text))
 
-        hint = "  ".join(KINDS)
-        return self._app.push_screen(Prompt(":", hint=hint, problem_of=self._problem_of), left)
+        hint = "  ".join((*KINDS, "q"))
+        state = self._app.state
+        words = places(state.snapshot, [line.job for line in state.jobs or ()])
+        prompt = Prompt(":", hint=hint, problem_of=self._problem_of, words=words)
+        return self._app.push_screen(prompt, left)
 
     def _target(self, text: str) -> Target:
         return parse_target(text, self._app.state.cursor.last_ns)
 
     def _problem_of(self, text: str) -> str | None:
+        if text.strip().lstrip(":") in _QUIT:
+            return None
         try:
             target = self._target(text)
         except UsageError as error:
@@ -62,7 +75,8 @@ class Looking:
             return None if self._app.state.cursor.movable else "the evidence has no timestamps"
         if not any(target.kind in entry.goes_to for entry in SCREENS):
             return f"no screen shows a {target.kind}"
-        return None
+        snapshot = self._app.state.snapshot
+        return why_not_there(target, snapshot) if snapshot is not None else None
 
     def go(self, target: Target) -> None:
         """Go to a time, or to the screen that shows it: this one, if it does."""

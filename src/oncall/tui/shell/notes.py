@@ -11,20 +11,28 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from oncall.core.errors import BadInput
-from oncall.core.printable import clean, file_name
+from oncall.core.printable import clean, clean_lines, file_name
+from oncall.render.markdown import escape
 from oncall.views.words import instant
+
+NoteKind = Literal["note", "command", "solved"]
+_MOST_PRINTED = 30  # lines of a command's output in a report
 
 
 @dataclass(frozen=True)
 class Note:
-    """`at_ns` is the moment the note is about, `written_ns` when it was written; Unix ns."""
+    """`at_ns` is the moment the note is about, `written_ns` when it was written; Unix ns. A `kind`
+    of `command` was run and printed `output`; one of `solved` says what fixed the incident."""
 
     text: str
     at_ns: int | None
     written_ns: int
     about: str = ""  # a finding or rank, as the screen calls it
+    kind: NoteKind = "note"
+    output: str = ""
 
 
 def notes_file(job: str, recording: Path | None = None) -> Path:
@@ -64,12 +72,26 @@ def add_note(path: Path, note: Note) -> None:
 
 
 def to_markdown(notes: Sequence[Note]) -> str:
-    """A section of a report; empty without notes."""
-    if not notes:
-        return ""
-    lines = ["## Notes", ""]
-    for note in notes:
-        when = f"{instant(note.at_ns)}: " if note.at_ns is not None else ""
-        about = f" ({clean(note.about)})" if note.about else ""
-        lines.append(f"- {when}{clean(note.text)}{about}")
-    return "\n".join([*lines, ""])
+    """Sections of a report: what fixed it, notes, commands with the end of what they printed;
+    empty without any."""
+    lines: list[str] = []
+    for kind, title in (("solved", "Solved"), ("note", "Notes"), ("command", "Commands run")):
+        some = [note for note in notes if note.kind == kind]
+        if some:
+            lines += [f"## {title}", ""]
+        for note in some:
+            lines += _note(note)
+        if some:
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _note(note: Note) -> list[str]:
+    when = f"{instant(note.at_ns)}: " if note.at_ns is not None else ""
+    about = f" ({escape(note.about)})" if note.about else ""
+    if note.kind != "command":
+        return [f"- {when}{escape(note.text)}{about}"]
+    printed = clean_lines(note.output)
+    left_out = len(printed) - _MOST_PRINTED
+    shown = [f"... {left_out} lines before", *printed[left_out:]] if left_out > 0 else printed
+    return [f"- {when}`{clean(note.text)}`{about}", "", *(f"      {one}" for one in shown), ""]

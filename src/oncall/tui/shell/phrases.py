@@ -9,7 +9,8 @@ from oncall.tui.shell.cursor import TimeCursor
 from oncall.tui.shell.state import State
 from oncall.views.words import instant, seen_phrase
 
-_STALE_S = 30.0
+# Evidence of a running job: what is older is amber, then red. A gather is due every 5 s.
+OLD_S, VERY_OLD_S = 15.0, 60.0
 
 
 def title_phrase(state: State) -> str:
@@ -38,6 +39,28 @@ def silence_phrase(state: State) -> str:
     return last if last.endswith("without data") else ""
 
 
+def nodes_phrase(state: State) -> str:
+    """`2 nodes silent · collector dead on gpu003`: nodes of a running job without news."""
+    hosts = state.snapshot.hosts if state.snapshot else ()
+    silent = [one.host for one in hosts if one.silent]
+    dead = [one.host for one in hosts if one.collector]
+    parts = []
+    if silent:
+        who = silent[0] if len(silent) == 1 else f"{len(silent)} nodes"
+        parts.append(f"{clean(who)} silent")
+    if dead:
+        where = f"on {dead[0]}" if len(dead) == 1 else f"on {len(dead)} nodes"
+        parts.append(f"collector dead {clean(where)}")
+    return " · ".join(parts)
+
+
+def old_phrase(state: State) -> str:
+    """`, 4 s old`: of what is shown of a running job, by the evidence's own time."""
+    if not (state.live and state.snapshot and state.cursor.follows):
+        return ""
+    return f", {age_phrase(state.snapshot_age_s)} old"
+
+
 def time_phrase(cursor: TimeCursor, live: bool) -> str:
     """Where the time cursor stands, and whether it moves."""
     if (at_ns := cursor.shown_ns) is None:
@@ -55,6 +78,8 @@ def narrowing_phrase(state: State) -> str:
     parts = [f"/{state.filter}"] if state.filter else []
     if state.faults_only:
         parts.append("faults only")
+    if state.solved:
+        parts.append(f"solved: {clean(state.solved)}")
     if state.notes:
         parts.append("1 note" if state.notes == 1 else f"{state.notes} notes")
     return " · ".join(parts)
@@ -76,12 +101,8 @@ def busy_phrase(state: State) -> str:
 
 
 def activity_phrase(state: State) -> str:
-    """What is being done, or of a running job how old the snapshot is if that is old."""
-    if state.busy:
-        return f"{busy_phrase(state)} …"
-    if state.live and state.snapshot and state.snapshot_age_s >= _STALE_S:
-        return f"{age_phrase(state.snapshot_age_s)} old"
-    return ""
+    """What is being done."""
+    return f"{busy_phrase(state)} …" if state.busy else ""
 
 
 def age_phrase(age_s: float) -> str:

@@ -82,11 +82,18 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "The steps of one collective, and which ports and flows in the network delayed them.",
     ),
     ScreenEntry(
+        "stacks",
+        "Stacks",
+        "8",
+        "oncall.tui.screens.stacks:StacksScreen",
+        "Where each process is: equal stacks together, the ranks that others wait for first.",
+    ),
+    ScreenEntry(
         "log",
         "Log",
         "9",
         "oncall.tui.screens.log:LogScreen",
-        "The log of this console: evidence updates, failed queries, and why they failed.",
+        "The story of the night: verdicts, nodes lost and back, notes; and the job's own logs.",
     ),
 )
 

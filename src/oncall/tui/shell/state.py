@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class State:
     """`jobs` is None while they are looked for. `snapshot` is the last good one, whatever failed
-    since; `snapshot_age_s` counts from its arrival at the last beat of the clock."""
+    since; `snapshot_age_s` counts, for a running job, from the newest evidence in it to the last
+    beat of the clock."""
 
     title: str = ""
     live: bool = False
@@ -30,3 +31,4 @@ class State:
     progress: str = ""  # how far that is
     problem: str = ""  # what failed last; empty after a success
     notes: int = 0  # written about this job
+    solved: str = ""  # what fixed it, as the reader wrote

@@ -59,8 +59,12 @@ class _Line(LiteralText, metaclass=AbstractMeta):
 
 
 def spread(left: Text, right: Text, width: int) -> Text:
-    """Both at the ends of a line; where there is no room the left one yields."""
+    """Both at the ends of a line; where there is no room for both the right one goes, unless it
+    stands alone."""
     room = width - right.cell_len - 1
+    if room < 12 and not left.plain.strip():
+        right.truncate(width, overflow="ellipsis")
+        return right
     if room < 12:
         left.truncate(width, overflow="ellipsis")
         return left
@@ -89,18 +93,32 @@ class TitleLine(_Line):
         muted = self._style("muted")
         program = Text.assemble((" oncall ", self._style("primary", bold=True)))
         title = Text(f" {phrases.title_phrase(state)}  ")
-        seen = Text(phrases.coverage_phrase(state) + " ", muted)
-        silence = Text(phrases.silence_phrase(state) + " ", muted)
+        wrong = Text(phrases.nodes_phrase(state), self._style("error", bold=True))
+        seen = self._seen(phrases.coverage_phrase(state), wrong, muted)
+        silence = self._seen(phrases.silence_phrase(state), wrong, muted)
         full, few = self._tabs(muted), self._tabs(muted, narrow=True)
         for right in (seen, silence):
             room = self.size.width - right.cell_len - 1
-            for left in (program + title + full, program + title + few, title + few):
+            for left in (program + title + full, title + full):
+                if left.cell_len <= room:
+                    return spread(left, right, self.size.width)
+        room = self.size.width - silence.cell_len - 1
+        if room - full.cell_len >= _LEAST_TITLE:  # names are worth more than the whole title
+            short = phrases.short_title(state, max(room - full.cell_len - 3, 0))
+            return spread(Text(f" {short}  ") + full, silence, self.size.width)
+        for right in (seen, silence):
+            room = self.size.width - right.cell_len - 1
+            for left in (program + title + few, title + few):
                 if left.cell_len <= room:
                     return spread(left, right, self.size.width)
             if room - few.cell_len >= _LEAST_TITLE or right is silence:
                 break
         short = phrases.short_title(state, max(room - few.cell_len - 3, 0))
         return spread(Text(f" {short}  ") + few, right, self.size.width)
+
+    def _seen(self, said: str, wrong: Text, muted: str) -> Text:
+        between = " · " if said and wrong else ""
+        return Text.assemble((said + between, muted), wrong, " ")
 
     def _tabs(self, muted: str, narrow: bool = False) -> Text:
         """The screens by key; where there is little room, only this one by name."""
@@ -126,7 +144,13 @@ class StatusLine(_Line):
             left.append(phrases.narrowing_phrase(state), self._style("accent"))
         right = [phrases.activity_phrase(state), phrases.time_phrase(state.cursor, state.live)]
         said = "   ".join(part for part in right if part)
-        return spread(left, Text(f"{said} ", self._style("muted")), self.size.width)
+        old = (phrases.old_phrase(state), self._age_style(state.snapshot_age_s))
+        return spread(left, Text.assemble((said, self._style("muted")), old, " "), self.size.width)
+
+    def _age_style(self, age_s: float) -> str:
+        if age_s >= phrases.VERY_OLD_S:
+            return self._style("error", bold=True)
+        return self._style("warning" if age_s >= phrases.OLD_S else "muted")
 
 
 class KeyBar(_Line):

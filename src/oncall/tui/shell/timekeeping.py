@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncall.console.queries import GatherSnapshot, GetSnapshot
+from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs
 from oncall.tui.shell.messages import Question
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ class Timekeeping:
         if app.state.cursor.playing:
             self._play()
         elif app.state.live and app.state.cursor.follows and self._rested():
-            self._gather()
+            if app.current_mode == "jobs" and app.state.jobs:
+                self._rested_at_s = None
+                app.ask(Question("jobs again", ListJobs(), app, "looking for jobs"))
+            else:
+                self._gather()
 
     def rest(self) -> None:
         """A snapshot has come, or could not: the next one is due after a rest."""

@@ -14,6 +14,7 @@ class Overlay(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape,q", "leave", "Leave"),
+        ("ctrl+q", "app.quit", "Quit"),
         ("j,down", "scroll(1)", "Down"),
         ("k,up", "scroll(-1)", "Up"),
         ("space,ctrl+f,pagedown", "page(1)", "Page down"),

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
+from textual.suggester import SuggestFromList
 from textual.widgets import Input
 
 from oncall.core.printable import short
@@ -20,7 +21,10 @@ from oncall.tui.drawing.literal import LiteralText
 class _Question(ModalScreen[str | None]):
     """Something to answer, or to leave with `esc`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "leave", "Leave"),
+        ("ctrl+q", "app.quit", "Quit"),
+    ]
 
     def leave_with(self, answer: str | None) -> None:
         """Close with the answer; what is typed after that comes too late."""
@@ -35,8 +39,10 @@ class Prompt(_Question):
     """Asks for a line; None if the reader left with `esc`.
 
     `problem_of` says what is wrong with a line, which then is not taken; `changed` hears of
-    every change.
+    every change. `words`: what a line may be; tab completes it to the first that begins alike.
     """
+
+    BINDINGS: ClassVar[list[BindingType]] = [("tab", "complete", "Complete")]
 
     def __init__(
         self,
@@ -47,8 +53,10 @@ class Prompt(_Question):
         placeholder: str = "",
         problem_of: Callable[[str], str | None] = lambda _: None,
         changed: Callable[[str], None] = lambda _: None,
+        words: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self._words = words
         self._label = label
         self._value = value
         self._hint = hint
@@ -61,12 +69,20 @@ class Prompt(_Question):
             yield LiteralText(id="prompt-hint")
             with Horizontal():
                 yield LiteralText(self._label, id="prompt-label")
-                yield Input(self._value, placeholder=self._placeholder, select_on_focus=False)
+                yield Input(
+                    self._value,
+                    placeholder=self._placeholder,
+                    select_on_focus=False,
+                    suggester=SuggestFromList(self._words, case_sensitive=False),
+                )
 
     def on_mount(self) -> None:
         self._say(self._hint)
         # At once: what is typed ahead of the next frame belongs to the line.
         self.set_focus(self.query_one(Input), scroll_visible=False)
+
+    def action_complete(self) -> None:
+        self.query_one(Input).action_cursor_right()  # at the end it takes what is suggested
 
     @on(Input.Changed)
     def _tell_change(self, event: Input.Changed) -> None:

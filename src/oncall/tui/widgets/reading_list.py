@@ -109,6 +109,7 @@ class ReadingList(ScrollView, can_focus=True):
             else:
                 self._reveal()
         self.refresh(layout=True)
+        self._layout_updates += 1  # else textual keeps the height if a layout was due already
         if self.item != before:
             self.post_message(self.Moved(self, self.item, by_reader=False))
 

@@ -17,7 +17,11 @@ from oncall.render.text.cells import cell_len, padded
 from oncall.tui.screens.fleet.model import Groups, Mask, counts_phrase, faults, grouped
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from oncall.console.snapshot import Ints
+
+    Floats = npt.NDArray[np.float64]
 
 CHUNK = 16  # cells of a block
 _GAP = 2  # columns between blocks
@@ -77,17 +81,27 @@ class Layout:
         return int(self.order[place])
 
 
-def lay_out(ranks: Ranks, by: str, shown: Mask, width: int, height: int) -> Layout:
-    """The richest layout that needs no scrolling: numbered cells, spaced, else packed ones."""
+def lay_out(
+    ranks: Ranks,
+    by: str,
+    shown: Mask,
+    width: int,
+    height: int,
+    key: Floats | None = None,
+    cells: tuple[int, ...] = (),
+) -> Layout:
+    """The richest layout that needs no scrolling: the first of `cells` (widths; else numbered
+    cells, spaced ones) that fits, else packed cells. `key` (n,): all ranks by it, the lowest first,
+    instead of by groups."""
     chosen = np.flatnonzero(shown)
     if not len(chosen):
         return Layout(chosen, chosen, chosen, 1, {}, 0, width)
-    blocks = _blocks(ranks, grouped(ranks, by), chosen)
-    for cell in (len(str(int(ranks.rank.max()))) + 2, 2):
-        layout = _flow(blocks, width, height, cell)
+    blocks = _blocks(ranks, grouped(ranks, by), chosen) if key is None else None
+    for cell in cells or (len(str(int(ranks.rank.max()))) + 2, 2):
+        layout = _flow(blocks or _sorted(chosen, key, width, cell), width, height, cell)
         if layout.height <= height and layout.width <= width:
             return layout
-    return _flow(blocks, width, height, 1)
+    return _flow(blocks or _sorted(chosen, key, width, 1), width, height, 1)
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,23 @@ def _blocks(ranks: Ranks, groups: Groups, chosen: Ints) -> _Blocks:
         section=key[0, new],
         names=_block_names(within, key[1, new], key[2, new], first_rank),
         headings=groups.labels if sectioned else (),
+    )
+
+
+def _sorted(chosen: Ints, key: Floats | None, width: int, cell: int) -> _Blocks:
+    """All cells in one order, as many to a block as fit into a line."""
+    assert key is not None
+    order = chosen[np.argsort(key[chosen], kind="stable")]
+    place = np.arange(len(order))
+    chunk = max(1, min(CHUNK, (width - len(str(len(order))) - 2) // cell))
+    number = -(-len(order) // chunk)
+    return _Blocks(
+        order=order,
+        block=place // chunk,
+        position=place % chunk,
+        section=np.zeros(number, dtype=np.int64),
+        names=tuple(f"{block * chunk + 1}." for block in range(number)),
+        headings=(),
     )
 
 

@@ -6,18 +6,20 @@ Pure functions of `Ranks`; indices below are positions in its arrays, not rank n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import Ranks, RankState
+from oncall.console.snapshot import HostAnswer, Ranks, RankState, RankValues
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.core.printable import short
-from oncall.core.units import format_duration
+from oncall.core.units import NS_PER_S, format_duration
 from oncall.tui.drawing.states import STATES
+from oncall.tui.models.rates import Floats, value_phrase
 
 if TYPE_CHECKING:
     from oncall.console.snapshot import Ints
@@ -182,6 +184,42 @@ def rank_phrase(ranks: Ranks, rank: int) -> str:
         ", ".join(f"{role} {one}" for role, one in number.items() if one >= 0 and tells[role]),
     ]
     return " · ".join(part for part in parts if part)
+
+
+def node_phrase(hosts: Sequence[HostAnswer], node: str) -> str:
+    """`last answer 95 s ago`, `collector dead: ...`: how old what is known of a node is."""
+    for host in hosts:
+        if host.host == node and host.age_ns is not None:
+            if host.collector:
+                return f"collector dead: {host.collector}"
+            return f"last answer {format_duration(host.age_ns // NS_PER_S * NS_PER_S)} ago"
+        if host.host == node and host.silent:
+            return "never answered"
+    return ""
+
+
+LEVELS = 10
+
+
+def levels(values: Floats) -> Ints:
+    """(n,) 0 for the least value to 9 for the greatest; -1 where nothing is known."""
+    known = np.isfinite(values)
+    level = np.full(len(values), -1, dtype=np.int64)
+    if known.any():
+        low, high = float(values[known].min()), float(values[known].max())
+        share = (values[known] - low) / ((high - low) or 1.0)
+        level[known] = np.minimum((share * LEVELS).astype(np.int64), LEVELS - 1)
+    return level
+
+
+def measure_phrase(values: RankValues) -> str:
+    """`temperature 31 °C to 84 °C, 4 ranks without`: what the digits 0 to 9 stand for."""
+    known = values.value[np.isfinite(values.value)]
+    low, high = (value_phrase(float(one), values.unit) for one in (known.min(), known.max()))
+    left_out = len(values.value) - len(known)
+    noun = "rank" if left_out == 1 else "ranks"
+    without = f", {left_out:,} {noun} without" if left_out else ""
+    return f"{values.measure}: 0 is {low}, 9 is {high}{without}"
 
 
 def counts(state: Ints) -> tuple[tuple[RankState, int], ...]:

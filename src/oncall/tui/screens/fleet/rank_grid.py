@@ -17,10 +17,11 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.console.snapshot import Ranks
+from oncall.console.snapshot import Ranks, RankValues
 from oncall.render.text.cells import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
+from oncall.tui.models.rates import Floats, value_phrase
 from oncall.tui.screens.fleet.layout import (
     Layout,
     begins_at,
@@ -29,7 +30,7 @@ from oncall.tui.screens.fleet.layout import (
     moved,
     next_at,
 )
-from oncall.tui.screens.fleet.model import FAULTS, Mask, faults
+from oncall.tui.screens.fleet.model import FAULTS, LEVELS, Mask, faults, levels
 from oncall.tui.widgets.cursor_keys import cursor_bindings
 
 if TYPE_CHECKING:
@@ -66,17 +67,36 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         self._layout_now: Layout | None = None
         self._fits: Size = Size()
         self._cursor: int | None = None  # index
-        self._letters = np.array([look.letter for look in STATES])
+        self._values: RankValues | None = None
+        self._sorted = False
+        # What each cell shows: its state, or behind these the level of its value, -1 for none.
+        self._looks: Ints = np.zeros(0, dtype=np.int64)
+        self._letters = np.array([*(look.letter for look in STATES), *"0123456789", "·"])
         self._styles: tuple[Style, ...] = ()
         self._label = self._heading = Style()
 
     # ------------------------------------------------------------------- shown
 
-    def show(self, ranks: Ranks, shown: Mask, by: str) -> None:
-        """Show these ranks; what stands as before is not drawn again."""
-        before = self._ranks
+    def show(
+        self,
+        ranks: Ranks,
+        shown: Mask,
+        by: str,
+        values: RankValues | None = None,
+        by_value: bool = False,
+    ) -> None:
+        """Show these ranks; what stands as before is not drawn again. With `values` their level
+        takes the place of the state; `by_value`: in one order, the greatest first."""
+        before, looks = self._ranks, self._looks
+        alike = values is self._values and by_value == self._sorted
+        self._values, self._sorted = values, by_value
+        self._looks = ranks.state
+        if values is not None:
+            level = levels(values.value)
+            self._looks = len(STATES) + np.where(level < 0, LEVELS, level)
         same = (
             before is not None
+            and alike
             and by == self._by
             and np.array_equal(shown, self._shown)
             and _same_places(before, ranks)
@@ -84,7 +104,7 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         rank = self.rank
         self._ranks, self._shown, self._by = ranks, shown, by
         if same and before is not None:
-            self._repaint(np.flatnonzero(before.state != ranks.state))
+            self._repaint(np.flatnonzero(looks != self._looks))
             return
         found = [] if rank is None else np.flatnonzero(ranks.rank == rank).tolist()
         self._cursor = found[0] if found else None
@@ -120,7 +140,13 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
             return
         self._fits = self.scrollable_content_region.size
         width, height = self._fits
-        self._layout_now = lay_out(self._ranks, self._by, self._shown, width, height)
+        key: Floats | None = None
+        cells: tuple[int, ...] = ()
+        if self._values is not None:
+            key = np.nan_to_num(-self._values.value, nan=np.inf) if self._sorted else None
+            cells = self._widths()
+        shown = self._shown
+        self._layout_now = lay_out(self._ranks, self._by, shown, width, height, key, cells)
         self.virtual_size = Size(self._layout_now.width, self._layout_now.height)
         if self._cursor not in self._layout_now.place:
             self._cursor = begins_at(self._layout_now, self._ranks.state)
@@ -155,9 +181,17 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         self._dress()
 
     def _dress(self) -> None:
-        self._styles = tuple(
-            style + Style(reverse=True) if state in FAULTS else style
-            for state, style in enumerate(state_styles(self.app))
+        cold, warm, hot = (
+            theme_style(self.app, name) for name in ("primary", "warning", "state-blamed")
+        )
+        ramp = [cold] * 5 + [warm] * 3 + [hot + Style(bold=True)] * 2
+        self._styles = (
+            *(
+                style + Style(reverse=True) if state in FAULTS else style
+                for state, style in enumerate(state_styles(self.app))
+            ),
+            *ramp,
+            theme_style(self.app, "muted"),
         )
         self._label = theme_style(self.app, "muted")
         self._heading = theme_style(self.app, "primary", bold=True)
@@ -187,7 +221,7 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         labels = list(layout.labels.get(line, ()))
         start, stop = int(layout.starts[line]), int(layout.starts[line + 1])
         order = layout.order[start:stop]
-        states = ranks.state[order].tolist()
+        states = self._looks[order].tolist()
         columns = layout.column[start:stop].tolist()
         texts = self._texts(order, layout.cell)
         place = 0
@@ -216,13 +250,38 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
 
     def _texts(self, order: Ints, cell: int) -> list[str]:
         assert self._ranks is not None
-        letters = self._letters[self._ranks.state[order]].tolist()
+        letters = self._letters[self._looks[order]].tolist()
         if cell <= 2:
             return [letter.ljust(cell) for letter in letters]
+        if self._values is not None:
+            texts, whole = self._full_texts(order), self._widths()[0]
+            known = cell if cell >= whole else cell - 2  # of a value no part is shown
+            return [text[:known].ljust(cell) for text in texts]
         numbers = self._ranks.rank[order].tolist()
         return [
             f"{number:>{cell - 2}}{letter} "
             for number, letter in zip(numbers, letters, strict=True)
+        ]
+
+    def _widths(self) -> tuple[int, ...]:
+        """Of cells with the rank, the level and the value; with the first two; with the level."""
+        assert self._ranks is not None
+        everybody = np.arange(len(self._ranks))
+        whole = max(map(len, self._full_texts(everybody)), default=0)
+        return whole, len(str(int(self._ranks.rank.max()))) + 4, 2
+
+    def _full_texts(self, order: Ints) -> list[str]:
+        """`13 9 84 °C`: rank, level and value, of which a narrow cell shows the first two."""
+        assert self._ranks is not None and self._values is not None
+        width = len(str(int(self._ranks.rank.max()))) if len(self._ranks) else 1
+        letters = self._letters[self._looks[order]].tolist()
+        phrases = [value_phrase(one, self._values.unit) for one in self._values.value[order]]
+        longest = max(map(len, phrases), default=0)
+        return [
+            f"{number:>{width}} {letter} {phrase:<{longest}}  "
+            for number, letter, phrase in zip(
+                self._ranks.rank[order].tolist(), letters, phrases, strict=True
+            )
         ]
 
     # ------------------------------------------------------------------ cursor

@@ -11,7 +11,8 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetRankCard
+from oncall.console.queries import GetRankCard, GetRankValues
+from oncall.console.snapshot import RankValues
 from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
@@ -29,6 +30,8 @@ from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 
 _WIDE, _ROOMY = 120, 150  # columns from which grid and card stand side by side, and at ease
+_STATE = "state"
+_MEASURES = (_STATE, "lag", "rate", "temperature", "power", "NIC")
 _REST_S = 0.12  # a cursor that rests this long is worth asking the session for
 
 
@@ -61,14 +64,18 @@ def _needs_operation(screen: FleetScreen) -> str | None:
     return None if screen.blocked_comm() else "this rank is not blocked in any recorded operation"
 
 
+def _needs_values(screen: FleetScreen) -> str | None:
+    if why := needs_snapshot(screen):
+        return why
+    return None if screen.values is not None else "o chooses a value first"
+
+
 class FleetScreen(ConsoleScreen):
     """Ranks grouped by node, rack, stage or parallel group."""
 
     CSS = """
     FleetScreen #fleet-line { height: 1; padding: 0 1; }
-    FleetScreen #fleet-rank { height: 1; padding: 0 1; display: none; text-wrap: nowrap;
-        text-overflow: ellipsis; }
-    FleetScreen.narrow #fleet-rank { display: block; }
+    FleetScreen #fleet-rank { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     FleetScreen RankGrid { padding: 0 1; }
     FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
     FleetScreen.narrow RankCardPane { display: none; }
@@ -81,6 +88,11 @@ class FleetScreen(ConsoleScreen):
         ActionEntry("fleet.group", "v", "Group by",
                     "Group by node, rack, stage or parallel group, one after the other.",
                     needs_snapshot, bar=True),
+        ActionEntry("fleet.colour", "o", "Colour by",
+                    "Show state, lag, rate, temperature, power or NIC rate of each rank, one after"
+                    " the other.", needs_snapshot, bar=True),
+        ActionEntry("fleet.sort", "u", "Sort", "Sort by that value, the greatest first, or group"
+                    " again.", _needs_values, bar=True),
         ActionEntry("fleet.next_fault", "w", "Next fault", "Go to the next rank at fault.",
                     _needs_fault, bar=True),
         ActionEntry("fleet.previous_fault", "b", "Previous fault",
@@ -102,6 +114,9 @@ class FleetScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         self._by = "node"
+        self._measure = _STATE
+        self._values: RankValues | None = None
+        self._sorted = False
         self._said = Text()
         self._rest: Timer | None = None
         self.query_one(RankGrid).focus()
@@ -118,6 +133,19 @@ class FleetScreen(ConsoleScreen):
         self._show_ranks(state)
         if before is None or before.snapshot is not snapshot:
             self._ask_card()
+            self._ask_values()
+
+    def _ask_values(self) -> None:
+        if self._measure != _STATE:
+            self.ask("values", GetRankValues(self._measure), f"reading {self._measure}")
+
+    @property
+    def values(self) -> RankValues | None:
+        """What is shown in place of the state, if it is of the ranks on the screen."""
+        snapshot, values = self.state.snapshot, self._values
+        known = snapshot is not None and values is not None
+        fits = known and len(values.value) == len(snapshot.ranks)  # type: ignore[union-attr]
+        return values if fits else None
 
     def _show_ranks(self, state: State) -> None:
         snapshot = state.snapshot
@@ -133,7 +161,7 @@ class FleetScreen(ConsoleScreen):
             shown &= fleet.faults(ranks.state)
         if fleet.groupings(ranks).get(self._by, "unknown"):
             self._by = "node"
-        self.query_one(RankGrid).show(ranks, shown, self._by)
+        self.query_one(RankGrid).show(ranks, shown, self._by, self.values, self._sorted)
         self._say(len(ranks), shown, problem)
         self._say_rank()
 
@@ -145,7 +173,9 @@ class FleetScreen(ConsoleScreen):
         number = int(shown.sum())
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{number:,} of {total:,} ranks" if number < total else f"{total:,} ranks")
-        text.append(f" by {self._by}  ", muted)
+        text.append(" by value  " if self.values and self._sorted else f" by {self._by}  ", muted)
+        if self.values is not None:
+            text.append(f"{fleet.measure_phrase(self.values)}  ", theme_style(self.app, "accent"))
         for state, count in fleet.counts(snapshot.ranks.state[shown]):
             look = STATES[state]
             text.append(f" {look.letter} {count:,} {look.name} ", styles[state])
@@ -158,9 +188,13 @@ class FleetScreen(ConsoleScreen):
             self.query_one("#fleet-line", LiteralText).update(text, layout=False)
 
     def _say_rank(self) -> None:
-        """Below a grid that has no card beside it: the rank under the cursor."""
+        """Below the grid: the rank under the cursor, and how old what is known of its node is."""
         snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
-        phrase = "" if snapshot is None or rank is None else fleet.rank_phrase(snapshot.ranks, rank)
+        phrase = ""
+        if snapshot is not None and rank is not None:
+            age = fleet.node_phrase(snapshot.hosts, self.node())
+            who, _, what = fleet.rank_phrase(snapshot.ranks, rank).partition(" · ")
+            phrase = " · ".join(part for part in (who, age, what) if part)
         line = self.query_one("#fleet-rank", LiteralText)
         if str(line.content) != phrase:
             line.update(Text(phrase), layout=False)
@@ -179,10 +213,17 @@ class FleetScreen(ConsoleScreen):
             self.ask("card", GetRankCard(rank), f"reading rank {rank}")
 
     def on_answered(self, message: Answered) -> None:
-        self.query_one(RankCardPane).show(message.value)
+        if message.question.group == "fleet.values":
+            self._values = message.value
+            self._show_ranks(self.state)
+        else:
+            self.query_one(RankCardPane).show(message.value)
 
     def on_refused(self, message: Refused) -> None:
-        self.query_one(RankCardPane).say(str(message.error))
+        if message.question.group == "fleet.values":
+            self.action_colour()  # the next one that was recorded; at last the state
+        else:
+            self.query_one(RankCardPane).say(str(message.error))
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
@@ -251,6 +292,18 @@ class FleetScreen(ConsoleScreen):
     def action_card(self) -> None:
         self.toggle_class("opened")
         self._ask_card()
+
+    def action_colour(self) -> None:
+        self._measure = _MEASURES[(_MEASURES.index(self._measure) + 1) % len(_MEASURES)]
+        if self._measure == _STATE:
+            self._values, self._sorted = None, False
+            self._show_ranks(self.state)
+        else:
+            self._ask_values()
+
+    def action_sort(self) -> None:
+        self._sorted = not self._sorted
+        self._show_ranks(self.state)
 
     def action_group(self) -> None:
         snapshot = self.state.snapshot

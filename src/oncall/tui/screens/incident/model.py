@@ -96,14 +96,17 @@ def incident(
         lines = [line for line in lines if line.severity != "info"]
     if pattern:
         lines = [line for line in lines if pattern.lower() in _searched(line).lower()]
-    return Incident(headline(snapshot), (*lines, _seen_line(diagnosis)))
+    return Incident(headline(snapshot), (*lines, _seen_line(snapshot)))
 
 
 def headline(snapshot: Snapshot) -> Headline:
     """The verdict in a sentence; that nothing was found is said as plainly as a finding."""
     diagnosis = snapshot.diagnosis
-    glyph, severity, sentence = words.headline(diagnosis)
+    glyph, severity, sentence = words.headline(diagnosis, snapshot.moment.at_ns)
+    causes = words.roots(diagnosis)
+    began_ns = causes[0].at_ns if causes else None
     parts = (
+        f"since {words.instant(began_ns)}" if began_ns is not None else "",
         words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
         clean(snapshot.origin),
     )
@@ -185,23 +188,29 @@ def _line(
     )
 
 
-def _seen_line(diagnosis: Diagnosis) -> Line:
-    """What was seen and checked: the whole answer of a healthy snapshot, never left out."""
-    coverage = diagnosis.coverage
+def _seen_line(snapshot: Snapshot) -> Line:
+    """What was seen and checked: the whole answer of a healthy snapshot, never left out. Ranks that
+    were seen before their collector died are no longer seen."""
+    diagnosis, coverage = snapshot.diagnosis, snapshot.diagnosis.coverage
     silent = max(coverage.ranks - coverage.ranks_seen, 0)
-    lacking = bool(silent or coverage.answered < coverage.nodes)
+    dead = sum(bool(host.collector) for host in snapshot.hosts)
+    lacking = bool(silent or coverage.answered < coverage.nodes or dead)
+    seen = words.seen_phrase(coverage)
+    if dead:
+        seen += f" · {dead} {'collector' if dead == 1 else 'collectors'} dead"
     if not diagnosis.findings:
-        title = "No findings, too little data" if diagnosis.doubt else "No findings"
-        glyph = words.UNSEEN_GLYPH if diagnosis.doubt else words.HEALTHY_GLYPH
-        severity: Role = "unseen" if diagnosis.doubt else "healthy"
-        return Line(SEEN, None, glyph, severity, title, words.seen_phrase(coverage))
+        unsure = bool(diagnosis.doubt or dead)
+        title = "No findings, too little data" if unsure else "No findings"
+        glyph = words.UNSEEN_GLYPH if unsure else words.HEALTHY_GLYPH
+        severity: Role = "unseen" if unsure else "healthy"
+        return Line(SEEN, None, glyph, severity, title, seen)
     return Line(
         name=SEEN,
         finding=None,
         glyph=words.UNSEEN_GLYPH if lacking else words.HEALTHY_GLYPH,
         severity="unseen" if lacking else "healthy",
         title="Coverage",
-        who=words.seen_phrase(coverage),
+        who=seen,
     )
 
 

@@ -1,7 +1,8 @@
 """The incident: what is wrong, who it is, why that is believed, and what to do next.
 
-The first thing seen at night. The list holds findings, the story tells the one under the cursor,
-the pane beside it (or over it, on a narrow terminal) shows the rows behind a step.
+The first thing seen at night. The list holds findings, the story tells the one under the cursor;
+beside them (or above, on a narrow terminal) is the job at a glance, in whose place `w` shows the
+rows behind a step.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetReport, GetStepRows
+from oncall.console.queries import GetLogLines, GetRates, GetReport, GetStepRows
+from oncall.console.snapshot import Series, Snapshot
 from oncall.core.diagnosis import Finding
+from oncall.core.errors import OncallError
 from oncall.core.printable import clean
+from oncall.fleet.read_only import read_only_command
+from oncall.render.ticket import to_line
 from oncall.tui.models.probe import blamed_nodes, why_not_probed
 from oncall.tui.screens.incident import model
+from oncall.tui.screens.incident.glance_pane import BESIDE, GlancePane
 from oncall.tui.screens.incident.lists import Findings, Story
+from oncall.tui.screens.incident.overview import Glance
 from oncall.tui.screens.incident.rows import RowsBehind, StepAt
 from oncall.tui.screens.incident.step_pane import StepPane
 from oncall.tui.screens.incident.story import story
@@ -29,11 +36,16 @@ from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.probing import ProbeScreen
+from oncall.tui.shell.running import RunScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.shell.status import KeyBar
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
+from oncall.views.log_lines import LoggedLine
+from oncall.views.words import first_command, roots
+
+_MOST_LOG = 60  # lines around the moment
 
 
 def _no_step(screen: IncidentScreen) -> str | None:
@@ -44,6 +56,18 @@ def _no_step(screen: IncidentScreen) -> str | None:
 def _no_command(screen: IncidentScreen) -> str | None:
     found = screen.commands()
     return None if found else "this finding suggests no command"
+
+
+def _not_runnable(screen: IncidentScreen) -> str | None:
+    if not (command := screen.command()):
+        return "this finding suggests no command"
+    if not screen.state.live:
+        return "this is a recording, so there are no nodes to run it on; c copies it"
+    try:
+        read_only_command(command)
+    except OncallError as error:
+        return str(error)
+    return None
 
 
 def _no_rank(screen: IncidentScreen) -> str | None:
@@ -72,6 +96,9 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
     ActionEntry("incident.command", "c", "Next command",
                 "Copy the next suggested command; press again for the one after it.",
                 _no_command, bar=True),
+    ActionEntry("incident.run", "exclamation_mark", "Run",
+                "Run the suggested command under the cursor, else the next one, if it only reads.",
+                _not_runnable, bar=True),
     ActionEntry("incident.rank", "r", "Rank",
                 "Show the first blamed rank in the fleet.", _no_rank),
     ActionEntry("incident.probe", "p", "Probe",
@@ -83,12 +110,18 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
 )  # fmt: skip
 
 
+def _began_ns(snapshot: Snapshot) -> int | None:
+    """When the first root cause began, Unix ns."""
+    causes = roots(snapshot.diagnosis)
+    return causes[0].at_ns if causes else None
+
+
 class IncidentScreen(ConsoleScreen):
     """Findings, story, rows."""
 
     ACTIONS = ACTIONS
     CSS_PATH = "incident.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-medium"), (180, "-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (BESIDE, "-beside")]  # noqa: RUF012
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,6 +130,8 @@ class IncidentScreen(ConsoleScreen):
         self._known: frozenset[str] | None = None
         self._chosen: str | None = None  # the name of the line that the reader went to
         self._told: str | None = None  # the name of the finding in the story
+        self._series: tuple[Series, ...] | None = None
+        self._log: tuple[LoggedLine, ...] = ()
 
     def compose_body(self) -> ComposeResult:
         yield Verdict(id="verdict")
@@ -104,6 +139,7 @@ class IncidentScreen(ConsoleScreen):
             with Container(id="reading"):
                 yield Findings(id="findings")
                 yield Story(id="story")
+            yield GlancePane(id="glance")
             yield StepPane(id="rows")
 
     # ------------------------------------------------------------------ showing
@@ -117,6 +153,8 @@ class IncidentScreen(ConsoleScreen):
             before.faults_only,
         ):
             self._refill(state)
+        if before is None or before.snapshot is not state.snapshot:
+            self._ask_glance(state.snapshot)
         if not self.focused:
             self._findings.focus()
 
@@ -153,7 +191,27 @@ class IncidentScreen(ConsoleScreen):
             self._told = line.name
             self._story.scroll_home(animate=False, immediate=True)
             self._story.show(items, at=model.beginning(items, line.finding))
+        self._rows.sources = line.finding.sources if line.finding else ()
+        self.query_one(Verdict).show_command(first_command(line.finding))
         self._want_rows()
+
+    # ------------------------------------------------------------- at a glance
+
+    def _ask_glance(self, snapshot: Snapshot) -> None:
+        """What the glance shows beside the snapshot; what was read of the last one stays so long,
+        unless that is of another job."""
+        self._show_glance()
+        self.ask("job", GetRates("job"))
+        self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG))
+
+    def _show_glance(self) -> None:
+        if (snapshot := self.state.snapshot) is not None:
+            began_ns = _began_ns(snapshot)
+            glance = Glance(snapshot, self._series, self._log, began_ns)
+            self.query_one(GlancePane).show(glance)
+
+    def on_descendant_focus(self) -> None:
+        self.set_class(self._story.has_focus, "in-story")
 
     # ------------------------------------------------------- rows behind a step
 
@@ -168,10 +226,25 @@ class IncidentScreen(ConsoleScreen):
         self.ask("rows", GetStepRows(step.finding, step.index))
 
     def on_answered(self, message: Answered) -> None:
-        self._behind.answered(message.value)
+        match message.question.group:
+            case "incident.job":
+                self._series = message.value
+                self._show_glance()
+            case "incident.log":
+                self._log = message.value
+                self._show_glance()
+            case _:
+                self._behind.answered(message.value)
 
     def on_refused(self, message: Refused) -> None:
-        self._behind.refused(message.error)
+        match message.question.group:
+            case "incident.job":
+                self._series = ()
+                self._show_glance()
+            case "incident.log":
+                pass
+            case _:
+                self._behind.refused(message.error)
 
     # -------------------------------------------------------- where the cursor is
 
@@ -275,6 +348,19 @@ class IncidentScreen(ConsoleScreen):
             self.app.copy_to_clipboard(item.copy)
             self.tell(f"copied: {item.copy}")
 
+    def command(self) -> str:
+        """The command under the cursor of the story, else the first of the finding."""
+        item = self._story.item
+        if item is not None and item.kind == "command":
+            return item.copy
+        return first_command(self.finding())
+
+    def action_run(self) -> AwaitMount:
+        command = self.command()
+        runs = read_only_command(command)
+        said = f"on {runs.host}:  {runs.line}"
+        return self.app.push_screen(RunScreen(command, said, self.cursor_is_on()))
+
     def action_rank(self) -> None:
         if (rank := self.rank()) is not None:
             self.app.go_to(Target("rank", rank))
@@ -300,13 +386,16 @@ class IncidentScreen(ConsoleScreen):
         self._refill(self.state)
 
     def leave(self) -> bool:
-        """From the rows to the story, from the story to the list."""
-        if self._rows.has_focus_within and not self._findings.has_focus:
+        """From the rows to the story, from the story to the list; the rows close with either."""
+        if self._rows.has_focus_within:
             self.remove_class("rows-open")
             self._story.focus()
             return True
         if self._story.has_focus:
             self._findings.focus()
+            return True
+        if self.has_class("rows-open"):
+            self.remove_class("rows-open")
             return True
         return False
 
@@ -340,6 +429,10 @@ class IncidentScreen(ConsoleScreen):
                 return [Copy("c", "the command", item.copy)]
             if item is not None and item.copy:
                 copies.append(Copy("l", "line", item.copy))
+        if (snapshot := self.state.snapshot) is not None:
+            said = to_line(snapshot.diagnosis, self.finding(), snapshot.moment.at_ns)
+            copies.append(Copy("h", "one line for a chat", said))
+        copies.append(Copy("k", "ticket of one page", GetReport("ticket")))
         copies.append(Copy("t", "report as text", GetReport("text")))
         copies.append(Copy("m", "report as Markdown", GetReport("markdown")))
         return copies

@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
+from oncall.core.printable import clean
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.models.highlight import spans
 from oncall.tui.models.rows import StepView
@@ -37,6 +38,7 @@ class StepPane(Vertical):
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.view: StepView | None = None
+        self.sources: tuple[str, ...] = ()  # what the finding's rulebook rests on
 
     def compose(self) -> ComposeResult:
         yield LiteralText(classes="pane-title")
@@ -51,7 +53,7 @@ class StepPane(Vertical):
         self.query_one(".pane-title", LiteralText).update(Text(text, role_styles(self)["faint"]))
         for widget in (self.query_one(".shared"), self.query_one(SheetTable)):
             widget.display = False
-        self.query_one("#step-sql").display = False
+        self.query_one("#step-sql LiteralText", LiteralText).update("")  # stays, for the focus
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self._draw())
@@ -75,7 +77,6 @@ class StepPane(Vertical):
         table.display = bool(view.sheet.rows)
         if self.has_focus_within and table.display:
             table.focus()
-        self.query_one("#step-sql").display = True
         self.query_one("#step-sql LiteralText", LiteralText).update(self._explanation(view))
 
     def _explanation(self, view: StepView) -> Text:
@@ -93,6 +94,10 @@ class StepPane(Vertical):
         for line in view.sql.splitlines():
             text.append_text(coloured(line, styles))
             text.append("\n")
+        if self.sources:
+            text.append("\nSources\n", styles["heading"])
+        for source in self.sources:
+            text.append(f" {clean(source)}\n")
         text.rstrip()
         return text
 

@@ -39,7 +39,6 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
     yield from _section("Explains", words.consequences(diagnosis, finding))
     yield from _section("Ruled out", words.ruled_out(finding))
     yield from _confidence(finding)
-    yield from _section("Sources", [clean(source) for source in finding.sources])
 
 
 def _steps(finding: Finding) -> Iterator[Item]:
@@ -133,13 +132,13 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     yield readable("coverage", words.seen_phrase(coverage))
     for number, gap in enumerate(coverage.gaps):
         yield readable(f"gap {number}", words.gap_phrase(gap), " ? ", "warning")
-    ill = [host for host in snapshot.hosts if host.kind != "ok"]
+    ill = [host for host in snapshot.hosts if host.silent or host.collector]
     if ill:
         yield heading("Hosts with problems")
     for host in ill:
         age = f", last answer {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
-        host_problem = f"{host.host}: {host.kind} {host.message}".rstrip() + age
-        yield readable(f"host {host.host}", clean(host_problem), " ? ")
+        what = f"{host.kind} {host.message}".rstrip() + age if host.silent else host.collector
+        yield readable(f"host {host.host}", clean(f"{host.host}: {what}"), " ? ")
     yield heading("Checked")
     for name in diagnosis.checked:
         seconds = snapshot.timings_s.get(name)

@@ -1,4 +1,4 @@
-"""The verdict at the top of the incident: what is wrong, who, since when."""
+"""The verdict at the top of the incident: what is wrong, who, for how long, what to type next."""
 
 from __future__ import annotations
 
@@ -12,25 +12,34 @@ from oncall.tui.widgets.roles import role_styles
 
 
 class Verdict(Vertical):
-    """One sentence that is read from afar, and a quiet line under it."""
+    """One sentence that is read from afar, a quiet line under it, and the next command."""
 
     DEFAULT_CSS = """
     Verdict { height: auto; background: $surface; padding: 0 1; }
     Verdict > #sentence { height: auto; max-height: 4; }
+    Verdict > #command { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     Verdict > #about { height: 1; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._headline: Headline | None = None
+        self._command = ""
 
     def compose(self) -> ComposeResult:
         yield LiteralText(id="sentence")
         yield LiteralText(id="about")
+        yield LiteralText(id="command")
 
     def show(self, headline: Headline) -> None:
         if headline != self._headline:
             self._headline = headline
+            self._draw()
+
+    def show_command(self, command: str) -> None:
+        """What to type next; the line goes where there is nothing to type."""
+        if command != self._command:
+            self._command = command
             self._draw()
 
     def on_mount(self) -> None:
@@ -48,3 +57,8 @@ class Verdict(Vertical):
         )
         self.query_one("#sentence", LiteralText).update(sentence)
         self.query_one("#about", LiteralText).update(headline.about)
+        line = self.query_one("#command", LiteralText)
+        line.display = bool(self._command)
+        line.update(
+            Text.assemble((" Next  $ ", styles["heading"]), (self._command, styles["command"]))
+        )

@@ -24,7 +24,14 @@ from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
 
-KINDS = ("suspects", "ranks", "nics")
+# What `c` shows one after the other: kind -> what its lines are.
+TITLES = {
+    "suspects": "suspects and their groups: operations completed, data sent and received",
+    "job": "the whole job: operations completed by all ranks, time of an iteration",
+    "ranks": "ranks: bytes handed to collectives by each",
+    "nics": "NICs: bytes sent and received by each port",
+}
+KINDS = tuple(TITLES)
 _RANK = re.compile(r"rank (\d+)")
 
 
@@ -59,8 +66,9 @@ class RatesScreen(ConsoleScreen):
         ActionEntry("rates.finer", "enter", "Finer",
                     "Show this rate at the resolution its node recorded, or all rates again.",
                     _needs_subject, bar=True),
-        ActionEntry("rates.kind", "c", "Which", "Show suspects, all ranks or all NICs.",
-                    needs_snapshot, bar=True),
+        ActionEntry("rates.kind", "c", "Which",
+                    "Show suspects, the whole job, all ranks or all NICs.", needs_snapshot,
+                    bar=True),
         ActionEntry("rates.scale", "v", "Scale",
                     "Use one scale for all of a kind, or one per line.", _needs_series, bar=True),
         ActionEntry("rates.rank", "r", "Rank", "Show this rank in the fleet.",
@@ -110,12 +118,12 @@ class RatesScreen(ConsoleScreen):
         self._draw_chart()
         left_out = f" of {len(self._series):,}" if len(shown) < len(self._series) else ""
         scale = "one scale for all of a kind" if self._shared else "one scale per line"
-        what = f"{self._finer}, at full resolution" if self._finer else self._kind
+        what = f"{self._finer}, at full resolution" if self._finer else TITLES[self._kind]
         number = f"{len(shown):,}{left_out} rate{'s' if len(shown) != 1 else ''}"
         self._say(
             f"{number}: {what} · {scale}, from zero"
             if self._series
-            else f"no rates of {what} were recorded; c shows others"
+            else f"not recorded: {what}; c shows others"
         )
 
     def _say(self, text: str) -> None:

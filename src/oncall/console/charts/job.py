@@ -1,0 +1,97 @@
+"""How fast the whole job goes: what completes a second, and how long iterations take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+
+from oncall.console.charts.buckets import Bools, Buckets, Floats, RecordedBuckets, baseline_of
+from oncall.console.snapshot import Ranks, Series
+from oncall.core.units import NS_PER_S
+from oncall.evidence.incident import Incident
+
+THROUGHPUT, ITERATION = "completed operations", "iteration time"
+_LEAST_BUCKETS = 24  # a curve at all
+_NEARLY_NOTHING = 0.05  # of the mean
+_LEAST_ROUNDS = 5  # of an operation: fewer show no period, as relation `iterations` has it
+
+
+def job_series(incident: Incident, ranks: Ranks, buckets: Buckets) -> tuple[Series, ...]:
+    """Completed operations a second of all ranks, and how long the iteration took that went on in
+    each bucket, by the step lines of logs or else by the operation that repeats with each; only
+    what was recorded."""
+    incident.provide_what_can_be(("operations", "members", "step_times"))
+    con = incident.con
+    iterations = con.execute(_BY_LOGS).fetchall() or con.execute(_BY_OPERATIONS).fetchall()
+    if iterations:  # a bucket holds about one at least: what is done within it comes in bursts
+        usual_ns = float(np.median([took_ns for _, took_ns in iterations]))
+        span_ns = buckets.last_ns - buckets.first_ns
+        most = int(np.clip(span_ns / max(usual_ns, 1), _LEAST_BUCKETS, buckets.count))
+        buckets = Buckets.over(buckets.first_ns, buckets.last_ns, most)
+    anybody = RecordedBuckets(con, ranks, buckets).anybody
+    found = (_throughput(con, anybody, buckets), _iterations(iterations, anybody, buckets))
+    return tuple(one for one in found if np.isfinite(one.value).any())
+
+
+def _throughput(con: duckdb.DuckDBPyConnection, anybody: Bools, buckets: Buckets) -> Series:
+    """Zero where a node recorded and nothing completed; NaN where no node did."""
+    ended = buckets.sql("coalesce(ended_ns, entered_ns + duration_ns, entered_ns)")
+    rows = con.execute(
+        f"SELECT {ended} AS b, sum(coalesce(stands_for, 1)) FROM operations "
+        "WHERE done IS DISTINCT FROM false GROUP BY b HAVING b IS NOT NULL"
+    ).fetchall()
+    value = np.where(anybody & bool(rows), 0.0, np.nan)
+    for place, count in rows:
+        value[place] = count / (buckets.length_ns / NS_PER_S)
+    return _series(THROUGHPUT, "ops/s", value, buckets)
+
+
+def _iterations(rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Buckets) -> Series:
+    """Of rows (when it ended, what it took, ns): what each took, and what the last one has taken
+    so far once that is longer than any before."""
+    value = np.full(buckets.count, np.nan)
+    at_ns = buckets.at_ns
+    for ended_ns, took_ns in rows:
+        value[(at_ns > ended_ns - took_ns - buckets.length_ns) & (at_ns <= ended_ns)] = (
+            took_ns / NS_PER_S
+        )
+    if rows:
+        so_far_ns = at_ns - max(ended_ns for ended_ns, _ in rows)
+        overdue = anybody & (so_far_ns > max(took_ns for _, took_ns in rows))
+        value[overdue] = so_far_ns[overdue] / NS_PER_S
+    return _series(ITERATION, "s", value, buckets)
+
+
+def _series(name: str, unit: str, value: Floats, buckets: Buckets) -> Series:
+    baseline = baseline_of(value, buckets)
+    if baseline is not None:
+        low, high = baseline
+        # However much it varies: nearly nothing is never as before.
+        baseline = max(low, (low + high) / 2 * _NEARLY_NOTHING), high
+    return Series(name, unit, buckets.at_ns, value, baseline, group=name)
+
+
+# (when it ended, what it took, ns); without the inverses of rates, which are shorter.
+_BY_LOGS = """
+    SELECT at_ns, max(cost) FROM step_times WHERE cost > 1e6 AND at_ns IS NOT NULL
+    GROUP BY at_ns ORDER BY at_ns
+"""
+
+# From call to call of the collective that is rarest among those that one rank repeats all the time.
+_BY_OPERATIONS = f"""
+    WITH shapes AS (
+        SELECT comm, op, bytes, rank, count(*) AS rounds, bool_or(stands_for > 1) AS thinned,
+            min(entered_ns) AS first_ns, max(entered_ns) AS last_ns
+        FROM operations WHERE kind = 'coll' AND entered_ns IS NOT NULL GROUP BY ALL),
+    counting AS (
+        SELECT comm, op, bytes, rank FROM shapes
+        WHERE rounds >= {_LEAST_ROUNDS} AND NOT coalesce(thinned, false)
+            AND last_ns - first_ns > (SELECT max(last_ns) - min(first_ns) FROM shapes) / 2
+        ORDER BY rounds, comm, rank, op, bytes LIMIT 1),
+    calls AS (
+        SELECT entered_ns, entered_ns - lag(entered_ns) OVER (ORDER BY entered_ns) AS took_ns
+        FROM operations SEMI JOIN counting USING (comm, op, bytes, rank))
+    SELECT entered_ns, took_ns FROM calls WHERE took_ns IS NOT NULL ORDER BY entered_ns
+"""

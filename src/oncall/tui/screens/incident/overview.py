@@ -1,0 +1,277 @@
+"""The job at a glance: how fast it goes and since when not, a map of its ranks, what was not seen,
+and the lines of logs around the moment. Pure: lines of (text, style) pieces.
+
+A style is a role of `models.reading`, a kind of `models.rates` behind `rate `, or the number of a
+rank's state behind `state `.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oncall.console.snapshot import Ranks, RankState, Series, Snapshot
+from oncall.render.text.cells import cell_len, cut, padded
+from oncall.tui.drawing.states import STATES
+from oncall.tui.models import rates
+from oncall.views import words
+from oncall.views.log_lines import LoggedLine
+
+if TYPE_CHECKING:
+    from oncall.console.snapshot import Ints
+
+Piece = tuple[str, str]
+Pieces = list[Piece]
+
+_LABEL, _VALUE = 11, 12  # columns before and after a curve
+_SHORT = {"completed operations": "completed", "iteration time": "iteration"}
+_MOST_CHART, _LEAST_CHART = 10, 4  # lines
+_MOST_MAP = 8
+_TOLD = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.NO_DATA)
+
+
+@dataclass(frozen=True, eq=False)
+class Glance:
+    """What is drawn. `series` None: not yet read. `moment_ns`: when it began."""
+
+    snapshot: Snapshot
+    series: tuple[Series, ...] | None
+    log: tuple[LoggedLine, ...]
+    moment_ns: int | None
+
+
+def narrow(glance: Glance, width: int, plain: bool) -> list[Pieces]:
+    """What fits above the story: a line for each curve, the moment, the map, what was not seen."""
+    return [
+        *_curves(glance, width, plain),
+        *_map(glance.snapshot.ranks, width, 2),
+        *_unseen(glance.snapshot, width, 1),
+    ]
+
+
+def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
+    """The same in a pane of its own, the first curve as a chart, and below it the log."""
+    ranks = _map(glance.snapshot.ranks, width, _MOST_MAP)
+    unseen = _unseen(glance.snapshot, width, 3)
+    least = 6 if glance.log else 0
+    room = height - len(ranks) - len(unseen) - least - 8
+    lines = [
+        *_chart(glance, width, min(_MOST_CHART, max(_LEAST_CHART, room)), plain),
+        [],
+        *ranks,
+        [],
+        *unseen,
+    ]
+    if glance.log:
+        lines += [[], *_log(glance, width, height - len(lines) - 2)]
+    return lines
+
+
+# --------------------------------------------------------------------- curves
+
+
+def _curves(glance: Glance, width: int, plain: bool) -> list[Pieces]:
+    if not glance.series:
+        return [[(_no_curve(glance), "faint")]]
+    span = rates.span(glance.series)
+    lines = [_curve(one, span, width, plain) for one in glance.series]
+    return [*lines, *_moment(glance, span, _LABEL, width - _LABEL - _VALUE)]
+
+
+def _no_curve(glance: Glance) -> str:
+    if glance.series is None:
+        return "reading how fast the job goes …"
+    return "How fast the job went was not recorded: nothing that tells the time."
+
+
+def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Pieces:
+    """`iteration ▂▂▂▂▇▇▇  2.1 s`, as wide as there is room."""
+    (scale,) = rates.scales([one])
+    values = rates.columns_of(one, *span, max(width - _LABEL - _VALUE, 8))
+    value = rates.value_phrase(rates.latest(one), one.unit)
+    if rates.silent_ns(one, span[1]):
+        value = rates.gap_phrase(rates.silent_ns(one, span[1]))
+    outside = rates.deviation(one)
+    return [
+        (padded(_SHORT.get(one.name, one.name), _LABEL), "faint"),
+        *_glyphs(rates.line(one, values, scale, plain)),
+        (f" {value}"[:_VALUE], "rate outside" if outside else "plain"),
+    ]
+
+
+def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
+    """The first curve with its scale and its times, the others a line each."""
+    if not glance.series:
+        return [[(_no_curve(glance), "faint")]]
+    first, *others = glance.series
+    span = rates.span(glance.series)
+    (scale,) = rates.scales([first])
+    marks = [rates.value_phrase(mark, first.unit) for mark in (scale.high, scale.low)]
+    room = max(width - _LABEL, 8)
+    values = rates.columns_of(first, *span, room)
+    said = rates.latest_phrase(first, span[1])
+    usual = rates.deviation_phrase(first, span[1])
+    lines: list[Pieces] = [
+        [
+            (f"{first.name}: ", "heading"),
+            (said, "strong"),
+            (f" · {usual}" if usual else "", "faint"),
+        ]
+    ]
+    rows = rates.chart(first, values, scale, height, plain)
+    for number, row in enumerate(rows):
+        mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
+        lines.append([(mark[: _LABEL - 1].rjust(_LABEL - 1) + " ", "faint"), *_glyphs(row)])
+    lines += _moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)]
+    return lines + [_curve(one, span, width, plain) for one in others]
+
+
+def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]]) -> Pieces:
+    return [
+        ("".join(glyph for glyph, _ in run), f"rate {kind}")
+        for kind, run in groupby(glyphs, key=lambda glyph: glyph[1])
+    ]
+
+
+def _times(span: tuple[int, int], indent: int, room: int) -> Pieces:
+    first, end = (words.instant(at_ns, date=False) for at_ns in span)
+    return [(" " * indent + first + end.rjust(room - len(first)), "faint")]
+
+
+def _moment(glance: Glance, span: tuple[int, int], indent: int, room: int) -> list[Pieces]:
+    """`▲ 03:02:11 UTC`, below the column in which it began."""
+    at_ns, (first, last) = glance.moment_ns, span
+    if at_ns is None or not first <= at_ns <= last or last <= first:
+        return []
+    column = round((at_ns - first) / (last - first) * (room - 1))
+    said = f"▲ {words.instant(at_ns, date=False)}"
+    if column + len(said) > room:
+        said = f"{words.instant(at_ns, date=False)} ▲"
+        column = max(column - len(said) + 1, 0)
+    return [[(" " * (indent + column), "plain"), (said, "rate outside")]]
+
+
+# ------------------------------------------------------------------------ map
+
+
+def _map(ranks: Ranks, width: int, most: int) -> list[Pieces]:
+    """A cell for each rank, or the worst of as many as it takes; nodes lie apart if they fit."""
+    if not len(ranks):
+        return [[("no rank is known", "faint")]]
+    room = max(width - _LABEL, 8)
+    cells, each = _cells(ranks, room, most)
+    lines = [cells[at : at + room] for at in range(0, len(cells), room)]
+    drawn: list[Pieces] = []
+    for number, line in enumerate(lines):
+        lead = padded("" if number else f"ranks ×{each}" if each > 1 else "ranks", _LABEL)
+        drawn.append([(lead, "faint"), *_states(line)])
+    return [*drawn, _legend(ranks, width)]
+
+
+def _cells(ranks: Ranks, room: int, most: int) -> tuple[list[int], int]:
+    """(state by cell, -1 between nodes; how many ranks a cell stands for)."""
+    states = ranks.state.tolist()
+    apart: list[int] = []
+    for place, state in enumerate(states):
+        if place and ranks.node[place] != ranks.node[place - 1]:
+            apart.append(-1)
+        apart.append(state)
+    if len(apart) <= room * most:
+        return apart, 1
+    each = -(-len(states) // (room * most))
+    return [_worst(ranks.state[at : at + each]) for at in range(0, len(states), each)], each
+
+
+def _worst(states: Ints) -> int:
+    """No data hides nobody whom a finding names, and no victim hides what is not known."""
+    return int(np.max(states))
+
+
+def _states(cells: Sequence[int]) -> Pieces:
+    return [
+        ((" " if state < 0 else STATES[state].dot) * len(list(run)), f"state {state}")
+        for state, run in groupby(cells)
+    ]
+
+
+def _legend(ranks: Ranks, width: int) -> Pieces:
+    """`█ 13 blamed  ▪ 31 hung`: the culprit by number."""
+    pieces: Pieces = [(" " * _LABEL, "plain")]
+    for state in _TOLD:
+        members = ranks.rank[ranks.state == state]
+        if not len(members):
+            continue
+        look = STATES[state]
+        who = words.ranks_phrase(members.tolist()) if state == RankState.BLAMED else len(members)
+        name = "without data" if state == RankState.NO_DATA else look.name
+        said = f"{who:,} {name}" if isinstance(who, int) else cut(who, 40)
+        pieces.append((f"{look.dot} {said}  ", f"state {int(state)}"))
+    if len(pieces) == 1:
+        pieces.append((f"{STATES[0].dot} all {len(ranks):,} running  ", "state 0"))
+    return _cut(pieces, width)
+
+
+# ---------------------------------------------------------------- what is not
+
+
+def _unseen(snapshot: Snapshot, width: int, most: int) -> list[Pieces]:
+    """Who gave no evidence, and what nobody recorded."""
+    coverage = snapshot.diagnosis.coverage
+    said = [words.gap_phrase(gap) for gap in coverage.gaps]
+    if lacking := words.unseen_phrase(coverage.skipped_rules):
+        said.append(lacking)
+    if not said:
+        whole: Pieces = [(padded("not seen", _LABEL), "faint"), ("nothing is missing", "plain")]
+        return [_cut(whole, width)]
+    text, lines = "; ".join(said), list[Pieces]()
+    for number, part in enumerate(_wrapped(text, max(width - _LABEL, 8), most)):
+        lead = "" if number else "not seen"
+        lines.append([(padded(lead, _LABEL), "faint"), (part, "plain")])
+    return lines
+
+
+def _wrapped(text: str, room: int, most: int) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > room:
+            if len(lines) == most:
+                lines[-1] = cut(f"{lines[-1]} {word}", room)
+                return lines
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return [cut(line, room) for line in lines]
+
+
+# ------------------------------------------------------------------------ log
+
+
+def _log(glance: Glance, width: int, height: int) -> list[Pieces]:
+    """The lines around the moment, as many as fit: more of what came after."""
+    if height < 2:
+        return []
+    at_ns = glance.moment_ns
+    before = sum(one.at_ns is not None and at_ns is not None and one.at_ns < at_ns
+                 for one in glance.log)  # fmt: skip
+    first = max(0, min(before - height // 3, len(glance.log) - height + 1))
+    when = f", around {words.instant(at_ns, date=False)}" if at_ns is not None else ""
+    lines: list[Pieces] = [[(f"Log{when}", "heading")]]
+    for one in glance.log[first : first + height - 1]:
+        clock = words.instant(one.at_ns, date=False).removesuffix(" UTC") if one.at_ns else ""
+        lead = f"{clock} {one.source}".strip()
+        role = "critical" if one.problem else "plain"
+        lines.append(_cut([(f"{lead}  ", "faint"), (one.text, role)], width))
+    return lines
+
+
+def _cut(pieces: Pieces, width: int) -> Pieces:
+    kept: Pieces = []
+    for text, style in pieces:
+        if width <= 0:
+            break
+        kept.append((cut(text, width), style))
+        width -= cell_len(kept[-1][0])
+    return kept

@@ -1,0 +1,59 @@
+"""What a new snapshot changes, as lines of the log: the story of the night. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import clean
+from oncall.views import words
+
+if TYPE_CHECKING:
+    from oncall.console.snapshot import Snapshot
+
+
+def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
+    """(line, whether it is bad news): verdicts that came and went, nodes and collectors lost and
+    back. The first snapshot tells its verdict and what is not well."""
+    yield from _verdicts(before, now)
+    yield from _nodes(before, now)
+
+
+def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
+    earlier = _causes(before.diagnosis) if before is not None else {}
+    causes = _causes(now.diagnosis)
+    for name, said in causes.items():
+        if name not in earlier:
+            yield f"verdict: {said}", True
+    for name, said in earlier.items():
+        if name not in causes:
+            yield f"no longer: {said}", False
+    quiet = not causes and (
+        before is None or earlier or before.diagnosis.doubt != now.diagnosis.doubt
+    )
+    if quiet:
+        yield f"verdict: {words.headline(now.diagnosis)[2]}", bool(now.diagnosis.doubt)
+
+
+def _causes(diagnosis: Diagnosis) -> dict[str, str]:
+    """The root causes by what they say, without when: that moves."""
+    return {
+        f"{one.rulebook} {one.verdict} {words.who(one.blame)}": clean(one.title)
+        + (f": {words.who(one.blame)}" if one.blame else "")
+        for one in words.roots(diagnosis)
+    }
+
+
+def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
+    for lost, back, who in (
+        ("silent", "answering again", lambda host: host.silent),
+        ("collector dead on", "collector back on", lambda host: bool(host.collector)),
+    ):
+        earlier = {host.host for host in before.hosts if who(host)} if before is not None else set()
+        ill = {host.host for host in now.hosts if who(host)}
+        if ill - earlier:
+            yield f"{lost}: {clean(fold_hosts(ill - earlier))}", True
+        if earlier - ill:
+            yield f"{back}: {clean(fold_hosts(earlier - ill))}", False

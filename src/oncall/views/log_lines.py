@@ -1,0 +1,58 @@
+"""The lines of logs around a moment, as people read them: when, who, what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oncall.core.printable import clean
+from oncall.core.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident  # brings DuckDB, which the lines do without
+
+_PROBLEMS = (
+    "error", "cuda", "memory", "exit", "crash", "signal", "scheduler", "xid", "sxid", "ib", "port",
+    "mismatch", "desync",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoggedLine:
+    """`at_ns` is None in a log without stamps. `source`: a rank, a node or a file. `problem`: it is
+    of a kind that stops or slows jobs."""
+
+    at_ns: int | None
+    source: str
+    text: str
+    problem: bool = False
+
+
+def log_lines(incident: Incident, at_ns: int | None, most: int) -> tuple[LoggedLine, ...]:
+    """The `most` lines nearest to `at_ns` (None: the first problem) that jobs' logs and hosts have,
+    in their order."""
+    rows = incident.con.execute(
+        f"""
+        WITH lines AS (
+            SELECT coalesce(at_ns, sort_ns) AS at_ns, path, line,
+                coalesce('rank ' || rank, node, parse_filename(path), '') AS source, text,
+                list_contains($problems, kind) AS problem
+            FROM log_events WHERE kind <> 'echo' AND text IS NOT NULL
+            UNION ALL
+            SELECT at_ns, path, line, node, text, code IS NOT NULL FROM host_events
+            WHERE text IS NOT NULL),
+        numbered AS (
+            SELECT *, row_number() OVER (ORDER BY at_ns NULLS LAST, path, line) AS place
+            FROM lines),
+        nearest AS (
+            SELECT * FROM numbered ORDER BY CASE WHEN $at_ns IS NULL OR at_ns IS NULL
+                THEN abs(place - coalesce((SELECT min(place) FROM numbered WHERE problem), 1))
+                ELSE abs(at_ns - $at_ns) / {NS_PER_S} END, place LIMIT $most)
+        SELECT at_ns, source, text, problem FROM nearest ORDER BY place
+        """,
+        {"problems": list(_PROBLEMS), "at_ns": at_ns, "most": most},
+    ).fetchall()
+    return tuple(
+        LoggedLine(at, clean(str(source)), clean(str(text)), bool(problem))
+        for at, source, text, problem in rows
+    )

@@ -1,0 +1,167 @@
+"""What is sent about an incident: one announcement, and its words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from string import Template
+from typing import Any, Literal
+
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
+from oncall.core.units import NS_PER_S, format_duration
+from oncall.views import words
+from oncall.watch.course import Kind, Open
+from oncall.watch.look import Trouble
+
+TITLE = "[oncall] $job: $headline"
+BODY = "$summary"
+_MOST_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """One notification. `number` counts those of its incident from 1; `incident/number` is its id,
+    the same however often it is sent. `diagnosis` is the JSON contract's document, if there is
+    one; `file` the saved incident. Instants are Unix time in ns."""
+
+    kind: Kind | Literal["test"]
+    job: str
+    incident: str
+    number: int
+    severity: str
+    at_ns: int
+    opened_ns: int
+    headline: str
+    summary: str
+    verdict: tuple[str, ...] = ()
+    file: str = ""
+    diagnosis: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def id(self) -> str:
+        return f"{self.incident}/{self.number}"
+
+    def fields(self) -> dict[str, str]:
+        """What a template may name."""
+        return {
+            "job": clean(self.job),
+            "kind": self.kind,
+            "severity": self.severity,
+            "incident": self.incident,
+            "headline": self.headline,
+            "summary": self.summary,
+            "verdict": "; ".join(self.verdict),
+            "file": self.file,
+            "opened": words.instant(self.opened_ns),
+            "at": words.instant(self.at_ns),
+            "lasted": format_duration(self.at_ns - self.opened_ns),
+        }
+
+
+FIELDS = tuple(
+    Announcement("test", "", "", 0, "", 0, 0, "", "").fields(),
+)
+
+
+def checked_template(text: str) -> Template:
+    """The template. Raises UsageError for a field that no announcement has."""
+    template = Template(text)
+    if not template.is_valid():
+        raise UsageError("has a `$` that names no field; write `$$` for a dollar sign")
+    unknown = [name for name in template.get_identifiers() if name not in FIELDS]
+    if unknown:
+        raise UsageError(f"names the unknown field ${unknown[0]}; known: {', '.join(FIELDS)}")
+    return template
+
+
+def of_trouble(
+    kind: Literal["opened", "updated"],
+    job: str,
+    incident: Open,
+    at_ns: int,
+    troubles: tuple[Trouble, ...],
+    diagnosis: Diagnosis | None,
+    file: str,
+) -> Announcement:
+    """That an incident was opened, or that its verdict changed."""
+    main = troubles[0]
+    more = f"; and {len(troubles) - 1} more" if len(troubles) > 1 else ""
+    headline = main.sentence + more
+    badge = words.GLYPHS[main.severity]
+    lines = [f"{badge} {main.severity.upper()}  {headline}"]
+    if diagnosis is not None:
+        lines += _details(diagnosis)
+    if file:
+        lines.append(f"Evidence: oncall open {file}")
+    document = None
+    if diagnosis is not None:
+        from oncall.render.contract import document as contract
+
+        document = contract(diagnosis)
+    return Announcement(
+        kind=kind,
+        job=job,
+        incident=incident.name,
+        number=incident.number,
+        severity=main.severity,
+        at_ns=at_ns,
+        opened_ns=incident.opened_ns,
+        headline=headline,
+        summary="\n".join(lines),
+        verdict=incident.verdict,
+        file=file,
+        diagnosis=document,
+    )
+
+
+def of_end(job: str, closed: Open, at_ns: int) -> Announcement:
+    """That the job moves again."""
+    headline = f"moves again after {format_duration(at_ns - closed.opened_ns)}"
+    return Announcement(
+        kind="closed",
+        job=job,
+        incident=closed.name,
+        number=closed.number + 1,
+        severity=closed.severity,
+        at_ns=at_ns,
+        opened_ns=closed.opened_ns,
+        headline=headline,
+        summary=f"{words.HEALTHY_GLYPH} {headline}; it was: {'; '.join(closed.verdict)}",
+        verdict=closed.verdict,
+    )
+
+
+def of_test(job: str, at_ns: int) -> Announcement:
+    """A message to try the targets with; it is about no incident."""
+    stamp = datetime.fromtimestamp(at_ns // NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
+    headline = "a test of `oncall watch`; nothing is wrong"
+    return Announcement(
+        "test", job, f"test-{stamp}", 1, "info", at_ns, at_ns, headline, headline.capitalize()
+    )
+
+
+def to_json(announcement: Announcement) -> dict[str, Any]:
+    """As plain data, for the state on disk."""
+    return asdict(announcement)
+
+
+def from_json(values: Mapping[str, Any]) -> Announcement:
+    """What `to_json` wrote. Raises TypeError for anything else."""
+    return Announcement(**{**values, "verdict": tuple(values["verdict"])})
+
+
+def _details(diagnosis: Diagnosis) -> list[str]:
+    """Why, what to do next, and how much was seen: a line each."""
+    lines = []
+    root = next(iter(words.roots(diagnosis)), None)
+    if root is not None:
+        conclusion = next((step.say for step in reversed(root.story) if step.say), "")
+        lines += [clean(conclusion)] if conclusion else []
+        lines += [f"Next: {clean(advice)}" for advice in root.next[:_MOST_STEPS]]
+    elif diagnosis.doubt:
+        lines.append(f"Inconclusive: {clean(diagnosis.doubt)}")
+    lines.append(f"Seen: {words.seen_phrase(diagnosis.coverage)}")
+    return lines

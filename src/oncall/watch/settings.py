@@ -1,0 +1,233 @@
+"""How to watch and whom to notify: `[watch]` of config.toml.
+
+    [watch]
+    every = "30s"                  # between looks
+    confirm = "10s"                # until a suspicion is looked at again
+    standstill = "5m"              # without a log line, or a launch by NCCL RAS
+    textfile = "/var/lib/node_exporter/textfile/oncall.prom"
+    metrics = "127.0.0.1:9469"     # serves /metrics and /healthz
+
+    [watch.notify.slack]
+    kind = "apprise"               # or "cloudevents", "alertmanager"
+    url_file = "/etc/oncall/slack.url"       # or url_env = "SLACK_URL"
+    title = "$job: $headline"
+    severity = "warning"           # the least that is sent
+
+Secrets are read from files or the environment, never from the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import urlsplit
+
+from oncall.core.configuration import read_tables
+from oncall.core.errors import BadInput, UsageError
+from oncall.core.units import NS_PER_S, parse_duration_ns
+from oncall.watch.announcement import BODY, TITLE, checked_template
+from oncall.watch.course import Patience
+from oncall.watch.targets.alertmanager import Alertmanager
+from oncall.watch.targets.apprise_target import Apprise
+from oncall.watch.targets.cloudevents import CloudEvents
+from oncall.watch.targets.target import SEVERITIES, Target
+
+_KINDS = ("apprise", "cloudevents", "alertmanager")
+_OF_TARGET = {
+    *("kind", "url", "url_file", "url_env", "token_file", "token_env", "severity", "timeout"),
+    *("title", "body", "labels"),
+}
+_LEAST_NS = NS_PER_S // 10
+
+
+@dataclass(frozen=True)
+class NotifyTarget:
+    """A target and the least severe incident that it is sent."""
+
+    target: Target
+    severity: str = "warning"
+
+    def wants(self, severity: str) -> bool:
+        return SEVERITIES.index(severity) <= SEVERITIES.index(self.severity)
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """All of `[watch]`. Durations in ns."""
+
+    every_ns: int = 30 * NS_PER_S
+    confirm_ns: int = 10 * NS_PER_S
+    standstill_ns: int = 300 * NS_PER_S
+    calm_ns: int = 120 * NS_PER_S
+    quiet_ns: int = 300 * NS_PER_S
+    blind_ns: int = 300 * NS_PER_S
+    textfile: Path | None = None
+    metrics: str | None = None
+    notify: Mapping[str, NotifyTarget] = field(default_factory=dict)
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(self.every_ns, self.confirm_ns, self.calm_ns, self.quiet_ns, self.blind_ns)
+
+
+_DURATIONS = {
+    one.name.removesuffix("_ns"): one.name
+    for one in fields(WatchSettings)
+    if one.name.endswith("_ns")
+}
+_KEYS = {*_DURATIONS, "textfile", "metrics", "notify"}
+
+
+def read_watch_settings(file: Path | None = None) -> WatchSettings:
+    """The settings of `file`, else of the configuration files. Raises BadInput, naming file and
+    key, for unknown options, bad values, and secrets that cannot be read."""
+    if file is not None and not file.is_file():
+        raise BadInput(str(file), "no such file")
+    tables, problems = read_tables("watch", None if file is None else [file])
+    for problem in problems:
+        raise problem
+    values: dict[str, Any] = {}
+    targets: dict[str, NotifyTarget] = {}
+    for table in tables:
+        for key, value in table.values.items():
+            place = f"`{key}` in [watch]"
+            try:
+                if key == "notify":
+                    targets |= _targets(value)
+                    continue
+                name, read = _setting(key, value)
+            except UsageError as error:
+                raise BadInput(str(table.path), f"{place} {error}") from None
+            values[name] = read
+    return WatchSettings(**values, notify=targets)
+
+
+def _setting(key: str, value: Any) -> tuple[str, Any]:
+    if key in _DURATIONS:
+        return _DURATIONS[key], _duration(value)
+    if key not in _KEYS:
+        raise UsageError(f"is unknown{_meant(key, _KEYS)}")
+    if key == "metrics":
+        address(_text(value))
+        return key, value
+    return key, Path(_text(value))
+
+
+def address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9469` or `[::]:9469` as host and port. Raises UsageError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f'must be an address such as "127.0.0.1:9469", not {text!r}')
+    return host.strip("[]"), int(port)
+
+
+def _targets(tables: Any) -> dict[str, NotifyTarget]:
+    if not isinstance(tables, dict):
+        raise UsageError("must be tables such as [watch.notify.slack]")
+    found = {}
+    for name, values in tables.items():
+        try:
+            if not isinstance(values, dict):
+                raise UsageError("must be a table")
+            found[name] = _target(name, values)
+        except UsageError as error:
+            raise UsageError(f"is wrong: [watch.notify.{name}] {error}") from None
+    return found
+
+
+def _target(name: str, values: Mapping[str, Any]) -> NotifyTarget:
+    for key in values:
+        if key not in _OF_TARGET:
+            raise UsageError(f"has the unknown option `{key}`{_meant(key, _OF_TARGET)}")
+    kind = values.get("kind")
+    if kind not in _KINDS:
+        raise UsageError(f"needs `kind`: one of {', '.join(_KINDS)}")
+    severity = values.get("severity", "warning")
+    if severity not in SEVERITIES:
+        raise UsageError(f"`severity` must be one of {', '.join(SEVERITIES)}")
+    if kind == "apprise":
+        return NotifyTarget(_apprise(name, values), severity)
+    for key in ("title", "body"):
+        if key in values:
+            raise UsageError(f"`{key}` is for apprise alone")
+    url = _secret(values, "url")
+    if url is None or urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise UsageError("needs an http or https URL: url, url_file or url_env")
+    if urlsplit(url).password is not None:
+        raise UsageError("has a password in its URL: use token_file")
+    timeout_s = _duration(values.get("timeout", "10s")) / NS_PER_S
+    token = _secret(values, "token")
+    if kind == "cloudevents":
+        return NotifyTarget(CloudEvents(name, url, token, timeout_s), severity)
+    labels = values.get("labels", {})
+    if not isinstance(labels, dict) or not all(isinstance(one, str) for one in labels.values()):
+        raise UsageError('`labels` must be a table such as {cluster = "a"}')
+    return NotifyTarget(Alertmanager(name, url, token, labels, timeout_s), severity)
+
+
+def _apprise(name: str, values: Mapping[str, Any]) -> Apprise:
+    if "url" in values:
+        raise UsageError("`url` of apprise holds secrets: use url_file or url_env")
+    url = _secret(values, "url")
+    if url is None:
+        raise UsageError("needs url_file or url_env")
+    title, body = _template(values, "title", TITLE), _template(values, "body", BODY)
+    target = Apprise(name, url, title, body)
+    target.check()
+    return target
+
+
+def _template(values: Mapping[str, Any], key: str, default: str) -> Template:
+    try:
+        return checked_template(_text(values.get(key, default)))
+    except UsageError as error:
+        raise UsageError(f"`{key}` {error}") from None
+
+
+def _secret(values: Mapping[str, Any], name: str) -> str | None:
+    """The value of `name`, `name_file` or `name_env`; None if none is given."""
+    given = [key for key in (name, f"{name}_file", f"{name}_env") if key in values]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise UsageError(f"has {' and '.join(given)}; give one of them")
+    (key,) = given
+    told = _text(values[key])
+    if key == name:
+        return told
+    if key.endswith("_env"):
+        secret = os.environ.get(told, "")
+        place = f"the environment variable {told}"
+    else:
+        place = told
+        try:
+            secret = Path(told).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not text"
+            raise UsageError(f"`{key}` cannot be read: {told}: {reason}") from None
+    if not secret.strip():
+        raise UsageError(f"`{key}` is empty: {place}")
+    return secret.strip()
+
+
+def _duration(value: Any) -> int:
+    duration_ns = parse_duration_ns(_text(value))
+    if duration_ns < _LEAST_NS:
+        raise UsageError(f"must be at least 100ms, not {value!r}")
+    return duration_ns
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise UsageError(f'must be a string such as "10s", not {value!r}')
+    return value
+
+
+def _meant(key: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(key, sorted(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else f"; known: {', '.join(sorted(known))}"

@@ -1,0 +1,1 @@
+"""Where announcements go: chats and pagers by apprise, CloudEvents, Alertmanager."""

@@ -1,0 +1,250 @@
+"""The watch itself: look, decide, gather, save, notify; again and again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from oncall.core.diagnosis import Diagnosis, SkippedRule
+from oncall.core.errors import OncallError
+from oncall.core.printable import clean, file_name
+from oncall.core.units import NS_PER_S
+from oncall.diagnose import diagnose
+from oncall.evidence.incident import Incident
+from oncall.fleet.reach import Reach
+from oncall.rules.language.rulebook import Rulebook
+from oncall.views import words
+from oncall.watch.announcement import of_end, of_trouble
+from oncall.watch.course import Kind, after, announced
+from oncall.watch.keeping import Kept, WatchFolder
+from oncall.watch.look import Look, Trouble, mark_of, quiet_trouble, troubles_of
+from oncall.watch.metrics import Seen, exposition, write_textfile
+from oncall.watch.outbox import Outbox
+from oncall.watch.settings import WatchSettings
+from oncall.watch.sources import Source, add_stacks, stacks_now
+
+_MOST_SAVED = 50  # incident files of one watch
+_ALIVE_LOOKS = 5  # periods without a look before /healthz fails
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What diagnoses: rulebooks, those set aside, and overrides of their parameters."""
+
+    rulebooks: Sequence[Rulebook]
+    set_aside: Sequence[SkippedRule] = ()
+    min_coverage: float = 0.9
+
+    def __call__(self, incident: Incident, job: str) -> Diagnosis:
+        return diagnose(
+            incident,
+            self.rulebooks,
+            job,
+            min_coverage=self.min_coverage,
+            set_aside=self.set_aside,
+        )
+
+
+class Watcher:
+    """One watch of one job. `look` does everything once; `run` until it is stopped."""
+
+    def __init__(
+        self,
+        source: Source,
+        folder: WatchFolder,
+        settings: WatchSettings,
+        judging: Judging,
+        *,
+        living: Callable[[], Reach] | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        say: Callable[[str], object] | None = None,
+    ) -> None:
+        """`living`: the nodes whose processes are looked at while a job is stopped; `say` receives
+        a line for everything that changes."""
+        self._source = source
+        self._folder = folder
+        self._settings = settings
+        self._judging = judging
+        self._living = living
+        self._clock = clock
+        self._say = say or _print
+        self._kept = folder.load(source.job)
+        targets = {name: one.target for name, one in settings.notify.items()}
+        self._outbox = Outbox(targets, self._save)
+        self._seen = Seen(source.job)
+        self._shown = ""
+        self._look_at_ns = 0
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Look until `wait`, which waits for so many seconds, returns that it is to stop."""
+        while True:
+            now_ns = self._clock()
+            if now_ns >= self._look_at_ns:
+                self.look()
+            else:
+                self._deliver()
+            dues = [self._look_at_ns, self._outbox.due_ns(self._kept) or self._look_at_ns]
+            if wait(max(0.05, (min(dues) - self._clock()) / NS_PER_S)):
+                return
+
+    def look(self) -> None:
+        """Look once, and do what follows from it."""
+        began_ns = self._clock()
+        look, diagnosis = self._looked(began_ns)
+        following = after(self._kept.state, look, self._settings.patience)
+        # A look that takes long leaves as much rest.
+        self._look_at_ns = max(following.look_at_ns, 2 * self._clock() - began_ns)
+        self._kept = replace(self._kept, state=following.state)
+        if following.gather is not None:
+            self._announce(following.gather, look, diagnosis)
+        elif following.closed is not None:
+            end = of_end(self._source.job, following.closed, look.at_ns)
+            self._kept = self._kept.announce(end, self._wanted(end.severity))
+            self._say(f"closed {end.incident}: {end.headline}")
+        self._save(self._kept)
+        self._publish(look, diagnosis, (self._clock() - began_ns) / NS_PER_S)
+        self._deliver()
+
+    def metrics(self) -> str:
+        """The newest metrics as text. From any thread."""
+        return exposition(self._seen)
+
+    def alive(self) -> bool:
+        """Whether looks go on. From any thread."""
+        longest_ns = _ALIVE_LOOKS * max(self._settings.every_ns, 60 * NS_PER_S)
+        return self._clock() - (self._seen.at_ns or self._clock()) < longest_ns
+
+    # ------------------------------------------------------------------ looking
+
+    def _looked(self, now_ns: int) -> tuple[Look, Diagnosis | None]:
+        try:
+            with self._source.look(now_ns) as incident:
+                return self._judged(incident, now_ns)
+        except OncallError as error:
+            why = clean(str(error))
+            self._show(f"sees nothing: {why}")
+            return Look(now_ns, blind=why), None
+
+    def _judged(self, incident: Incident, now_ns: int) -> tuple[Look, Diagnosis]:
+        mark = mark_of(incident)
+        diagnosis = self._judging(incident, self._source.job)
+        troubles = troubles_of(diagnosis)
+        quiet = self._source.quiet(now_ns)
+        if quiet and not any(one.stops for one in troubles) and not diagnosis.healthy:
+            troubles = (quiet_trouble(quiet), *troubles)
+        self._show(f"{words.headline(diagnosis)[2]} ({words.seen_phrase(diagnosis.coverage)})")
+        look = Look(now_ns, troubles, mark, diagnosis.healthy, self._source.lasting)
+        return look, diagnosis
+
+    # ---------------------------------------------------------------- announcing
+
+    def _announce(self, kind: Kind, look: Look, diagnosis: Diagnosis | None) -> None:
+        """Gather what only a living job gives, diagnose, save, and have it sent."""
+        assert kind != "closed"
+        suspected = self._kept.state.suspected
+        file = ""
+        if not look.blind:
+            name = f"{file_name(self._source.job)}-{_stamp(look.at_ns)}.oncall"
+            try:
+                look, diagnosis = self._gathered(self._folder.path / name, look, suspected)
+                file = str(self._folder.path / name)
+            except OncallError as error:
+                self._say(f"could not gather more: {clean(str(error))}")
+        moved = bool(look.mark) and look.mark != self._kept.state.mark
+        if not look.troubles and moved and not look.blind:
+            self._kept = replace(
+                self._kept, state=replace(self._kept.state, suspected=(), mark=look.mark)
+            )
+            return
+        look = replace(look, troubles=look.troubles or suspected)
+        state = announced(self._kept.state, kind, look)
+        assert state.incident is not None
+        news = of_trouble(
+            kind, self._source.job, state.incident, look.at_ns, look.troubles, diagnosis, file
+        )
+        kept = replace(self._kept, state=state)
+        self._kept = kept.announce(news, self._wanted(news.severity))
+        self._say(f"{kind} {news.incident}: {news.headline}")
+        self._prune()
+
+    def _gathered(
+        self, file: Path, look: Look, suspected: tuple[Trouble, ...]
+    ) -> tuple[Look, Diagnosis]:
+        now_ns = self._clock()
+        stopped = any(one.stops for one in suspected)
+        with self._source.look(now_ns) as incident:
+            # py-spy stops a process for a moment: only where the job is stopped anyway.
+            if stopped and self._living is not None:
+                try:
+                    add_stacks(incident, stacks_now(self._living(), self._source.job, native=True))
+                except OncallError as error:
+                    self._say(f"no stacks: {clean(str(error))}")
+            incident.save(file)
+            gathered, diagnosis = self._judged(incident, now_ns)
+        return replace(gathered, at_ns=max(now_ns, look.at_ns)), diagnosis
+
+    def _wanted(self, severity: str) -> tuple[str, ...]:
+        return tuple(name for name, one in self._settings.notify.items() if one.wants(severity))
+
+    def _deliver(self) -> None:
+        self._kept = self._outbox.deliver(self._kept, self._clock())
+        waiting = Counter(one.target for one in self._kept.pending)
+        self._seen = replace(
+            self._seen,
+            sent=dict(self._outbox.sent),
+            failed=dict(self._outbox.failed),
+            pending={name: waiting[name] for name in self._settings.notify},
+        )
+        self._write_textfile()
+
+    def _save(self, kept: Kept) -> None:
+        self._folder.save(kept)
+
+    def _prune(self) -> None:
+        """Keep the newest incident files."""
+        files = sorted(self._folder.path.glob("*.oncall"), key=lambda path: path.stat().st_mtime_ns)
+        for path in files[:-_MOST_SAVED]:
+            path.unlink(missing_ok=True)
+
+    # ---------------------------------------------------------------- publishing
+
+    def _publish(self, look: Look, diagnosis: Diagnosis | None, took_s: float) -> None:
+        self._seen = replace(
+            self._seen,
+            job=self._source.job,
+            at_ns=look.at_ns,
+            look_ns=self._seen.look_ns if look.blind else look.at_ns,
+            took_s=took_s,
+            blind=bool(look.blind),
+            diagnosis=diagnosis or self._seen.diagnosis,
+            incident=self._kept.state.incident,
+        )
+
+    def _write_textfile(self) -> None:
+        if self._settings.textfile is None:
+            return
+        try:
+            write_textfile(self._settings.textfile, self.metrics())
+        except OSError as error:
+            self._show(f"cannot write {self._settings.textfile}: {error.strerror}")
+
+    def _show(self, text: str) -> None:
+        """A line on what looks show, if it is another one than before."""
+        with suppress(OSError):
+            if text != self._shown:
+                self._shown = text
+                self._say(text)
+
+
+def _print(text: str) -> None:
+    print(f"{datetime.now(UTC):%H:%M:%S} UTC  {text}", file=sys.stderr, flush=True)
+
+
+def _stamp(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -1,0 +1,94 @@
+"""How fast the whole job goes, and the lines of logs around a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oncall.console.queries import GetLogLines, GetRankValues, GetRates, GetSnapshot
+from oncall.console.snapshot import Series
+from oncall.core.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.views.log_lines import log_lines
+
+from .conftest import Open
+
+
+def job(open_session: Open, path: Path) -> dict[str, Series]:
+    session = open_session(path)
+    session.ask(GetSnapshot())
+    return {one.name: one for one in session.ask(GetRates("job"))}
+
+
+def test_a_hang_is_a_zero_and_an_iteration_that_does_not_end(
+    recorded: Callable[[str], Path], opened: Open
+) -> None:
+    series = job(opened, recorded("hang"))
+    done = series["completed operations"]
+    assert done.unit == "ops/s" and done.baseline is not None
+    assert done.value[-1] == 0.0 < done.baseline[0]
+    took = series["iteration time"]
+    usual = float(np.nanmedian(took.value[: len(took.value) // 3]))
+    assert took.value[-1] > 4 * usual
+
+
+def test_a_healthy_job_stays_as_it_was(recorded: Callable[[str], Path], opened: Open) -> None:
+    took = job(opened, recorded("healthy"))["iteration time"]
+    known = took.value[np.isfinite(took.value)]
+    assert known[-1] < 3 * np.median(known)
+
+
+def test_the_lines_nearest_to_the_moment() -> None:
+    with Incident.empty() as incident:
+        lines = range(100)
+        incident.append("log_events", {
+            "job": ["j"] * 100, "path": ["a.log"] * 100, "line": list(lines),
+            "at_ns": [10**18 + n * 10**9 for n in lines], "rank": [3] * 100,
+            "kind": ["error" if n == 50 else "init" for n in lines],
+            "text": [f"line {n}" for n in lines],
+        })  # fmt: skip
+        near = log_lines(incident, 10**18 + 20 * 10**9, 5)
+        assert [one.text for one in near] == [f"line {n}" for n in range(18, 23)]
+        first = log_lines(incident, None, 3)
+        assert [one.problem for one in first] == [False, True, False]
+        assert near[0].source == "rank 3"
+
+
+def test_each_rank_has_its_lag_and_its_rate(recorded: Callable[[str], Path], opened: Open) -> None:
+    session = opened(recorded("hang"))
+    snapshot = session.ask(GetSnapshot())
+    lag = session.ask(GetRankValues("lag"))
+    assert lag.unit == "ops" and len(lag.value) == len(snapshot.ranks)
+    assert lag.value[5] == lag.value.max() > 0  # nobody is behind further than the culprit
+    rate = session.ask(GetRankValues("rate"))
+    assert np.isfinite(rate.value).all() and rate.value.min() >= 0
+    with pytest.raises(UsageError, match="temperature was recorded for no rank"):
+        session.ask(GetRankValues("temperature"))
+    with pytest.raises(UsageError, match="unknown measure"):
+        session.ask(GetRankValues("humidity"))
+
+
+def test_a_reading_is_the_newest_of_its_gpu(recorded: Callable[[str], Path], opened: Open) -> None:
+    session = opened(recorded("hang"))
+    snapshot = session.ask(GetSnapshot())
+    shown = session.shown
+    assert shown is not None
+    ranks = snapshot.ranks
+    at_ns = snapshot.moment.at_ns or 0
+    shown.incident.append("gpus", {
+        "node": [ranks.node[0]] * 2, "gpu": [int(ranks.gpu[0])] * 2,
+        "at_ns": [at_ns, at_ns - 10**9], "temp_c": [84.0, 40.0],
+    })  # fmt: skip
+    found = session.ask(GetRankValues("temperature"))
+    assert found.value[0] == 84.0 and np.isnan(found.value[1])
+
+
+def test_a_recording_without_logs_has_no_lines(
+    recorded: Callable[[str], Path], opened: Open
+) -> None:
+    session = opened(recorded("hang"))
+    session.ask(GetSnapshot())
+    assert session.ask(GetLogLines()) == ()

@@ -1,0 +1,100 @@
+"""The job at a glance, as lines of pieces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from oncall.console.snapshot import RankState, Series
+from oncall.tui.screens.incident.overview import Glance, Pieces, narrow, roomy
+from oncall.views.log_lines import LoggedLine
+
+from ..snapshots import (
+    FAULT_NS,
+    FIRST_NS,
+    LAST_NS,
+    hang_snapshot,
+    healthy_snapshot,
+    large_snapshot,
+    silent_snapshot,
+)
+
+
+def text(line: Pieces) -> str:
+    return "".join(piece for piece, _ in line)
+
+
+def cells(lines: list[Pieces], state: RankState) -> str:
+    """What is drawn in the colour of a state, without the legend."""
+    return "".join(
+        piece for line in lines if text(line).startswith("ranks") or not text(line).strip("█▪░·▫▲ ")
+        for piece, style in line if style == f"state {int(state)}"
+    )  # fmt: skip
+
+
+def stopped() -> Series:
+    at_ns = np.linspace(FIRST_NS, LAST_NS, 100).astype(np.int64)
+    value = np.where(at_ns < FAULT_NS, 300.0, 0.0)
+    return Series("completed operations", "ops/s", at_ns, value, (290.0, 310.0))
+
+
+def test_a_culprit_is_one_full_cell_among_small_ones() -> None:
+    lines = narrow(Glance(hang_snapshot(), (), (), None), 76, plain=False)
+    assert cells(lines, RankState.BLAMED) == "█"
+    assert set(cells(lines, RankState.HUNG)) == {"▪"}
+
+
+def test_unknown_ranks_are_hatched_and_counted() -> None:
+    lines = narrow(Glance(silent_snapshot(), (), (), None), 76, plain=False)
+    assert cells(lines, RankState.NO_DATA) == "░" * 8
+    assert any("░ 8 without data" in text(line) for line in lines)
+    assert any("gpu018" in text(line) for line in lines if "not seen" in text(line))
+
+
+def test_a_cell_of_many_ranks_shows_the_worst_and_says_how_many() -> None:
+    lines = narrow(Glance(large_snapshot(), (), (), None), 76, plain=False)
+    assert cells(lines, RankState.BLAMED) == "█"
+    assert any(text(line).startswith("ranks ×32") for line in lines)
+    assert len(lines) <= 6
+
+
+def test_a_hang_is_drawn_as_unusual_and_the_moment_below_it() -> None:
+    lines = narrow(Glance(hang_snapshot(), (stopped(),), (), FAULT_NS), 76, plain=False)
+    curve, moment = lines[0], lines[1]
+    assert curve[1][1] == "rate value" and curve[2][1] == "rate outside"
+    began = len(curve[0][0]) + len(curve[1][0])
+    assert abs(text(moment).index("▲") - began) <= 1
+
+
+@pytest.mark.parametrize("width", [20, 40, 76, 100])
+@pytest.mark.parametrize("snapshot", [hang_snapshot, healthy_snapshot, large_snapshot])
+def test_nothing_is_wider_than_its_room(width: int, snapshot: object) -> None:
+    seen = snapshot()  # type: ignore[operator]
+    log = tuple(LoggedLine(FAULT_NS + n, "rank 3", "text " * 30, n % 2 == 0) for n in range(40))
+    glance = Glance(seen, (stopped(), replace(stopped(), name="iteration time")), log, FAULT_NS)
+    for lines in (narrow(glance, width, False), roomy(glance, width, 36, False)):
+        curves = [
+            line for line in lines if not any("completed operations" in one for one, _ in line)
+        ]
+        assert max(len(text(line)) for line in curves) <= max(width, 34)
+
+
+def test_the_log_shows_what_came_before_and_more_of_what_came_after() -> None:
+    log = tuple(
+        LoggedLine(FAULT_NS + n * 10**9, "rank 3", f"line {n}", n == 0) for n in range(-30, 30)
+    )
+    lines = roomy(Glance(hang_snapshot(), (stopped(),), log, FAULT_NS), 90, 40, False)
+    shown = [text(line) for line in lines]
+    assert any(one.startswith("Log, around 08:55:50") for one in shown)
+    assert any(one.endswith("line -1") for one in shown) and any(
+        one.endswith("line 5") for one in shown
+    )
+    problem = next(line for line in lines if text(line).endswith("line 0"))
+    assert problem[-1][1] == "critical"
+
+
+def test_silence_about_the_speed_is_said() -> None:
+    assert "reading" in text(narrow(Glance(hang_snapshot(), None, (), None), 76, False)[0])
+    assert "not recorded" in text(narrow(Glance(hang_snapshot(), (), (), None), 76, False)[0])

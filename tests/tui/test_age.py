@@ -1,0 +1,95 @@
+"""How old what is shown of a running job is, and who tells nothing any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oncall.console.snapshot import HostAnswer, Snapshot
+from oncall.tui.shell.status import StatusLine, TitleLine
+
+from .console import Running, console, piloted
+from .fake_session import FakeSession
+from .snapshots import healthy_snapshot, silent_snapshot
+
+NARROW = (80, 24)
+
+
+def live_snapshot(*hosts: HostAnswer) -> Snapshot:
+    """A healthy job that runs."""
+    snapshot = healthy_snapshot()
+    return replace(snapshot, moment=replace(snapshot.moment, live=True), hosts=hosts)
+
+
+def dead_collector() -> Snapshot:
+    return live_snapshot(
+        HostAnswer("gpu017", "ok", age_ns=10**9),
+        HostAnswer("gpu018", "ok", age_ns=10**9, collector="no collector is running"),
+    )
+
+
+def colour_of(running: Running, line: type[StatusLine] | type[TitleLine], text: str) -> str:
+    """The colour of a text in one of the lines around the screen."""
+    found = running.app.screen.query_one(line)._said
+    assert found is not None and text in found.plain
+    at = found.plain.index(text)
+    return next(str(one.style) for one in reversed(found.spans) if one.start <= at < one.end)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said", "variable"),
+    [(4, ", 4 s old", "muted"), (20, ", 20 s old", "warning"), (97, ", 1 min 37 s old", "error")],
+)
+@piloted
+async def test_the_age_of_what_is_shown_turns_amber_and_red(
+    seconds: int, said: str, variable: str
+) -> None:
+    session = FakeSession(live_snapshot())
+    async with console(session, NARROW, refresh_every_s=10**6) as running:
+        await running.pass_s(seconds)
+        assert f"● live 09:05:50 UTC{said}" in running.text()
+        colour = running.app.theme_variables[variable].lower()
+        assert colour in colour_of(running, StatusLine, said).lower()
+
+
+@piloted
+async def test_evidence_that_was_old_when_it_came_says_so() -> None:
+    """The nodes answer at once, but with what they recorded two minutes ago."""
+    snapshot = live_snapshot()
+    at_ns = snapshot.moment.at_ns
+    assert at_ns is not None
+    moment = replace(snapshot.moment, at_ns=at_ns - 120 * 10**9, last_ns=at_ns - 120 * 10**9)
+    async with console(FakeSession(replace(snapshot, moment=moment)), NARROW) as running:
+        assert "● live 09:03:50 UTC, 2 min old" in running.text()
+
+
+@piloted
+async def test_a_recording_has_no_age() -> None:
+    async with console(size=NARROW) as running:
+        await running.pass_s(100)
+        assert " old" not in running.text()
+
+
+@piloted
+async def test_a_dead_collector_is_in_the_header_and_no_check_mark_is_shown() -> None:
+    async with console(FakeSession(dead_collector()), NARROW) as running:
+        assert "collector dead on gpu018" in running.line(0)
+        assert "1 collector dead" in running.text()
+        assert "✔ No findings" not in running.text()
+
+
+@piloted
+async def test_a_silent_node_is_in_the_header_on_every_screen() -> None:
+    async with console(FakeSession(silent_snapshot()), NARROW) as running:
+        for key in "123456":
+            await running.press(key)
+            assert "gpu018 silent" in running.line(0), key
+
+
+@piloted
+async def test_the_fleet_tells_how_old_what_it_knows_of_a_node_is() -> None:
+    async with console(FakeSession(silent_snapshot()), NARROW) as running:
+        await running.press("2", "colon")
+        await running.type("rank 9")
+        assert "last answer 1 min 35 s ago" in running.text()
