@@ -26,6 +26,7 @@ from oncall.cli.rulebooks import (
     SymptomOption,
     rulebooks_in_force,
 )
+from oncall.cli.status_line import status_line
 from oncall.cli.training import TrainingOption, read_training
 from oncall.core.errors import ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
@@ -169,7 +170,9 @@ def diagnose(
         """The diagnosis of recordings or nodes, and its report."""
         with ExitStack() as stack:
             shards = shards_in(paths or ())
+            show = stack.enter_context(status_line())
             if paths and not shards:
+                show(f"reading {' '.join(paths)}")
                 incident = stack.enter_context(read_evidence(paths, job, yes_risk_the_job))
                 found_job, window, scheduler = job, since, None
             else:
@@ -197,6 +200,7 @@ def diagnose(
                 min_coverage=min_coverage,
                 set_aside=read.skipped,
                 scheduler=scheduler,
+                progress=lambda run, of: show(f"{run} of {of} rulebooks have run"),
             )
             drawings: Mapping[str, Sequence[str]] = {}
             if explain:

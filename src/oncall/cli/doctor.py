@@ -137,18 +137,15 @@ def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
 
 async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:
     """Check all hosts, with a progress line on a terminal."""
+    from oncall.cli.status_line import status_line
     from oncall.fleet.doctor import check_fleet
 
     done = 0
+    with status_line() as show:
 
-    def show(_: Checkup) -> None:
-        nonlocal done
-        done += 1
-        print(f"\r\x1b[K{done} of {len(hosts)} nodes", end="", file=sys.stderr, flush=True)
+        def checked(_: Checkup) -> None:
+            nonlocal done
+            done += 1
+            show(f"{done} of {len(hosts)} nodes")
 
-    if not sys.stderr.isatty():
-        return await check_fleet(transport, hosts)
-    try:
-        return await check_fleet(transport, hosts, show)
-    finally:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        return await check_fleet(transport, hosts, checked)
