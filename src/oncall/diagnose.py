@@ -26,6 +26,7 @@ from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
 from oncall.recurrence import NEEDS_ARCHIVE, with_history
 from oncall.rules.engine import engine
+from oncall.rules.engine.engine import SoFar
 
 if TYPE_CHECKING:
     import duckdb
@@ -46,7 +47,7 @@ def diagnose(
     fact_time_limit_s: float = 10.0,
     timings: MutableMapping[str, float] | None = None,
     set_aside: Sequence[SkippedRule] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[SoFar], None] | None = None,
     scheduler: Scheduler | None = None,
 ) -> Diagnosis:
     """Diagnose one job: run all rulebooks on its evidence and list what was not observed.
@@ -55,7 +56,7 @@ def diagnose(
     `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
     finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
     `set_aside` are the site's rulebooks with errors, reported as skipped.
-    `progress` receives how many rulebooks have run, of how many.
+    `progress` hears after each rulebook what is found so far.
     `scheduler` placed the job, if that is known; else its lines in logs say so. Raises UsageError
     if the job is not in the evidence or must be chosen, RulebookError or UsageError for wrong
     overrides.

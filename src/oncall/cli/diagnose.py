@@ -163,6 +163,7 @@ def diagnose(
 
     from oncall import diagnose as use_case
     from oncall.evidence.job_configuration import apply_training
+    from oncall.views.words import found_so_far
 
     read = rulebooks_in_force(rules, site_rules, overrides)
 
@@ -200,7 +201,7 @@ def diagnose(
                 min_coverage=min_coverage,
                 set_aside=read.skipped,
                 scheduler=scheduler,
-                progress=lambda run, of: show(f"{run} of {of} rulebooks have run"),
+                progress=lambda so_far: show(found_so_far(so_far)),
             )
             drawings: Mapping[str, Sequence[str]] = {}
             if explain:
