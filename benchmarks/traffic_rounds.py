@@ -29,7 +29,7 @@ def flows(pairs: int) -> list[Flow]:
     return [Flow("dpa", NODE, f"mlx5_{number % RANKS}", number // RANKS) for number in range(pairs)]
 
 
-def standing(pairs: int) -> list[Batch]:
+def current_rows(pairs: int) -> list[Batch]:
     of = flows(pairs)
     ranks = list(range(RANKS))
     comms = {"job": JOB, "comm": np.arange(RANKS, dtype=np.uint64) + 1, "rank": ranks,
@@ -80,7 +80,7 @@ def main() -> None:
         begin_ns = began_ns + number * ROUND_NS
         making = time.process_time()
         epochs = epochs_of_a_round(begin_ns, pairs, a_second)
-        seen = [*standing(pairs), operations_of_a_round(number, begin_ns, pairs, a_second)]
+        seen = [*current_rows(pairs), operations_of_a_round(number, begin_ns, pairs, a_second)]
         making_s += time.process_time() - making
         recent.add(flows(pairs), epochs, begin_ns + ROUND_NS)
         round_s = time.process_time()

@@ -106,7 +106,7 @@ class Played:
     def heard(self, rank: int) -> bool:
         return bool(self.ranks[rank].issued)
 
-    def standing(self) -> dict[int, tuple[Call, int]]:
+    def blocked(self) -> dict[int, tuple[Call, int]]:
         return {n: rank.head for n, rank in enumerate(self.ranks) if rank.head is not None}
 
     def holders(self, rank: int) -> dict[int, str]:
@@ -140,7 +140,7 @@ class Played:
 
     def causes(self) -> set[frozenset[int]]:
         """The sets of ranks that are waited for and wait for nobody outside the set."""
-        edges = {rank: set(self.holders(rank)) for rank in self.standing()}
+        edges = {rank: set(self.holders(rank)) for rank in self.blocked()}
         waited_for = set().union(*edges.values()) if edges else set()
 
         def reached(start: int) -> set[int]:

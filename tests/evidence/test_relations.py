@@ -457,6 +457,13 @@ def test_a_job_that_is_healthy_has_empty_relations_not_failures() -> None:
             | {"started_ns": 1, "ended_ns": 2, "observed_ns": 2},
         )
         incident.require(entry.name for entry in SHIPPED if not incident.missing(entry.name))
-        waits = ("in_flight", "standing", "holders", "hang_roots", "hang_members", "odd_calls")
+        waits = (
+            "in_flight",
+            "blocked_operations",
+            "holders",
+            "hang_roots",
+            "hang_members",
+            "odd_calls",
+        )
         assert {name: incident.rows(name) for name in waits} == dict.fromkeys(waits, 0)
         assert incident.rows("operations") == 2

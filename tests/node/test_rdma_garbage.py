@@ -59,7 +59,7 @@ def readings(root: Path) -> list[Batch]:
     told: list[Batch] = []
     for at_ns in (10 * NS_PER_S, 20 * NS_PER_S):
         now = Instant(at_ns, at_ns)
-        told += [*source.collect(now).batches, *source.standing(now)]
+        told += [*source.collect(now).batches, *source.current_state(now)]
     return told
 
 

@@ -21,7 +21,7 @@ from .until import until
 
 
 def elsewhere() -> Snapshot:
-    """The hang, with rank 5 standing in a tensor-parallel operation."""
+    """The hang, with rank 5 blocked in a tensor-parallel operation."""
     snapshot = hang_snapshot()
     comm, seq = snapshot.ranks.comm.copy(), snapshot.ranks.seq.copy()
     comm[5], seq[5] = TP, 812

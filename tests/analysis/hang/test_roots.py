@@ -122,8 +122,8 @@ def test_the_causes_are_those_of_the_job_that_was_played(
         }
         if len(mine) == 1:
             ((_, _, ranks, victims, comms),) = mine
-            assert victims == len(set(one.standing()) - set(ranks)), "all who wait are its victims"
-            assert comms == len({call.comm for call, _ in one.standing().values()})
+            assert victims == len(set(one.blocked()) - set(ranks)), "all who wait are its victims"
+            assert comms == len({call.comm for call, _ in one.blocked().values()})
         if one.job.swapped is None:
             assert set(named) <= {one.job.stopped}, "in one order, only who stopped is a cause"
 

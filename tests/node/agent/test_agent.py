@@ -283,7 +283,7 @@ def test_the_ring_of_a_process_gone_for_long_goes_too(rings: Path) -> None:
     for minute in range(3):
         source.collect(Instant(0, (1 + minute) * MINUTE_NS))
     assert ring.path.exists()  # its end is in no shard yet
-    source.standing(Instant(0, 4 * MINUTE_NS))
+    source.current_state(Instant(0, 4 * MINUTE_NS))
     source.collect(Instant(0, 5 * MINUTE_NS))
     assert not ring.path.exists()
 
@@ -407,7 +407,7 @@ class _Broken:
     def collect(self, now: Instant) -> Collected:
         raise RuntimeError(f"not at {now.monotonic_ns * 0}")
 
-    def standing(self, now: Instant) -> list[Any]:
+    def current_state(self, now: Instant) -> list[Any]:
         raise RuntimeError(f"nor at {now.monotonic_ns * 0}")
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ class Scripted:
         self.threads.add(threading.get_ident())
         return self._read()
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return [hosts(at_ns=self.readings)]
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ def test_rows_come_through_from_one_other_thread(
     until(ten_came)
     told = thread.collect(read_clock())
     assert (told.notes, told.problems, told.dropped) == (("no device",), (), 3)
-    assert thread.standing(read_clock())[0].rows == 1
+    assert thread.current_state(read_clock())[0].rows == 1
     thread.close()
     assert source.closed and source.threads.isdisjoint({threading.get_ident()})
     assert len(source.threads) == 1

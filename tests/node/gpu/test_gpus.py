@@ -134,7 +134,7 @@ def test_places_are_reported_when_found_and_at_every_seal(
         None,
     )
     assert rows(source.collect(later(1)), "devices") == []
-    (again,) = source.standing(later(2))
+    (again,) = source.current_state(later(2))
     assert again.rows == 2
 
 

@@ -246,7 +246,7 @@ def test_a_device_is_reported_in_its_place_when_found_and_when_changed(node: Nod
         "interface": "eth0",
     }
     assert "devices" not in node.read()
-    assert rows(node.source.standing(node.now))["devices"][0]["device"] == "mlx5_0"
+    assert rows(node.source.current_state(node.now))["devices"][0]["device"] == "mlx5_0"
     sysfs.write(node.root / "sys/class/infiniband/mlx5_0/fw_ver", "28.42.0000")
     (device,) = node.read(after_ns=10 * NS_PER_S)["devices"]
     assert device["firmware"] == "28.42.0000"
@@ -259,7 +259,7 @@ def test_no_device_is_noted_and_one_that_comes_is_read(node: Node) -> None:
     where.mkdir(parents=True)
     assert node.read() == {}
     assert node.collected.notes == (f"no RDMA device found: {where} is empty",)
-    assert node.source.standing(node.now) == []
+    assert node.source.current_state(node.now) == []
     sysfs.mlx5(node.root)
     node.drivers.told["eth0"] = {}
     assert len(node.read()["nics"]) == 1

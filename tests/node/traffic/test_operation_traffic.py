@@ -74,7 +74,7 @@ class Job:
         epochs = Epochs(np.zeros_like(epoch), epoch, sent)
         self._recent.add([Flow("dpa", NODE, "mlx5_0", 9)], epochs, now.realtime_ns)
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Watching:
     def collect(self, now: Instant) -> Collected:  # noqa: ARG002
         return Collected()
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ def job_quiet() -> str:
         "frontier",
         "members",
         "witnesses",
-        "standing",
+        "blocked_operations",
         "odd_calls",
         "crossed_calls",
         "standstills",
@@ -126,7 +126,7 @@ def progress_signs() -> str:
     return """
         WITH jobs AS (SELECT DISTINCT job FROM hang_roots),
         oldest AS (
-            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM standing
+            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM blocked_operations
             GROUP BY job),
         -- A stop is no older than the oldest wait: what was called after a long pause is progress.
         quiet AS (

@@ -80,14 +80,16 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
+    reads=["blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
         *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
         "called_transfers",
     ],
-    empty_without=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
+    empty_without=[
+        "blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"
+    ],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -213,12 +215,12 @@ def _graphs(
         ).fetchall()
     }
     # In order, so that equal evidence is shown alike each time.
-    standing = con.execute(
+    blocked = con.execute(
         "SELECT job, comm, kind, seq, rank, peer, coalesce(max(coalesce(entered_ns, called_ns)) "
-        "OVER (PARTITION BY job) - coalesce(entered_ns, called_ns), waited_ns, 0) FROM standing "
-        "WHERE rank IS NOT NULL ORDER BY ALL"
+        "OVER (PARTITION BY job) - coalesce(entered_ns, called_ns), waited_ns, 0) "
+        "FROM blocked_operations WHERE rank IS NOT NULL ORDER BY ALL"
     ).fetchall()
-    for job, comm, kind, seq, rank, peer, waited_ns in standing:
+    for job, comm, kind, seq, rank, peer, waited_ns in blocked:
         edges, waits, _ = graphs[job]
         place = Place(comm, kind, seq, (), seq)
         if kind == "p2p" and (job, comm, seq, rank) in unmatched:
@@ -267,7 +269,7 @@ _LACKED = """
     JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
         AND coalesce(f.entered_seq < i.seq, true)
     SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
-    ANTI JOIN standing s ON s.job = i.job AND s.rank = i.rank
+    ANTI JOIN blocked_operations s ON s.job = i.job AND s.rank = i.rank
     ANTI JOIN halted h ON h.job = i.job AND h.rank = i.rank
     WHERE i.kind = 'coll' ORDER BY ALL
 """
@@ -290,7 +292,8 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
 # Where only counters are known: members of what waits that do not answer. Whoever else lags there
 # may well wait for them.
 _UNANSWERING = """
-    SELECT DISTINCT s.job, s.comm, s.seq, m.rank FROM standing s JOIN members m USING (job, comm)
+    SELECT DISTINCT s.job, s.comm, s.seq, m.rank
+    FROM blocked_operations s JOIN members m USING (job, comm)
     SEMI JOIN launches l ON l.job = m.job AND l.rank = m.rank
         AND l.state IN ('unresponsive', 'dead')
     ANTI JOIN witnesses w ON w.job = m.job AND w.rank = m.rank

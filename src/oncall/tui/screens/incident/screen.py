@@ -129,7 +129,7 @@ class IncidentScreen(ConsoleScreen):
         self._opened: frozenset[str] = frozenset()
         self._known: frozenset[str] | None = None
         self._chosen: str | None = None  # the name of the line that the reader went to
-        self._told: str | None = None  # the name of the finding in the story
+        self._shown_finding: str | None = None  # the name of the finding in the story
         self._series: tuple[Series, ...] | None = None
         self._log: tuple[LoggedLine, ...] = ()
 
@@ -185,10 +185,10 @@ class IncidentScreen(ConsoleScreen):
         if line is None or snapshot is None:
             return
         items = story(snapshot, line.finding)
-        if line.name == self._told:
+        if line.name == self._shown_finding:
             self._story.show(items)
         else:
-            self._told = line.name
+            self._shown_finding = line.name
             self._story.scroll_home(animate=False, immediate=True)
             self._story.show(items, at=model.beginning(items, line.finding))
         self._rows.sources = line.finding.sources if line.finding else ()

@@ -41,7 +41,7 @@ from oncall.tui.widgets.prompt import Choice, Prompt
 from oncall.tui.widgets.reading_list import ReadingList
 
 _CHECKED_AFTER_S = 0.3  # of not typing
-_READ_AFTER_S = 0.15  # of standing on a rulebook in the list
+_READ_AFTER_S = 0.15  # that the cursor rests on a rulebook in the list
 
 
 def _no_rule(screen: RulesScreen) -> str | None:
