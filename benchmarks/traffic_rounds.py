@@ -72,7 +72,7 @@ def main() -> None:
     pairs, a_second, seconds = (*map(int, sys.argv[1:]), *(128, 200_000, 60)[len(sys.argv) - 1 :])
     recent, segmenting = RecentTraffic(48 * 2**20), Segmenting()
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began_ns, told, worst_s = time.time_ns(), 0, 0.0
+    began_ns, reported, worst_s = time.time_ns(), 0, 0.0
     cpu_s = time.process_time()
     making_s = 0.0
     rounds = seconds * NS_PER_S // ROUND_NS
@@ -86,14 +86,14 @@ def main() -> None:
         round_s = time.process_time()
         found = segmenting.advance(seen, recent, begin_ns + ROUND_NS)
         worst_s = max(worst_s, time.process_time() - round_s)
-        told += found.over.rows
+        reported += found.over.rows
     spent_s = time.process_time() - cpu_s - making_s
     after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
         f"{pairs} queue pairs, {a_second:,} epochs/s: {100 * spent_s / seconds:.1f} % of a core, "
         f"{worst_s:.2f} s the longest round; {recent.bytes / 2**20:.1f} MiB of epochs, "
         f"{recent.forgotten:,} forgotten; {(after_kib - before_kib) / 1024:.0f} MiB more resident; "
-        f"{told} rows of {rounds * RANKS * ROUND_NS // OPERATION_NS}"
+        f"{reported} rows of {rounds * RANKS * ROUND_NS // OPERATION_NS}"
     )
 
 

@@ -211,13 +211,13 @@ def recordings(draw: st.DrawFn) -> tuple[Incident, dict[str, Played]]:
     played = {f"j{i}": Played(job) for i, job in enumerate(draw(st.lists(jobs(), min_size=1)))}
     incident = Incident.empty()
     rows = [row for job, one in played.items() for row in one.rows(job)]
-    told = [
+    reported = [
         {"job": job, "comm": comm, "rank": rank, "size": len(members)}
         for job, one in played.items()
         for comm, members in enumerate(one.job.members)
         for rank in members
     ]
-    for table, found in (("ops", rows), ("comms", told)):
+    for table, found in (("ops", rows), ("comms", reported)):
         incident.append(
             table, {name: [row[name] for row in found] for name in found[0]} if found else {}
         )

@@ -133,10 +133,10 @@ def test_a_failure_is_everybodys_who_reads_it_and_tried_once(
     computed = failing(error)
     incident.append("ops", {"rank": [3]})
     for name in ("broken", "above", "beside", "broken"):
-        with pytest.raises(RelationFailed) as told:
+        with pytest.raises(RelationFailed) as reported:
             incident.require([name])
-        assert told.value.relation == "broken"
-        assert str(error) in told.value.reason
+        assert reported.value.relation == "broken"
+        assert str(error) in reported.value.reason
     with pytest.raises(RelationFailed):
         incident.is_empty("above")
     with pytest.raises(RelationFailed):

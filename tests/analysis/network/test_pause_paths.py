@@ -26,7 +26,7 @@ WAY = frozenset(NET.number[port] for port in (("a1", 1), ("A", 3), ("S", 2), ("B
 
 
 def view(**known: object) -> View:
-    told: dict[str, object] = {
+    columns: dict[str, object] = {
         "paused": {},
         "depth": {},
         "path": WAY,
@@ -35,7 +35,7 @@ def view(**known: object) -> View:
         "duration_ns": 1e7,
         "has_pause_spans": True,
     }
-    return View(**(told | known))  # type: ignore[arg-type]
+    return View(**(columns | known))  # type: ignore[arg-type]
 
 
 def test_the_fabric_is_known() -> None:

@@ -229,9 +229,9 @@ def test_answers_that_come_twice_count_once(false: FalseResponder, pinger: Pinge
     for _ in range(3):
         false.send(pong)
     assert wait_until(pinger, lambda: pinger.oddities.duplicate == 2, []) == []
-    told = replace(false.take(Kind.ASK), kind=Kind.STAMPED, received_ns=5, sent_ns=6)
-    false.send(told)
-    false.send(told)
+    changed = replace(false.take(Kind.ASK), kind=Kind.STAMPED, received_ns=5, sent_ns=6)
+    false.send(changed)
+    false.send(changed)
     assert len(wait_until(pinger, lambda: pinger.oddities.duplicate == 3, [])) == 1
 
 

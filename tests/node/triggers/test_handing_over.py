@@ -170,9 +170,9 @@ def test_what_is_lacking_is_said_and_captures_go_on(waiter: Node, slow: Node, wi
         waiter.config = waiter.config.with_source("triggers", address=SLOW)
     now = read_clock()
     with sources(slow, waiter) as (waited_for, waiting):
-        told = waiting.collect(now)
+        collected = waiting.collect(now)
         assert waited_for.collect(now).notes == ()
-    said = told.notes if without == "verbs" else told.problems
+    said = collected.notes if without == "verbs" else collected.problems
     assert len(said) == 1 and "detections" in said[0] and "handed over" in said[0]
 
 

@@ -26,8 +26,8 @@ Integers = NDArray[np.int64]
 
 
 def record(played: Played, reported: NDArray[np.bool_] | None = None) -> Incident:
-    """All evidence; equal runs give equal rows. `reported` (epochs, ports): who reported what, if it
-    is another than the scenario says."""
+    """All evidence; equal runs give equal rows. `reported` (epochs, ports): who reported what, if
+    it is another than the scenario says."""
     recorder = _Recorder(played, reported)
     incident = Incident.empty()
     for table, rows in recorder.tables():

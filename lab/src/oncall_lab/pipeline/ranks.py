@@ -33,7 +33,10 @@ class Ranks:
         self.pace = Pace(scenario, self.layout, faults)
         self.rng = scenario.rng("transfers")
         of_tasks = scenario.recorder == "tasks"
-        self.calls, self.tasks = Calls(kept=recorded and not of_tasks), Tasks(kept=recorded and of_tasks)
+        self.calls, self.tasks = (
+            Calls(kept=recorded and not of_tasks),
+            Tasks(kept=recorded and of_tasks),
+        )
         self.free_ns: list[Floats] = [np.zeros((scenario.lanes, scenario.tp))] * scenario.pp
         self.struck_ns: dict[PipelineFault, float] = {}
         self.iteration = 0
