@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.fleet.doctor import Checkup, Trouble, troubles
-from oncall.fleet.doctor_here import Check, check_here
+from oncall.fleet.checkup.doctor import Checkup, Trouble, troubles
+from oncall.fleet.checkup.doctor_here import Check, check_here
 from oncall.fleet.transport import Clock
 from oncall.render.text.checkup import fleet_json, fleet_text, here_text
 

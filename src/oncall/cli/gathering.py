@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncall.cli.instant import parse_instant
+from oncall.cli.options.instant import parse_instant
 from oncall.core.units import format_bytes, parse_duration_ns
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
 from oncall.core.units import NS_PER_S
+from oncall.tui.shell.lines.night import changes
 from oncall.tui.shell.messages import PROBE, RUN, Answered, Question, Refused
-from oncall.tui.shell.night import changes
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.workers import SessionThread
 

@@ -34,12 +34,12 @@ from oncall.tui.screens.incident.verdict import Verdict
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.lines.status import KeyBar
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.probing import ProbeScreen
 from oncall.tui.shell.running import RunScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
-from oncall.tui.shell.status import KeyBar
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.views.log_lines import LoggedLine
