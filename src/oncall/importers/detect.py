@@ -189,7 +189,7 @@ def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
     unknown = [
         file
         for file in files
-        if file.importer is None and (file.explicit or not _is_companion(file))
+        if file.importer is None and (file.explicit or not _is_note(file))
     ]
     _note({file.path: _problem(file) for file in unknown}, incident, job)
 
@@ -206,7 +206,7 @@ def _note(problems: Mapping[Path, str], incident: Incident, job: str) -> None:
         )
 
 
-def _is_companion(file: _File) -> bool:
+def _is_note(file: _File) -> bool:
     """Notes, configuration and results, which people keep beside recordings."""
     plain_json = file.path.suffix == ".json" and file.head.lstrip()[:1] in (b"{", b"[")
     named = file.path.suffix.lower() in _BESIDE_EVIDENCE or file.path.stem.isupper()
