@@ -55,7 +55,9 @@ def front() -> str:
 @relation(
     "unmet_calls",
     reads=["hang_roots", "job_progress"],
-    optional=["hang_members", "unknown_members", "front", "job_quiet", "processes"],
+    optional=[
+        *("hang_members", "unknown_members", "front", "job_quiet", "processes", "knowledge"),
+    ],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -114,8 +116,11 @@ def unmet_calls() -> str:
         JOIN job_progress g USING (job)
         LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)
         LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
+        LEFT JOIN knowledge k USING (job)
         WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $together_above)
             AND NOT (r.how = 'silent' AND j.seen)
+            -- A log of calls alone ends with somebody waiting wherever it is cut.
+            AND (g.state = 'stopped' OR coalesce(k.completion OR len(k.live) > 0, true))
             -- Of counters alone: that a few ranks launched more than most is a job in motion.
             AND (g.state = 'stopped' OR p.op IS NOT NULL OR 2 * p.absent <= p.size)
             AND NOT (r.kind = 'coll' AND j.called AND r.how IN ('silent', 'together')
