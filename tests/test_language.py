@@ -59,8 +59,7 @@ PHRASES = (
     ),
     Phrase(r"\b(rank|ranks|it) (is|are) missing from\b", "never called, did not enter"),
     Phrase(r"\bwho hangs\b", "hangs, the rank that hangs"),
-    Phrase(r"\bcircles? of (waits|waiting)\b", "cycle (deadlock)"),
-    Phrase(r"\b(waits?|links|walk|no) (in )?(a )?circles?\b", "cycle"),
+    Phrase(r"(?<!<)\bcircles?\b", "cycle (deadlock)"),
     # culprits
     Phrase(r"\bwho(ever)? is (responsible|to blame|at fault|suspected)\b", "culprit, root cause"),
     Phrase(r"\bthose (that|who) wait\b", "affected ranks, victims"),

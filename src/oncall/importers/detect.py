@@ -187,9 +187,7 @@ def _recordings(files: Sequence[_File], given: Unpacked) -> list[Recording]:
 def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
     """Say what lies beside the evidence and was not read, unless it is plainly something else."""
     unknown = [
-        file
-        for file in files
-        if file.importer is None and (file.explicit or not _is_note(file))
+        file for file in files if file.importer is None and (file.explicit or not _is_note(file))
     ]
     _note({file.path: _problem(file) for file in unknown}, incident, job)
 

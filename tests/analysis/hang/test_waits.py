@@ -213,7 +213,7 @@ def test_calls_of_one_group_are_entered_together_whatever_came_first(incident: I
     assert found(incident, "hang_roots", "how, ends, rank") == [("together", [0, 1], None)]
 
 
-@pytest.mark.parametrize(("posted_ns", "how"), [(10, "together"), (30, "circle")])
+@pytest.mark.parametrize(("posted_ns", "how"), [(10, "together"), (30, "cycle")])
 def test_what_a_host_called_later_does_not_hold_a_send_up(
     incident: Incident, posted_ns: int, how: str
 ) -> None:

@@ -86,7 +86,7 @@ def test_steps_of_the_collective_that_only_meet_are_no_root_beside_another() -> 
     assert {(root.kind, root.port) for root in alone} == {("overrun", A3), ("overrun", B1)}
 
 
-def test_both_ends_of_a_link_that_stop_each_other_are_a_circle() -> None:
+def test_both_ends_of_a_link_that_stop_each_other_are_a_cycle() -> None:
     back = int(NET.back[A3])
     seen = view(paused={A3: (5e6, 5_000_000), back: (5e6, 5_000_000)})
     assert [(root.kind, set(root.ports)) for root in roots(seen, NET)] == [("deadlock", {A3, back})]

@@ -175,7 +175,7 @@ def test_jump_hosts_own_jump_host(tmp_path: Path) -> None:
     assert [hop.host for hop in options.jumps] == ["outer", "inner"]
 
 
-def test_circle_of_jump_hosts_ends(tmp_path: Path) -> None:
+def test_a_cycle_of_jump_hosts_ends(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="loops"):
         _resolve(tmp_path, "Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n", "a")
 

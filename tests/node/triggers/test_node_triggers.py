@@ -195,7 +195,7 @@ def test_whatever_others_hand_over_a_node_captures_no_more_than_nine_at_once(
 
 @settings(max_examples=25)
 @given(nodes=st.integers(2, 8), order=st.randoms(use_true_random=False))
-def test_what_is_handed_round_in_a_circle_of_waits_comes_to_an_end(
+def test_what_is_handed_round_in_a_cycle_of_waits_comes_to_an_end(
     nodes: int, order: random.Random
 ) -> None:
     """Everybody waits for the one before: no more is sent than there were detections."""

@@ -67,7 +67,7 @@ def front() -> str:
         ("op", "VARCHAR", "", "the operation"),
         ("comm_name", "VARCHAR", "", "the communicator's name"),
         ("label", "VARCHAR", "", "what it is for, else its name"),
-        ("how", "VARCHAR", "", "absent, silent (no data), circle (a cycle), or together"),
+        ("how", "VARCHAR", "", "absent, silent (no data), cycle (deadlock), or together"),
         ("state", "VARCHAR", "", "stopped: the job hangs here; unclear: it may"),
         ("stopped", "DOUBLE", "0..1", "the probability that the job is stopped"),
         ("why", "VARCHAR", "", "the reasons of that"),

@@ -103,7 +103,7 @@ def hang_members() -> str:
             WHERE c.kind = 'coll'
             UNION SELECT job, comm, kind, seq, unnest(ends) FROM hang_roots WHERE kind = 'p2p'
             UNION SELECT job, comm, kind, seq, rank FROM hang_roots
-                WHERE rank IS NOT NULL AND how <> 'circle'),
+                WHERE rank IS NOT NULL AND how <> 'cycle'),
         calls AS (
             SELECT o.job, o.comm, o.kind, o.seq, o.rank, min(o.op) AS op,
                 min(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,

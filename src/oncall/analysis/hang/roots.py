@@ -70,7 +70,7 @@ _ROOT_COLUMNS = [
         "how",
         "VARCHAR",
         "",
-        "absent, silent (no data), circle (a cycle), or together: all members are in it",
+        "absent, silent (no data), cycle (deadlock), or together: all members are in it",
     ),
     ("rank", "INTEGER", "", "a culprit; NULL where all members are in it"),
     ("victims", "INTEGER", "ranks", "ranks that wait because of it, anywhere"),
@@ -162,7 +162,7 @@ _OF_CALLS_ALONE = """
         how, CASE WHEN how = 'absent' THEN rank END, victims, 1
     FROM standstills ANTI JOIN mismatched_calls USING (job) ANTI JOIN crossed_calls USING (job)
     UNION ALL
-    SELECT DISTINCT c.job, c.comm, 'coll', c.seq, [], 'circle', c.rank,
+    SELECT DISTINCT c.job, c.comm, 'coll', c.seq, [], 'cycle', c.rank,
         (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = c.job)
             - count(*) OVER (PARTITION BY c.job, c.comm, c.seq), 2
     FROM crossed c ANTI JOIN mismatched_calls USING (job)
@@ -350,10 +350,10 @@ def find_roots(
     for component in sinks(edges):
         places = [node for node in component if isinstance(node, Place)]
         ranks = sorted(node for node in component if isinstance(node, int))
-        if places and ranks and _is_circle(places, edges):
+        if places and ranks and _is_cycle(places, edges):
             # Who goes against the stream shows where most go with it.
             shown = min(places, key=lambda p: (-waits.get(p, _NOBODY)[0], _order(p, waits)))
-            roots.append(Root(shown, "circle", tuple(ranks)))
+            roots.append(Root(shown, "cycle", tuple(ranks)))
         elif places:
             roots.append(Root(min(places, key=lambda p: _order(p, waits)), "together", ()))
         else:
@@ -368,7 +368,7 @@ def find_roots(
     return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
 
 
-def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
+def _is_cycle(places: Sequence[Place], edges: Edges) -> bool:
     """Whether each waits for a call that another never made, or makes only after its own.
 
     A send and a receive that have both been called complete in time: where a chain of waiting runs

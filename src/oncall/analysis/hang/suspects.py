@@ -72,7 +72,7 @@ def hang_suspects() -> str:
         crossing AS (
             SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.at_ns,
                 count(*) OVER (PARTITION BY c.job, c.comm, c.seq, b.comm, b.seq) AS together
-            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'circle'),
+            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'cycle'),
         crossed AS (
             SELECT c.job, c.comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid, 'crossed' AS reason,
                 'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns

@@ -96,11 +96,11 @@ def port_scores(
     """
     scores: dict[Port, Scores] = {port: dict(flows) for port, flows in base.items()}
     order = {port: list(nexts) for port, nexts in chains.items()}
-    for circle in components(order):
-        for port in circle:
+    for cycle in components(order):
+        for port in cycle:
             own = scores.setdefault(port, {})
             for after, weight in chains.get(port, {}).items():
-                if after in circle:
+                if after in cycle:
                     continue
                 for flow, score in scores.get(after, {}).items():
                     own[flow] = own.get(flow, 0.0) + score * weight
