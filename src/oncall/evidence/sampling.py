@@ -22,4 +22,4 @@ def number(row: str) -> str:
 
 def is_sampled(number: str, step: str) -> str:
     """SQL: whether a round of that number is kept at `step`, a power of two."""
-    return f"((({number} & {_MASK}) * {_GOLDEN}) & {_TURN - 1}) < {_CIRCLE} // {step}"
+    return f"((({number} & {_MASK}) * {_GOLDEN}) & {_TURN - 1}) < {_TURN} // {step}"
