@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.archives import recall_archive
-from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
-from oncall.cli.rulebooks import (
+from oncall.cli.options.archives import recall_archive
+from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.instant import parse_instant
+from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
     SymptomOption,
     rulebooks_in_force,
 )
+from oncall.cli.options.training import TrainingOption, read_training
 from oncall.cli.status_line import status_line
-from oncall.cli.training import TrainingOption, read_training
 from oncall.core.errors import ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 

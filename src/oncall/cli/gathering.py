@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncall.cli.instant import parse_instant
+from oncall.cli.options.instant import parse_instant
 from oncall.cli.status_line import status_line
 from oncall.core.units import format_bytes, parse_duration_ns
 from oncall.fleet.ask import Answer, ask_fleet

@@ -11,7 +11,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "front",
-    reads=["standing|call_fronts"],
+    reads=["blocked_operations|call_fronts"],
     optional=["holders", "heads", "operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -31,7 +31,7 @@ def front() -> str:
     return """
         WITH waiting AS (
             SELECT job, rank, comm, kind, seq, op, coalesce(entered_ns, called_ns) AS since_ns
-            FROM standing WHERE rank IS NOT NULL
+            FROM blocked_operations WHERE rank IS NOT NULL
             UNION ALL
             SELECT job, rank, comm, 'coll', seq, NULL, NULL FROM call_fronts WHERE ahead),
         missing AS (
@@ -67,7 +67,7 @@ def front() -> str:
         ("op", "VARCHAR", "", "the operation"),
         ("comm_name", "VARCHAR", "", "the communicator's name"),
         ("label", "VARCHAR", "", "what it is for, else its name"),
-        ("how", "VARCHAR", "", "absent, silent (no data), circle (a cycle), or together"),
+        ("how", "VARCHAR", "", "absent, silent (no data), cycle (deadlock), or together"),
         ("state", "VARCHAR", "", "stopped: the job hangs here; unclear: it may"),
         ("stopped", "DOUBLE", "0..1", "the probability that the job is stopped"),
         ("why", "VARCHAR", "", "the reasons of that"),
