@@ -81,8 +81,8 @@ def front() -> str:
     ],
     source="CCL-D 4.2.2",
     params={
-        "together_above": Param(
-            0.5, "operations that all have entered are mostly about to complete: rather stopped"
+        "rather_stopped": Param(
+            0.5, "operations that all have entered mostly complete; logs of calls end in waits"
         ),
     },
 )
@@ -117,10 +117,10 @@ def unmet_calls() -> str:
         LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)
         LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
         LEFT JOIN knowledge k USING (job)
-        WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $together_above)
+        WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $rather_stopped)
             AND NOT (r.how = 'silent' AND j.seen)
             -- A log of calls alone ends with somebody waiting wherever it is cut.
-            AND (g.state = 'stopped' OR coalesce(k.completion OR len(k.live) > 0, true))
+            AND (g.stopped > $rather_stopped OR coalesce(k.completion OR len(k.live) > 0, true))
             -- Of counters alone: that a few ranks launched more than most is a job in motion.
             AND (g.state = 'stopped' OR p.op IS NOT NULL OR 2 * p.absent <= p.size)
             AND NOT (r.kind = 'coll' AND j.called AND r.how IN ('silent', 'together')
