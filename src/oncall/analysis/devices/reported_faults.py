@@ -211,7 +211,7 @@ def reported_faults() -> str:
         outcome AS (
             SELECT (SELECT at_ns FROM began) AS began_ns,
                 (SELECT coalesce(bool_and(finished), false) FROM log_progress)
-                    AND NOT EXISTS (FROM log_causes) AS ended_well),
+                    AND NOT EXISTS (FROM log_causes WHERE NOT outlived) AS ended_well),
         -- Hosts are alike: where the host is unknown, several ranks have a GPU at that address.
         placed AS (
             SELECT DISTINCT * REPLACE (CASE WHEN node IS NOT NULL

@@ -66,7 +66,8 @@ def host_consequences() -> str:
             SELECT DISTINCT c.job, c.cause, c.rank, coalesce(c.node, r.node) AS node, c.at_ns,
                 k.rulebook, k.verdict,
                 k.reach = 'here' AND c.reason NOT IN ('echo', 'warning', 'exit') AS is_own
-            FROM log_causes c JOIN known k USING (cause) LEFT JOIN ranks r USING (job, rank))
+            FROM log_causes c JOIN known k USING (cause) LEFT JOIN ranks r USING (job, rank)
+            WHERE NOT c.outlived)
         SELECT DISTINCT f.job, suspect, NULL::INTEGER AS rank, w.* FROM faults f, waits w
         UNION
         SELECT f.job, f.suspect, l.rank, l.rulebook, l.verdict FROM faults f JOIN logged l

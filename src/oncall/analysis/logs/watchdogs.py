@@ -71,7 +71,7 @@ class Stuck:
 
 def stuck_group(attempt: Attempt) -> Stuck | None:
     """The process group that hung first, or None without a timeout."""
-    timeouts = [row for row in attempt.reports if row["kind"] == "timeout"]
+    timeouts = _of_ranks([row for row in attempt.reports if row["kind"] == "timeout"])
     statuses = [row for row in attempt.reports if row["kind"] == "status"]
     named = {row["process_group"] for row in (*statuses, *timeouts) if row["process_group"]}
     only = next(iter(named)) if len(named) == 1 else None
@@ -104,6 +104,16 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
         size = attempt.world
     least = min(attempt.least, _MOST_RANKS) if whole else 0
     return Stuck(group, whole, waiting, told if whole else {}, size, everywhere, least)
+
+
+def _of_ranks(timeouts: Sequence[Row]) -> list[Row]:
+    """With global ranks. A copy without prefix, as `what():` prints, names a place in a group: the
+    rank, unless other lines show that ranks of groups differ from global ones."""
+    if any(row["rank"] not in (None, row["comm_rank"]) for row in timeouts):
+        return [row for row in timeouts if row["rank"] is not None]
+    return [
+        {**row, "rank": row["comm_rank"]} if row["rank"] is None else row for row in timeouts
+    ]
 
 
 def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:

@@ -14,6 +14,7 @@ from oncall.importers.logs.progress import PROGRESS
 from oncall.importers.logs.schedulers import SCHEDULERS
 from oncall.importers.logs.stacks import STACKS
 from oncall.importers.logs.starting import STARTING
+from oncall.importers.logs.test_sessions import TEST_SESSIONS
 from oncall.importers.logs.watchdog import WATCHDOG
 
 RECOGNISERS: tuple[Recogniser, ...] = (
@@ -24,6 +25,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     AGENTS,
     LAUNCHERS,
     SCHEDULERS,
+    TEST_SESSIONS,
     STARTING,
     NVLS,
     NCCL,
