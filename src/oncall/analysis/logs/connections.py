@@ -146,7 +146,7 @@ def _init(attempt: Attempt) -> list[Cause]:
 def _host_to_see(row: Row, hosts: int) -> str | None:
     """Who cannot reach an address alone may be at fault; an address that several cannot reach is.
     Who reports that others did not come is no culprit."""
-    if row["code"] in ("no_interface", "port_in_use"):
+    if row["code"] in ("no_interface", "port_in_use", "unscheduled"):
         return _text(row["node"])
     if row["peer_host"] is None or (hosts > 1 and row["code"] != "connect"):
         return None

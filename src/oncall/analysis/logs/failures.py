@@ -9,8 +9,7 @@ from typing import Any
 from oncall.analysis.logs.connections import CONNECTIONS
 from oncall.analysis.logs.echoes import ENDED_BY_OTHERS, is_echo
 from oncall.analysis.logs.lines import Attempt, Row
-from oncall.analysis.logs.rows import Cause, caused, link, once, once_known
-from oncall.core.nodeset import fold_ranks
+from oncall.analysis.logs.rows import Cause, caused, link, once, once_known, ranks_of
 
 # Xids that a program causes, or that only clean up after another: never the root beside others.
 _OF_PROGRAMS = {"8", "13", "31", "43", "45", "68", "69", "137"}
@@ -105,23 +104,22 @@ def _operation(row: Row) -> tuple[str, int | None]:
 
 
 def _minority(rows: Sequence[Row]) -> list[Cause]:
-    """The ranks whose call differs from what most call; all of them where none is most common."""
+    """The ranks whose call differs from what most call; of two ranks both, of larger sides of one
+    size nobody."""
     calls = Counter(row["text"] for row in rows).most_common()
     (usual, most), *others = calls
     tie = not others or others[0][1] == most
     said = "; ".join(
-        f"{_ranks(row['rank'] for row in rows if row['text'] == call)}: {call}" for call, _ in calls
+        f"{ranks_of(row['rank'] for row in rows if row['text'] == call)}: {call}"
+        for call, _ in calls
     )
+    if tie and others and most > 1:
+        return [caused("mismatch", "fingerprint", {**rows[0], "rank": None, "text": said})]
     return [
         caused("mismatch", "fingerprint", {**row, "text": said})
         for row in rows
         if tie or row["text"] != usual
     ]
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    named = sorted(ranks)
-    return f"{'rank' if len(named) == 1 else 'ranks'} {fold_ranks(named)}"
 
 
 def _desync(attempt: Attempt) -> list[Cause]:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from oncall.analysis.logs.lines import Row
+from oncall.core.nodeset import fold_ranks
 
 Cause = dict[str, Any]
 
 
 def caused(name: str, reason: str, row: Row, **more: Any) -> Cause:
+    """A cause that a row states, with where it states it."""
     columns = ("place", "at_ns", "path", "line", "rank", "node", "text", "seq", "process_group")
     return {"cause": name, "reason": reason, **{one: row[one] for one in columns}, **more}
 
@@ -31,3 +33,9 @@ def once_known(rows: Sequence[Row], name: str = "rank") -> list[Row]:
 def link(row: Row) -> str | None:
     """Both ends of a connection, as host and the peer that it names."""
     return f"{row['node']} - {row['peer_host']}" if row["node"] and row["peer_host"] else None
+
+
+def ranks_of(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-7`."""
+    named = sorted(ranks)
+    return f"{'rank' if len(named) == 1 else 'ranks'} {fold_ranks(named)}"

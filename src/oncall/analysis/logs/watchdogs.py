@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncall.analysis.logs.lines import Attempt, Row
+from oncall.analysis.logs.rows import ranks_of
 
 _ROOTED = {"BROADCAST", "REDUCE", "_BROADCAST_OOP", "_REDUCE_OOP", "SCATTER", "GATHER"}
 _PAIRED = {"SEND", "RECV", "COALESCED", "UNKNOWN", "gloo recv", "gloo send"}
@@ -154,7 +155,8 @@ def _size(waiting: Mapping[int, Waiting]) -> int | None:
 
 
 def mismatched(stuck: Stuck) -> tuple[list[int], str]:
-    """Ranks whose call differs from the others' of the same number, and how."""
+    """Ranks whose call differs from the others' of the same number, and how. Of two ranks it is
+    both; of larger sides of one size nobody."""
     by_seq: dict[Any, dict[int, tuple[Any, ...]]] = defaultdict(dict)
     for rank, one in stuck.waiting.items():
         op = one.first["op"]
@@ -169,8 +171,11 @@ def mismatched(stuck: Stuck) -> tuple[list[int], str]:
         (usual, most), *others = kinds.most_common()
         tie = any(count == most for _, count in others)
         ranks = sorted(rank for rank, call in calls.items() if tie or call != usual)
-        said = " against ".join(_call(call) for call, _ in kinds.most_common(2))
-        return ranks, f"operation {seq}: {said}"
+        said = " against ".join(
+            f"{_call(call)} on {ranks_of(rank for rank, one in calls.items() if one == call)}"
+            for call, _ in kinds.most_common(2)
+        )
+        return [] if tie and most > 1 else ranks, f"operation {seq}: {said}"
     return [], ""
 
 

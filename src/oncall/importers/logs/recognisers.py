@@ -5,7 +5,9 @@ from __future__ import annotations
 from oncall.importers.logs.agents import AGENTS
 from oncall.importers.logs.disagreements import DISAGREEMENTS
 from oncall.importers.logs.failures import FAILURES
+from oncall.importers.logs.jax import JAX
 from oncall.importers.logs.kernel import KERNEL
+from oncall.importers.logs.kubernetes import KUBERNETES
 from oncall.importers.logs.launchers import LAUNCHERS
 from oncall.importers.logs.line import Recogniser
 from oncall.importers.logs.nccl import NCCL, NVLS, WARNINGS
@@ -26,6 +28,8 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     LAUNCHERS,
     SCHEDULERS,
     TEST_SESSIONS,
+    JAX,
+    KUBERNETES,
     STARTING,
     NVLS,
     NCCL,
