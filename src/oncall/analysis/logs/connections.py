@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from oncall.analysis.logs.interfaces import is_unreachable
 from oncall.analysis.logs.lines import Attempt, Row

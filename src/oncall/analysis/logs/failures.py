@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from oncall.analysis.logs.connections import CONNECTIONS
@@ -91,8 +91,8 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
         return []
     first = rows[0]
     if first["code"] == "sizes":
-        link, peer = link(first), first["peer_host"]
-        return [caused("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=link)]
+        ends, peer = link(first), first["peer_host"]
+        return [caused("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=ends)]
     same = once([row for row in rows if _operation(row) == _operation(first)], "rank")
     if first["code"] == "fingerprint":
         return _minority(same)
@@ -242,7 +242,12 @@ def _signals(attempt: Attempt) -> list[Cause]:
         caused(
             "terminated",
             why["code"] if why else "signal" if row["code"] == "agent" else "process",
-            {**row, "text": (why or row)["text"], "rank": None, "node": _only_signalled(attempt, rows)},
+            {
+                **row,
+                "text": (why or row)["text"],
+                "rank": None,
+                "node": _only_signalled(attempt, rows),
+            },
         )
         for row in rows[:1]
     ]
@@ -254,7 +259,8 @@ def _only_signalled(attempt: Attempt, rows: Sequence[Row]) -> str | None:
     others = {row["node"] for row in attempt.of("echo", "exit", "error")} - signalled - {None}
     if len(signalled) > 1 or not others or any(row["kind"] == "scheduler" for row in rows):
         return None
-    return next(iter(signalled))
+    node: str | None = next(iter(signalled))
+    return node
 
 
 def _first_known(rows: Sequence[Row]) -> list[Row]:

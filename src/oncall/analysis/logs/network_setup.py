@@ -102,8 +102,8 @@ def _gdr(attempt: Attempt) -> list[dict[str, Any]]:
 
 
 def _without_gdr(rows: Sequence[Row]) -> list[Row]:
-    """Adapters without GPU Direct. Where lines are of a GPU and an adapter each, those of a GPU that
-    has it with none of its host: far adapters are never used with it."""
+    """Adapters without GPU Direct. Where lines are of a GPU and an adapter each, those of a GPU
+    that has it with none of its host: with far adapters no GPU has it."""
     able = {_gpu(row) for row in rows if row["code"] == "gdr_enabled"}
     return [
         row

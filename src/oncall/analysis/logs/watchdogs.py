@@ -112,9 +112,7 @@ def _of_ranks(timeouts: Sequence[Row]) -> list[Row]:
     rank, unless other lines show that ranks of groups differ from global ones."""
     if any(row["rank"] not in (None, row["comm_rank"]) for row in timeouts):
         return [row for row in timeouts if row["rank"] is not None]
-    return [
-        {**row, "rank": row["comm_rank"]} if row["rank"] is None else row for row in timeouts
-    ]
+    return [{**row, "rank": row["comm_rank"]} if row["rank"] is None else row for row in timeouts]
 
 
 def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:

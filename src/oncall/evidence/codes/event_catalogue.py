@@ -134,7 +134,7 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "See airflow, power supply and limit: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE`": (
         *("gpu_throttled",),
     ),
-    "See the host's power supplies and feed, its fans and inlet: `ipmitool sdr; ipmitool sel list`": (
+    "See the host's power supplies, fans and inlet: `ipmitool sdr; ipmitool sel list`": (
         *("host_throttled",),
     ),
     _RESET: (

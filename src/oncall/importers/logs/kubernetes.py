@@ -27,10 +27,10 @@ def read(line: Line) -> Sequence[Found]:
         said = f"OOMKilled, a container of pod {pod[1]}" if pod else "OOMKilled"
         return [event("memory", "host", node=pod[1] if pod else None, text=said)]
     if found := _UNSCHEDULED.search(text):
-        pod = found["pod"]
-        placed = any(pod in one and _PLACED.search(one) for one in line.below(_MOST_BELOW))
-        said = f"pod {pod} was not scheduled: {found['why']}"
-        return [] if placed else [event("init", "unscheduled", node=pod, text=said)]
+        name = found["pod"]
+        placed = any(name in one and _PLACED.search(one) for one in line.below(_MOST_BELOW))
+        said = f"pod {name} was not scheduled: {found['why']}"
+        return [] if placed else [event("init", "unscheduled", node=name, text=said)]
     return []
 
 

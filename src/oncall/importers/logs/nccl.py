@@ -70,7 +70,9 @@ def _network(line: Line) -> list[Found]:
         return [event("net", "network", text=found[1].strip())]
     if found := _GDR.search(text):
         # Of a GPU and an adapter, or of an adapter alone.
-        device = found["name"] or f"HCA {found['hca']}" + (f" of GPU {found['gpu']}" if found["gpu"] else "")
+        device = found["name"] or f"HCA {found['hca']}" + (
+            f" of GPU {found['gpu']}" if found["gpu"] else ""
+        )
         return [event("net", f"gdr_{found['how'].lower()}", device=device)]
     if "No device found" in text:
         return [event("net", "no_device", text=text)]

@@ -112,7 +112,10 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         ),
         (rf"(?P<stamp>{_DATE})(?:Z|[+-]\d\d:?\d\d)?(?= |$|\||:)[ |:]*", _stamp),
         # SGLang's and vLLM's servers: of one replica and stage, the tensor rank is the rank.
-        (rf" ?\[(?P<stamp>{_DATE}) (?:DP0 )?TP(?P<rank>\d{{1,4}})(?: EP\d+)?(?: PP0)?\]:? ?", _server),
+        (
+            rf" ?\[(?P<stamp>{_DATE}) (?:DP0 )?TP(?P<rank>\d{{1,4}})(?: EP\d+)?(?: PP0)?\]:? ?",
+            _server,
+        ),
         (
             r"\((?:Vllm)?Worker[_ ](?:DP0[_ ])?(?:PP0[_ ])?TP(?P<rank>\d{1,4})(?:[_ ]EP\d+)? "
             r"pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
