@@ -11,6 +11,7 @@ import pytest
 from oncall.analysis.logs.log_causes import log_causes
 from oncall.analysis.logs.network_setup import network_setup
 from oncall.evidence.incident import Incident
+from oncall.evidence.relations import Relation
 from oncall.importers.logs import importer
 
 FAILED = "E0614 08:30:35.000000 77 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 3 (pid: 93) of binary: /usr/bin/python3\n"
@@ -37,6 +38,7 @@ BARRIER = (
     "The first task at the barrier: /job:jax_worker/replica:0/task:1. Some timed out task names:\n"
     "/job:jax_worker/replica:0/task:3\n/job:jax_worker/replica:0/task:6\n"
 )
+BEATS = "E1019 04:42:00.000902   18901 x.cc:1] UNAVAILABLE: Task /job:jax_worker/replica:0/task:2 heartbeat timeout.\n"
 REGISTER = (
     "I1102 20:00:00.000004  4101 distributed.py:132] Connecting to JAX distributed service on tpu-0.tpu:8476\n"
     "jaxlib._jax.XlaRuntimeError: DEADLINE_EXCEEDED: Deadline Exceeded\n"
@@ -60,12 +62,17 @@ REQUEUED = "slurmstepd: error: *** JOB 7781 ON g08 CANCELLED AT 2024-10-17T18:31
 KEY = "[rank3]: KeyError: 'tokens'\n"
 
 
+def computed(relation: Relation, incident: Incident, **params: float) -> dict[str, Any]:
+    assert relation.compute is not None
+    return dict(relation.compute(incident.con, **params))
+
+
 def causes(folder: Path, files: dict[str, str]) -> list[dict[str, Any]]:
     for name, text in files.items():
         (folder / name).write_text(text)
     with Incident.empty() as incident:
         importer.read(sorted(folder.iterdir()), incident, "job")
-        found = log_causes(incident.con, few=0.25)
+        found = computed(log_causes, incident, few=0.25)
         return [
             dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)
         ]
@@ -115,6 +122,7 @@ def causes(folder: Path, files: dict[str, str]) -> list[dict[str, Any]]:
             {"a.log": PENDING}, "init_hang", ["sft-worker-6"], id="the pod without a node"
         ),
         pytest.param({"job.log": BARRIER}, "not_joined", [3, 6], id="tasks that a barrier lacks"),
+        pytest.param({"job.log": BEATS}, "not_joined", [2], id="the task whose heartbeats ended"),
         pytest.param(
             {
                 "a.log": "".join(
@@ -231,5 +239,5 @@ def test_a_gpu_lacks_gpu_direct_only_if_every_adapter_of_its_host_does(tmp_path:
     (tmp_path / "job.log").write_text(text)
     with Incident.empty() as incident:
         importer.read([tmp_path / "job.log"], incident, "job")
-        found = network_setup(incident.con, on_one_node=8)
+        found = computed(network_setup, incident, on_one_node=8)
     assert list(zip(found["problem"], found["node"], strict=True)) == [("gdr_off", "n14")]

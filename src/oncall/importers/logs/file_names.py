@@ -26,10 +26,17 @@ def host_of(path: Path, named: Set[str]) -> str | None:
             return part
     found = _NUMBERED.search(stem)
     if found is None:
-        return None
+        return next((part for part in parts if _begins_alike(part, named)), None)
     whole = next((part for part in parts if part.endswith(found[1])), found[1])
     beginning = whole[: -len(found[1])]
     return whole if beginning and any(name.startswith(beginning) for name in named) else found[1]
+
+
+def _begins_alike(part: str, named: Set[str]) -> bool:
+    beginning, hyphen, rest = part.partition("-")
+    return bool(hyphen and _DIGITS.search(rest)) and any(
+        name.startswith(beginning + hyphen) for name in named
+    )
 
 
 def _form(name: str) -> str:

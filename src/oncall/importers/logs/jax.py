@@ -26,8 +26,9 @@ def read(line: Line) -> Sequence[Found]:
     if reached := _REACHED.search(text):
         return [event("world", None, number=int(reached[2]))]
     if found := _MISSING.search(text):
-        # Those above are tasks that came; those below until the first other line did not.
-        tasks = _TASKS.findall(text[found.end() :])
+        # Before a list of those that did not come it names the first that did.
+        listed = found[0].endswith("names:")
+        tasks = _TASKS.findall(text[found.end() :] if listed else text)
         for below in line.below(_MOST_TASKS):
             if not (named := _TASKS.findall(below)):
                 break
