@@ -26,7 +26,9 @@ STEPS = "".join(
 USING = "{host}:90:90 [0] NCCL INFO Bootstrap : Using {nic}:{address}<0>\n"
 CONNECT = "{host}:90:95 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to {address}<45120> failed : Connection timed out\n"
 TIMED_OUT = "[E socket.cpp:957] [c10d] The client socket has timed out after 300s while trying to connect to ({peer}, 23456).\n"
-WAITED = "Rendezvous joined; waiting for 4 nodes.\ntorch.distributed.DistStoreError: Socket Timeout\n"
+WAITED = (
+    "Rendezvous joined; waiting for 4 nodes.\ntorch.distributed.DistStoreError: Socket Timeout\n"
+)
 VERSION = "{host}:90:90 [0] NCCL INFO NCCL version {version}+cuda12.4\n"
 DIFFER = "{host}:90:95 [0] init.cc:862 NCCL WARN Mismatched NCCL version detected : rank {one} version {its} rank {other} version {theirs}\n"
 PEER_GONE = "[rank{rank}]: torch.distributed.DistBackendError: NCCL error: remote process exited\n"
@@ -198,7 +200,9 @@ def test_who_is_named(tmp_path: Path, files: dict[str, str], cause: str, named: 
             id="each start has its own failure",
         ),
         pytest.param(KEY + REQUEUED + STEPS, [True], id="requeued"),
-        pytest.param(KEY + STEPS[:0] + "Requeued SLURM job: 7781\n" + STEPS, [True], id="Lightning"),
+        pytest.param(
+            KEY + STEPS[:0] + "Requeued SLURM job: 7781\n" + STEPS, [True], id="Lightning"
+        ),
     ],
 )
 def test_what_an_earlier_start_failed_of_is_told_apart(

@@ -115,7 +115,7 @@ def reported_states() -> str:
                 AND count(*) FILTER (is_capped) OVER host < $capped * count(*) OVER host)),
         throttled AS (
             FROM held_down WINDOW alike AS (PARTITION BY node, reasons)
-            QUALIFY count(*) OVER alike < $others + 1
+            QUALIFY count(*) OVER alike <= $others
                 OR count(*) OVER alike < $together * of_gpus),
         hosts_throttled AS (
             SELECT node, 'host_throttled' AS code, arg_min(text, gpu) || ' (' || count(*)
@@ -176,7 +176,7 @@ def reported_faults() -> str:
             SELECT min(at_ns) - $before AS at_ns FROM (
                 SELECT at_ns FROM log_events UNION ALL SELECT at_ns FROM logged_steps
                 UNION ALL SELECT at_ns FROM watchdog_reports)),
-        told AS (
+        reported AS (
             SELECT s.* EXCLUDE (gpu), s.gpu AS place_of_gpu, m.weight, m.meaning, m.action,
                 if(m.part = 'nvlink', 'gpu', m.part) AS part, m.part = 'nvlink' AS of_link,
                 row_number() OVER (PARTITION BY s.node
@@ -185,26 +185,27 @@ def reported_faults() -> str:
             WHERE s.text NOT LIKE '%caused by previous Xid%'),
         links AS (
             SELECT node, said_of, arg_max(code, nth) IN ('link_up', 'storage_answers') AS is_up
-            FROM told WHERE code IN ('link_up', 'link_down', 'storage_answers', 'storage_stalled')
+            FROM reported
+            WHERE code IN ('link_up', 'link_down', 'storage_answers', 'storage_stalled')
             GROUP BY ALL),
         roots AS (
             SELECT node, min(nth) AS nth, arg_min(code, nth) AS code,
                 bool_or(NOT starts_with(code, 'sxid')) AS of_gpu
-            FROM told WHERE part = 'gpu' AND weight = 'fault' GROUP BY node),
+            FROM reported WHERE part = 'gpu' AND weight = 'fault' GROUP BY node),
         -- What a GPU's first fault brings about on the other GPUs and the switches of its host.
         own AS (
-            SELECT t.* FROM told t LEFT JOIN roots r ON r.node IS NOT DISTINCT FROM t.node
+            SELECT t.* FROM reported t LEFT JOIN roots r ON r.node IS NOT DISTINCT FROM t.node
             WHERE t.weight <> 'notice' AND NOT coalesce(
                 (t.part = 'gpu' AND t.weight = 'program')
                 OR (starts_with(t.code, 'sxid') AND r.of_gpu)
                 OR (t.of_link AND t.nth > r.nth AND t.code <> r.code)
                 -- A task that waits for a file server.
-                OR (t.code = 'hung_task' AND EXISTS (FROM told s WHERE s.code = 'storage_stalled'
+                OR (t.code = 'hung_task' AND EXISTS (FROM reported s WHERE s.code = 'storage_stalled'
                     AND s.node IS NOT DISTINCT FROM t.node)), false)),
         own_and_programs AS (
-            FROM own UNION ALL SELECT t.* FROM told t WHERE part = 'gpu' AND weight = 'program'
+            FROM own UNION ALL SELECT t.* FROM reported t WHERE part = 'gpu' AND weight = 'program'
                 AND NOT EXISTS (FROM roots r WHERE r.node IS NOT DISTINCT FROM t.node)),
-        devices_told AS (
+        reported_devices AS (
             SELECT node, part, coalesce(place_of_gpu::VARCHAR, said_of) AS device,
                 any_value(said_of) AS said_of, any_value(place_of_gpu) AS place_of_gpu,
                 any_value(nic) AS nic, count(*) AS lines,
@@ -219,7 +220,7 @@ def reported_faults() -> str:
                 UNION ALL SELECT pid, node, rank FROM ranks)
             WHERE rank IS NOT NULL GROUP BY ALL),
         candidates AS (
-            SELECT c.*, coalesce(r.rank, p.rank) AS rank FROM devices_told c
+            SELECT c.*, coalesce(r.rank, p.rank) AS rank FROM reported_devices c
             LEFT JOIN ranks r ON c.part = 'gpu' AND {pci} = {gpu}
                 AND {is_same_host("r.node", "c.node")}
             -- An Xid names the process that used the GPU.

@@ -254,7 +254,7 @@ def _signals(attempt: Attempt) -> list[Cause]:
 
 
 def _only_signalled(attempt: Attempt, rows: Sequence[Row]) -> str | None:
-    """The host that alone was told to stop, where others only show that it is gone."""
+    """The host that alone was signalled, where others only show that it is gone."""
     signalled = {row["node"] for row in rows}
     others = {row["node"] for row in attempt.of("echo", "exit", "error")} - signalled - {None}
     if len(signalled) > 1 or not others or any(row["kind"] == "scheduler" for row in rows):
