@@ -201,7 +201,8 @@ def reported_faults() -> str:
                 OR (t.of_link AND t.nth > r.nth AND t.code <> r.code)
                 -- A task that waits for a file server.
                 OR (t.code = 'hung_task' AND EXISTS (FROM reported s
-                    WHERE s.code = 'storage_stalled' AND s.node IS NOT DISTINCT FROM t.node)), false)),
+                    WHERE s.code = 'storage_stalled'
+                        AND s.node IS NOT DISTINCT FROM t.node)), false)),
         own_and_programs AS (
             FROM own UNION ALL SELECT t.* FROM reported t WHERE part = 'gpu' AND weight = 'program'
                 AND NOT EXISTS (FROM roots r WHERE r.node IS NOT DISTINCT FROM t.node)),
