@@ -49,6 +49,9 @@ _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
         "capped": Param(
             "50 %", "of a host's GPUs at their power limit: under load all are, and none is odd"
         ),
+        "together": Param(
+            "75 %", "of a host's GPUs, for the same reason: its supply or cooling, not a GPU's"
+        ),
         "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
     },
 )
@@ -97,9 +100,10 @@ def reported_states() -> str:
                 avg((throttle_reasons & {POWER_CAP} > 0)::INT) >= $throttled AS is_capped,
                 median(sm_clock_mhz)::BIGINT AS mhz, max(sm_clock_max_mhz) AS most_mhz
             FROM gpus WHERE throttle_reasons IS NOT NULL AND {_TEXT} GROUP BY node, gpu),
-        throttled AS (
+        held_down AS (
             SELECT node, 'gpu_throttled' AS code,
                 coalesce(d.pci_bus, gpu::VARCHAR) AS said_of, gpu,
+                count(*) OVER host AS of_gpus, reasons,
                 concat_ws(', ', {_REASONS}) || coalesce('; SM clock ' || mhz || ' MHz'
                     || coalesce(' of ' || most_mhz, ''), '') AS text
             FROM clocked c LEFT JOIN (
@@ -109,13 +113,23 @@ def reported_states() -> str:
             WINDOW host AS (PARTITION BY node)
             QUALIFY held >= $throttled OR (is_capped AND count(*) OVER host > 1
                 AND count(*) FILTER (is_capped) OVER host < $capped * count(*) OVER host)),
+        throttled AS (
+            FROM held_down WINDOW alike AS (PARTITION BY node, reasons)
+            QUALIFY count(*) OVER alike <= $others
+                OR count(*) OVER alike < $together * of_gpus),
+        hosts_throttled AS (
+            SELECT node, 'host_throttled' AS code, arg_min(text, gpu) || ' (' || count(*)
+                || ' of ' || any_value(of_gpus) || ' GPUs)' AS text
+            FROM held_down ANTI JOIN throttled t ON t.node IS NOT DISTINCT FROM held_down.node
+                AND t.gpu IS NOT DISTINCT FROM held_down.gpu
+            GROUP BY node, reasons),
         fewer AS (
             SELECT node, 'gpu_missing' AS code,
                 c.gpus || ' GPUs are listed, on most hosts ' || u.gpus AS text
             FROM counts c JOIN usual u ON c.gpus < u.gpus)
         SELECT {_DEVICE_COLUMNS} FROM (
             FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
-            UNION ALL BY NAME FROM throttled)
+            UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
     """
 
 
@@ -142,7 +156,7 @@ def reported_states() -> str:
         ("at_ns", "BIGINT", "ns", "when first"),
         ("place", "VARCHAR", "", "file and line"),
         ("text", "VARCHAR", "", "what it says"),
-        ("is_up", "BOOLEAN", "", "of a link: it came up again"),
+        ("is_up", "BOOLEAN", "", "of a link: it came up again; of storage: it answers again"),
         ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
         ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
         ("is_outlived", "BOOLEAN", "", "the device works on, and the job went on to a normal end"),
@@ -170,8 +184,10 @@ def reported_faults() -> str:
             FROM reported_states s JOIN event_meanings m USING (code)
             WHERE s.text NOT LIKE '%caused by previous Xid%'),
         links AS (
-            SELECT node, said_of, arg_max(code, nth) = 'link_up' AS is_up FROM reported
-            WHERE code IN ('link_up', 'link_down') GROUP BY ALL),
+            SELECT node, said_of, arg_max(code, nth) IN ('link_up', 'storage_answers') AS is_up
+            FROM reported
+            WHERE code IN ('link_up', 'link_down', 'storage_answers', 'storage_stalled')
+            GROUP BY ALL),
         roots AS (
             SELECT node, min(nth) AS nth, arg_min(code, nth) AS code,
                 bool_or(NOT starts_with(code, 'sxid')) AS of_gpu
@@ -182,7 +198,11 @@ def reported_faults() -> str:
             WHERE t.weight <> 'notice' AND NOT coalesce(
                 (t.part = 'gpu' AND t.weight = 'program')
                 OR (starts_with(t.code, 'sxid') AND r.of_gpu)
-                OR (t.of_link AND t.nth > r.nth AND t.code <> r.code), false)),
+                OR (t.of_link AND t.nth > r.nth AND t.code <> r.code)
+                -- A task that waits for a file server.
+                OR (t.code = 'hung_task' AND EXISTS (FROM reported s
+                    WHERE s.code = 'storage_stalled'
+                        AND s.node IS NOT DISTINCT FROM t.node)), false)),
         own_and_programs AS (
             FROM own UNION ALL SELECT t.* FROM reported t WHERE part = 'gpu' AND weight = 'program'
                 AND NOT EXISTS (FROM roots r WHERE r.node IS NOT DISTINCT FROM t.node)),
@@ -211,7 +231,7 @@ def reported_faults() -> str:
         outcome AS (
             SELECT (SELECT at_ns FROM began) AS began_ns,
                 (SELECT coalesce(bool_and(finished), false) FROM log_progress)
-                    AND NOT EXISTS (FROM log_causes) AS ended_well),
+                    AND NOT EXISTS (FROM log_causes WHERE NOT outlived) AS ended_well),
         -- Hosts are alike: where the host is unknown, several ranks have a GPU at that address.
         placed AS (
             SELECT DISTINCT * REPLACE (CASE WHEN node IS NOT NULL
@@ -219,8 +239,9 @@ def reported_faults() -> str:
                 starts_with(first.code, 'sxid') AS of_switch
             FROM candidates WINDOW one AS (PARTITION BY node, part, device))
         SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
-                WHEN 'gpu' THEN if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
-                    || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', '')
+                WHEN 'gpu' THEN if(first.code = 'host_throttled', 'its GPUs together',
+                    if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
+                    || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', ''))
                 WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')
                 WHEN 'process' THEN coalesce('process ' || said_of, 'a process')
                 ELSE coalesce(nic, said_of, 'the host') END) AS suspect,

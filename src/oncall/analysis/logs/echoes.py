@@ -26,7 +26,8 @@ _SAID = re.compile(
     r"[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout|Broken pipe|remote peer|"
     r"Pin memory thread exited|store->get|TCPStore|Timed out waiting|[Gg]loo|Detected mismatch|"
     r"process \d+ terminated|SIGTERM|SIGABRT|Aborted|monitoredBarrier|rendezvous|"
-    r"exited unexpectedly|closing signal"
+    r"exited unexpectedly|closing signal|"
+    r"^(?:DEADLINE_EXCEEDED|UNAVAILABLE|ABORTED|CANCELLED): |[Cc]oordination ?[Ss]ervice"
 )
 # Errors that are named after NCCL and are a process's own all the same.
 _OWN = re.compile(r"ncclInvalidUsage|Duplicate GPU detected|invalid usage|NCCL library not found")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncall.analysis.logs.connections import CONNECTIONS
 from oncall.analysis.logs.echoes import ENDED_BY_OTHERS, is_echo
 from oncall.analysis.logs.lines import Attempt, Row
-from oncall.core.nodeset import fold_ranks
-
-Cause = dict[str, Any]
+from oncall.analysis.logs.rows import Cause, caused, link, once, once_known, ranks_of
 
 # Xids that a program causes, or that only clean up after another: never the root beside others.
 _OF_PROGRAMS = {"8", "13", "31", "43", "45", "68", "69", "137"}
 _KILLED = {"-9", "137"}
-_LINK = {"port_error", "port_err", "fatal", "down", "device_fatal", "local_catastrophic_error"}
 _HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
 
 
@@ -25,11 +23,6 @@ def stated_causes(attempt: Attempt) -> list[list[Cause]]:
         *(make(attempt) for make in _MAKERS),
     ]
     return [rows for rows in found if rows]
-
-
-def _cause(name: str, reason: str, row: Row, **more: Any) -> Cause:
-    columns = ("place", "at_ns", "path", "line", "rank", "node", "text", "seq", "process_group")
-    return {"cause": name, "reason": reason, **{one: row[one] for one in columns}, **more}
 
 
 def _xids(attempt: Attempt) -> list[Cause]:
@@ -45,35 +38,35 @@ def _xids(attempt: Attempt) -> list[Cause]:
         for row in (hardware or switches or xids)
         if (row["kind"], row["code"]) == (first[0]["kind"], first[0]["code"])
     ]
-    return [_of_xid(row) for row in _once(same, "device")]
+    return [_of_xid(row) for row in once(same, "device")]
 
 
 def _of_xid(row: Row) -> Cause:
     if row["kind"] == "xid":
-        return _cause("xid", f"Xid {row['code']}", row, gpu=row["device"])
+        return caused("xid", f"Xid {row['code']}", row, gpu=row["device"])
     about = {**row, "text": f"NVSwitch {row['device']}: {row['text']}"}
-    return _cause("xid", f"SXid {row['code']}", about)
+    return caused("xid", f"SXid {row['code']}", about)
 
 
 def _gpu_errors(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("cuda") if row["code"] in _HARDWARE]
     ecc = [row for row in rows if row["code"] == "ecc"]
     chosen = _first_known(ecc or rows)
-    return [_cause(_HARDWARE[row["code"]], row["code"], row) for row in chosen]
+    return [caused(_HARDWARE[row["code"]], row["code"], row) for row in chosen]
 
 
 def _gpu_memory(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.fatal("memory") if row["code"] == "gpu"]
     first = _first_known(rows)
     near = [row for row in rows if row["rank"] is not None]
-    return [_cause("oom_gpu", "memory", row) for row in _once(near, "rank")[:1] or first]
+    return [caused("oom_gpu", "memory", row) for row in once(near, "rank")[:1] or first]
 
 
 def _host_memory(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("memory") if row["code"] == "host"]
     by_pid = {row["pid"]: row["rank"] for row in attempt.of("exit") if row["rank"] is not None}
     return [
-        _cause("oom_host", "kernel", {**row, "rank": row["rank"] or by_pid.get(row["pid"])})
+        caused("oom_host", "kernel", {**row, "rank": row["rank"] or by_pid.get(row["pid"])})
         for row in _first_known(rows)
     ]
 
@@ -83,63 +76,13 @@ def _killed(attempt: Attempt) -> list[Cause]:
     stopped = attempt.fatal("scheduler", "signal")
     if stopped and rows and stopped[0]["place"] < rows[0]["place"]:
         return []
-    return [_cause("oom_host", "killed", row) for row in _once_known(rows)]
+    return [caused("oom_host", "killed", row) for row in once_known(rows)]
 
 
 def _failed_nodes(attempt: Attempt) -> list[Cause]:
     """Nodes that the scheduler names as failed; that it ended the job for one names none."""
     rows = [row for row in attempt.of("scheduler") if row["code"] == "node_failed"]
-    return [_cause("node_failed", "scheduler", row) for row in _once(rows, "node")]
-
-
-def _link_down(attempt: Attempt) -> list[Cause]:
-    rows = [row for row in attempt.of("port") if row["code"] in _LINK]
-    return [_cause("link_down", row["code"], row, nic=row["device"]) for row in _once(rows, "node")]
-
-
-def _completions(attempt: Attempt) -> list[Cause]:
-    """Completion errors; 5 (flushed) follows from another. A peer that several hosts name is it."""
-    rows = [row for row in attempt.of("ib") if row["code"] != "5"] or attempt.of("ib")
-    if not rows:
-        return []
-    # A line without a host repeats another, as PyTorch's exception repeats NCCL's last error.
-    reporters: dict[Any, set[Any]] = {row["peer_host"]: set() for row in rows}
-    for row in rows:
-        reporters[row["peer_host"]] |= {row["node"]} - {None}
-    peer, hosts = max(reporters.items(), key=lambda pair: len(pair[1]))
-    if len(hosts) > 1:
-        row = next(row for row in rows if row["peer_host"] == peer)
-        return [
-            _cause(
-                "ib_error",
-                "one_peer",
-                {**row, "node": peer, "rank": None},
-                peer_host=peer,
-                waiting=len(hosts),
-                number=_status(row),
-            )
-        ]
-    return [
-        _cause(
-            "ib_error",
-            f"status_{row['code']}" if _status(row) is not None else row["code"],
-            row,
-            peer_host=row["peer_host"],
-            number=_status(row),
-            nic=row["device"],
-            link=_link(row),
-        )
-        for row in _once(rows, "node", "peer_host")[:1]
-    ]
-
-
-def _status(row: Row) -> int | None:
-    """The completion status, where the transport prints one."""
-    return int(row["code"]) if row["code"].isdecimal() else None
-
-
-def _link(row: Row) -> str | None:
-    return f"{row['node']} - {row['peer_host']}" if row["node"] and row["peer_host"] else None
+    return [caused("node_failed", "scheduler", row) for row in once(rows, "node")]
 
 
 def _mismatches(attempt: Attempt) -> list[Cause]:
@@ -148,12 +91,12 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
         return []
     first = rows[0]
     if first["code"] == "sizes":
-        link, peer = _link(first), first["peer_host"]
-        return [_cause("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=link)]
-    same = _once([row for row in rows if _operation(row) == _operation(first)], "rank")
+        ends, peer = link(first), first["peer_host"]
+        return [caused("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=ends)]
+    same = once([row for row in rows if _operation(row) == _operation(first)], "rank")
     if first["code"] == "fingerprint":
         return _minority(same)
-    return [_cause("mismatch", row["code"], row) for row in same]
+    return [caused("mismatch", row["code"], row) for row in same]
 
 
 def _operation(row: Row) -> tuple[str, int | None]:
@@ -161,125 +104,35 @@ def _operation(row: Row) -> tuple[str, int | None]:
 
 
 def _minority(rows: Sequence[Row]) -> list[Cause]:
-    """The ranks whose call differs from what most call; all of them where none is most common."""
+    """The ranks whose call differs from what most call; of two ranks both, of larger sides of one
+    size nobody."""
     calls = Counter(row["text"] for row in rows).most_common()
     (usual, most), *others = calls
     tie = not others or others[0][1] == most
     said = "; ".join(
-        f"{_ranks(row['rank'] for row in rows if row['text'] == call)}: {call}" for call, _ in calls
+        f"{ranks_of(row['rank'] for row in rows if row['text'] == call)}: {call}"
+        for call, _ in calls
     )
+    if tie and others and most > 1:
+        return [caused("mismatch", "fingerprint", {**rows[0], "rank": None, "text": said})]
     return [
-        _cause("mismatch", "fingerprint", {**row, "text": said})
+        caused("mismatch", "fingerprint", {**row, "text": said})
         for row in rows
         if tie or row["text"] != usual
     ]
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    named = sorted(ranks)
-    return f"{'rank' if len(named) == 1 else 'ranks'} {fold_ranks(named)}"
 
 
 def _desync(attempt: Attempt) -> list[Cause]:
     rows = attempt.of("desync")
     absent = [row for row in rows if row["code"] == "absent"]
     if absent:
-        return [_cause("not_joined", "report", row) for row in _once(absent, "rank")]
+        return [caused("not_joined", "report", row) for row in once(absent, "rank")]
     # It lists every group apart, and victims of the first as absent from the others.
     by_tool = [row for row in rows if row["code"] == "torchfrtrace"]
     if by_tool:
         first = [row for row in by_tool if row["line"] == by_tool[0]["line"]]
-        return [_cause("not_joined", "torchfrtrace", row) for row in first]
-    return [_cause("all_waiting", "report", {**row, "rank": None}) for row in rows[:1]]
-
-
-def _versions(attempt: Attempt) -> list[Cause]:
-    rows = attempt.of("version")
-    if rows:
-        if rows[0]["code"] == "stated":
-            return [_cause("version", "stated", row) for row in _once(rows, "rank")]
-        return [_cause("version", rows[0]["code"], rows[0])]
-    loaded: dict[str, Row] = {}
-    for row in attempt.of("nccl_version"):
-        loaded.setdefault(row["code"], row)
-    if len(loaded) < 2:
-        return []
-    said = " and ".join(sorted(loaded))
-    return [_cause("version", "loaded", {**row, "text": said}) for row in loaded.values()]
-
-
-def _nvls(attempt: Attempt) -> list[Cause]:
-    rows = attempt.of("nvls")
-    return [_cause("nvls", row["code"], row) for row in _once_known(rows, "node")]
-
-
-def _fabric(attempt: Attempt) -> list[Cause]:
-    rows = attempt.of("fabric") + [row for row in attempt.of("cuda") if row["code"] == "system"]
-    return [_cause("fabric_manager", "fabric", row) for row in _once_known(rows, "node")]
-
-
-def _init(attempt: Attempt) -> list[Cause]:
-    begun = [row["place"] for row in attempt.of("nccl_init") if row["code"] == "complete"]
-    rows = [
-        row
-        for row in attempt.of("init")
-        if not attempt.went_on_after(row, 1) and row["place"] > max(begun, default=0)
-    ]
-    strong = [
-        row for row in rows if row["code"] not in ("store", "store_get", "rendezvous", "gloo")
-    ]
-    # Who reports that others did not come is no culprit; who cannot reach an address may be one.
-    return [
-        _cause(
-            "init_hang",
-            row["code"],
-            {**row, "rank": None, "node": row["node"] if _is_own(row) else None},
-            peer_host=row["peer_host"],
-            link=_link(row),
-            number=row["number"],
-        )
-        for row in (strong or rows)[:1]
-    ]
-
-
-def _is_own(row: Row) -> bool:
-    """Whether the host that prints the line may be the one at fault."""
-    return row["peer_host"] is not None or row["code"] in ("no_interface", "port_in_use")
-
-
-def _half_made(attempt: Attempt) -> list[Cause]:
-    """Communicators that processes began to make and that were not complete when the log ends."""
-    inits = [row for row in attempt.of("nccl_init") if row["comm_rank"] is not None]
-    done = {
-        (row["process_group"], row["node"], row["comm_rank"])
-        for row in inits
-        if row["code"] == "complete"
-    }
-    begun = [row for row in inits if row["code"] == "start"]
-    groups_done = {group for group, _, _ in done}
-    open_ = [row for row in begun if row["process_group"] not in groups_done]
-    if (
-        not open_
-        or attempt.steps
-        or any((row["code"] or "").startswith("channel_") for row in attempt.of("net"))
-        or not attempt.events
-        or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo", "init")
-    ):
-        return []
-    first = open_[0]
-    here = {row["comm_rank"] for row in begun if row["process_group"] == first["process_group"]}
-    size = first["number"] or 0
-    missing = (
-        sorted(set(range(size)) - here)
-        if 0 < size - len(here) <= max(1, size // 4) and size == attempt.world
-        else []
-    )
-    said = f"{len(here)} of {size} ranks began a communicator, and none completed it"
-    about = {**first, "text": said}
-    return [
-        _cause("init_hang", "not_complete", {**about, "rank": rank, "node": None})
-        for rank in missing
-    ] or [_cause("init_hang", "not_complete", {**about, "rank": None, "node": None})]
+        return [caused("not_joined", "torchfrtrace", row) for row in first]
+    return [caused("all_waiting", "report", {**row, "rank": None}) for row in rows[:1]]
 
 
 def _errors(attempt: Attempt) -> list[Cause]:
@@ -305,18 +158,18 @@ def _errors(attempt: Attempt) -> list[Cause]:
         return []
     first = next((row for row in own if row["code"] == "DuplicateGPU"), own[0])
     if "DataLoader timed out" in (first["text"] or ""):
-        return [_cause("data_loader", "error", first)]
+        return [caused("data_loader", "error", first)]
     alike = [row for row in own if (row["code"], row["text"]) == (first["code"], first["text"])]
     known = [row for row in alike if row["rank"] is not None]
     if not known:
         alike = [{**first, **_only_one(own, _ended_alone(attempt))}]
-    return [_cause("error", first["code"] or "crash", row) for row in _once(known or alike, "rank")]
+    return [caused("error", first["code"] or "crash", row) for row in once(known or alike, "rank")]
 
 
 def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:
     """The rank and host of the first source whose rows name exactly one rank."""
     for rows in sources:
-        named = _once([row for row in rows if row["rank"] is not None], "rank")
+        named = once([row for row in rows if row["rank"] is not None], "rank")
         if len(named) == 1:
             return {"rank": named[0]["rank"], "node": named[0]["node"]}
     return {}
@@ -345,11 +198,11 @@ def _exits(attempt: Attempt) -> list[Cause]:
     about = {"rank": None, "node": None}
     if not own:
         ended = [row for row in rows if row["code"] in ("-15", "143")]
-        return [_cause("terminated", "ended", {**row, **about}) for row in ended[:1]]
+        return [caused("terminated", "ended", {**row, **about}) for row in ended[:1]]
     others = {row["rank"] for row in rows if row["rank"] is not None} - {
         row["rank"] for row in alone
     }
-    return [_cause("error", "exit", {**own[0], **about, **(_only_one(alone) if others else {})})]
+    return [caused("error", "exit", {**own[0], **about, **(_only_one(alone) if others else {})})]
 
 
 def _unexplained(attempt: Attempt) -> list[Cause]:
@@ -369,44 +222,45 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
         return []
     warnings = [row for row in attempt.of("warning") if not is_echo(row)]
     if warnings:
-        return [_cause("error", "warning", warnings[0])]
-    return [_cause("error", "echo", {**echoes[0], "rank": None, "node": None})]
+        return [caused("error", "warning", warnings[0])]
+    return [caused("error", "echo", {**echoes[0], "rank": None, "node": None})]
 
 
 def _interrupted(attempt: Attempt) -> list[Cause]:
     """Somebody stopped the program from its terminal."""
     rows = [row for row in attempt.fatal("error") if row["code"] == "KeyboardInterrupt"]
     about = {"rank": None, "node": None, "text": "KeyboardInterrupt"}
-    return [_cause("terminated", "process", {**row, **about}) for row in rows[:1]]
+    return [caused("terminated", "process", {**row, **about}) for row in rows[:1]]
 
 
 def _signals(attempt: Attempt) -> list[Cause]:
     rows = attempt.fatal("scheduler", "signal")
     schedulers = [row for row in rows if row["kind"] == "scheduler"]
-    first = rows[:1]
     reasons = [row for row in schedulers if row["code"] != "cancelled"] or schedulers
     why = reasons[0] if reasons else None
     return [
-        _cause(
+        caused(
             "terminated",
             why["code"] if why else "signal" if row["code"] == "agent" else "process",
-            {**row, "text": (why or row)["text"], "rank": None, "node": None},
+            {
+                **row,
+                "text": (why or row)["text"],
+                "rank": None,
+                "node": _only_signalled(attempt, rows),
+            },
         )
-        for row in first
+        for row in rows[:1]
     ]
 
 
-def _once(rows: Iterable[Row], *names: str) -> list[Row]:
-    """The first row of each value of these columns."""
-    seen: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        seen.setdefault(tuple(row[name] for name in names), row)
-    return list(seen.values())
-
-
-def _once_known(rows: Sequence[Row], name: str = "rank") -> list[Row]:
-    """The first row of each known value, else the first row."""
-    return _once([row for row in rows if row[name] is not None], name) or list(rows[:1])
+def _only_signalled(attempt: Attempt, rows: Sequence[Row]) -> str | None:
+    """The host that alone was signalled, where others only show that it is gone."""
+    signalled = {row["node"] for row in rows}
+    others = {row["node"] for row in attempt.of("echo", "exit", "error")} - signalled - {None}
+    if len(signalled) > 1 or not others or any(row["kind"] == "scheduler" for row in rows):
+        return None
+    node: str | None = next(iter(signalled))
+    return node
 
 
 def _first_known(rows: Sequence[Row]) -> list[Row]:
@@ -418,9 +272,9 @@ def _first_known(rows: Sequence[Row]) -> list[Row]:
 
 
 _MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
-    *(_xids, _gpu_errors, _gpu_memory, _host_memory, _failed_nodes, _killed, _link_down),
-    _completions,
-    *(_mismatches, _desync, _versions, _nvls, _fabric, _init, _half_made),
+    *(_xids, _gpu_errors, _gpu_memory, _host_memory, _failed_nodes, _killed),
+    *(_mismatches, _desync),
+    *CONNECTIONS,
     *(_errors, _exits, _signals, _interrupted, _unexplained),
 )
 

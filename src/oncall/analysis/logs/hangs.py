@@ -32,7 +32,7 @@ def hang_cause(attempt: Attempt, few: float) -> list[Cause]:
         "timeout_ns": first["timeout_ns"],
     }
     ranks, detail = mismatched(stuck)
-    if ranks:
+    if detail:
         return _rows("mismatch", "watchdog", ranks, {**about, "text": detail})
     return _not_joined(attempt, stuck, about, few)
 

@@ -60,18 +60,20 @@ def host_consequences() -> str:
         waits(rulebook, verdict) AS (VALUES {waits}),
         faults AS (
             SELECT * FROM reported_faults WHERE NOT is_old AND (code = 'oom' OR (
-                weight = 'fault' AND part <> 'pcie' AND part <> 'storage' AND NOT is_up))),
+                weight = 'fault' AND part <> 'pcie' AND NOT is_up))),
         -- An error that only shows that another process is gone is no failure of its host's own.
         logged AS (
             SELECT DISTINCT c.job, c.cause, c.rank, coalesce(c.node, r.node) AS node, c.at_ns,
                 k.rulebook, k.verdict,
                 k.reach = 'here' AND c.reason NOT IN ('echo', 'warning', 'exit') AS is_own
-            FROM log_causes c JOIN known k USING (cause) LEFT JOIN ranks r USING (job, rank))
+            FROM log_causes c JOIN known k USING (cause) LEFT JOIN ranks r USING (job, rank)
+            WHERE NOT c.outlived)
         SELECT DISTINCT f.job, suspect, NULL::INTEGER AS rank, w.* FROM faults f, waits w
         UNION
         SELECT f.job, f.suspect, l.rank, l.rulebook, l.verdict FROM faults f JOIN logged l
             ON NOT coalesce(l.at_ns < f.at_ns - $early, false)
             AND (l.cause <> 'oom_host' OR f.code = 'oom')
+            AND (f.part <> 'storage' OR NOT l.is_own OR l.cause = 'data_loader')
             AND (NOT l.is_own OR {may_be_same_host("l.node", "f.node")})
             -- Of one process the rank says more than its host.
             AND NOT coalesce(l.is_own AND f.part = 'process' AND l.rank <> f.rank, false)

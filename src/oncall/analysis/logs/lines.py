@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import duckdb
 
 Row = Mapping[str, Any]
+# A folder of torchrun's --log-dir, of any start but the first.
+_RESTARTED = re.compile(r"attempt_[1-9]\d*/\d+/std(?:out|err)\.log$")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Attempt:
         ]
         tasks = [row["number"] for row in self.of("world") if row["code"] == "least"]
         return max((*named, *tasks), default=0)
+
+    @cached_property
+    def is_restart(self) -> bool:
+        """Whether a launcher or the scheduler made this start after the one before ended."""
+        paths = {row["path"] for row in (*self.events, *self.reports, *self.steps)}
+        return bool(self.of("attempt")) or any(_RESTARTED.search(path) for path in paths)
 
     def went_on_after(self, row: Row, steps: int = 3) -> bool:
         """Whether the same log shows that many steps, or answers of a server, after the row:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import duckdb
 
-from oncall.analysis.logs.failures import Cause, count_echoes, stated_causes
+from oncall.analysis.logs.failures import count_echoes, stated_causes
 from oncall.analysis.logs.hangs import hang_cause
-from oncall.analysis.logs.interfaces import is_unreachable
 from oncall.analysis.logs.lines import Attempt, attempts
+from oncall.analysis.logs.rows import Cause
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
 
@@ -28,7 +29,7 @@ _WEAK = {
 # An error that follows from another's end: only where nothing else is known.
 _LAST = {("error", "warning"), ("error", "echo")}
 # These end a job that hangs, too: after a timeout they are its consequence.
-_ENDS = {"terminated", "ib_error", "init_hang", "oom_host", "error"}
+_ENDS = {"terminated", "ib_error", "init_hang", "wrong_interface", "oom_host", "error"}
 
 _COLUMNS = (
     ("attempt", "INTEGER", "", "start of the job, 1 first"),
@@ -67,7 +68,9 @@ _COLUMNS = (
     ("timeout_ns", "BIGINT", "ns", "the watchdog's timeout"),
     ("waited_ns", "BIGINT", "ns", "how long it waited"),
     ("consequences", "BIGINT", "lines", "later lines that only follow from it"),
+    ("outlived", "BOOLEAN", "", "the launcher started the job again, and that start trained on"),
 )
+_STEPS = 3  # of a later start: it trains, whatever ended this one
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,21 @@ class _Ranked:
 )
 def log_causes(con: duckdb.DuckDBPyConnection, *, few: float) -> Mapping[str, Any]:
     """The root cause of each attempt, a row for each rank, host, GPU or link that it blames."""
+    starts = attempts(con)
     rows = [
-        {**row, "job": attempt.job, "attempt": attempt.number}
-        for attempt in attempts(con)
-        for row in _root(attempt, few)
+        {**row, "job": start.job, "attempt": start.number, "outlived": _is_outlived(start, starts)}
+        for start in starts
+        for row in _root(start, few)
     ]
     names = ("job", *(name for name, *_ in _COLUMNS))
     return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _is_outlived(start: Attempt, starts: Sequence[Attempt]) -> bool:
+    """Whether the same launcher's next starts of the job got it going again."""
+    later = [one for one in starts if one.job == start.job and one.number > start.number]
+    restarts = takewhile(lambda one: one.is_restart, later)
+    return any(len(one.steps) >= _STEPS for one in restarts)
 
 
 def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
@@ -115,9 +126,8 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
     if not ranked:
         return []
     root = min(ranked, key=lambda one: one.key)
-    rows = [_with_interface(row) for row in root.rows]
     followed = count_echoes(attempt, root.key[1])
-    return [{**row, "consequences": followed} for row in rows]
+    return [{**row, "consequences": followed} for row in root.rows]
 
 
 def _tier(rows: Sequence[Cause], began: int | None) -> int:
@@ -135,10 +145,3 @@ def _tier(rows: Sequence[Cause], began: int | None) -> int:
 def _of_another_rank(rows: Sequence[Cause]) -> bool:
     """An error of a rank that did not time out is no consequence of the timeout."""
     return rows[0]["cause"] == "error" and rows[0]["rank"] is not None
-
-
-def _with_interface(row: Cause) -> Cause:
-    """A connection that fails to an address which is never routed uses the wrong interface."""
-    if row["cause"] == "init_hang" and is_unreachable(row.get("peer_host")):
-        return {**row, "cause": "wrong_interface"}
-    return row

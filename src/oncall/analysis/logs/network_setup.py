@@ -89,7 +89,7 @@ def _fallback(attempt: Attempt) -> list[dict[str, Any]]:
 
 def _gdr(attempt: Attempt) -> list[dict[str, Any]]:
     rows = attempt.of("net")
-    disabled = [row for row in rows if row["code"] == "gdr_disabled"]
+    disabled = _without_gdr(rows)
     if disabled:
         return [_row("gdr_off", "disabled", row) for row in _by_node(disabled)]
     hcas = [row["device"] or "" for row in rows if row["code"] == "hca"]
@@ -99,6 +99,21 @@ def _gdr(attempt: Attempt) -> list[dict[str, Any]]:
     if used or not able:
         return []
     return [_row("gdr_off", "channels", row) for row in _by_node(without)]
+
+
+def _without_gdr(rows: Sequence[Row]) -> list[Row]:
+    """Adapters without GPU Direct. Where lines are of a GPU and an adapter each, those of a GPU
+    that has it with none of its host: with far adapters no GPU has it."""
+    able = {_gpu(row) for row in rows if row["code"] == "gdr_enabled"}
+    return [
+        row
+        for row in rows
+        if row["code"] == "gdr_disabled" and (_gpu(row)[1] == "" or _gpu(row) not in able)
+    ]
+
+
+def _gpu(row: Row) -> tuple[str | None, str]:
+    return row["node"], (row["device"] or "").partition(" of ")[2]
 
 
 def _interfaces(attempt: Attempt) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncall.analysis.logs.lines import Attempt, Row
+from oncall.analysis.logs.rows import ranks_of
 
 _ROOTED = {"BROADCAST", "REDUCE", "_BROADCAST_OOP", "_REDUCE_OOP", "SCATTER", "GATHER"}
 _PAIRED = {"SEND", "RECV", "COALESCED", "UNKNOWN", "gloo recv", "gloo send"}
@@ -71,7 +72,7 @@ class Stuck:
 
 def stuck_group(attempt: Attempt) -> Stuck | None:
     """The process group that hung first, or None without a timeout."""
-    timeouts = [row for row in attempt.reports if row["kind"] == "timeout"]
+    timeouts = _of_ranks([row for row in attempt.reports if row["kind"] == "timeout"])
     statuses = [row for row in attempt.reports if row["kind"] == "status"]
     named = {row["process_group"] for row in (*statuses, *timeouts) if row["process_group"]}
     only = next(iter(named)) if len(named) == 1 else None
@@ -104,6 +105,14 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
         size = attempt.world
     least = min(attempt.least, _MOST_RANKS) if whole else 0
     return Stuck(group, whole, waiting, dumped if whole else {}, size, everywhere, least)
+
+
+def _of_ranks(timeouts: Sequence[Row]) -> list[Row]:
+    """With global ranks. A copy without prefix, as `what():` prints, names a place in a group: the
+    rank, unless other lines show that ranks of groups differ from global ones."""
+    if any(row["rank"] not in (None, row["comm_rank"]) for row in timeouts):
+        return [row for row in timeouts if row["rank"] is not None]
+    return [{**row, "rank": row["comm_rank"]} if row["rank"] is None else row for row in timeouts]
 
 
 def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
@@ -144,7 +153,8 @@ def _size(waiting: Mapping[int, Waiting]) -> int | None:
 
 
 def mismatched(stuck: Stuck) -> tuple[list[int], str]:
-    """Ranks whose call differs from the others' of the same number, and how."""
+    """Ranks whose call differs from the others' of the same number, and how. Of two ranks it is
+    both; of larger sides of one size nobody."""
     by_seq: dict[Any, dict[int, tuple[Any, ...]]] = defaultdict(dict)
     for rank, one in stuck.waiting.items():
         op = one.first["op"]
@@ -159,8 +169,11 @@ def mismatched(stuck: Stuck) -> tuple[list[int], str]:
         (usual, most), *others = kinds.most_common()
         tie = any(count == most for _, count in others)
         ranks = sorted(rank for rank, call in calls.items() if tie or call != usual)
-        said = " against ".join(_call(call) for call, _ in kinds.most_common(2))
-        return ranks, f"operation {seq}: {said}"
+        said = " against ".join(
+            f"{_call(call)} on {ranks_of(rank for rank, one in calls.items() if one == call)}"
+            for call, _ in kinds.most_common(2)
+        )
+        return [] if tie and most > 1 else ranks, f"operation {seq}: {said}"
     return [], ""
 
 

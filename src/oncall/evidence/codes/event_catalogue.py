@@ -71,6 +71,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "remap_failed": ("gpu", "fault", "a memory row could not be remapped: no spare row is left"),
     "gpu_missing": ("gpu", "fault", "fewer GPUs are listed than on other hosts"),
     "gpu_throttled": ("gpu", "warning", "heat or power holds its clocks down"),
+    "host_throttled": ("gpu", "warning", "heat or power holds the clocks of the host's GPUs down"),
     "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
     "nvlink_grew": ("nvlink", "fault", "NVLink errors between two snapshots"),
     "dcgm_failed": ("gpu", "fault", "DCGM's test or health check failed"),
@@ -109,6 +110,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "segfault": ("process", "program", "a process crashed"),
     "io_error": ("storage", "fault", "reading or writing a disk failed"),
     "storage_stalled": ("storage", "fault", "a file server does not answer"),
+    "storage_answers": ("storage", "notice", "a file server answers again"),
 }
 
 MEANINGS: Final = KERNEL | {f"xid_{number}": meaning for number, meaning in XIDS.items()}
@@ -131,6 +133,9 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     _RESTART: ("xid_94",),
     "See airflow, power supply and limit: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE`": (
         *("gpu_throttled",),
+    ),
+    "See the host's power supplies, fans and inlet: `ipmitool sdr; ipmitool sel list`": (
+        *("host_throttled",),
     ),
     _RESET: (
         *(f"xid_{n}" for n in (38, 46, 48, 61, 62, 95, 109, 119, 120, 140, 154, 158)),

@@ -82,7 +82,11 @@ _PATTERNS = (
     _line("panic", r"^Kernel panic - not syncing"),
     _line("segfault", r"\[(?P<process>\d+)\]: segfault at |traps: \S+\[\d+\] general protection"),
     _line("io_error", r"I/O error, dev (?P<name>\w+),"),
-    _line("storage_stalled", r"(?:nfs: server (?P<name>\S+) not responding|LustreError: )"),
+    _line("storage_stalled", r"nfs: server (?P<name>\S+) not responding"),
+    _line("storage_stalled", r"Lustre: \S+: Connection to (?P<name>[\w-]+) \(at \S+\) was lost"),
+    _line("storage_stalled", r"LustreError: |ceph: mds\d+ hung"),
+    _line("storage_answers", r"nfs: server (?P<name>\S+) OK"),
+    _line("storage_answers", r"Lustre: (?P<name>[\w]+-\w+)-\S+: Connection restored"),
 )
 
 # Each line of a fault holds one of these: what a large log is searched for.
@@ -93,7 +97,8 @@ WORDS = (
     *("ink is ", "NETDEV WATCHDOG", "PCIe Bus Error", "PCIe bandwidth", "EDAC ", "Memory failure"),
     *("[Hardware Error]", "temperature above", "temperature is above", "ut of memory: Kill"),
     *("blocked for more than", "soft lockup", "hard LOCKUP", "rcu: INFO", "Kernel panic"),
-    *("segfault at", "general protection", "I/O error, dev", "not responding", "LustreError: "),
+    *("segfault at", "general protection", "I/O error, dev", "nfs: server ", "LustreError: "),
+    *("Connection to ", "Connection restored", "ceph: mds"),
 )
 CODES = frozenset(known.code for known in _PATTERNS)
 

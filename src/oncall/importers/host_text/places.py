@@ -10,12 +10,14 @@ from pathlib import Path
 _WORDS = re.compile(
     r"dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|ib|ibstat(?:us)?|ibv|"
     r"devinfo|ibdev2netdev|rdma|link|dcgmi?|diag|health|fabric|fabricmanager|manager|nv|imex|xid|"
+    r"performance|serial|console|describe|pod|d|t|"
     r"log|txt|out|gz|zst|csv|json|stdin|before|after|first|second|prev(?:ious)?|old|new|boot|"
     r"\d{6,14}T?\d*Z?",
     re.IGNORECASE,
 )
 _PARTS = re.compile(r"[^._\-]+")
 _HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-.][A-Za-z0-9]+)*")
+_LETTERED = re.compile(r"[A-Za-z]{2,}-[A-Za-z]")  # hosts that are lettered, not numbered
 _NUMBERED = re.compile(
     r"(?:node|host|gpu|worker|cn|gn|ip|dgx|hgx|trn|n|c|g|h|r\d+)[-_]?\d[\w.-]*", re.IGNORECASE
 )
@@ -49,4 +51,4 @@ def _named(path: Path) -> str | None:
         parts.pop()
     left = path.name[parts[0].start() : parts[-1].end()] if parts else ""
     is_host = _HOST.fullmatch(left) and any(map(str.isdigit, left))
-    return left if is_host else None
+    return left if is_host or _LETTERED.fullmatch(left) else None

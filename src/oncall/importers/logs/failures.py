@@ -88,6 +88,8 @@ def _traceback(line: Line) -> list[Found]:
         found = _RAISED.match(below.text)
         if found is None or (_EXCEPTION.match(below.text) and below.rank == line.rank):
             return []
+        if _GPU_MEMORY.search(below.text):
+            return [event("memory", "gpu", text=below.text)]
         return [event("error", found["type"], text=found["message"] or found["type"])]
     return []
 

@@ -20,6 +20,7 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers import files, zstd
 from oncall.importers.logs.clock import Clock
+from oncall.importers.logs.file_names import host_of
 from oncall.importers.logs.line import Found, Line
 from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
@@ -42,11 +43,9 @@ _TAIL_BYTES = 64 << 10
 _MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no more
 _MOST_STEPS = 500_000
 _MOST_ROWS = 200_000  # of one file, steps aside
+_GOES_ON = 3  # answers after an error: the server outlived it
 _MOST_TEXT = 600  # characters kept of a line
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_NODE_IN_NAME = re.compile(
-    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
-)
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 _ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 # What a sentence quotes, as samples of a data set do, is not said by the program. In JSON quotes
@@ -126,7 +125,6 @@ class _File:
     path: Path
     attempt: int
     rank: int | None
-    node: str | None
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     count: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     kept: int = 0
@@ -135,6 +133,29 @@ class _File:
     note: str | None = None
     numbered: bool = False  # its name says which attempt it is of
     world: int = 0
+    before_tests: dict[str, int] | None = None  # rows of each table when a test session began
+
+    @property
+    def begins(self) -> bool:
+        """Whether the last that was kept is that a start begins: its agent says so twice."""
+        events = self.rows["log_events"]
+        return bool(events) and events[-1]["kind"] == "attempt"
+
+    def test_session(self, code: str) -> None:
+        """What tests print that all pass, they provoked: it says nothing of a fault."""
+        if code == "begins":
+            self.before_tests = {table: len(rows) for table, rows in self.rows.items()}
+        elif self.before_tests is not None:
+            for table, rows in self.rows.items():
+                del rows[self.before_tests.get(table, 0) :]
+            self.before_tests = None
+
+    def forget_one_of_many(self, kind: str) -> None:
+        """Of events in a row that say that a server answers, as many as show that it goes on."""
+        events = self.rows["log_events"]
+        if all(row["kind"] == kind for row in events[-_GOES_ON:]) and len(events) >= _GOES_ON:
+            self.count["log_events", kind, None, None, events.pop()["node"]] -= 1
+            self.kept -= 1
 
 
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -143,6 +164,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     jobs = sorted({int(found[1]) for path in paths if (found := _SLURM_JOB.match(path.name))})
     logs = [_read(path, jobs) for path in sorted(paths)]
     _rank_by_folder(logs)
+    _name_hosts(logs)
     _tell_apart(logs)
     _write_places(logs, incident, job)
     for log in logs:
@@ -164,6 +186,17 @@ def _rank_by_folder(logs: Sequence[_File]) -> None:
         log.rank = int(found[2])
     for row, local in rows if alone else ():
         row["rank"] = local
+
+
+def _name_hosts(logs: Sequence[_File]) -> None:
+    """Lines that name no host are of the one that their file is called after."""
+    rows = [row for log in logs for each in log.rows.values() for row in each]
+    named = {row[name] for row in rows for name in ("node", "peer_host") if row.get(name)}
+    for log in logs:
+        host = host_of(log.path, named)
+        for table, each in log.rows.items():
+            for row in each if host and table != _STEP_TABLE else ():
+                row["node"] = row.get("node") or host
 
 
 def _tell_apart(logs: Sequence[_File]) -> None:
@@ -191,8 +224,8 @@ def _tell_apart(logs: Sequence[_File]) -> None:
 def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     found, elastic = _SLURM_JOB.match(path.name), _ELASTIC.search(path.as_posix())
     before = slurm_jobs.index(int(found[1])) if found else int(elastic[1]) if elastic else 0
-    rank, node = _RANK_IN_NAME.search(path.name), _NODE_IN_NAME.search(path.stem)
-    file = _File(path, before + 1, int(rank[1]) if rank else None, node[1] if node else None)
+    rank = _RANK_IN_NAME.search(path.name)
+    file = _File(path, before + 1, int(rank[1]) if rank else None)
     file.numbered = bool(found or elastic)
     try:
         file.written_ns = files.modified_ns(path)
@@ -206,8 +239,11 @@ def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
         sort_ns = line.at_ns or sort_ns
         file.world = max(file.world, line.world or 0)
         for one in _recognised(line, candidate):
-            if one.columns.get("kind") == "attempt":
+            if one.columns.get("kind") == "attempt" and not file.begins:
                 file.attempt += 1
+            elif one.columns.get("kind") == "test_session":
+                file.test_session(one.columns["code"])
+                continue
             if one.table == _STEP_TABLE or one.columns.get("kind") == "phase":
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
@@ -237,6 +273,8 @@ def _keep(file: _File, line: Line, found: Found, sort_ns: int | None) -> None:
     columns = found.columns
     is_step = found.table == _STEP_TABLE
     kind = columns.get("kind")
+    if kind == "served":
+        file.forget_one_of_many(kind)
     key = (found.table, kind, columns.get("code"), columns.get("device"), line.node)
     most = _MOST_STEPS if is_step else 3 if kind == "net" else _MOST_OF_A_KIND
     if file.count[key] >= most:
@@ -254,7 +292,7 @@ def _keep(file: _File, line: Line, found: Found, sort_ns: int | None) -> None:
         **{name: value for name, value in columns.items() if value is not None},
     }
     if not is_step:
-        row.setdefault("node", line.node or file.node)
+        row.setdefault("node", line.node)
         row["sort_ns"] = sort_ns
     if found.table == "log_events":
         row.setdefault("pid", line.pid)

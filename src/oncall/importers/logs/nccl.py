@@ -39,7 +39,10 @@ _DEVICE = re.compile(r"\[\d+\](\w+):\d+/(?:IB|RoCE)")
 _CHANNEL = re.compile(r"via NET/(?P<net>[\w ]+)/\d+(?P<gdr>/GDRDMA)?")
 _INTRA = re.compile(r" via (?:P2P|SHM|PNP)/")
 _NETWORK = re.compile(r"Using network (\S.*)")
-_GDR = re.compile(r"GPU Direct RDMA (Disabled|Enabled) for HCA \d+ '(\w+)'")
+_GDR = re.compile(
+    r"GPU Direct RDMA (?P<how>Disabled|Enabled) for (?:GPU (?P<gpu>\w+) / )?HCA (?P<hca>\w+)"
+    r"(?: '(?P<name>\w+)')?"
+)
 _NVLS = re.compile(
     r"NVLS\) Multicast memory|transport/nvls\.cc.*(?:Cuda failure|WARN)|"
     r"[Mm]ulticast.*(?:failed|error)|[Ff]ailed to bind.*(?:NVLS|ulticast)"
@@ -66,7 +69,11 @@ def _network(line: Line) -> list[Found]:
     if found := _NETWORK.search(text):
         return [event("net", "network", text=found[1].strip())]
     if found := _GDR.search(text):
-        return [event("net", f"gdr_{found[1].lower()}", device=found[2])]
+        # Of a GPU and an adapter, or of an adapter alone.
+        device = found["name"] or f"HCA {found['hca']}" + (
+            f" of GPU {found['gpu']}" if found["gpu"] else ""
+        )
+        return [event("net", f"gdr_{found['how'].lower()}", device=device)]
     if "No device found" in text:
         return [event("net", "no_device", text=text)]
     if "libibverbs" in text and "ailed to open" in text:

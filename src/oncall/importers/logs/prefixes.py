@@ -51,6 +51,11 @@ def _rank(found: re.Match[str], line: Line, _: Clock) -> None:
         line.world = int(found["world"])
 
 
+def _server(found: re.Match[str], line: Line, clock: Clock) -> None:
+    _stamp(found, line, clock)
+    _rank(found, line, clock)
+
+
 def _local(found: re.Match[str], line: Line, _: Clock) -> None:
     line.local_rank = int(found["local"])
     if "host" in found.re.groupindex:
@@ -106,6 +111,16 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
             _nccl,
         ),
         (rf"(?P<stamp>{_DATE})(?:Z|[+-]\d\d:?\d\d)?(?= |$|\||:)[ |:]*", _stamp),
+        # SGLang's and vLLM's servers: of one replica and stage, the tensor rank is the rank.
+        (
+            rf" ?\[(?P<stamp>{_DATE}) (?:DP0 )?TP(?P<rank>\d{{1,4}})(?: EP\d+)?(?: PP0)?\]:? ?",
+            _server,
+        ),
+        (
+            r"\((?:Vllm)?Worker[_ ](?:DP0[_ ])?(?:PP0[_ ])?TP(?P<rank>\d{1,4})(?:[_ ]EP\d+)? "
+            r"pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
+            _process,
+        ),
         (rf" ?\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?", _stamp),
         (r"\[rank[:=]? ?(?P<rank>\d{1,9})\](?:: ?| (?=\S))", _rank),
         (r"\[[Rr]ank[ :=]{0,2}(?P<rank>\d{1,9})/(?P<world>\d{1,9})\]:? ?", _rank),

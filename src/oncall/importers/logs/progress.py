@@ -64,7 +64,10 @@ _FINISHED = re.compile(
     r"Avg bus bandwidth|successfully finished training"
 )
 # An inference server at work.
-_SERVED = re.compile(r"Avg generation throughput: (?!0\.0 )|\"POST /v1/\S+ HTTP/[\d.]+\" 200\b")
+_SERVED = re.compile(
+    r"Avg generation throughput: (?!0\.0 )|\"POST /(?:v1/|generate)\S* HTTP/[\d.]+\" 200\b|"
+    r"\bgen throughput \(token/s\): (?!0\.0)"
+)
 _PHASES = (
     (
         "checkpoint_done",
@@ -265,6 +268,8 @@ PROGRESS = Recogniser(
         "samples/s",
         "tokens/s",
         '"POST /v1/',
+        '"POST /generate',
+        "gen throughput",
         "toks/s",
         "raining is done",
         "raining completed",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from oncall.importers.logs.agents import AGENTS
 from oncall.importers.logs.disagreements import DISAGREEMENTS
 from oncall.importers.logs.failures import FAILURES
+from oncall.importers.logs.jax import JAX
 from oncall.importers.logs.kernel import KERNEL
+from oncall.importers.logs.kubernetes import KUBERNETES
 from oncall.importers.logs.launchers import LAUNCHERS
 from oncall.importers.logs.line import Recogniser
 from oncall.importers.logs.nccl import NCCL, NVLS, WARNINGS
@@ -14,6 +16,7 @@ from oncall.importers.logs.progress import PROGRESS
 from oncall.importers.logs.schedulers import SCHEDULERS
 from oncall.importers.logs.stacks import STACKS
 from oncall.importers.logs.starting import STARTING
+from oncall.importers.logs.test_sessions import TEST_SESSIONS
 from oncall.importers.logs.watchdog import WATCHDOG
 
 RECOGNISERS: tuple[Recogniser, ...] = (
@@ -24,6 +27,9 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     AGENTS,
     LAUNCHERS,
     SCHEDULERS,
+    TEST_SESSIONS,
+    JAX,
+    KUBERNETES,
     STARTING,
     NVLS,
     NCCL,

@@ -51,7 +51,10 @@ def read(line: Line) -> Sequence[Found]:
     """What one line of a scheduler says."""
     text = line.text
     if found := _CANCELLED.search(text):
-        code = _REASONS.get((found["why"] or "").strip(), "cancelled")
+        why = (found["why"] or "").strip()
+        if why == "JOB REQUEUE":
+            return [event("attempt", "requeue", text=text)]
+        code = _REASONS.get(why, "cancelled")
         return [event("scheduler", code, text=text)]
     if found := _NODE_FAILED.search(text):
         return [event("scheduler", "node_failed", node=found["node"], text=text)]
@@ -67,6 +70,8 @@ def read(line: Line) -> Sequence[Found]:
             return [ended]
         last = max(map(int, re.findall(r"\d{1,9}", found["task"])), default=0)
         return [ended, event("world", "least", number=last + 1)]
+    if "Requeued SLURM job" in text:
+        return [event("attempt", "requeue", text=text)]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:
@@ -89,6 +94,7 @@ SCHEDULERS = Recogniser(
         "received SIGUSR",
         "received SIGINT",
         "DUE TO ",
+        "Requeued SLURM job",
         "TERM_RUNLIMIT",
         "walltime ",
         "DeadlineExceeded",

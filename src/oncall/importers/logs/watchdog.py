@@ -60,7 +60,8 @@ def _whose(line: Line, text: str) -> dict[str, Any]:
     if found is not None:
         name = found["guid"] + (f" ({found['name']})" if found["name"] else "")
     rank = line.rank
-    if rank is None and (whole or found is None):
+    copied = text.lstrip().startswith("what():")
+    if rank is None and (whole or found is None) and not copied:
         rank = place
     return {"rank": rank, "comm_rank": place, "process_group": name}
 

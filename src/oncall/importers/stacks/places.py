@@ -13,7 +13,7 @@ _PARTIAL = ("local", "node", "group", "role", "peer", "tp", "pp", "dp", "cp", "e
 _RANK = re.compile(
     "(?:^|(?<=[^a-z]))"
     + "".join(f"(?<!{word}[-_ ])" for word in _PARTIAL)
-    + r"(?:global[-_ ]?)?rank[-_.:=# ]{0,3}(\d{1,7})(?!\d)",
+    + r"(?:(?:global[-_ ]?)?rank[-_.:=# ]{0,3}|(?:worker|scheduler)_(?:PP0_)?TP)(\d{1,7})(?!\d)",
     re.IGNORECASE,
 )
 _PID = re.compile(r"(?:^|[^a-z])pid[-_.:=# ]{0,3}(\d{1,10})(?!\d)", re.IGNORECASE)

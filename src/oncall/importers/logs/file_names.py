@@ -1,0 +1,43 @@
+"""Which host a log is of, by its file's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from pathlib import Path
+
+_NUMBERED = re.compile(
+    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
+)
+_ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|\d{1,3}))+$", re.IGNORECASE)
+_BREAK = re.compile(r"[_.]")
+_DIGITS = re.compile(r"\d+")
+
+
+def host_of(path: Path, named: Set[str]) -> str | None:
+    """The host that a file is called after, if it is. `named` are hosts that lines name: a part of
+    the name that differs from one of them in numbers alone is another of them. Else the name says
+    so itself: `node07`; where hosts begin as it does, that beginning belongs to it."""
+    stem = _ENDINGS.sub("", path.name)
+    parts = _BREAK.split(stem)
+    forms = {_form(one) for name in named for one in (name, name.partition(".")[0])}
+    for part in (stem, *sorted(parts, key=len, reverse=True)):
+        if part in named or (_DIGITS.search(part) and _form(part) in forms):
+            return part
+    found = _NUMBERED.search(stem)
+    if found is None:
+        return next((part for part in parts if _begins_alike(part, named)), None)
+    whole = next((part for part in parts if part.endswith(found[1])), found[1])
+    beginning = whole[: -len(found[1])]
+    return whole if beginning and any(name.startswith(beginning) for name in named) else found[1]
+
+
+def _begins_alike(part: str, named: Set[str]) -> bool:
+    beginning, hyphen, rest = part.partition("-")
+    return bool(hyphen and _DIGITS.search(rest)) and any(
+        name.startswith(beginning + hyphen) for name in named
+    )
+
+
+def _form(name: str) -> str:
+    return _DIGITS.sub("0", name)

@@ -1,0 +1,37 @@
+"""What `kubectl describe`, `kubectl get pods` and events say of a pod, which they name apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_OF_POD = re.compile(r"^Name:\s+(\S+)")
+_REASON = re.compile(r"^\s+Reason:\s+OOMKilled\b")
+_LISTED = re.compile(r"^(?:[a-z0-9-]+\s+)?(?P<pod>[a-z0-9][\w.-]*)\s+\d+/\d+\s+OOMKilled\b")
+_UNSCHEDULED = re.compile(r"\bFailedScheduling\s+(?:pod/)?(?P<pod>[a-z0-9][\w.-]*)\s+(?P<why>.+)")
+_PLACED = re.compile(r"\b(?:Scheduled|Started|Pulled)\s")
+_MOST_ABOVE = 120  # lines of a description before the state of its containers
+_MOST_BELOW = 200  # events
+
+
+def read(line: Line) -> Sequence[Found]:
+    """A pod that ran out of memory, or that no node has room for."""
+    text = line.text
+    if found := _LISTED.match(text):
+        return [event("memory", "host", node=found["pod"], text=text)]
+    if _REASON.match(text):
+        above = (found for one in line.above(_MOST_ABOVE) if (found := _OF_POD.match(one)))
+        pod = next(above, None)
+        said = f"OOMKilled, a container of pod {pod[1]}" if pod else "OOMKilled"
+        return [event("memory", "host", node=pod[1] if pod else None, text=said)]
+    if found := _UNSCHEDULED.search(text):
+        name = found["pod"]
+        placed = any(name in one and _PLACED.search(one) for one in line.below(_MOST_BELOW))
+        said = f"pod {name} was not scheduled: {found['why']}"
+        return [] if placed else [event("init", "unscheduled", node=name, text=said)]
+    return []
+
+
+KUBERNETES = Recogniser("kubernetes", ("OOMKilled", "FailedScheduling"), read)
