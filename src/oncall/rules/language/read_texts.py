@@ -1,4 +1,5 @@
-"""What YAML texts say, kept from one run to the next: reading YAML is a tenth of a diagnosis.
+"""What texts of rulebooks say, YAML and SQL, kept from one run to the next: reading them is a tenth
+of a diagnosis.
 
 One file for each text in $XDG_CACHE_HOME/oncall/rulebooks (~/.cache), named by the hash of the
 text and of the program's version: its first line is the hash of the rest, which is JSON. What is
@@ -19,7 +20,7 @@ from typing import Any
 
 from oncall import __version__
 
-MOST_KEPT = 500  # files of some 15 KB: those that ship, and a hundred changes of a site's
+MOST_KEPT = 2000  # files of some 15 KB: five times the rulebooks and facts that ship
 
 
 def kept(text: str) -> Any:
@@ -50,9 +51,10 @@ def keep(text: str, data: Any) -> None:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
             part.write(_hash(content) + b"\n" + content)
         Path(part.name).replace(folder / _name(text))
-        oldest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in oldest[:-MOST_KEPT]:
-            path.unlink(missing_ok=True)
+        files = list(folder.iterdir())
+        if len(files) > MOST_KEPT:
+            for path in sorted(files, key=lambda path: path.stat().st_mtime)[: MOST_KEPT // 2]:
+                path.unlink(missing_ok=True)
 
 
 @cache
