@@ -33,9 +33,6 @@ from oncall.evidence.statements import execute
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
 
-# One row group of DuckDB; below, planning a query takes longer than running it.
-FEW_ROWS = 122_880
-
 
 class Incident:
     """The evidence of one job. Tables of the schema always exist; relations appear on `require`.
@@ -51,6 +48,9 @@ class Incident:
         self.con = con
         self._ready: set[str] = set()
         self._views: set[str] = set()  # of those ready, the ones that are not stored
+        # A view is planned anew in every query that reads it, which costs more than few rows do.
+        # Only for evidence to which nothing is added any more.
+        self.stores_views = False
         self._empty: dict[str, bool] = {}
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
         self._failed: dict[str, RelationFailed] = {}
@@ -346,8 +346,7 @@ class Incident:
         select = select_of(entry, self._replaced)
         typed = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
         what = "TABLE"
-        # A view is planned anew in every query that reads it, which costs more than few rows do.
-        if entry.view and self.rows("ops") >= FEW_ROWS:
+        if entry.view and not self.stores_views:
             what = "VIEW"
             self._views.add(entry.name)
         created = execute(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from oncall.core.diagnosis import Answer, Finding, SkippedRule
 from oncall.core.errors import MissingEvidence, RelationFailed
-from oncall.evidence.incident import FEW_ROWS, Incident
+from oncall.evidence.incident import Incident
 from oncall.evidence.schema import data_of
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed, NotKnown
@@ -21,6 +21,8 @@ from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node
 
 # Why a job stopped matters most, and costs little.
 _FIRST = {name: place for place, name in enumerate(("hang", "process", "stacks", "logs"))}
+# One row group of DuckDB; below, planning a query takes longer than running it.
+FEW_ROWS = 122_880
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ def _run(
     observe: Callable[[Evaluation], None] | None,
     progress: Callable[[int, int], None] | None,
 ) -> Outcome:
-    close_sandbox(incident.con, memory_limit_bytes, few_rows=incident.rows("ops") < FEW_ROWS)
+    few_rows = incident.rows("ops") < FEW_ROWS
+    close_sandbox(incident.con, memory_limit_bytes, few_rows=few_rows)
+    incident.stores_views = few_rows
     gathered = _Run()
     ordered = sorted(books, key=lambda book: _FIRST.get(book.name, len(_FIRST)))
     runs: dict[str, _Run] = {}
