@@ -34,7 +34,9 @@ def jobs(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
     union = " UNION ".join(f"SELECT job FROM {table}" for table in _with_rows(con, _OF_A_JOB))
     if not union:
         return ()
-    rows = con.execute(f"SELECT job FROM ({union}) WHERE job IS NOT NULL ORDER BY job").fetchall()
+    rows = con.execute(
+        f"SELECT DISTINCT job FROM ({union}) WHERE job IS NOT NULL ORDER BY job"
+    ).fetchall()
     return tuple(row[0] for row in rows)
 
 
