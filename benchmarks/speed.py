@@ -309,6 +309,12 @@ SECTIONS = {
     "growth": growth,
     "rules": rules,
 }
+    "startup": startup,
+    "against": against,
+    "recordings": recordings,
+    "growth": growth,
+    "rules": rules,
+}
 
 
 def machine() -> str:
