@@ -309,12 +309,6 @@ SECTIONS = {
     "growth": growth,
     "rules": rules,
 }
-    "startup": startup,
-    "against": against,
-    "recordings": recordings,
-    "growth": growth,
-    "rules": rules,
-}
 
 
 def machine() -> str:

@@ -45,7 +45,7 @@ def keep(text: str, data: Any) -> None:
         return
     with suppress(OSError, TypeError, ValueError, RecursionError):
         content = json.dumps(data).encode()
-        if json.loads(content) != data:  # a key that is no text, or not a number
+        if json.loads(content) != data:  # a key that is a number, or NaN
             return
         # Another process may write the same: each a file of its own, and the last one stays.
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
