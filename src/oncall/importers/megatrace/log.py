@@ -33,7 +33,7 @@ _LINE = re.compile(
     re.MULTILINE,
 )
 _EXPORTED = b"nccl"
-_NOT_TOLD = ("", "unknown")
+_NOT_STATED = ("", "unknown")
 _WRITTEN_LINE = re.compile(rb"^[^\r\n]", re.MULTILINE)
 
 
@@ -119,7 +119,7 @@ def _named(rank: Array, texts: Array, name: Any) -> dict[int, str]:
         mine = texts[rank == each]
         for text in np.unique(mine[mine != b""]).tolist()[:1]:
             found[each] = name(text).decode("utf-8", "replace")
-    return {rank: text for rank, text in found.items() if text not in _NOT_TOLD}
+    return {rank: text for rank, text in found.items() if text not in _NOT_STATED}
 
 
 def _each(texts: Array, number: Any) -> Array:
