@@ -2,6 +2,7 @@
 
     python benchmarks/speed.py all [--torch-python PYTHON] [--times 7]
     python benchmarks/speed.py startup | recordings | growth | rules      (one section)
+    python benchmarks/speed.py against --other PYTHON                     (another installation)
 
 Prints the Markdown that docs/performance.md holds. Whole processes are timed from outside, and
 what is compared runs in turn, so that both meet the same machine; the memory is that of the
@@ -154,6 +155,35 @@ def startup(options: argparse.Namespace) -> None:
         print(f"| {name} | {found} | {found.load:.1f} |")
 
 
+def against(options: argparse.Namespace) -> None:
+    """CPU time of small commands beside that of another installation, in turn."""
+    if not options.other:
+        return
+    print("\n## Against another installation: CPU time, median\n")
+    print("| command | the other | this one | ratio |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        commands = {"`oncall --help`": ("--help",)}
+        for ranks in (16, 64):
+            place = _recording(Path(folder), ranks)
+            commands[f"diagnose, {ranks} ranks"] = ("diagnose", str(place))
+        for name, arguments in commands.items():
+            seconds: dict[str, list[float]] = {options.other: [], sys.executable: []}
+            for _ in range(options.times):
+                for python, found in seconds.items():
+                    found.append(_cpu_seconds([python, "-m", "oncall.cli.main", *arguments]))
+            other, own = map(median, seconds.values())
+            print(f"| {name} | {_time(other)} | {_time(own)} | {own / other:.2f} |", flush=True)
+
+
+def _cpu_seconds(command: Sequence[str]) -> float:
+    """User and system time of a process and its children."""
+    before = os.times()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    after = os.times()
+    used = after.children_user - before.children_user
+    return used + after.children_system - before.children_system
+
+
 def recordings(options: argparse.Namespace) -> None:
     """Whole processes on recordings of 16 ranks, beside torchfrtrace."""
     print("\n## A recording of 16 ranks, whole process\n")
@@ -272,7 +302,13 @@ def _rules_row(name: str, ranks: int, built: Incident, times: int) -> None:
     )
 
 
-SECTIONS = {"startup": startup, "recordings": recordings, "growth": growth, "rules": rules}
+SECTIONS = {
+    "startup": startup,
+    "against": against,
+    "recordings": recordings,
+    "growth": growth,
+    "rules": rules,
+}
 
 
 def machine() -> str:
@@ -298,6 +334,7 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="?", default="all", choices=("all", *SECTIONS))
     parser.add_argument("--torch-python", help="a Python that has torch, for torchfrtrace")
+    parser.add_argument("--other", help="a Python with another oncall, for `against`")
     parser.add_argument("--times", type=int, default=7, help="runs of each")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="ranks at most")
     options = parser.parse_args()

@@ -93,6 +93,19 @@ def test_a_view_follows_the_table_it_rewrites(incident: Incident) -> None:
     assert incident.rows("seen") == 2
 
 
+def test_a_view_of_evidence_that_is_complete_may_be_stored(incident: Incident) -> None:
+    @relation("seen", reads=["ops"], columns=RANK, source="test", view=True)
+    def seen() -> str:
+        return "SELECT rank FROM ops"
+
+    incident.append("ops", {"rank": [1]})
+    incident.stores_views = True
+    incident.require(["seen"])
+    kinds = incident.con.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+    assert ("seen",) in kinds
+    assert incident.rows("seen") == 1
+
+
 # ------------------------------------------------------------------- failures
 
 

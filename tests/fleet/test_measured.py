@@ -8,7 +8,8 @@ from pathlib import Path
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Window
-from oncall.fleet.local import LocalTransport, nodes_in
+from oncall.fleet.local import LocalTransport
+from oncall.node.store.catalog import nodes_in
 from oncall.rules.engine.engine import run
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall_lab.shards import write_shards

@@ -15,30 +15,102 @@ from typer.core import TyperGroup
 
 from oncall import __version__
 from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.plain_values import take_plain_values
 from oncall.cli.options.rulebooks import ParamOption, RulesOption, SiteRulesOption
 from oncall.cli.options.training import TrainingOption
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
-# name -> module and attribute: a Typer application or a function
+# name -> module and attribute (a Typer application or a function), and what the help says of it
 _COMMANDS = {
-    "archive": ("oncall.cli.archive", "app"),
-    "collect": ("oncall.cli.collect", "collect"),
-    "demo": ("oncall.cli.demo", "demo"),
-    "diagnose": ("oncall.cli.diagnose", "diagnose"),
-    "doctor": ("oncall.cli.doctor", "doctor"),
-    "draw": ("oncall.cli.draw.app", "app"),
-    "env": ("oncall.cli.env", "env"),
-    "history": ("oncall.cli.history", "history"),
-    "hooks": ("oncall.cli.hooks", "app"),
-    "mcp": ("oncall.cli.mcp", "mcp"),
-    "open": ("oncall.cli.console", "open_"),
-    "probe": ("oncall.cli.probe", "probe"),
-    "rules": ("oncall.cli.rules", "app"),
-    "schema": ("oncall.cli.schema", "schema"),
-    "simulate": ("oncall.cli.simulate", "simulate"),
-    "stacks": ("oncall.cli.stacks", "stacks"),
-    "watch": ("oncall.cli.watch", "watch"),
+    "archive": (
+        "oncall.cli.archive",
+        "app",
+        "Keep incidents and hourly roll-ups for years; `oncall history` answers from them.",
+    ),
+    "collect": (
+        "oncall.cli.collect",
+        "collect",
+        "Record the training processes of this node.",
+    ),
+    "demo": (
+        "oncall.cli.demo",
+        "demo",
+        "Run a small training job here, inject a fault, and diagnose it.",
+    ),
+    "diagnose": (
+        "oncall.cli.diagnose",
+        "diagnose",
+        "Find what hangs or slows a job, and say what to do next.",
+    ),
+    "doctor": (
+        "oncall.cli.doctor",
+        "doctor",
+        "Check this machine or the nodes, and say what to fix.",
+    ),
+    "draw": (
+        "oncall.cli.draw.app",
+        "app",
+        "Draw recorded traffic, pipelines and networks.",
+    ),
+    "env": (
+        "oncall.cli.env",
+        "env",
+        "Print what to set so that the next incident of a job leaves evidence.",
+    ),
+    "history": (
+        "oncall.cli.history",
+        "history",
+        "Show which nodes, GPUs, NICs and links were blamed, how often and when, and what "
+        "fixed it.",
+    ),
+    "hooks": (
+        "oncall.cli.hooks",
+        "app",
+        "Set up and inspect the hooks that record a job.",
+    ),
+    "mcp": (
+        "oncall.cli.mcp",
+        "mcp",
+        "Answer agents over the Model Context Protocol: list jobs, diagnose, who waits "
+        "for whom, the rows behind a step, rules, stacks.",
+    ),
+    "open": (
+        "oncall.cli.console",
+        "open_",
+        "Open a saved incident or recordings in the console.",
+    ),
+    "probe": (
+        "oncall.cli.probe",
+        "probe",
+        "Have nodes ping each other and compare their latencies.",
+    ),
+    "rules": (
+        "oncall.cli.rules",
+        "app",
+        "Check, test, show and write rulebooks.",
+    ),
+    "schema": (
+        "oncall.cli.schema",
+        "schema",
+        "Print the tables and relations that SQL in rules can read, or the JSON Schemas "
+        "of answers.",
+    ),
+    "simulate": (
+        "oncall.cli.simulate",
+        "simulate",
+        "Simulate a training cluster with faults.",
+    ),
+    "stacks": (
+        "oncall.cli.stacks",
+        "stacks",
+        "Take the Python stacks of all ranks, fold equal ones, and show the odd one out first.",
+    ),
+    "watch": (
+        "oncall.cli.watch",
+        "watch",
+        "Watch a job, and notify when it hangs or runs slow.",
+    ),
 }
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,
@@ -62,13 +134,18 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module, attribute = _COMMANDS[cmd_name]
+        module, attribute, _ = _COMMANDS[cmd_name]
         found = getattr(import_module(module), attribute)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(**_SETTINGS)
             alone.command(name=cmd_name)(found)
             found = alone
         return typer.main.get_command(found)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
         with errors_reported():
@@ -79,6 +156,7 @@ class _Commands(TyperGroup):
                 sys.stdout.flush()
 
 
+take_plain_values()
 app = typer.Typer(cls=_Commands, invoke_without_command=True, **_SETTINGS)
 
 

@@ -301,7 +301,7 @@ def shards_in(paths: Sequence[str]) -> dict[str, Path]:
     place = Path(paths[0]) if len(paths) == 1 else None
     if place is None or not place.is_dir():
         return {}
-    from oncall.fleet.local import nodes_in
+    from oncall.node.store.catalog import nodes_in
 
     return nodes_in(place)
 

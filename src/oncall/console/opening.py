@@ -11,8 +11,8 @@ from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Session
 from oncall.core.training import Training
-from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_fleet, reach_shards
+from oncall.node.store.catalog import nodes_in
 
 
 def open_recording(

@@ -47,6 +47,10 @@ class Incident:
         """`trusted`: this process measured what the tables hold, so no value is looked at."""
         self.con = con
         self._ready: set[str] = set()
+        self._views: set[str] = set()  # of those ready, the ones that are not stored
+        # A view is planned anew in every query that reads it, which costs more than few rows do.
+        # Only for evidence to which nothing is added any more.
+        self.stores_views = False
         self._empty: dict[str, bool] = {}
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
         self._failed: dict[str, RelationFailed] = {}
@@ -245,10 +249,10 @@ class Incident:
 
     def _forget(self, entry: Relation) -> None:
         if entry.name in self._ready or entry.name in self._failed:
-            # One that was not computed is an empty table in any case.
-            what = "VIEW" if entry.view and self._empty.get(entry.name) is False else "TABLE"
+            what = "VIEW" if entry.name in self._views else "TABLE"
             self.con.execute(f'DROP {what} IF EXISTS "{entry.name}"')
         self._ready.discard(entry.name)
+        self._views.discard(entry.name)
         self._failed.pop(entry.name, None)
         self._empty.pop(entry.name, None)
 
@@ -307,7 +311,8 @@ class Incident:
         try:
             # An overflow or a NaN would only be a warning, and the numbers wrong.
             with np.errstate(over="raise", divide="raise", invalid="raise"):
-                self._empty[name] = self._compute(entry) == 0 and not entry.view
+                rows = self._compute(entry)
+                self._empty[name] = rows == 0 and name not in self._views
         except (duckdb.InterruptException, OncallError):
             raise  # somebody stopped it: the next one to ask may have it computed
         except Exception as error:
@@ -340,7 +345,10 @@ class Incident:
             return insert(self.con, entry.name, entry.columns, columns)
         select = select_of(entry, self._replaced)
         typed = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
-        what = "VIEW" if entry.view else "TABLE"
+        what = "TABLE"
+        if entry.view and not self.stores_views:
+            what = "VIEW"
+            self._views.add(entry.name)
         created = execute(
             self.con, f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()

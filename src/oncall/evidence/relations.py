@@ -72,7 +72,8 @@ class Relation:
     `reads` are tables and relations without which it is MissingEvidence ("a|b": either will
     do); `optional` ones may be empty. Without rows in an input of `empty_without` ("a|b": in
     either) it is known to be empty and not computed. `at` says where it runs: beside the shards
-    as well, or in the console alone. A `view` is a cheap rewriting of rows that is not stored.
+    as well, or in the console alone. A `view` is a cheap rewriting of rows that is stored only
+    where they are few.
     `params` are its own parameters, or the names of other relations'.
     """
 

@@ -5,6 +5,7 @@ Every function narrows the incident's tables in memory; a saved file is never ch
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from oncall.core.errors import UsageError
@@ -30,8 +31,12 @@ _IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NU
 
 def jobs(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
     """The names of all jobs that left evidence, in order."""
-    union = " UNION ".join(f"SELECT job FROM {table}" for table in _OF_A_JOB)
-    rows = con.execute(f"SELECT job FROM ({union}) WHERE job IS NOT NULL ORDER BY job").fetchall()
+    union = " UNION ".join(f"SELECT job FROM {table}" for table in _with_rows(con, _OF_A_JOB))
+    if not union:
+        return ()
+    rows = con.execute(
+        f"SELECT DISTINCT job FROM ({union}) WHERE job IS NOT NULL ORDER BY job"
+    ).fetchall()
     return tuple(row[0] for row in rows)
 
 
@@ -60,10 +65,25 @@ def span(con: duckdb.DuckDBPyConnection) -> tuple[int | None, int | None]:
     parts = " UNION ALL ".join(
         f"SELECT least({_each('min', columns)}) AS low, greatest({_each('max', columns)}) AS high"
         f" FROM {table}"
-        for table, columns in TIMED.items()
+        for table, columns in ((table, TIMED[table]) for table in _with_rows(con, TIMED))
     )
+    if not parts:
+        return None, None
     ((first, last),) = con.execute(f"SELECT min(low), max(high) FROM ({parts})").fetchall()
     return first, last
+
+
+def _with_rows(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
+    """The tables (or views) that may have rows: a query over all would mostly be planned for none.
+
+    DuckDB counts deleted rows, too, so 0 is certain.
+    """
+    known = con.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE estimated_size = 0 "
+        "AND database_name = current_database() AND NOT temporary"
+    )
+    empty = {name for (name,) in known.fetchall()}
+    return [table for table in tables if table not in empty]
 
 
 def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:

@@ -131,9 +131,3 @@ def _is_of(folder: Path, host: str) -> bool:
     """Whether the folder holds shards of that node, or no shards yet."""
     nodes = {shard.node for shard in sealed_shards(folder)}
     return host in nodes or not nodes
-
-
-def nodes_in(folder: Path) -> dict[str, Path]:
-    """The nodes whose shards are in a folder or in its subfolders: name -> data folder."""
-    places = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
-    return {shard.node: place for place in places for shard in sealed_shards(place)}

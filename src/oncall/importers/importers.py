@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -47,6 +47,12 @@ class Importer(Protocol):
         """Add the evidence in `paths`, recordings of one job."""
 
 
+def importers() -> Iterator[Importer]:
+    """All importers in order, each imported when it is its turn: the first to recognise a file
+    spares the others, which take as long as reading a small recording."""
+    return map(_importer, _TABLE)
+
+
 @cache
-def importers() -> tuple[Importer, ...]:
-    return tuple(cast(Importer, import_module(name)) for name in _TABLE)
+def _importer(name: str) -> Importer:
+    return cast(Importer, import_module(name))

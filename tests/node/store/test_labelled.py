@@ -12,9 +12,9 @@ import pytest
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Window
-from oncall.fleet.local import LocalTransport, nodes_in
+from oncall.fleet.local import LocalTransport
 from oncall.node.store import labelled
-from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.catalog import nodes_in, sealed_shards
 from oncall.node.store.labelled import LabelledTasks
 from oncall.node.store.reader import open_shards
 from oncall_lab.pipeline.scenario import PipelineScenario

@@ -7,9 +7,7 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.calls.thresholds import Thresholds
-from oncall.analysis.tasks.labelled_tasks import why_unlabelled
-from oncall.evidence import params_of, relation
+from oncall.evidence import relation
 
 _STATED = (
     *("tp", "pp", "dp", "ep", "cp", "chunks", "micro_batches", "schedule"),
@@ -105,17 +103,12 @@ _BY_SCHEDULE = {
 @relation(
     "job_configuration",
     reads=["jobs|members"],
-    optional=[
-        *("parallelism", "labelled_tasks", "stage_tasks", "stage_layout"),
-        *("operations", "members", "in_flight"),
-    ],
+    optional=["parallelism", "labelled_tasks", "stage_tasks", "stage_layout", "members"],
     columns=_COLUMNS,
     source="VenusTrace 3.3; Pulse 5.2",
-    params=params_of(Thresholds, of="labelled_tasks"),
 )
-def job_configuration(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
+def job_configuration(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """One row for each job."""
-    thresholds = Thresholds(**params)
     cursor = con.execute(_SEEN)
     names = [column[0] for column in cursor.description or ()]
     seen = {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
@@ -125,21 +118,14 @@ def job_configuration(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[
         for job, *values in con.execute(f"SELECT job, {picked} FROM jobs GROUP BY job").fetchall()
     }
     rows = [
-        _configuration(
-            job,
-            stated.get(job, {}),
-            shown,
-            None if shown["micro_batches"] else why_unlabelled(con, job, thresholds),
-        )
+        _configuration(job, stated.get(job, {}), shown)
         for job, shown in sorted(seen.items(), key=lambda one: (one[0] is None, one[0] or ""))
     ]
     return {name: [row.get(name) for row in rows] for name, *_ in _COLUMNS}
 
 
-def _configuration(
-    job: str, stated: Mapping[str, Any], seen: Mapping[str, Any], why_not: str | None
-) -> dict[str, Any]:
-    """The row of a job. `why_not`: its tasks could not be labelled."""
+def _configuration(job: str, stated: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a job."""
     settings = {name: stated.get(name) for name in _STATED}
     inferred, contradicted = [], []
     for name, because in _FROM.items():
@@ -153,8 +139,6 @@ def _configuration(
             inferred.append(f"{name} {seen_value}: {because}")
         elif reported_value != seen_value and not _is_explained(name, settings, seen):
             contradicted.append(f"{name} {reported_value}, but {because}: {seen_value}")
-    if why_not:
-        inferred.append(f"schedule not known: {why_not}")
     return {
         "job": job,
         **settings,

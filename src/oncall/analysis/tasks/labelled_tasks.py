@@ -78,13 +78,31 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str
     return _columns(parts)
 
 
-def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str, thresholds: Thresholds) -> str | None:
-    """Why ranks of a pipeline whose operations are here have no labels; None if that is not so."""
-    sends = "SELECT 1 FROM operations WHERE job = ? AND kind = 'p2p' LIMIT 1"
-    if not con.execute(sends, [job]).fetchall():
-        return None
-    ranks = _found(con, thresholds).get(job, [])
-    return _places(con, job, ranks, _stated(con).get(job, Stated())).why_not or None
+@relation(
+    "unlabelled_jobs",
+    reads=["operations", "members"],
+    optional=["in_flight", "jobs", "labelled_tasks"],
+    columns=[
+        ("job", "VARCHAR", "", "a job with pipeline transfers of which no task is labelled"),
+        ("why", "VARCHAR", "", "why its tasks are not known"),
+    ],
+    source="VenusTrace 3.3",
+    params=params_of(Thresholds, of="labelled_tasks"),
+)
+def unlabelled_jobs(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
+    """Why ranks of a pipeline whose operations are here have no labels."""
+    stated = _stated(con)
+    silent = con.execute(
+        "SELECT DISTINCT job FROM operations ANTI JOIN labelled_tasks USING (job) "
+        "WHERE kind = 'p2p' AND job IS NOT NULL"
+    ).fetchall()
+    found = _found(con, Thresholds(**params)) if silent else {}
+    why = {
+        job: _places(con, job, found.get(job, []), stated.get(job, Stated())).why_not
+        for (job,) in sorted(silent)
+    }
+    known = {job: reason for job, reason in why.items() if reason}
+    return {"job": list(known), "why": list(known.values())}
 
 
 def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, list[Found]]:

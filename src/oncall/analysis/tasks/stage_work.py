@@ -12,6 +12,7 @@ _INSTANTS = ("started_ns", "ended_ns", "first_call_ns", "last_call_ns")
     "stage_work",
     reads=["stage_tasks|labelled_tasks"],
     optional=["ranks", "clock_offsets", "stage_layout"],
+    empty_without=["stage_tasks|labelled_tasks"],
     columns=[
         *TASK_COLUMNS,
         ("node", "VARCHAR", "", "host"),

@@ -109,7 +109,9 @@ def _run(
     observe: Callable[[Evaluation], None] | None,
     progress: Callable[[SoFar], None] | None,
 ) -> Outcome:
-    close_sandbox(incident.con, memory_limit_bytes, few_rows=incident.rows("ops") < FEW_ROWS)
+    few_rows = incident.rows("ops") < FEW_ROWS
+    close_sandbox(incident.con, memory_limit_bytes, few_rows=few_rows)
+    incident.stores_views = few_rows
     gathered = _Run()
     runs: dict[str, _Run] = {}
     for rulebook in sorted(books, key=_part_about_hangs, reverse=True):

@@ -91,7 +91,8 @@ class Evaluation:
     ) -> None:
         if self._own is not None:
             self._own.close()
-        self._computer.drop((*self._columns, STARTED))
+        if self._columns:
+            self._computer.drop((*self._columns, STARTED))
 
     # ------------------------------------------------------------------ cases
 
@@ -122,7 +123,8 @@ class Evaluation:
     def sql(self, fact: str) -> FactSql:
         """The fact's SQL, parsed."""
         if fact not in self._read:
-            self._read[fact] = read_sql(self.incident.con, self.rulebook.book.facts[fact])
+            sql = self.rulebook.book.facts[fact]
+            self._read[fact] = read_sql(self.incident.con, sql, keep=self._reviewed)
         return self._read[fact]
 
     def params(self, fact: str) -> dict[str, str]:

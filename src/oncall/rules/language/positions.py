@@ -1,7 +1,7 @@
 """Where in a YAML file something is wrong: from a path of keys to line, column and caret.
 
 Reading with positions is slow, so it happens only once something is wrong, or for
-`oncall rules check`.
+`oncall rules check`. ruamel.yaml is imported where it reads, as most runs read no YAML at all.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path as File
-from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from typing import TYPE_CHECKING, Any
 
 from oncall.core.errors import Problem
+
+if TYPE_CHECKING:
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.nodes import ScalarNode
 
 Path = tuple[str | int, ...]
 
@@ -51,6 +51,9 @@ class Source:
 
     @cached_property
     def root(self) -> Any:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
+
         try:
             return YAML(typ="safe", pure=True).compose(self.text)
         except (YAMLError, RecursionError, ValueError):
@@ -71,7 +74,7 @@ class Source:
         if node is None:
             return self.at(0, 0, fault.message)
         mark, end = node.start_mark, node.end_mark
-        one_line = end.line == mark.line and isinstance(node, ScalarNode)
+        one_line = end.line == mark.line and _is_text(node)
         length = end.column - mark.column if one_line else 1
         return self.at(mark.line, mark.column, fault.message, length)
 
@@ -86,9 +89,9 @@ class Source:
         waiting = [self.root]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, SequenceNode):
+            if _is_list(node):
                 waiting += node.value
-            elif isinstance(node, MappingNode):
+            elif _is_mapping(node):
                 first: dict[str, int] = {}
                 for key, value in node.value:
                     waiting.append(value)
@@ -140,12 +143,12 @@ class Source:
 
 
 def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
-    if isinstance(node, MappingNode):
+    if _is_mapping(node):
         for key, value in node.value:
             if _is_text(key) and key.value == str(step):
                 return key, value
     if isinstance(step, int):
-        if not isinstance(node, SequenceNode):
+        if not _is_list(node):
             return (None, node) if node is not None and step == 0 else None  # one, without a list
         return (None, node.value[step]) if step < len(node.value) else None
     if step == "text" and _is_text(node):
@@ -154,7 +157,15 @@ def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
 
 
 def _is_text(node: Any) -> bool:
-    return isinstance(node, ScalarNode)
+    return getattr(node, "id", None) == "scalar"
+
+
+def _is_list(node: Any) -> bool:
+    return getattr(node, "id", None) == "sequence"
+
+
+def _is_mapping(node: Any) -> bool:
+    return getattr(node, "id", None) == "mapping"
 
 
 # --------------------------------------------------------------------- reading
@@ -187,6 +198,9 @@ def read_yaml(source: Source) -> tuple[Any, list[Problem]]:
     refused = _too_deep(source.text)
     if refused:
         return None, [source.at(0, 0, refused)]
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
     try:
         data = YAML(typ="safe", pure=False).load(source.text)
     except (YAMLError, ValueError, RecursionError) as error:
@@ -213,6 +227,9 @@ def _values(data: Any, known: dict[int, float]) -> float:
 
 def _read_slowly(source: Source, error: Exception) -> tuple[Any, list[Problem]]:
     """After a failure: all duplicate keys at once, or the place of the one syntax error."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
     duplicates = source.duplicates()
     if duplicates:
         yaml = YAML(typ="safe", pure=True)
@@ -265,6 +282,8 @@ def aliases(source: Source) -> list[Problem]:
     """Every YAML alias. A shared branch would be drawn, shown and counted several times over."""
     if not _has_alias(source.text):
         return []
+    from ruamel.yaml import YAML
+
     found = []
     for event in YAML(typ="safe", pure=True).parse(source.text):
         if type(event).__name__ == "AliasEvent":
