@@ -7,9 +7,8 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.calls.thresholds import Thresholds
 from oncall.analysis.tasks.labelled_tasks import why_unlabelled
-from oncall.evidence import params_of, relation
+from oncall.evidence import relation
 
 _STATED = (
     *("tp", "pp", "dp", "ep", "cp", "chunks", "micro_batches", "schedule"),
@@ -107,15 +106,13 @@ _BY_SCHEDULE = {
     reads=["jobs|members"],
     optional=[
         *("parallelism", "labelled_tasks", "stage_tasks", "stage_layout"),
-        *("operations", "members", "in_flight"),
+        "members",
     ],
     columns=_COLUMNS,
     source="VenusTrace 3.3; Pulse 5.2",
-    params=params_of(Thresholds, of="labelled_tasks"),
 )
-def job_configuration(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
+def job_configuration(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """One row for each job."""
-    thresholds = Thresholds(**params)
     cursor = con.execute(_SEEN)
     names = [column[0] for column in cursor.description or ()]
     seen = {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
@@ -129,7 +126,7 @@ def job_configuration(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[
             job,
             stated.get(job, {}),
             shown,
-            None if shown["micro_batches"] else why_unlabelled(con, job, thresholds),
+            None if shown["micro_batches"] else why_unlabelled(con, job),
         )
         for job, shown in sorted(seen.items(), key=lambda one: (one[0] is None, one[0] or ""))
     ]

@@ -50,6 +50,8 @@ _TASKS = (
     "other",
 )
 _EVALUATION = _TASKS.index("evaluation")
+# Beside the relation itself, as both come of one reading of all calls.
+_WHY_NOT = "CREATE TEMP TABLE IF NOT EXISTS unlabelled_jobs (job VARCHAR, why_not VARCHAR)"
 
 
 @relation(
@@ -72,19 +74,20 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str
         ).fetchall()
     )
     parts = []
+    con.execute(f"{_WHY_NOT}; DELETE FROM unlabelled_jobs")
     for job, ranks in _found(con, thresholds).items():
         places = _places(con, job, ranks, stated.get(job, Stated()))
+        con.execute("INSERT INTO unlabelled_jobs VALUES (?, ?)", [job, places.why_not or None])
         parts += _label_job(ranks, stated.get(job, Stated()), places.of_rank, sizes, thresholds)
     return _columns(parts)
 
 
-def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str, thresholds: Thresholds) -> str | None:
-    """Why ranks of a pipeline whose operations are here have no labels; None if that is not so."""
-    sends = "SELECT 1 FROM operations WHERE job = ? AND kind = 'p2p' LIMIT 1"
-    if not con.execute(sends, [job]).fetchall():
-        return None
-    ranks = _found(con, thresholds).get(job, [])
-    return _places(con, job, ranks, _stated(con).get(job, Stated())).why_not or None
+def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str) -> str | None:
+    """Why ranks of a pipeline whose operations are here have no labels; None if that is not so.
+    Known once labelled_tasks is ready."""
+    con.execute(_WHY_NOT)
+    found = con.execute("SELECT why_not FROM unlabelled_jobs WHERE job = ?", [job]).fetchall()
+    return found[0][0] if found else None
 
 
 def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, list[Found]]:
