@@ -113,9 +113,10 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
     for begin, block in zip(begins, whole, strict=True):
         shape = flags[begin : begin + len(block.events)].tobytes()
         excess = 2 * shape.count(1) - len(shape)
-        if abs(excess) < len(shape) and (b"\1" if excess > 0 else b"\0") * abs(
-            excess
-        ) == shape[: abs(excess)]:
+        if (
+            abs(excess) < len(shape)
+            and (b"\1" if excess > 0 else b"\0") * abs(excess) == shape[: abs(excess)]
+        ):
             shape = shape[abs(excess) :]
             counts[shape] = counts.get(shape, 0) + 1
     usual = sorted(counts.items(), key=lambda item: -item[1])
