@@ -16,14 +16,14 @@ ANSWERS = ("exactly", "among two or more", "its communicator", "wrong or none")
 
 
 @dataclass(frozen=True)
-class Told:
-    """What was told of one incident: an entry of ANSWERS, and the root findings beside it."""
+class Answer:
+    """The answer to one incident: an entry of ANSWERS, and the root findings beside it."""
 
     answer: str
     beside: int
 
 
-def diagnose_hooks(task: tuple[int, str, int]) -> tuple[str, int, Told, Told]:
+def diagnose_hooks(task: tuple[int, str, int]) -> tuple[str, int, Answer, Answer]:
     """One fault in a data-parallel group, `per_node` members a host: without waits and with it."""
     from dataclasses import replace
 
@@ -42,24 +42,26 @@ def diagnose_hooks(task: tuple[int, str, int]) -> tuple[str, int, Told, Told]:
         faults=tuple(replace(fault, role="dp") for fault in drawn.faults),
         missing_nodes=(),
     )
-    told = []
+    reported = []
     for without in ("waits", ""):
         incident, truth = simulate(scenario)
         with incident:
             books = [b for b in load_rulebooks([shipped_folder()]) if b.name != without]
             roots = [f for f in run(incident, books).findings if f.explained_by is None]
         (fault,) = truth.faults
-        told.append(_told(fault.ranks, fault.comms, [f for f in roots if _class(f) == kind], roots))
-    return kind, per_node, told[0], told[1]
+        reported.append(
+            _answer(fault.ranks, fault.comms, [f for f in roots if _class(f) == kind], roots)
+        )
+    return kind, per_node, reported[0], reported[1]
 
 
 def _class(finding: Any) -> str:
     return SAME_CLASS.get(finding.verdict, finding.verdict)
 
 
-def _told(
+def _answer(
     ranks: tuple[int, ...], comms: tuple[str, ...], right: list[Any], roots: list[Any]
-) -> Told:
+) -> Answer:
     answers = [ANSWERS[3]]
     for finding in right:
         blamed = {b.where.get("rank") for b in finding.blame} - {None}
@@ -69,7 +71,7 @@ def _told(
             )
         elif {b.where.get("comm") for b in finding.blame} & {*comms}:
             answers.append(ANSWERS[2])
-    return Told(min(answers, key=ANSWERS.index), max(0, len(roots) - 1))
+    return Answer(min(answers, key=ANSWERS.index), max(0, len(roots) - 1))
 
 
 def look_at_running(seed: int) -> bool:
@@ -110,10 +112,10 @@ def hooks(seeds: int, first: int, jobs: int) -> None:
         for per_node in (1, 2):
             mine = [r for r in results if r[:2] == (kind, per_node)]
             for index, rules in ((2, "without waits"), (3, "with waits")):
-                found: list[Told] = [r[index] for r in mine]  # type: ignore[misc]
-                counts = Counter(told.answer for told in found)
+                found: list[Answer] = [r[index] for r in mine]  # type: ignore[misc]
+                counts = Counter(reported.answer for reported in found)
                 cells = " | ".join(str(counts[answer]) for answer in ANSWERS)
-                beside = sum(told.beside for told in found)
+                beside = sum(reported.beside for reported in found)
                 members = "one member" if per_node == 1 else "two members"
                 print(f"| {kind} | {members} | {rules} | {cells} | {beside} |")
     print(f"\nHealthy jobs looked at while they run: {seeds}, with a finding: {alarms}")

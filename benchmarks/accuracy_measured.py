@@ -154,18 +154,18 @@ def scores(answers: Iterable[Answer]) -> Iterator[str]:
 
 
 def confusion(answers: Iterable[Answer]) -> Iterator[str]:
-    """What was told of each kind: the verdict of the first root finding, and how often."""
-    told: dict[str, Counter[str]] = defaultdict(Counter)
+    """What was reported of each kind: the verdict of the first root finding, and how often."""
+    verdicts: dict[str, Counter[str]] = defaultdict(Counter)
     for answer in answers:
         right = [v for v, blame in answer.roots if answer.kind and answer.names(v, blame)]
         first = answer.roots[0][0] if answer.roots else "nothing"
         elsewhere = "" if right or first != answer.kind else " elsewhere"
-        told[answer.kind or "healthy"][right[0] if right else first + elsewhere] += 1
-    yield "| truth | told, with how many incidents |"
+        verdicts[answer.kind or "healthy"][right[0] if right else first + elsewhere] += 1
+    yield "| truth | reported, with how many incidents |"
     yield "|---|---|"
     for kind in (*FAULTS, "healthy"):
-        if kind in told:
-            yield f"| {kind} | {', '.join(f'{v} {n}' for v, n in told[kind].most_common())} |"
+        if kind in verdicts:
+            yield f"| {kind} | {', '.join(f'{v} {n}' for v, n in verdicts[kind].most_common())} |"
 
 
 def measured(

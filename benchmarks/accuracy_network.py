@@ -78,16 +78,16 @@ def run_one(task: tuple[str, int, int]) -> Case:
 
 
 def judge(
-    kind: str, seed: int, played: Any, truth: Any, simulation_s: float = 0.0, told: Any = None
+    kind: str, seed: int, played: Any, truth: Any, simulation_s: float = 0.0, reported: Any = None
 ) -> Case:
-    """Diagnose a case. `told` (epochs, ports): what switches reported, if not as drawn."""
+    """Diagnose a case. `reported` (epochs, ports): what switches reported, if not as drawn."""
     from oncall.diagnose import diagnose
     from oncall.rules.language.load import load_file, shipped_folder
     from oncall_lab.network.record import record
 
     simulated = time.perf_counter()
     books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
-    with record(played, told) as incident:
+    with record(played, reported) as incident:
         diagnosis = diagnose(incident, books)
     diagnosed = time.perf_counter()
     roots = [f for f in diagnosis.findings if f.explained_by is None]

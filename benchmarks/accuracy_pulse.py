@@ -154,8 +154,8 @@ def scores(experiments: Iterable[Experiment]) -> Iterator[str]:
         parts = [_precision_recall(experiments, faults, name, which) for which in (True, False)]
         yield f"| {name} | {len(faults)} | {parts[0]} | {PULSE[name]} | {parts[1]} |"
     quiet = [e for e in experiments if e.truth is None]
-    told = [sum(bool(e.pulse) for e in quiet), sum(bool(e.operations) for e in quiet)]
-    yield f"| no fault | {len(quiet)} | {told[0]} with a finding | | {told[1]} with a finding |"
+    counts = [sum(bool(e.pulse) for e in quiet), sum(bool(e.operations) for e in quiet)]
+    yield f"| no fault | {len(quiet)} | {counts[0]} with a finding | | {counts[1]} with a finding |"
 
 
 def _precision_recall(

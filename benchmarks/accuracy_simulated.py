@@ -78,8 +78,8 @@ def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
 def class_of(finding: Any, findings: Iterable[Any]) -> str:
     """The class of fault a finding stands for; one of a stage that of what it explains."""
     explained = (f for f in findings if f.explained_by == finding.id)
-    told = next(explained, finding) if finding.rulebook == "stages" else finding
-    return SAME_CLASS.get(told.verdict, told.verdict)
+    reported = next(explained, finding) if finding.rulebook == "stages" else finding
+    return SAME_CLASS.get(reported.verdict, reported.verdict)
 
 
 def is_located(kind: str, ranks: tuple[int, ...], found: Found) -> bool:

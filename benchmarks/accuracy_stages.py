@@ -91,8 +91,8 @@ def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
 
     kind, seed, overrides, keys = task
     scenario = experiment(kind, seed)
-    told = {key: YAML(typ="safe").load(value) for key, value in keys}
-    scenario = replace(scenario, **read_fields(PipelineScenario, told, place="--set"))
+    changed = {key: YAML(typ="safe").load(value) for key, value in keys}
+    scenario = replace(scenario, **read_fields(PipelineScenario, changed, place="--set"))
     began = time.perf_counter()
     incident, truth = simulate_pipeline(scenario)
     simulated = time.perf_counter()
@@ -103,7 +103,7 @@ def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
     name = (
         f"{kind} seed {seed}: {scenario.schedule} TP{scenario.tp} PP{scenario.pp} DP{scenario.dp} "
         f"CP{scenario.cp} EP{scenario.ep} {scenario.recorder} "
-        f"{'told' if scenario.configuration_stated else 'untold'}{what}"
+        f"{'stated' if scenario.configuration_stated else 'not stated'}{what}"
     )
     ended = time.perf_counter()
     return Experiment(
@@ -224,8 +224,10 @@ def main() -> None:
             experiments.append(e)
             good = not e.wrong and (not e.is_to_be_found or (e.right and e.right_stage))
             if asked.verbose or not good:
-                told = [(c.verdict, sorted(c.ranks), sorted(c.stages)) for c in e.claims if c.root]
-                print(f"{'right' if good else 'WRONG'} {e.name}: {told}", flush=True)
+                reported = [
+                    (c.verdict, sorted(c.ranks), sorted(c.stages)) for c in e.claims if c.root
+                ]
+                print(f"{'right' if good else 'WRONG'} {e.name}: {reported}", flush=True)
     print("\n".join(scores(experiments, kinds)))
     took = sorted(e.diagnosis_s for e in experiments)
     print(f"\ndiagnosis: median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s")

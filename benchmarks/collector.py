@@ -105,7 +105,7 @@ def measure(
     ranks: int,
     sources: str,
 ) -> None:
-    """One run, told in one line, and in one more where there are several sources."""
+    """One run, printed as one line, and in one more where there are several sources."""
     with tempfile.TemporaryDirectory(prefix="oncall-bench-") as folder:
         run, data, log = Path(folder, "run"), Path(folder, "data"), Path(folder, "log")
         rings_dir(run).mkdir(parents=True)
@@ -140,9 +140,9 @@ def measure(
         finally:
             collector.send_signal(signal.SIGTERM)
             collector.wait()
-        told = log.read_text()
-        print(*(line for line in told.splitlines() if " info: " not in line), sep="\n", end="")
-        seals = [int(ms) for ms in re.findall(r"bytes in (\d+) ms", told)]
+        text = log.read_text()
+        print(*(line for line in text.splitlines() if " info: " not in line), sep="\n", end="")
+        seals = [int(ms) for ms in re.findall(r"bytes in (\d+) ms", text)]
         dropped = sum(int(ring.header["dropped"][0]) for ring in rings)
         shards = sealed_shards(data)
         with open_shards(shards) as opened:
@@ -174,15 +174,15 @@ def main() -> None:
     parser.add_argument("--sources", choices=("rings", "default"), default="rings")
     parser.add_argument("--seal-every", default="10 s")
     parser.add_argument("--commit-every", default=None)
-    told = parser.parse_args()
-    every = {"seal_every": told.seal_every}
-    if told.commit_every:
-        every["commit_every"] = told.commit_every
+    arguments = parser.parse_args()
+    every = {"seal_every": arguments.seal_every}
+    if arguments.commit_every:
+        every["commit_every"] = arguments.commit_every
     print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for transfers in told.transfers:
-        for ranks in told.ranks:
-            for per_s in told.load:
-                measure(per_s, told.seconds, transfers, every, ranks, told.sources)
+    for transfers in arguments.transfers:
+        for ranks in arguments.ranks:
+            for per_s in arguments.load:
+                measure(per_s, arguments.seconds, transfers, every, ranks, arguments.sources)
     print(f"load of this machine after: {os.getloadavg()[0]:.1f}")
 
 

@@ -7,7 +7,7 @@ and a data-parallel one across all nodes; 8 NICs with 8 priorities each, read 4 
 8 GPUs, 8 processes and the host once a second. The one node has every row, sealed every 30 s, as a
 collector writes it; the nodes of a fleet have the candidates of such shards, which is all that a
 digest reads. Every fleet is asked through real endpoint processes; these share this machine with
-the console, so seconds are an upper bound, and the console's own CPU time is told apart.
+the console, so seconds are an upper bound, and the console's own CPU time is reported apart.
 """
 
 from __future__ import annotations
@@ -217,13 +217,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", default="8,64,256", help="sizes of fleets")
     parser.add_argument("--seconds", type=int, default=600, help="of the busy node; 0: none")
-    told = parser.parse_args()
-    if told.seconds:
-        for name, value in measure_node(told.seconds).items():
+    arguments = parser.parse_args()
+    if arguments.seconds:
+        for name, value in measure_node(arguments.seconds).items():
             print(f"{name:24}{value:>14,.2f}")
-    for nodes in filter(None, told.nodes.split(",")):
+    for nodes in filter(None, arguments.nodes.split(",")):
         # Each in a process of its own, so that memory is its own too.
-        if len(told.nodes.split(",")) > 1:
+        if len(arguments.nodes.split(",")) > 1:
             subprocess.run(
                 [sys.executable, __file__, "--seconds", "0", "--nodes", nodes], check=True
             )

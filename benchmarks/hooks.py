@@ -50,15 +50,13 @@ def main() -> None:
         [median(line[at] for line in lines) for at in (2, 3)] for lines in (measured[1], chained)
     ]
     steps, operations = zip(*events, strict=True)
-    told: dict[str, list[float]] = {
+    columns: dict[str, list[float]] = {
         f"a step of a transfer, {EVENTS_A_STEP} events": list(steps),
         "one event of a step": [step / EVENTS_A_STEP for step in steps],
         "an operation from call to end, two channels, no transfers": list(operations),
     }
-    print(
-        "\n| what the plugin is told of | CPU time | with another plugin chained |\n|---|---|---|"
-    )
-    for what, (alone, both) in told.items():
+    print("\n| what the plugin receives | CPU time | with another plugin chained |\n|---|---|---|")
+    for what, (alone, both) in columns.items():
         print(f"| {what} | {alone:.0f} ns | {both:.0f} ns |")
 
 

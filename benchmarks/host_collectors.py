@@ -146,7 +146,7 @@ def cpu_s() -> float:
 
 
 def measure(name: str, chosen: Mapping[str, Make], seconds: float) -> None:
-    """One run with the rings of 8 idle processes and the `chosen` sources, told in a row."""
+    """One run with the rings of 8 idle processes and the `chosen` sources, printed as a row."""
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="oncall-bench-") as folder:
         config = Configuration(
@@ -166,8 +166,8 @@ def measure(name: str, chosen: Mapping[str, Make], seconds: float) -> None:
             before, began = cpu_s(), time.monotonic()
             time.sleep(seconds)
             share = (cpu_s() - before) / (time.monotonic() - began)
-        told, size = stored(config.data_dir, list(chosen))
-        rows, own_cpu_s = told
+        reported, size = stored(config.data_dir, list(chosen))
+        rows, own_cpu_s = reported
         del rings
     whole_s = seconds + 2
     print(

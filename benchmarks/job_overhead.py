@@ -3,7 +3,7 @@
     python benchmarks/job_overhead.py [--pairs 20] [--steps 60] [--tp 2] [--pp 2] [--dp 2]
 
 The small job of the demo runs over and over: bare, with the shim of NCCL's calls, and with shim
-and profiler plugin, every proxy step told; forwards in one round and backwards in the next, so
+and profiler plugin, every proxy step recorded; forwards in one round and backwards in the next, so
 that what drifts meets all alike. A round's figure is the ratio of two step times: of the median
 step, and of the quickest tenth, which other work on the machine disturbs least. Shown is the median
 over rounds with a 95 % confidence interval from order statistics, which assumes nothing of the
@@ -131,16 +131,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for name, default in (("pairs", 20), ("steps", 60), ("tp", 2), ("pp", 2), ("dp", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    told = parser.parse_args()
-    job = Job(told.tp, told.pp, told.dp, told.steps)
+    asked = parser.parse_args()
+    job = Job(asked.tp, asked.pp, asked.dp, asked.steps)
     with tempfile.TemporaryDirectory() as name:
         added = variants(Path(name))
         runs: dict[str, list[Run]] = {variant: [] for variant in added}
-        for pair in range(told.pairs):
+        for pair in range(asked.pairs):
             for variant in list(added) if pair % 2 == 0 else reversed(added):
                 runs[variant].append(measure(job, Path(name), added[variant]))
     print(
-        f"{job.ranks} ranks on {os.cpu_count()} cores ({platform.machine()}), {told.pairs} rounds "
+        f"{job.ranks} ranks on {os.cpu_count()} cores ({platform.machine()}), {asked.pairs} rounds "
         f"of {job.steps} steps, load {os.getloadavg()[0]:.1f} at the end; goal: below {GOAL:.2%}\n"
     )
     print("| hooks | step | longer by | quickest tenth longer by | processor a rank and step |")

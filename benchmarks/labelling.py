@@ -130,7 +130,7 @@ class Score:
 
 
 def accuracy(schedules: Sequence[str], each: int, first: int, verbose: bool) -> None:
-    """Print, by schedule, what is told and recorder: how many of the labels are right, and how
+    """Print, by schedule, what is stated and recorder: how many of the labels are right, and how
     many of the tasks have a right one."""
     print(f"| labels / tasks that are right | {' | '.join(RECORDINGS)} |")
     print("|---" * (1 + len(RECORDINGS)) + "|")
@@ -141,9 +141,9 @@ def accuracy(schedules: Sequence[str], each: int, first: int, verbose: bool) -> 
                 scores[key] = scores.get(key, Score()) + score
                 if verbose and score.right < score.labels:
                     print(f"seed {seed}: {key} {score}", flush=True)
-        for told, recorder in product((True, False), RECORDERS):
-            cells = [str(scores[told, recorder, name]) for name in RECORDINGS]
-            name = f"{schedule}, {'told' if told else 'untold'}, {recorder}"
+        for reported, recorder in product((True, False), RECORDERS):
+            cells = [str(scores[reported, recorder, name]) for name in RECORDINGS]
+            name = f"{schedule}, {'stated' if reported else 'not stated'}, {recorder}"
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
@@ -159,11 +159,11 @@ def jobs(schedule: str, count: int, first: int) -> Iterator[tuple[int, PipelineS
 
 
 def recorded(job: PipelineScenario) -> Iterator[tuple[tuple[Any, ...], Score]]:
-    """A job recorded in every way: what is told, the recorder, the recording, and its score."""
+    """A job recorded in every way: what is stated, the recorder, the recording, and its score."""
     for name, change in RECORDINGS.items():
         scenario = replace(job, **change, recorder="hooks")
-        played, told = play(scenario), replace(scenario, recorder="tasks", starts_in=0.0)
-        with record(told, play(told)) as trainer:
+        played, changed = play(scenario), replace(scenario, recorder="tasks", starts_in=0.0)
+        with record(changed, play(changed)) as trainer:
             truth = trainer.con.execute(f"SELECT {TRUE_COLUMNS} FROM stage_tasks").fetchnumpy()
         for is_reported, recorder in product((True, False), RECORDERS):
             how = replace(scenario, configuration_stated=is_reported, recorder=recorder.split()[0])

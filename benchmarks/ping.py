@@ -44,7 +44,7 @@ class UnstampedSocket(StampedSocket):
             return None
         return replace(received, stamps=replace(received.stamps, kernel_ns=None, nic_ns=None))
 
-    def told(self) -> Iterator[Left | Refused]:
+    def reports(self) -> Iterator[Left | Refused]:
         return (report for report in super().reports() if isinstance(report, Refused))
 
 
@@ -53,16 +53,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pings", type=int, default=2000)
     parser.add_argument("--vm", type=Path)
-    told = parser.parse_args()
-    if told.vm is not None:
-        print_machine(json.loads(told.vm.read_text()))
+    arguments = parser.parse_args()
+    if arguments.vm is not None:
+        print_machine(json.loads(arguments.vm.read_text()))
         return
     print("| machine | stamps | p10 | median | p90 | p99 | median to the kernel's, quiet |")
     print("|---|---|---|---|---|---|---|")
     with responder() as port:
-        quiet = measure(port, told.pings)
+        quiet = measure(port, arguments.pings)
         with busy():
-            loaded = measure(port, told.pings)
+            loaded = measure(port, arguments.pings)
     for name, by_clock in (("as it is", quiet), ("computing", loaded)):
         for clock, rtts in by_clock.items():
             print_row(name, clock, rtts, median(quiet["kernel"]))
@@ -117,11 +117,11 @@ def responder() -> Iterator[int]:
     process.join()
 
 
-def respond(told: Connection) -> None:
+def respond(reported: Connection) -> None:
     stamped = StampedSocket(HERE)
     responding = Responding(Responder(stamped))
-    told.send(stamped.port)
-    told.poll(None)
+    reported.send(stamped.port)
+    reported.poll(None)
     responding.close()
 
 

@@ -50,9 +50,9 @@ def _write(out: IO[str], rank: int, ranks: int, size: int) -> int:
     """Write a trace of about `size` bytes; returns its calls."""
     members = list(range(ranks))
     group = {"pg_name": "0", "pg_desc": "default_pg", "pg_size": ranks, "ranks": members}
-    told = {"backend": "nccl", "rank": rank, "world_size": ranks, "pg_config": [group]}
+    columns = {"backend": "nccl", "rank": rank, "world_size": ranks, "pg_config": [group]}
     out.write(
-        f'{{\n  "schemaVersion": 1,\n  "distributedInfo": {json.dumps(told)},\n'
+        f'{{\n  "schemaVersion": 1,\n  "distributedInfo": {json.dumps(columns)},\n'
         '  "baseTimeNanoseconds": 1759968000000000000,\n  "traceEvents": [\n'
     )
     calls = 0

@@ -69,8 +69,8 @@ def compare(scenario: TrafficScenario) -> tuple[NDArray[np.float64], list[bool]]
     lanes, lane = np.unique(key, return_inverse=True)
     flow, epoch, _ = spread(lane, slices.bytes, slices.begin_ns, slices.end_ns, EPOCH_NS)
     truth = measured(flow, epoch, len(lanes))
-    told = by_transfer(slices, lane)
-    found = measured(told.flow, told.epoch, len(lanes))
+    computed_rows = by_transfer(slices, lane)
+    found = measured(computed_rows.flow, computed_rows.epoch, len(lanes))
     long = truth[2] > 10 * EPOCH_NS / 1e3
     same = []
     operation = lanes // world // world
@@ -93,9 +93,13 @@ def main() -> None:
             parts.append(found)
             same += alike
         off = np.concatenate(parts, axis=1)
-        told = [f"{np.median(row):+.0f} ({np.percentile(np.abs(row), 95):.0f})" for row in off[:2]]
-        told.append(f"{100 * np.median(off[2]):+.0f} ({100 * np.percentile(abs(off[2]), 95):.0f})")
-        print(f"| {name} | {' | '.join(told)} | {sum(same)} of {len(same)} |")
+        reported = [
+            f"{np.median(row):+.0f} ({np.percentile(np.abs(row), 95):.0f})" for row in off[:2]
+        ]
+        reported.append(
+            f"{100 * np.median(off[2]):+.0f} ({100 * np.percentile(abs(off[2]), 95):.0f})"
+        )
+        print(f"| {name} | {' | '.join(reported)} | {sum(same)} of {len(same)} |")
 
 
 if __name__ == "__main__":

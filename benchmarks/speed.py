@@ -263,10 +263,10 @@ def _rules_row(name: str, ranks: int, built: Incident, times: int) -> None:
                 found.add(time.perf_counter() - began)
             for book in books:
                 costs[book.name] = min(costs.get(book.name, 1e9), outcome.timings[book.name])
-    told = ", ".join(f"{book} {_time(cost)}" for book, cost in costs.items())
+    text = ", ".join(f"{book} {_time(cost)}" for book, cost in costs.items())
     verdicts = "+".join(one.verdict for one in outcome.findings if one.explained_by is None)
     print(
-        f"| {name}: {verdicts or 'nothing'} | {ranks:,} | {operations:.0f} | {found} | {told} "
+        f"| {name}: {verdicts or 'nothing'} | {ranks:,} | {operations:.0f} | {found} | {text} "
         f"| {found.load:.1f} |",
         flush=True,
     )

@@ -6,8 +6,8 @@
 A simulated training of TP x PP and as many replicas as the ranks make, 8 micro-batches (16 of 16
 stages), with one delay; its tasks are there as nodes tell them. `all` analyses every pipeline of
 every iteration; `slowest` the eight pipelines that took longest in the slowest iteration, which is
-all that is left to ask for when nodes have told how long each iteration took them. Each measurement
-is a process of its own, with its highest memory.
+all that is left to ask for when nodes have recorded how long each iteration took them. Each
+measurement is a process of its own, with its highest memory.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def main() -> None:
     print(f"| ranks (TP{tp} PP{pp}) | tasks | all | a single iteration | slowest | memory |")
     print("|---|---|---|---|---|---|")
     for ranks in (int(part) for part in asked.ranks.split(",")):
-        told = []
+        reported = []
         for slowest in (False, True):
             # Memory counts from the start of a process.
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 task = (tp, pp, ranks, asked.iterations, slowest)
-                told.append(pool.apply(measure, task))
-        whole, part = told
+                reported.append(pool.apply(measure, task))
+        whole, part = reported
         wrong = "" if whole["right"] and part["right"] else " (rank not found)"
         print(
             f"| {ranks:,} | {whole['rows']:,} | {whole['took_s']:.2f} s | "

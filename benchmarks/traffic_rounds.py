@@ -29,7 +29,7 @@ def flows(pairs: int) -> list[Flow]:
     return [Flow("dpa", NODE, f"mlx5_{number % RANKS}", number // RANKS) for number in range(pairs)]
 
 
-def standing(pairs: int) -> list[Batch]:
+def current_rows(pairs: int) -> list[Batch]:
     of = flows(pairs)
     ranks = list(range(RANKS))
     comms = {"job": JOB, "comm": np.arange(RANKS, dtype=np.uint64) + 1, "rank": ranks,
@@ -72,7 +72,7 @@ def main() -> None:
     pairs, a_second, seconds = (*map(int, sys.argv[1:]), *(128, 200_000, 60)[len(sys.argv) - 1 :])
     recent, segmenting = RecentTraffic(48 * 2**20), Segmenting()
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began_ns, told, worst_s = time.time_ns(), 0, 0.0
+    began_ns, reported, worst_s = time.time_ns(), 0, 0.0
     cpu_s = time.process_time()
     making_s = 0.0
     rounds = seconds * NS_PER_S // ROUND_NS
@@ -80,20 +80,20 @@ def main() -> None:
         begin_ns = began_ns + number * ROUND_NS
         making = time.process_time()
         epochs = epochs_of_a_round(begin_ns, pairs, a_second)
-        seen = [*standing(pairs), operations_of_a_round(number, begin_ns, pairs, a_second)]
+        seen = [*current_rows(pairs), operations_of_a_round(number, begin_ns, pairs, a_second)]
         making_s += time.process_time() - making
         recent.add(flows(pairs), epochs, begin_ns + ROUND_NS)
         round_s = time.process_time()
         found = segmenting.advance(seen, recent, begin_ns + ROUND_NS)
         worst_s = max(worst_s, time.process_time() - round_s)
-        told += found.over.rows
+        reported += found.over.rows
     spent_s = time.process_time() - cpu_s - making_s
     after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
         f"{pairs} queue pairs, {a_second:,} epochs/s: {100 * spent_s / seconds:.1f} % of a core, "
         f"{worst_s:.2f} s the longest round; {recent.bytes / 2**20:.1f} MiB of epochs, "
         f"{recent.forgotten:,} forgotten; {(after_kib - before_kib) / 1024:.0f} MiB more resident; "
-        f"{told} rows of {rounds * RANKS * ROUND_NS // OPERATION_NS}"
+        f"{reported} rows of {rounds * RANKS * ROUND_NS // OPERATION_NS}"
     )
 
 

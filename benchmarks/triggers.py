@@ -5,9 +5,8 @@
 Cases are those of accuracy_network.py. A capture is what switches report when a flow asks: the
 ports on its way, and behind paused ones those that pause them, of this epoch and the one before.
 The diagnosis then has these reports, of a collective that is not over one more, and no others;
-single pauses are told in any case. Round trips
-are told every 50 us while a flow moves, from the queues and pauses on its way. Compared (Vedrfolnir
-IV-A):
+single pauses are reported in any case. Round trips are reported every 50 us while a flow moves,
+from the queues and pauses on its way. Compared (Vedrfolnir IV-A):
 
 - adaptive: `oncall.node.triggers`: a threshold for each step, a budget, handovers, standstills
   by how long pauses may last on that way, steps that should be over;
@@ -158,7 +157,7 @@ def stepwise(played: Played, seen: Sampled) -> Triggered:
 
 
 def adaptive(hands_over: bool, played: Played, seen: Sampled) -> Triggered:
-    """Monitors of all members, told what each could know when it could know it."""
+    """Monitors of all members, which receive what each could know when it could know it."""
     group = Group(played, hands_over)
     group.run(seen)
     return Triggered(group.asks, group.handovers)
@@ -255,10 +254,10 @@ def going_on(played: Played) -> list[Ask]:
     return [(flow, played.until_ns) for flow in played.plan.messages.flow[is_open].tolist()]
 
 
-def bytes_of(played: Played, told: NDArray[np.bool_]) -> int:
+def bytes_of(played: Played, recorded: NDArray[np.bool_]) -> int:
     """What these reports weigh."""
-    flows = (played.counts.arrived > 0) & told[:, played.legs.port]
-    return int(told.sum()) * PORT_BYTES + int(flows.sum()) * FLOW_BYTES
+    flows = (played.counts.arrived > 0) & recorded[:, played.legs.port]
+    return int(recorded.sum()) * PORT_BYTES + int(flows.sum()) * FLOW_BYTES
 
 
 def results(kind: str, seed: int, hows: Sequence[str]) -> Iterator[Result]:
@@ -272,18 +271,18 @@ def results(kind: str, seed: int, hows: Sequence[str]) -> Iterator[Result]:
         triggered = HOW[how](played, seen)
         took_s = time.process_time() - began
         asks, handovers = [*triggered.asks, *going_on(played)], triggered.handovers
-        told = reported(played, asks)
+        recorded = reported(played, asks)
         weighs = reports_bytes(played, asks) + handovers * NOTIFICATION_BYTES
-        case = judge(kind, seed, played, truth, told=told)
+        case = judge(kind, seed, played, truth, reported=recorded)
         sample_us = took_s * 1e6 / max(1, seen.rtt_ns.size)
         yield Result(how, len(asks), handovers, weighs, case, sample_us)
     if POLLING not in hows:
         return
     tree = played.plan.tree
-    told = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
-    told[:, [not tree.is_host(device) for device in tree.device_of.tolist()]] = True
-    case = judge(kind, seed, played, truth, told=told)
-    yield Result(POLLING, len(told), 0, bytes_of(played, told), case, 0.0)
+    recorded = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
+    recorded[:, [not tree.is_host(device) for device in tree.device_of.tolist()]] = True
+    case = judge(kind, seed, played, truth, reported=recorded)
+    yield Result(POLLING, len(recorded), 0, bytes_of(played, recorded), case, 0.0)
 
 
 def table(found: Sequence[Result]) -> Iterator[str]:

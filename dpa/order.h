@@ -1,4 +1,4 @@
-/* Words that several threads share: single loads and stores, in a told order, and nothing more.
+/* Words that several threads share: single loads and stores, in a stated order, and nothing more.
  *
  * No read-modify-write is used: on BlueField-3's DPA those were found to compile and to misbehave.
  * So every shared word has one writer, or is one that any writer may win.

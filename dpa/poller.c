@@ -105,8 +105,8 @@ static struct doca_dev *open_device(const char *name) {
 /* Threads on execution units that follow one another, as many as the measurement has shards. */
 static void place_threads(struct doca_pcc *pcc, uint32_t first_unit) {
   uint32_t least = 1, most = SHARDS, units[SHARDS];
-  must(doca_pcc_get_min_num_threads(pcc, &least), "its least number of threads is not told");
-  must(doca_pcc_get_max_num_threads(pcc, &most), "its largest number of threads is not told");
+  must(doca_pcc_get_min_num_threads(pcc, &least), "its least number of threads is unknown");
+  must(doca_pcc_get_max_num_threads(pcc, &most), "its largest number of threads is unknown");
   uint32_t count = most < SHARDS ? most : SHARDS;
   if (least > SHARDS) {
     tell_problem("the NIC wants %u threads, the measurement was built for %u (SHARDS)", least,
@@ -131,7 +131,7 @@ static struct doca_pcc *start(struct doca_dev *device, uint32_t first_unit, uint
 /* Whether the NIC's program runs; if not, why. */
 static int is_active(const struct doca_pcc *pcc) {
   doca_pcc_process_state_t state = DOCA_PCC_PS_ERROR;
-  must(doca_pcc_get_process_state(pcc, &state), "its state is not told");
+  must(doca_pcc_get_process_state(pcc, &state), "its state is unknown");
   if (state == DOCA_PCC_PS_STANDBY)
     tell_problem("on standby: another program controls this NIC's congestion");
   if (state == DOCA_PCC_PS_ACTIVE || state == DOCA_PCC_PS_STANDBY)

@@ -59,7 +59,7 @@ struct oncall_queue_pair { /* 256 bytes */
   int64_t ready_ns, closed_ns; /* monotonic */
   uint64_t number;             /* in this process, from 1: tells a board's queue pairs apart */
   uint64_t closed_at;          /* `head` when it ended: used again once that is read */
-  uint32_t most_outstanding;   /* send requests that fit in its queue; 0: not told */
+  uint32_t most_outstanding;   /* send requests that fit in its queue; 0: unknown */
   uint32_t reserved_too;
   /* Counters, by whoever posts and polls; each monotone. */
   uint64_t posted __attribute__((aligned(64)));    /* send work requests */

@@ -56,7 +56,7 @@ uint64_t operation_unlaunched(struct communicator *communicator, uint8_t op, uin
 
 /* NCCL's choice for it. */
 struct operation_choice {
-  const char *algorithm, *protocol; /* NULL: not told */
+  const char *algorithm, *protocol; /* NULL: unknown */
   uint8_t channels, warps;
   uint8_t announced; /* kernel channels of which events will come, at least */
   uint64_t plan_count;
@@ -67,7 +67,7 @@ uint64_t operation_launch(uint64_t handle, const struct operation_choice *choice
 uint64_t operation_kernel(uint64_t handle, uint64_t gpu_ns);
 bool operation_transfer(uint64_t handle, uint64_t *number, uint16_t *communicator);
 
-/* And ends so. `gpu_ns` by the GPU's clock, 0: not told. */
+/* And ends so. `gpu_ns` by the GPU's clock, 0: unknown. */
 void operation_launched(uint64_t handle);
 void operation_kernel_gpu_end(uint64_t handle, uint64_t gpu_ns);
 void operation_kernel_over(uint64_t handle);

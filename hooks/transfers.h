@@ -21,7 +21,7 @@ uint64_t transfer_begin(uint64_t handle, const struct transfer_start *start);
 /* It began its next step; the step's handle. */
 uint64_t transfer_step(uint64_t transfer);
 
-/* The step now waits for `wait`. `bytes` it moves; 0: not told. */
+/* The step now waits for `wait`. `bytes` it moves; 0: unknown. */
 void transfer_step_waits(uint64_t step, enum oncall_wait wait, uint64_t bytes);
 
 void transfer_step_over(uint64_t step);

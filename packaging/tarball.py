@@ -3,7 +3,7 @@
     python packaging/tarball.py [--architecture x86_64] [--python 3.11]
 
 It takes the wheel of that architecture from dist/ and its libraries from the package index, and
-leaves out what only a console needs. `bin/oncall` in it starts `oncall node`, `collect`, `hooks`.
+leaves out what only a console needs: with `bin/oncall` one collects, and diagnoses files.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import zipfile
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-# What `oncall node`, `collect` and `hooks` import; textual, asyncssh, ClusterShell and ruamel.yaml
-# serve the console and the rulebooks.
-LIBRARIES_OF_A_NODE = ("duckdb", "numpy", "nvidia-ml-py", "typer")
+# What `oncall node`, `collect`, `hooks` and `diagnose` of files import; textual, asyncssh and
+# ClusterShell serve the console.
+LIBRARIES_OF_A_NODE = ("duckdb", "numpy", "nvidia-ml-py", "ruamel.yaml", "typer")
 # glibc 2.28 is the oldest that DuckDB's and numpy's wheels run on.
 PLATFORMS = (
     "manylinux_2_28",

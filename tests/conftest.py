@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class RecordingProcess:
-    """A process with a ring of its own in `run_dir`, that records what it is told.
+    """A process with a ring of its own in `run_dir`, that records what it is asked to.
 
     Commands are those of tests/hooks/ring_writer.c; `tell` returns when the command is done.
     """
@@ -131,8 +131,8 @@ def recording(ring_writer: Path, tmp_path: Path) -> Iterator[Callable[..., Recor
 
 
 class PostingProcess:
-    """A process that posts to a fake RDMA device what it is told; `files` are those of the verbs
-    shim. Commands are those of tests/hooks/verbs_program.c; the first says how it gets at
+    """A process that posts to a fake RDMA device what it is asked to; `files` are those of the
+    verbs shim. Commands are those of tests/hooks/verbs_program.c; the first says how it gets at
     libibverbs."""
 
     def __init__(
@@ -145,12 +145,12 @@ class PostingProcess:
     ) -> None:
         self.run_dir = run_dir
         # What the program is to preload, its emulator must not.
-        told: list[str] = []
+        shown: list[str] = []
         for name, value in environment.items() if emulator else ():
-            told += ["-E", f"{name}={value}"]
+            shown += ["-E", f"{name}={value}"]
         environment = {} if emulator else environment
         self.process = subprocess.Popen(
-            [*emulator, *told, program],
+            [*emulator, *shown, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -94,15 +94,15 @@ def test_a_diagnosis_is_whole(incident: Incident) -> None:
     assert exit_code(found) == ExitCode.FINDING
 
 
-@pytest.mark.parametrize(("stages", "told"), [(2, {"stage": 1}), (1, {})])
+@pytest.mark.parametrize(("stages", "reported"), [(2, {"stage": 1}), (1, {})])
 def test_a_blamed_rank_has_its_pipeline_stage(
-    incident: Incident, stages: int, told: dict[str, int]
+    incident: Incident, stages: int, reported: dict[str, int]
 ) -> None:
     incident.append("jobs", {"job": "j", "world_size": 2 * stages, "pp": stages, "tp": 2})
     incident.append("ranks", {"job": "j", "rank": list(range(2 * stages)), "node": "a"})
     book = rulebook(_OPEN.replace("SELECT job, rank,", "SELECT job, rank + 1 AS rank,"))
     (finding,) = diagnose(incident, [book]).findings
-    assert [dict(one.where) for one in finding.blame] == [{"rank": 2, **told}]
+    assert [dict(one.where) for one in finding.blame] == [{"rank": 2, **reported}]
 
 
 def test_a_rulebook_switched_off_is_a_note_and_no_doubt(incident: Incident) -> None:

@@ -7,6 +7,7 @@ legitimate use (a PFC storm, an NCCL ring) are banned only as part of a phrase.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,8 +59,7 @@ PHRASES = (
     ),
     Phrase(r"\b(rank|ranks|it) (is|are) missing from\b", "never called, did not enter"),
     Phrase(r"\bwho hangs\b", "hangs, the rank that hangs"),
-    Phrase(r"\bcircles? of (waits|waiting)\b", "cycle (deadlock)"),
-    Phrase(r"\b(waits?|links|walk|no) (in )?(a )?circles?\b", "cycle"),
+    Phrase(r"(?<!<)\bcircles?\b", "cycle (deadlock)"),
     # culprits
     Phrase(r"\bwho(ever)? is (responsible|to blame|at fault|suspected)\b", "culprit, root cause"),
     Phrase(r"\bthose (that|who) wait\b", "affected ranks, victims"),
@@ -99,6 +99,18 @@ PHRASES = (
 )
 
 
+# Words that no name may contain (`ends_told`, `TaskCompany`), and what to write instead.
+WORDS = {
+    "told": "reported, measured, recorded, stated, logged, configured",
+    "untold": "not reported, not recorded, unknown",
+    "telling": "significant, or what it shows",
+    "standing": "blocked, current, queued, or what it is",
+    "company": "communicator, process group",
+    "companies": "communicators, process groups",
+}
+NAMED = ("lab/**/*.py", "rulebooks/**/*.yaml", "src/**/*.py")
+
+
 @cache
 def _checked_texts() -> dict[Path, str]:
     """The prose of each file, read once for all phrases."""
@@ -123,3 +135,27 @@ def test_a_banned_phrase_does_not_appear(phrase: Phrase) -> None:
         for match in pattern.finditer(text)
     ]
     assert not found, f"write {phrase.instead!r} instead:\n" + "\n".join(found)
+
+
+def _parts(text: str) -> Iterator[tuple[str, int]]:
+    """The words of a text and of the names in it, snake or camel case, in lower case, with their
+    lines."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", line):
+            yield part.lower(), number
+
+
+def test_a_name_is_split_into_words() -> None:
+    words = [word for word, _ in _parts("ends_told _TOLD RankTold toldHere HTTPTold outstanding")]
+    assert words.count("told") == 5 and "standing" not in words
+
+
+def test_no_name_comment_or_text_has_a_banned_word() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {word!r}: write {WORDS[word]}"
+        for pattern in NAMED
+        for path in sorted(ROOT.glob(pattern))
+        for word, line in _parts(path.read_text(encoding="utf-8"))
+        if word in WORDS
+    ]
+    assert not found, "\n".join(found)

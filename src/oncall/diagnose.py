@@ -20,11 +20,13 @@ from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
 from oncall.core.scheduler import Scheduler, with_removal
 from oncall.deciding import would_decide
+from oncall.doubt import why_logs_say_too_little, why_undecided
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
 from oncall.recurrence import NEEDS_ARCHIVE, with_history
 from oncall.rules.engine import engine
+from oncall.rules.engine.engine import SoFar
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,25 +34,6 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.rules.language.rulebook import Rulebook
 
-# Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
-_BY_COUNTERS = """
-    WITH looks AS (
-        SELECT comm, rank, count(DISTINCT launched) AS counts FROM launches
-        WHERE launched IS NOT NULL AND at_ns IS NOT NULL GROUP BY comm, rank),
-    times AS (
-        SELECT count(DISTINCT at_ns) AS looks, (max(at_ns) - min(at_ns)) / 1e9 AS span_s
-        FROM launches WHERE launched IS NOT NULL)
-    SELECT CASE WHEN EXISTS (FROM ops) OR NOT EXISTS (FROM launches) THEN ''
-        WHEN EXISTS (FROM recordings WHERE kind = 'nccl_ras' AND problem IS NOT NULL)
-            THEN 'not every answer of NCCL RAS could be read'
-        WHEN looks = 0 THEN 'no counts of operations are recorded: the job may be stopped'
-        WHEN looks = 1 THEN 'one look at counters cannot show whether the job moves'
-        WHEN NOT EXISTS (FROM looks WHERE counts > 1)
-            THEN 'no rank launched an operation between ' || looks || ' looks'
-                || CASE WHEN span_s >= 0.1 THEN printf(' (%.0f s)', span_s) ELSE '' END
-        ELSE '' END
-    FROM times
-"""
 # If many ranks are blocked in the same place, show only three stacks.
 _MOST_STACKS = 3
 
@@ -64,7 +47,7 @@ def diagnose(
     fact_time_limit_s: float = 10.0,
     timings: MutableMapping[str, float] | None = None,
     set_aside: Sequence[SkippedRule] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[SoFar], None] | None = None,
     scheduler: Scheduler | None = None,
 ) -> Diagnosis:
     """Diagnose one job: run all rulebooks on its evidence and list what was not observed.
@@ -73,7 +56,7 @@ def diagnose(
     `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
     finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
     `set_aside` are the site's rulebooks with errors, reported as skipped.
-    `progress` receives how many rulebooks have run, of how many.
+    `progress` hears after each rulebook what is found so far.
     `scheduler` placed the job, if that is known; else its lines in logs say so. Raises UsageError
     if the job is not in the evidence or must be chosen, RulebookError or UsageError for wrong
     overrides.
@@ -116,7 +99,7 @@ def diagnose(
         coverage,
         skipped_rules=(*skipped, *set_aside),
         contradictions=_contradictions(incident),
-        by_logs=_by_logs(incident),
+        by_logs=why_logs_say_too_little(incident),
     )
     diagnosis = Diagnosis(
         job=name,
@@ -133,7 +116,7 @@ def diagnose(
             if book.site_file and book.name in checked and book.name not in broke
         },
         rests_on=outcome.rests_on,
-        undecided=_undecided(incident, checked),
+        undecided=why_undecided(incident, checked),
     )
     if diagnosis.result != "inconclusive":
         return diagnosis
@@ -149,60 +132,6 @@ def _scheduler_of_logs(incident: Incident) -> Scheduler | None:
     return Scheduler("slurm") if slurm else None
 
 
-def _undecided(incident: Incident, checked: Container[str]) -> str:
-    """Why it is not known whether the job moves, or moves as it should; empty if that is known."""
-    try:
-        incident.require(["front", "job_progress"])
-    except (MissingEvidence, RelationFailed):
-        waiting = 0
-    else:
-        ((waiting,),) = incident.con.execute(
-            "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
-            "WHERE NOT coalesce(moved, false)"
-        ).fetchall()
-    if waiting:
-        ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
-        return f"{ranks} for others, and nothing recorded shows that the job went on"
-    if alike := _alike(incident):
-        return alike
-    if "slow" in checked and (few := _few_iterations(incident)):
-        return few
-    ((doubt,),) = incident.con.execute(_BY_COUNTERS).fetchall()
-    return str(doubt)
-
-
-def _few_iterations(incident: Incident) -> str:
-    """Why operations do not show which rank slows the job; empty if they could."""
-    try:
-        incident.require(["replayed_jobs", "round_baselines"])
-    except MissingEvidence:
-        return ""
-    except RelationFailed:
-        pass
-    else:
-        known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
-        if incident.con.execute(known).fetchall()[0][0]:
-            return ""
-    return "too few iterations were recorded to show a rank that slows the job"
-
-
-def _alike(incident: Incident) -> str:
-    """Why stacks do not show which process is the reason; empty if there are none."""
-    try:
-        incident.require(["main_threads"])
-    except (MissingEvidence, RelationFailed):
-        return ""
-    rows = incident.con.execute(
-        "SELECT activity, count(*) FROM main_threads "
-        "WHERE looks > 0 AND moved IS DISTINCT FROM true "
-        "GROUP BY activity ORDER BY count(*) DESC, activity"
-    ).fetchall()
-    if not rows:
-        return ""
-    where = ", ".join(f"{count} in {activity}" for activity, count in rows)
-    return f"the stacks show no process that the others wait for ({where})"
-
-
 def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
     """The coverage, with a gap for each relation that could not be computed so far."""
     known = {gap.reason for gap in coverage.gaps}
@@ -212,33 +141,6 @@ def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
         if str(error) not in known
     )
     return replace(coverage, gaps=(*coverage.gaps, *failed)) if failed else coverage
-
-
-def _by_logs(incident: Incident) -> str | None:
-    """Why text, where it is the only evidence, does not show a healthy job; empty if it does."""
-    logs = [not incident.is_empty(name) for name in ("log_events", "logged_steps")]
-    ((of_hosts,),) = incident.con.execute(
-        "SELECT count(*) > 0 FROM recordings WHERE kind = 'host_text'"
-    ).fetchall()
-    # A host's snapshot is no measurement of a job.
-    others = ("ops", "launches", "stage_tasks", *(() if of_hosts else ("gpus", "hosts")))
-    if not (any(logs) or of_hosts) or not all(map(incident.is_empty, others)):
-        return None
-    if not any(logs):
-        return "text of hosts shows no fault, and nothing shows how the job goes on"
-    try:
-        incident.require(["log_progress"])
-    except (MissingEvidence, RelationFailed):
-        return "the logs' steps could not be read"
-    rows = incident.con.execute(
-        "SELECT bool_or(finished AND steps > 1), sum(steps), max(last_iteration) FROM log_progress"
-    ).fetchall()
-    ((finished, steps, last),) = rows
-    if finished:
-        return ""
-    if steps:
-        return f"the log ends after step {last:,}" if last is not None else "the log just ends"
-    return "the log shows neither a fault nor steps of training"
 
 
 def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:

@@ -106,7 +106,7 @@ class Played:
     def heard(self, rank: int) -> bool:
         return bool(self.ranks[rank].issued)
 
-    def standing(self) -> dict[int, tuple[Call, int]]:
+    def blocked(self) -> dict[int, tuple[Call, int]]:
         return {n: rank.head for n, rank in enumerate(self.ranks) if rank.head is not None}
 
     def holders(self, rank: int) -> dict[int, str]:
@@ -140,7 +140,7 @@ class Played:
 
     def causes(self) -> set[frozenset[int]]:
         """The sets of ranks that are waited for and wait for nobody outside the set."""
-        edges = {rank: set(self.holders(rank)) for rank in self.standing()}
+        edges = {rank: set(self.holders(rank)) for rank in self.blocked()}
         waited_for = set().union(*edges.values()) if edges else set()
 
         def reached(start: int) -> set[int]:
@@ -211,13 +211,13 @@ def recordings(draw: st.DrawFn) -> tuple[Incident, dict[str, Played]]:
     played = {f"j{i}": Played(job) for i, job in enumerate(draw(st.lists(jobs(), min_size=1)))}
     incident = Incident.empty()
     rows = [row for job, one in played.items() for row in one.rows(job)]
-    told = [
+    reported = [
         {"job": job, "comm": comm, "rank": rank, "size": len(members)}
         for job, one in played.items()
         for comm, members in enumerate(one.job.members)
         for rank in members
     ]
-    for table, found in (("ops", rows), ("comms", told)):
+    for table, found in (("ops", rows), ("comms", reported)):
         incident.append(
             table, {name: [row[name] for row in found] for name in found[0]} if found else {}
         )

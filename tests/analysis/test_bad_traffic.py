@@ -41,7 +41,7 @@ def rulebook() -> Any:
     return next(b for b in load_rulebooks([Path(shipped_folder(), "pulse.yaml")]))
 
 
-def told(incident: Incident, question: str) -> list[tuple[Any, ...]]:
+def query_rows(incident: Incident, question: str) -> list[tuple[Any, ...]]:
     incident.provide(["rank_traffic", "flow_comms", "unknown_algorithms", "queue_pairs"])
     return incident.con.execute(question).fetchall()
 
@@ -60,17 +60,17 @@ def test_the_slow_one_is_named_where_all_is_known(traffic: Make) -> None:
 def test_queue_pairs_that_nobody_knows_are_nobody_s_traffic(traffic: Make) -> None:
     incident = traffic()
     incident.con.execute("DELETE FROM qps WHERE rank = 2")
-    assert told(incident, "SELECT DISTINCT how FROM flow_comms WHERE comm IS NULL") == [
+    assert query_rows(incident, "SELECT DISTINCT how FROM flow_comms WHERE comm IS NULL") == [
         ("no rank",)
     ]
-    assert told(incident, "SELECT count(*) FROM rank_traffic WHERE rank = 2") == [(0,)]
+    assert query_rows(incident, "SELECT count(*) FROM rank_traffic WHERE rank = 2") == [(0,)]
     assert blamed(incident) == set()
 
 
 def test_a_number_that_another_queue_pair_had_before_is_not_its_traffic(traffic: Make) -> None:
     """A job before this one used the numbers of a NIC, for other peers."""
     incident = traffic(faults=SLOW_NIC)
-    before = len(told(incident, "FROM rank_traffic"))
+    before = len(query_rows(incident, "FROM rank_traffic"))
     incident = traffic(faults=SLOW_NIC)
     incident.con.execute(
         "INSERT INTO qps BY NAME SELECT * REPLACE ('old' AS job, rank + 1 AS rank, "
@@ -81,14 +81,16 @@ def test_a_number_that_another_queue_pair_had_before_is_not_its_traffic(traffic:
         "INSERT INTO epochs BY NAME SELECT * REPLACE (start_ns - 1800000000000 AS start_ns) "
         "FROM epochs WHERE node = 'gpu003'"
     )
-    assert len(told(incident, "FROM rank_traffic WHERE job <> 'old'")) == before
+    assert len(query_rows(incident, "FROM rank_traffic WHERE job <> 'old'")) == before
     assert blamed(incident) == {"gpu003"}
 
 
 @pytest.mark.parametrize("lost", [0.002, 0.02])
 def test_lost_epochs_slow_nobody(traffic: Make, lost: float) -> None:
     incident = traffic(lost_epochs=lost)
-    assert told(incident, "SELECT count(*) > 0 FROM rank_traffic WHERE undercount") == [(True,)]
+    assert query_rows(incident, "SELECT count(*) > 0 FROM rank_traffic WHERE undercount") == [
+        (True,)
+    ]
     assert blamed(incident) == set()
 
 
@@ -112,7 +114,7 @@ def test_of_half_a_communicator_nobody_is_named_for_one_who_is_not_seen(
 def test_operations_of_zero_bytes_send_nothing(traffic: Make) -> None:
     incident = traffic()
     incident.con.execute("UPDATE ops SET bytes = 0, count = 0 WHERE op = 'AllGather'")
-    assert told(incident, "SELECT DISTINCT op FROM rank_traffic WHERE bytes > 1000000") == [
+    assert query_rows(incident, "SELECT DISTINCT op FROM rank_traffic WHERE bytes > 1000000") == [
         ("ReduceScatter",)
     ]
     assert blamed(incident) == set()
@@ -124,10 +126,10 @@ def test_algorithms_whose_volumes_are_not_known_are_stated_and_not_judged(
 ) -> None:
     incident = traffic(faults=SLOW_NIC, device_times=True)
     incident.con.execute("UPDATE ops SET algo = ? WHERE algo IS NOT NULL", [algorithm])
-    assert told(incident, "SELECT DISTINCT algo, how FROM unknown_algorithms") == [
+    assert query_rows(incident, "SELECT DISTINCT algo, how FROM unknown_algorithms") == [
         (algorithm, f"volumes of {algorithm} are not known")
     ]
-    assert told(incident, "SELECT count(*) FROM rank_traffic WHERE bytes > 1000000") == [(0,)]
+    assert query_rows(incident, "SELECT count(*) FROM rank_traffic WHERE bytes > 1000000") == [(0,)]
     assert blamed(incident) == set()
 
 
@@ -146,7 +148,9 @@ def test_small_operations_never_read_as_incomplete() -> None:
             incident.append("ops", {"job": "j", "comm": 7, "rank": rank, "seq": [1, 2, 3],
                 "kind": "coll", "op": "AllReduce", "bytes": [1504, 4, 10**6], "algo": "RING",
                 "enqueued_ns": called_ns})  # fmt: skip
-        found = told(incident, "SELECT seq, rank, bytes, complete, ended_ns IS NULL FROM traffic")
+        found = query_rows(
+            incident, "SELECT seq, rank, bytes, complete, ended_ns IS NULL FROM traffic"
+        )
     assert sorted(found) == [
         (1, 0, 1488, True, False),
         (1, 1, 1520, True, False),

@@ -35,8 +35,8 @@ def place(incident: Incident, groups: dict[int, list[int]], per_node: int) -> No
     )
     for comm, members in groups.items():
         places = list(range(len(members)))
-        told = {"comm": comm, "rank": members, "comm_rank": places, "size": len(members)}
-        incident.append("comms", {"job": "j"} | told)
+        columns = {"comm": comm, "rank": members, "comm_rank": places, "size": len(members)}
+        incident.append("comms", {"job": "j"} | columns)
 
 
 def train(incident: Incident, comm: int, members: list[int], durations_ms: list[float]) -> None:
@@ -63,11 +63,11 @@ def test_bus_bandwidth_counts_what_each_link_carries(incident: Incident) -> None
         took = {"started_ns": seq * S, "ended_ns": seq * S + MS, "bytes": MB}
         incident.append("ops", {"job": "j", "comm": 1, "seq": seq, "rank": 0, "op": op} | took)
     incident.require(["algorithm_bandwidth"])
-    told = incident.con.execute(
+    rows = incident.con.execute(
         "SELECT op, message_bytes, algorithm_bytes_per_s / 1e9, bus_bytes_per_s / 1e9 "
         "FROM algorithm_bandwidth ORDER BY seq"
     ).fetchall()
-    assert told == [
+    assert rows == [
         ("AllReduce", MB, 1.0, 1.5),
         ("AllGather", 4 * MB, 4.0, 3.0),
         ("Broadcast", MB, 1.0, 1.0),
@@ -88,11 +88,11 @@ def test_normal_is_what_it_was_before_the_fault_that_lasts(incident: Incident) -
     place(incident, {1: [0, 1]}, per_node=1)
     train(incident, 1, [0, 1], [1.0] * 30 + [2.0] * 70)
     incident.require(["bandwidth_periods"])
-    told = incident.con.execute(
+    rows = incident.con.execute(
         "SELECT DISTINCT period < 6, round(ratio, 2), round(transfer_ratio, 2) "
         "FROM bandwidth_periods ORDER BY 1 DESC"
     ).fetchall()
-    assert told == [(True, 1.0, 1.0), (False, 0.5, 0.5)]
+    assert rows == [(True, 1.0, 1.0), (False, 0.5, 0.5)]
 
 
 def test_who_waits_loses_bandwidth_and_the_transfer_does_not(incident: Incident) -> None:
@@ -100,10 +100,10 @@ def test_who_waits_loses_bandwidth_and_the_transfer_does_not(incident: Incident)
     train(incident, 1, [0], [1.0] * 100)
     train(incident, 1, [1], [1.0] * 50 + [4.0] * 50)
     incident.require(["bandwidth_periods"])
-    told = incident.con.execute(
+    rows = incident.con.execute(
         "SELECT rank, min(ratio), min(transfer_ratio) FROM bandwidth_periods GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    assert told == [(0, 1.0, 1.0), (1, 0.25, 1.0)]
+    assert rows == [(0, 1.0, 1.0), (1, 0.25, 1.0)]
 
 
 GROUPS = {1: [0, 1], 2: [2, 3], 11: [0, 2], 12: [1, 3]}  # two nodes; pairs inside and across
@@ -139,12 +139,12 @@ def test_a_nic_is_judged_by_what_it_does_while_it_is_used(incident: Incident) ->
         columns = {"node": node, "nic": "mlx5_0", "port": 1, "at_ns": at, "tx_bytes": sent}
         incident.append("nics", columns)
     incident.require(["nic_use"])
-    told = incident.con.execute(
+    rows = incident.con.execute(
         "SELECT rank, rail, round(busy, 2), round(tx_bytes_per_s / 1e6), "
         "round(peak_tx_bytes_per_s / 1e6), round(used_bytes_per_s / 1e6) "
         "FROM nic_use WHERE part = 5 ORDER BY rank"
     ).fetchall()
-    assert told == [(0, 0, 0.5, 20, 40, 40), (1, 0, 0.5, 20, 40, 40)]
+    assert rows == [(0, 0, 0.5, 20, 40, 40), (1, 0, 0.5, 20, 40, 40)]
 
 
 def test_a_nic_whose_operations_are_not_recorded_has_no_known_use(incident: Incident) -> None:

@@ -36,9 +36,11 @@ def test_a_running_job_gives_no_finding_at_any_instant(seed: int) -> None:
         missing_nodes=(),
         answers_within_ns=int(rng.choice((0, 200 * 10**6, 30 * NS_PER_S))),
     )
-    told = diagnosed(scenario)
-    assert told.findings == ()
-    assert not any(rule.rule.startswith(("hang", "slow")) for rule in told.coverage.skipped_rules)
+    diagnosis = diagnosed(scenario)
+    assert diagnosis.findings == ()
+    assert not any(
+        rule.rule.startswith(("hang", "slow")) for rule in diagnosis.coverage.skipped_rules
+    )
 
 
 YOUNG = TrainingScenario(
@@ -49,28 +51,30 @@ YOUNG = TrainingScenario(
 
 
 def test_a_hang_of_two_minutes_is_a_standstill_and_not_yet_called_a_hang() -> None:
-    told = diagnosed(YOUNG)
-    assert exit_code(told) is ExitCode.FINDING
-    assert [(f.verdict, [b.where["rank"] for b in f.blame]) for f in told.findings] == [
+    diagnosis = diagnosed(YOUNG)
+    assert exit_code(diagnosis) is ExitCode.FINDING
+    assert [(f.verdict, [b.where["rank"] for b in f.blame]) for f in diagnosis.findings] == [
         ("STANDSTILL", [5])
     ]
 
 
 def test_who_does_not_want_to_wait_has_it_judged_at_once() -> None:
-    told = diagnosed(YOUNG, **{"hang.hang_after": "20 s"})
-    assert [(f.verdict, [b.where["rank"] for b in f.blame]) for f in told.findings] == [("H1", [5])]
+    diagnosis = diagnosed(YOUNG, **{"hang.hang_after": "20 s"})
+    assert [(f.verdict, [b.where["rank"] for b in f.blame]) for f in diagnosis.findings] == [
+        ("H1", [5])
+    ]
 
 
 def test_what_hang_cannot_tell_apart_the_transfers_name() -> None:
     """All members entered and none left; stock NCCL counts no steps inside a host."""
     fault = TrainingFault("H3", (5,), at_ns=20 * NS_PER_S, role="dp", how="gpu")
-    told = diagnosed(
+    diagnosis = diagnosed(
         replace(YOUNG, gpus_per_node=2, observe_after_ns=600 * NS_PER_S, faults=(fault,))
     )
-    roots = [f for f in told.findings if f.explained_by is None]
+    roots = [f for f in diagnosis.findings if f.explained_by is None]
     assert [(f.rulebook, f.verdict, [b.where["rank"] for b in f.blame]) for f in roots] == [
         ("waits", "W1", [5])
     ]
-    assert [(f.rulebook, f.verdict, f.explained_by) for f in told.findings[1:]] == [
+    assert [(f.rulebook, f.verdict, f.explained_by) for f in diagnosis.findings[1:]] == [
         ("hang", "H3", "F1")
     ]

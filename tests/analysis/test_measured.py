@@ -48,29 +48,29 @@ def test_bytes_counted_in_words_wrap_later() -> None:
 
 
 def test_a_counter_that_was_set_back_or_vanished_tells_nothing_of_that_interval() -> None:
-    told = nic("tx_bytes, tx_bytes_per_s", at_ns=[0, S, 2 * S, 3 * S], tx_bytes=[9, 4, 6, None])
-    assert told == [(None, None), (2, 2.0), (None, None)]
+    measured = nic("tx_bytes, tx_bytes_per_s", at_ns=[0, S, 2 * S, 3 * S], tx_bytes=[9, 4, 6, None])
+    assert measured == [(None, None), (2, 2.0), (None, None)]
 
 
 @pytest.mark.parametrize("garbage", [0, 2**32 - 1, 2**62])
 def test_a_reading_that_its_neighbours_belie_is_none(garbage: int) -> None:
-    told = nic(
+    measured = nic(
         "tx_bytes, retransmits",
         at_ns=[0, S, 2 * S, 3 * S],
         tx_bytes=[7_000, 7_500, garbage, 9_000],
         retransmits=[50, 50, garbage, 51],
     )
-    assert told == [(500, 0), (None, None), (None, None)]
+    assert measured == [(500, 0), (None, None), (None, None)]
 
 
 def test_more_than_a_port_can_count_is_unknown() -> None:
-    told = nic(
+    measured = nic(
         "tx_bytes, retransmits",
         at_ns=[0, S // 4, S // 2],
         tx_bytes=[0, 2**62, 2**62],
         retransmits=[3, 2**32 - 1, 2**32 - 1],
     )
-    assert told == [(None, None), (0, 0)]
+    assert measured == [(None, None), (0, 0)]
 
 
 @settings(max_examples=30, deadline=None)
@@ -86,8 +86,8 @@ def test_garbage_never_adds_to_what_a_counter_grew_by(
     read = list(true)
     for at in range(1, len(true) - 1, 2):
         read[at] = data.draw(st.sampled_from([true[at], 0, 2**32 - 1, 2**63 - 1]))
-    told = nic("tx_bytes", at_ns=[at * S for at in range(len(true))], tx_bytes=read)
-    assert sum(grown or 0 for (grown,) in told) <= true[-1] - true[0]
+    measured = nic("tx_bytes", at_ns=[at * S for at in range(len(true))], tx_bytes=read)
+    assert sum(grown or 0 for (grown,) in measured) <= true[-1] - true[0]
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_counters_that_began_anew_are_reported_from_those_that_vanished(
 
 
 def test_pauses_are_shares_of_time_and_long_gaps_tell_amounts_but_no_rates() -> None:
-    told = nic(
+    measured = nic(
         "tx_bytes, tx_bytes_per_s, rx_paused, tx_paused",
         at_ns=[0, S // 2, 100 * S],
         tx_bytes=[0, 10, 50],
         pfc_rx_pause_ns=[0, S // 4, S],
     )
-    assert told == [(10, 20.0, 0.5, None), (40, None, None, None)]
+    assert measured == [(10, 20.0, 0.5, None), (40, None, None, None)]
 
 
 def test_ports_and_priorities_are_distinguished() -> None:
@@ -124,8 +124,8 @@ def test_ports_and_priorities_are_distinguished() -> None:
         "at_ns": [0, 0, S, S],
         "rx_bytes": [5, 100, 6, 107],
     }
-    told = computed("nic_priorities", columns, "priority_rates", "priority, rx_bytes")
-    assert sorted(told) == [(0, 1), (3, 7)]
+    measured = computed("nic_priorities", columns, "priority_rates", "priority, rx_bytes")
+    assert sorted(measured) == [(0, 1), (3, 7)]
 
 
 def test_throttle_reasons_and_pcie_generation_count_under_load_only() -> None:
@@ -141,13 +141,13 @@ def test_throttle_reasons_and_pcie_generation_count_under_load_only() -> None:
         "pcie_width_max": 16,
         "ecc_corrected": [7, 9, 9],
     }
-    told = computed(
+    measured = computed(
         "gpus",
         columns,
         "gpu_states",
         "reasons, throttled, slow_pcie, narrow_pcie, pcie_share, ecc_corrected",
     )
-    assert told == [
+    assert measured == [
         (None, None, None, False, 1.0, None),
         (["power cap", "hardware thermal"], True, True, True, 0.25, 2),
         (None, None, None, False, 1.0, 0),
@@ -162,8 +162,8 @@ def test_the_highest_reliable_voltage_is_no_throttling_and_the_board_limit_is() 
         "utilisation": 1.0,
         "throttle_reasons": [0x400, 0x200],
     }
-    told = computed("gpus", columns, "gpu_states", "reasons, throttled")
-    assert told == [(["reliable voltage"], False), (["board limit"], True)]
+    measured = computed("gpus", columns, "gpu_states", "reasons, throttled")
+    assert measured == [(["reliable voltage"], False), (["board limit"], True)]
 
 
 def test_a_host_without_a_reading_of_errors_is_not_a_host_without_errors() -> None:
@@ -181,8 +181,8 @@ def test_a_process_that_began_anew_has_no_rate_across_its_beginning() -> None:
         "cpu_ns": [0, 4 * S, S, 3 * S],
         "throttled_ns": [0, S // 2, 0, 0],
     }
-    told = computed("host_processes", columns, "process_rates", "pid, cpus_used, throttled")
-    assert told == [(1, 4.0, 0.5), (2, 2.0, 0.0)]
+    measured = computed("host_processes", columns, "process_rates", "pid, cpus_used, throttled")
+    assert measured == [(1, 4.0, 0.5), (2, 2.0, 0.0)]
 
 
 def pings(kind: str, at_s: range, rtt_us: float | None) -> dict[str, Any]:
@@ -205,11 +205,11 @@ def test_host_latency_is_end_to_end_without_the_network_before_and_after() -> No
         ):
             incident.append("pings", between | pings(kind, at_s, rtt))
         incident.require(["latency_split"])
-        told = incident.con.execute(
+        rows = incident.con.execute(
             "SELECT part, network_ns, host_ns, lost FROM latency_split ORDER BY part"
         ).fetchall()
-    assert told[0] == (0, 17_000, 3_000, 0)
-    assert told[3] == (3, 17_000, 28_000, 2)
+    assert rows[0] == (0, 17_000, 3_000, 0)
+    assert rows[3] == (3, 17_000, 28_000, 2)
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_the_coarsest_clock_of_a_pair_is_reported(stamped: list[str], clock: str
 def test_an_end_that_is_not_measured_leaves_the_split_unknown() -> None:
     between = {"node": "a", "nic": "mlx5_0", "target_node": "b", "target_nic": "mlx5_0"}
     only = between | pings("network", range(4), 17)
-    told = computed("pings", only, "latency_split", "end_to_end_ns, host_ns")
-    assert set(told) == {(None, None)}
+    measured = computed("pings", only, "latency_split", "end_to_end_ns, host_ns")
+    assert set(measured) == {(None, None)}
 
 
 @pytest.mark.parametrize(
@@ -247,11 +247,11 @@ def test_events_find_their_device_by_address_or_interface() -> None:
         columns = {"node": "a", "source": "kernel", "code": [f"c{k}" for k in range(5)]}
         incident.append("host_events", columns | {"at_ns": list(range(5)), "device": said})
         incident.require(["node_events"])
-        told = incident.con.execute(
+        rows = incident.con.execute(
             "SELECT said_of, gpu, nic, pcie_port FROM node_events ORDER BY at_ns"
         ).fetchall()
     port = "0000:08:01.0"
-    assert told == [
+    assert rows == [
         ("0000:16:00", 3, None, port),
         ("ens2", None, "mlx5_1", port),
         (port, None, None, port),
@@ -274,10 +274,10 @@ def test_events_of_ports_find_what_is_below() -> None:
         said = ["0000:17:00.0", "0000:17:01.0", "0000:16:00.0", "0000:15:01.0", "0000:99:00.0"]
         incident.append("host_events", {"node": "a", "at_ns": list(range(5)), "device": said})
         incident.require(["node_events"])
-        told = incident.con.execute(
+        rows = incident.con.execute(
             "SELECT said_of, gpu, nic, pcie_port FROM node_events ORDER BY at_ns"
         ).fetchall()
-    assert told == [
+    assert rows == [
         ("0000:17:00.0", 0, None, "0000:16:00.0"),
         ("0000:17:01.0", None, "mlx5_0", "0000:16:00.0"),
         ("0000:16:00.0", None, None, "0000:16:00.0"),

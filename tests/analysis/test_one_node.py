@@ -28,7 +28,7 @@ TREE = TrafficScenario(
     faults=(TrafficFault("nic_down", rank=5, iteration=1),),
 )  # fmt: skip
 EXPERTS = TrafficScenario(workload="mixtral", tp=2, iterations=2)
-# Even volumes: only who is told to receive tells receivers apart.
+# Even volumes: only who has to receive distinguishes receivers apart.
 PROXY = TrafficScenario(workload="mixtral", tp=2, iterations=2, source="proxy", imbalance=0)
 
 
@@ -58,7 +58,7 @@ def test_a_node_alone_finds_what_all_nodes_find(
 ) -> None:
     everything, _ = simulate_traffic(scenario)
     wanted = rows(everything, "traffic", "gpu002")
-    if peers == "by address":  # what verbs tell; who is there is told by its own node only
+    if peers == "by address":  # what verbs report; who is there is reported by its own node only
         everything.con.execute("UPDATE qps SET peer_rank = NULL")
     if peers == "by place":  # what a proxy knows: a rank within the communicator
         everything.con.execute(

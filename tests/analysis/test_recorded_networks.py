@@ -1,4 +1,4 @@
-"""Recordings of the published simulator with what was injected: told right, and nobody else."""
+"""Recordings of the published simulator with what was injected: found, and nobody else blamed."""
 
 from __future__ import annotations
 

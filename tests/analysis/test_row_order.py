@@ -67,9 +67,9 @@ def findings(incident: Incident) -> list[str]:
     return [rounded(finding) for finding in diagnose(incident, rulebooks()).findings]
 
 
-def rounded(told: Any) -> str:
+def rounded(reported: Any) -> str:
     # Sums of fractions depend on the order they are taken in, in their last digits.
-    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.7g}", repr(told))
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.7g}", repr(reported))
 
 
 def saved(incident: Incident, folder: Path) -> Path:
@@ -81,9 +81,9 @@ def saved(incident: Incident, folder: Path) -> Path:
 
 def expect_alike(path: Path) -> None:
     with shuffled(path, 0.1) as first, shuffled(path, 0.7) as second:
-        told = dict(relations(first))
+        columns = dict(relations(first))
         for name, rows in relations(second):
-            assert rows == told[name], name
+            assert rows == columns[name], name
         assert findings(first) == findings(second)
 
 

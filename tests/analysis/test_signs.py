@@ -32,8 +32,8 @@ def train(incident: Incident, own_ms: Callable[[int, int, int], float]) -> None:
     ranks = [0, 1, 2]
     incident.append("ranks", {"job": "j", "rank": ranks, "node": "n0", "gpu": ranks})
     for comm in (1, 2):
-        told = {"comm": comm, "rank": ranks, "comm_rank": ranks, "size": 3}
-        incident.append("comms", {"job": "j"} | told)
+        recorded = {"comm": comm, "rank": ranks, "comm_rank": ranks, "size": 3}
+        incident.append("comms", {"job": "j"} | recorded)
     free = [0.0, 0.0, 0.0]
     made: list[tuple[int, int, int, int, int]] = []
     for step in range(STEPS):

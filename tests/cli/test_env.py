@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from ruamel.yaml import YAML
 
-from oncall.fleet.evidence_settings import (
+from oncall.fleet.checkup.evidence_settings import (
     PIPE,
     Versions,
     evidence_settings,

@@ -140,6 +140,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         (OSError(36, "File name too long", "aaa"), 2, "oncall: aaa: File name too long\n"),
         (KeyboardInterrupt(), 130, "oncall: interrupted\n"),
         (typer.Exit(3), 3, ""),
+        (
+            ModuleNotFoundError("No module named 'asyncssh'", name="asyncssh"),
+            2,
+            "oncall: this needs the Python package asyncssh, which is not installed here",
+        ),
         (RuntimeError("boom"), 70, "oncall: internal error: RuntimeError: boom\n"),
     ],
 )

@@ -162,10 +162,10 @@ def test_reports_and_pictures_with_that_text_in_every_column(tmp_path: Path, pie
 def test_saved_evidence_is_as_it_was_recorded(names: Path, tmp_path: Path) -> None:
     with Incident.open(names) as incident:
         incident.save(tmp_path / "copy.oncall")
-    told = "SELECT DISTINCT node FROM ranks ORDER BY node"
+    rows = "SELECT DISTINCT node FROM ranks ORDER BY node"
     with Incident.open(names) as before, Incident.open(tmp_path / "copy.oncall") as after:
-        nodes = before.con.execute(told).fetchall()
-        assert after.con.execute(told).fetchall() == nodes
+        nodes = before.con.execute(rows).fetchall()
+        assert after.con.execute(rows).fetchall() == nodes
         assert any(node.startswith("$(reboot)") for (node,) in nodes if node)
 
 

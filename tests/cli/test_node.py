@@ -46,9 +46,9 @@ def test_many_requests_each_have_an_answer_and_a_wrong_one_ends_nothing(
 
 
 def test_a_newer_console_is_reported_who_must_be_upgraded(place: tuple[str, ...]) -> None:
-    _, (told,) = run("query", '{"ask": "hello", "protocol": 9, "oldest_protocol": 9}', *place)
-    assert told["reason"] == "version"
-    assert "upgrade oncall on the node" in told["error"]
+    _, (output,) = run("query", '{"ask": "hello", "protocol": 9, "oldest_protocol": 9}', *place)
+    assert output["reason"] == "version"
+    assert "upgrade oncall on the node" in output["error"]
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_a_newer_console_is_reported_who_must_be_upgraded(place: tuple[str, ...]
     ],
 )
 def test_a_restricted_key_can_do_nothing_else(asked: str, place: tuple[str, ...]) -> None:
-    code, (told,) = run("query", *place, SSH_ORIGINAL_COMMAND=asked)
+    code, (output,) = run("query", *place, SSH_ORIGINAL_COMMAND=asked)
     assert code == 2
-    assert told["reason"] == "request"
-    assert "may run `oncall node serve` or `oncall node query` only" in told["error"]
+    assert output["reason"] == "request"
+    assert "may run `oncall node serve` or `oncall node query` only" in output["error"]
 
 
 def test_a_restricted_key_can_ask_for_evidence(place: tuple[str, ...]) -> None:
     asked = """/usr/bin/oncall node query '{"ask": "clock"}'"""
-    code, (told,) = run("serve", *place, SSH_ORIGINAL_COMMAND=asked)
-    assert (code, told["end"]["node"]) == (0, "gpu017")
+    code, (output,) = run("serve", *place, SSH_ORIGINAL_COMMAND=asked)
+    assert (code, output["end"]["node"]) == (0, "gpu017")
 
 
 def test_a_node_does_not_load_what_only_a_console_needs() -> None:

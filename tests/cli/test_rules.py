@@ -146,10 +146,10 @@ def test_a_broken_file_of_the_site_is_reported_and_harms_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = site_with(tmp_path, monkeypatch, "rulebook: hang\nfacts: [\x1b[31m")
-    told = oncall("list")
-    assert told.exit_code == 0 and "\x1b" not in told.stdout + told.stderr
+    output = oncall("list")
+    assert output.exit_code == 0 and "\x1b" not in output.stdout + output.stderr
     assert any(row[:4] == ["hang", "left", "out", f"{file}:1:1:"] for row in listed())
-    assert f"site rulebook {file} skipped; the shipped hang runs instead" in told.stderr
+    assert f"site rulebook {file} skipped; the shipped hang runs instead" in output.stderr
     assert oncall("show", "hang").stdout == oncall("show", "hang", "--no-site-rules").stdout
     # Whoever checks asks for what is wrong.
     checked = oncall("check")

@@ -75,21 +75,21 @@ def test_a_data_folder_a_node_as_collectors_write_them(tmp_path: Path) -> None:
     ]
     with Incident.open(tmp_path / "whole" / "evidence.oncall") as incident:
         columns = "comm, kind, seq, rank, op, pair_seq, enqueued_ns, ended_ns, observed_ns"
-        told = incident.con.execute(f"SELECT {columns} FROM ops").fetchall()
-        assert told
+        rows = incident.con.execute(f"SELECT {columns} FROM ops").fetchall()
+        assert rows
         for node in ("gpu001", "gpu002"):
             shards = sealed_shards(tmp_path / "nodes" / node)
             assert len(shards) > 1 and {shard.node for shard in shards} == {node}
             for shard in shards:
                 with duckdb.connect(shard.path, read_only=True) as con:
                     for row in con.execute(f"SELECT {columns} FROM ops").fetchall():
-                        told.remove(row)
+                        rows.remove(row)
                     assert con.execute("SELECT node FROM meta").fetchall() == [(node,)]
                     named = (
                         "FROM ops WHERE peer IS NOT NULL OR (kind = 'p2p' AND comm_peer IS NULL)"
                     )
                     assert con.execute(named).fetchall() == []
-    assert told == []
+    assert rows == []
 
 
 def test_traffic_is_written_as_each_node_keeps_it(tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def test_a_broken_file_is_reported_and_costs_nothing(
     document = json.loads(out)
     assert [finding["verdict"] for finding in document["findings"]] == ["H1"]
     assert "hang" in document["checked"] and not document["site_rulebooks"]
-    told = [one for one in document["coverage"]["skipped_rules"] if one["set_aside"]]
-    assert [one["rule"] for one in told] == ["hang"] and str(file) in told[0]["why"]
+    reported = [one for one in document["coverage"]["skipped_rules"] if one["set_aside"]]
+    assert [one["rule"] for one in reported] == ["hang"] and str(file) in reported[0]["why"]
 
 
 def test_a_broken_file_does_not_make_the_healthy_doubtful(

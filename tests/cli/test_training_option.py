@@ -1,4 +1,4 @@
-"""--training: told settings go above what the recording says; wrong ones are told, not guessed."""
+"""--training: stated settings override the recording; wrong ones are reported, not guessed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.cli.training import read_training
+from oncall.cli.options.training import read_training
 from oncall.core.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
@@ -50,9 +50,14 @@ def test_settings_and_what_follows_from_the_ranks() -> None:
 def test_files_of_every_form(tmp_path: Path, name: str, content: str) -> None:
     path = tmp_path / name
     path.write_text(content)
-    told = reported_columns(str(path))
-    assert (told["tp"], told["pp"], told["dp"], told["micro_batches"]) == (2, 4, 2, 8)
-    assert told["origin"] == name
+    reported = reported_columns(str(path))
+    assert (reported["tp"], reported["pp"], reported["dp"], reported["micro_batches"]) == (
+        2,
+        4,
+        2,
+        8,
+    )
+    assert reported["origin"] == name
 
 
 def test_what_the_recording_says_stays_where_nothing_is_reported() -> None:

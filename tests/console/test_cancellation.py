@@ -16,7 +16,7 @@ ENDLESS = "SELECT count(*) FROM range(10000000000) a, range(1000) b"
 def test_a_query_is_interrupted_and_reported_as_such() -> None:
     cancellation = Cancellation()
     running = threading.Event()
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
 
     def work() -> None:
         con = duckdb.connect()
@@ -26,7 +26,7 @@ def test_a_query_is_interrupted_and_reported_as_such() -> None:
                 running.set()
                 con.execute(ENDLESS).fetchall()
         except Interrupted as error:
-            told.append(error)
+            reported.append(error)
         assert con.execute("SELECT 1").fetchall() == [(1,)]
         con.close()
 
@@ -35,7 +35,7 @@ def test_a_query_is_interrupted_and_reported_as_such() -> None:
     assert running.wait(60)
     cancellation.cancel()
     worker.join(60)
-    assert len(told) == 1 and not worker.is_alive()
+    assert len(reported) == 1 and not worker.is_alive()
 
 
 def test_what_swallows_the_interrupt_is_reported_at_its_end() -> None:

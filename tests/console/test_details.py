@@ -147,7 +147,7 @@ def test_nics_rates_are_differences_of_counters(
                     "nic": f"mlx5_{nic}",
                     "port": 1,
                     "at_ns": first_ns + seconds * NS_PER_S,
-                    # Set back to zero once: no rate can be told then, least of all a negative one.
+                    # Set back to zero once: no rate is known then, least of all a negative one.
                     "tx_bytes": np.where(seconds < 30, seconds, seconds - 30) * 1000,
                     "rx_bytes": seconds * 10,
                 },

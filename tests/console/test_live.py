@@ -1,4 +1,4 @@
-"""A session on nodes: asked again and again, silent ones told, the past asked of their shards."""
+"""A session on nodes: asked repeatedly, silence reported, the past read from their shards."""
 
 from __future__ import annotations
 
@@ -339,8 +339,8 @@ def test_nodes_are_probed_and_the_next_snapshot_knows(
     session = live(reach_fleet(f"local:{shards}/gpu*", None))
     snapshot = session.ask(GetSnapshot())
     assert not any(host.no_probe for host in snapshot.hosts)
-    told = session.ask(ProbeNodes(("gpu001",)))
-    assert "2 nodes" in told and "gpu001 → gpu002" in told and "worst pairs" in told
+    reported = session.ask(ProbeNodes(("gpu001",)))
+    assert "2 nodes" in reported and "gpu001 → gpu002" in reported and "worst pairs" in reported
     assert session.progress("probes") == ""
 
     after = session.ask(GetSnapshot())

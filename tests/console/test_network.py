@@ -53,12 +53,16 @@ def test_the_late_step_its_way_and_whose_flows(session: Session) -> None:
     assert [one.seq for one in view.collectives] == [view.graph.collective.seq]
     worst = view.graph.worst
     assert worst is not None and worst.late and worst.critical
-    told = session.ask(GetNetworkStep(view.graph.collective, worst))
-    assert told.why_not is None and told.topology is not None and told.provenance is not None
-    root = told.topology.root
+    reported = session.ask(GetNetworkStep(view.graph.collective, worst))
+    assert (
+        reported.why_not is None
+        and reported.topology is not None
+        and reported.provenance is not None
+    )
+    root = reported.topology.root
     assert root is not None and root.kind == "contention"
     assert root.label in view.contributors[0].ports
-    assert {flow.flow for flow in told.provenance.flows} >= {view.contributors[0].flow}
+    assert {flow.flow for flow in reported.provenance.flows} >= {view.contributors[0].flow}
     in_time = next(step for lane in view.graph.lanes for step in lane.steps if not step.late)
     why = session.ask(GetNetworkStep(view.graph.collective, in_time)).why_not
     assert why is not None and "the network did not delay it" in why

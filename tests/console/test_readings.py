@@ -22,7 +22,7 @@ def incident() -> Iterator[Incident]:
         yield incident
 
 
-def told(incident: Incident) -> list[tuple[str, str]]:
+def reported(incident: Incident) -> list[tuple[str, str]]:
     incident.provide(RELATIONS)
     return list(readings(incident.con, 3))
 
@@ -57,7 +57,7 @@ def test_the_newest_reading_of_each_is_reported(incident: Incident) -> None:
         "host_processes",
         PROCESS | {"at_ns": at, "cpu_ns": [0, 2 * S], "cpu_quota": 8.0},
     )
-    assert told(incident) == [
+    assert reported(incident) == [
         ("GPU now", "busy 90 %, at 600 MHz, throttled by thermal (00:00:11 UTC)"),
         ("NIC now", "sends 5 GB/s, paused 25 %, link down (00:00:11 UTC)"),
         ("host now", "CPUs busy 50 % (00:00:11 UTC)"),
@@ -79,13 +79,13 @@ def test_what_was_said_of_others_is_left_to_them(incident: Incident) -> None:
             "text": ["its own", "another's", "the node's", "elsewhere"],
         },
     )
-    assert told(incident) == [
+    assert reported(incident) == [
         ("event", "00:00:03 UTC the node's"),
         ("event", "00:00:01 UTC its own"),
     ]
 
 
 def test_what_was_not_measured_has_no_line(incident: Incident) -> None:
-    assert told(incident) == []
+    assert reported(incident) == []
     with Incident.empty() as nothing:
-        assert told(nothing) == []
+        assert reported(nothing) == []

@@ -41,13 +41,13 @@ def test_a_hang_is_shown_as_it_stands(opened: Open, recorded: Recorded) -> None:
     [finding] = snapshot.diagnosis.findings
     assert (finding.verdict, finding.blame[0].where["rank"]) == ("H1", CULPRIT)
     assert snapshot.ranks.state[CULPRIT] == RankState.BLAMED
-    # All others wait for it, in whatever communicator: victims are told from the busy.
+    # All others wait for it, in whatever communicator: victims are distinguished from the busy.
     others = np.delete(snapshot.ranks.state, CULPRIT)
     assert (others == RankState.HUNG).all()
     assert {"hang", "process", "slow", "waits"} <= set(snapshot.timings_s)
     assert snapshot.communicators[0].comm == int(finding.case["comm"], 16)
-    told = snapshot.communicators[0]
-    assert 0 < told.waiting <= told.size - told.behind
+    reported = snapshot.communicators[0]
+    assert 0 < reported.waiting <= reported.size - reported.behind
 
 
 def test_before_the_fault_all_is_well_and_versions_rise(opened: Open, recorded: Recorded) -> None:
@@ -234,11 +234,11 @@ def test_progress_counts_the_rulebooks_and_why_a_job_stopped_comes_first(
     recorded: Recorded, store: RulebookStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Replay(Recording([recorded("hang")]), store)
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     evaluate = engine._evaluate
 
     def evaluating(evaluation: Evaluation, gathered: engine._Run) -> None:
-        told.append((evaluation.rulebook.name, session.progress()))
+        reported.append((evaluation.rulebook.name, session.progress()))
         evaluate(evaluation, gathered)
 
     monkeypatch.setattr(engine, "_evaluate", evaluating)
@@ -248,5 +248,7 @@ def test_progress_counts_the_rulebooks_and_why_a_job_stopped_comes_first(
     finally:
         session.close()
     count = len(store.rulebooks)
-    assert [progress for _, progress in told] == [f"{n} of {count} rulebooks" for n in range(count)]
-    assert [name for name, _ in told][:2] == ["hang", "process"]
+    assert [progress for _, progress in reported] == [
+        f"{n} of {count} rulebooks" for n in range(count)
+    ]
+    assert [name for name, _ in reported][:2] == ["hang", "process"]

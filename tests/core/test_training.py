@@ -24,8 +24,8 @@ torchrun $DISTRIBUTED_ARGS pretrain_gpt.py $MODEL_ARGS \
 
 
 def test_settings_are_typed() -> None:
-    told = parse_settings("tp=2, pp=4 micro_batches=8,sequence_parallel=yes schedule=gpipe")
-    assert told.settings == {
+    columns = parse_settings("tp=2, pp=4 micro_batches=8,sequence_parallel=yes schedule=gpipe")
+    assert columns.settings == {
         "tp": 2,
         "pp": 4,
         "micro_batches": 8,
@@ -35,9 +35,9 @@ def test_settings_are_typed() -> None:
 
 
 def test_a_launch_script_tells_what_follows_from_it() -> None:
-    told = from_arguments(SCRIPT, "train.sh")
-    assert told is not None
-    assert told.complete(32) == {
+    reported = from_arguments(SCRIPT, "train.sh")
+    assert reported is not None
+    assert reported.complete(32) == {
         "layers": 48,
         "tp": 2,
         "pp": 4,
@@ -52,21 +52,23 @@ def test_a_launch_script_tells_what_follows_from_it() -> None:
 
 
 def test_without_the_number_of_ranks_nothing_is_made_up() -> None:
-    told = from_arguments("--tensor-model-parallel-size 2 --global-batch-size 32", "x")
-    assert told is not None
-    assert told.complete(None) == {"tp": 2, "framework": "Megatron-LM"}
-    assert "dp" not in told.complete(7)
+    reported = from_arguments("--tensor-model-parallel-size 2 --global-batch-size 32", "x")
+    assert reported is not None
+    assert reported.complete(None) == {"tp": 2, "framework": "Megatron-LM"}
+    assert "dp" not in reported.complete(7)
 
 
 def test_a_size_that_is_a_shell_variable_is_not_known() -> None:
-    told = from_arguments("--tensor-model-parallel-size $TP --pipeline-model-parallel-size 4", "x")
-    assert told is not None
-    assert told.settings == {"pp": 4, "framework": "Megatron-LM"}
+    reported = from_arguments(
+        "--tensor-model-parallel-size $TP --pipeline-model-parallel-size 4", "x"
+    )
+    assert reported is not None
+    assert reported.settings == {"pp": 4, "framework": "Megatron-LM"}
 
 
 def test_the_keys_of_a_straggler_study_are_known() -> None:
-    told = from_mapping({"trial_name": "ST", "dp_size": 2, "pp_size": 4, "vpp_size": 1}, "meta")
-    assert told.settings == {"dp": 2, "pp": 4, "chunks": 1}
+    columns = from_mapping({"trial_name": "ST", "dp_size": 2, "pp_size": 4, "vpp_size": 1}, "meta")
+    assert columns.settings == {"dp": 2, "pp": 4, "chunks": 1}
 
 
 @pytest.mark.parametrize(
@@ -88,5 +90,5 @@ def test_what_cannot_be_is_reported(text: str, problem: str) -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_is_arguments_or_none(text: str) -> None:
-    told = from_arguments(text, "x")
-    assert told is None or told.complete(8) is not None
+    reported = from_arguments(text, "x")
+    assert reported is None or reported.complete(8) is not None

@@ -54,7 +54,7 @@ def _running_with(text: str) -> list[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
-@pytest.mark.alone  # ranks that wait for a core are slow ranks, and told as such
+@pytest.mark.alone  # ranks that wait for a core are slow ranks, and reported as such
 @pytest.mark.parametrize(
     "name",
     [

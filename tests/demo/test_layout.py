@@ -30,12 +30,12 @@ def test_numbers_that_make_no_job_are_refused(tmp_path: Path, ranks: int, nodes:
 
 def test_a_rank_is_reported_who_and_where_it_is(tmp_path: Path) -> None:
     layout = Layout.simulated(tmp_path, 8, 4)
-    told = {
+    columns = {
         rank: rank_environment(layout, node, rank, local) for node, rank, local in layout.placed()
     }
-    assert told[5]["ONCALL_NODE"] == "node2"
-    assert told[5]["LOCAL_RANK"] == "1"
-    assert told[5]["WORLD_SIZE"] == "8"
-    assert told[5]["ONCALL_JOB_CONFIG"] == "tp=2 pp=2 dp=2 micro_batches=4"
-    assert told[4]["ONCALL_RUN_DIR"] == told[5]["ONCALL_RUN_DIR"]
-    assert told[6]["ONCALL_RUN_DIR"] != told[5]["ONCALL_RUN_DIR"]
+    assert columns[5]["ONCALL_NODE"] == "node2"
+    assert columns[5]["LOCAL_RANK"] == "1"
+    assert columns[5]["WORLD_SIZE"] == "8"
+    assert columns[5]["ONCALL_JOB_CONFIG"] == "tp=2 pp=2 dp=2 micro_batches=4"
+    assert columns[4]["ONCALL_RUN_DIR"] == columns[5]["ONCALL_RUN_DIR"]
+    assert columns[6]["ONCALL_RUN_DIR"] != columns[5]["ONCALL_RUN_DIR"]

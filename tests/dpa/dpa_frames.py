@@ -23,8 +23,8 @@ def batch(vhca: int, qpn: int, first_epoch: int, *units: int, flags: int = 0) ->
     return row
 
 
-def page(*batches: NDArray[np.void], **told: int) -> bytes:
-    """A page of these batches; `told` replaces what its header says."""
+def page(*batches: NDArray[np.void], **reported: int) -> bytes:
+    """A page of these batches; `reported` replaces what its header says."""
     rows = b"".join(one.tobytes() for one in batches)
     header = dict.fromkeys(_PAGE, 0) | {
         "magic": 0x65676150,
@@ -38,8 +38,8 @@ def page(*batches: NDArray[np.void], **told: int) -> bytes:
         "boot": 1,
         "now_ns": 10**10,
     }
-    assert told.keys() <= header.keys()
-    return struct.pack("<IHHIIIIIIQQQQQQQQQQ", *(header | told).values()) + rows
+    assert reported.keys() <= header.keys()
+    return struct.pack("<IHHIIIIIIQQQQQQQQQQ", *(header | reported).values()) + rows
 
 
 def frame(payload: bytes, kind: int = 1, version: int = 1, after_ns: int = 0) -> bytes:

@@ -110,7 +110,11 @@ def test_what_queue_pairs_sent_is_in_a_shard(poller: Path, tmp_path: Path, event
 
 def test_a_nic_that_is_not_there_is_said(poller: Path) -> None:
     source = DpaSource(poller, ["mlx5_9"], "gpu017", memory())
-    until(lambda: any("restarting it" in told for told in source.collect(read_clock()).problems))
+    until(
+        lambda: any(
+            "restarting it" in reported for reported in source.collect(read_clock()).problems
+        )
+    )
     (problem,) = source.collect(read_clock()).problems
     source.close()
     assert problem == "mlx5_9: no NIC here is called mlx5_9; restarting it after 2 s"
@@ -127,7 +131,7 @@ def test_a_nic_whose_program_does_not_run_is_said(
     path.write_text(state)
     monkeypatch.setenv("ONCALL_STANDIN_STATE", str(path))
     source = DpaSource(poller, ["mlx5_standin"], "gpu017", memory(), 10_000_000, pauses_s=(0.2,))
-    until(lambda: any(words in told for told in source.collect(read_clock()).problems))
+    until(lambda: any(words in reported for reported in source.collect(read_clock()).problems))
     path.write_text("0")
     until(lambda: not source.collect(read_clock()).problems)
     source.close()
@@ -148,8 +152,8 @@ class Watched:
     def collect(self) -> Collected:
         self.last = self.source.collect(read_clock())
         assert not self.last.batches  # what is sent stays in memory
-        if (told := self.recent.between(0, 2**62)).rows:
-            columns = (told.columns[name].tolist() for name in ("qpn", "bytes", "undercount"))
+        if (reported := self.recent.between(0, 2**62)).rows:
+            columns = (reported.columns[name].tolist() for name in ("qpn", "bytes", "undercount"))
             self.rows = list(zip(*columns, strict=True))
         return self.last
 
@@ -170,13 +174,13 @@ def watch(playing: Callable[..., Path]) -> Iterator[Callable[..., Watched]]:
         watched.source.close()
 
 
-def told(*payloads: bytes) -> str:
+def reported(*payloads: bytes) -> str:
     frames = b"".join(frame(payload, after_ns=10**18) for payload in payloads)
     return f"sys.stdout.buffer.write({frames!r}); sys.stdout.flush()"
 
 
 def test_one_that_dies_is_started_again(watch: Callable[..., Watched]) -> None:
-    watched = watch(told(page(batch(1, 7, 100, 5))), "sys.exit(3)")
+    watched = watch(reported(page(batch(1, 7, 100, 5))), "sys.exit(3)")
     until(lambda: watched.collect() and len(watched.rows) >= 3)
     until(lambda: watched.says("ended (exit 3); restarting it after 0.05 s"))
     assert set(watched.rows) == {(7, 160, False)}
@@ -200,13 +204,13 @@ def test_a_page_cut_off_by_death_is_no_page(watch: Callable[..., Watched]) -> No
 
 
 def test_a_damaged_page_is_said(watch: Callable[..., Watched]) -> None:
-    watched = watch(told(page(batch(1, 7, 100, 5), batches=3)), "time.sleep(60)")
+    watched = watch(reported(page(batch(1, 7, 100, 5), batches=3)), "time.sleep(60)")
     until(lambda: watched.says("mlx5_0: a page of 192 bytes cannot hold 3 batches"))
 
 
 def test_a_problem_is_over_with_the_next_page(watch: Callable[..., Watched]) -> None:
     problem = frame(b"on standby", kind=2)
-    watched = watch(f"write({problem!r})", "time.sleep(0.3)", told(page()), "time.sleep(60)")
+    watched = watch(f"write({problem!r})", "time.sleep(0.3)", reported(page()), "time.sleep(60)")
     until(lambda: watched.says("mlx5_0: on standby"))
     until(lambda: not watched.collect().problems)
 
@@ -214,7 +218,7 @@ def test_a_problem_is_over_with_the_next_page(watch: Callable[..., Watched]) -> 
 def test_rows_wait_for_the_end_of_a_poll(watch: Callable[..., Watched]) -> None:
     """Two threads of the NIC counted one epoch, and their counts came in two pages."""
     pages = (page(batch(1, 7, 100, 5), more=1), page(batch(1, 7, 100, 4, flags=2), number=2))
-    watched = watch(told(*pages), "time.sleep(60)")
+    watched = watch(reported(*pages), "time.sleep(60)")
     until(lambda: watched.collect() and watched.rows)
     assert watched.rows == [(7, 288, True)]
 
@@ -222,7 +226,7 @@ def test_rows_wait_for_the_end_of_a_poll(watch: Callable[..., Watched]) -> None:
 def test_more_than_can_be_stored_is_cut_off_in_time(watch: Callable[..., Watched]) -> None:
     """Of every queue pair the same time is left, and it is said that this is not all."""
     busy = [batch(1, 7 + qpn, 32 * at, 5) for at in range(1100) for qpn in range(10)]
-    watched = watch(told(page(*busy)), "time.sleep(60)")
+    watched = watch(reported(page(*busy)), "time.sleep(60)")
     until(lambda: watched.collect() and watched.rows)
     counted = Counter(qpn for qpn, _, _ in watched.rows)
     assert len(counted) == 10 and set(counted.values()) == {819}
@@ -232,12 +236,12 @@ def test_more_than_can_be_stored_is_cut_off_in_time(watch: Callable[..., Watched
 
 def test_losses_add_up_over_lives(watch: Callable[..., Watched]) -> None:
     lives = [page(boot=boot, gaps=gaps) for boot, gaps in ((1, 5), (1, 7), (2, 2))]
-    watched = watch(told(*lives), "time.sleep(60)")
+    watched = watch(reported(*lives), "time.sleep(60)")
     until(lambda: watched.collect().dropped == 9)
 
 
 def test_what_is_estimated_is_noted(watch: Callable[..., Watched]) -> None:
-    watched = watch(told(page(estimated=3)), "time.sleep(60)")
+    watched = watch(reported(page(estimated=3)), "time.sleep(60)")
     until(lambda: any("estimated" in note for note in watched.collect().notes))
 
 

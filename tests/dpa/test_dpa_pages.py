@@ -17,10 +17,10 @@ from oncall.node.dpa.dpa_pages import FrameKind, read_page, split_frames
 
 
 def test_a_page_is_read() -> None:
-    told = batch(1, 7, 320, 5, 0, 9, flags=1)
-    read = read_page(page(told, number=3, more=1, gaps=2, strays=1, flows=4), "mlx5_0")
+    reported = batch(1, 7, 320, 5, 0, 9, flags=1)
+    read = read_page(page(reported, number=3, more=1, gaps=2, strays=1, flows=4), "mlx5_0")
     assert (read.number, read.more, read.lost, read.flows) == (3, True, 3, 4)
-    assert (read.batches == told).all()
+    assert (read.batches == reported).all()
 
 
 @given(st.lists(st.integers(1, 200), max_size=8))
@@ -91,15 +91,15 @@ _BATCHES = st.lists(
 
 
 @given(_BATCHES)
-def test_what_threads_counted_is_added_up(told: list[Any]) -> None:
+def test_what_threads_counted_is_added_up(reported: list[Any]) -> None:
     units: Counter[tuple[int, int, int]] = Counter()
     flags: dict[tuple[int, int, int], int] = {}
-    for vhca, qpn, first, counts, flag in told:
+    for vhca, qpn, first, counts, flag in reported:
         for at, count in enumerate(counts):
             if count:
                 key = (vhca, qpn, first + at)
                 units[key] += count
                 flags[key] = flags.get(key, 0) | flag
-    rows = [batch(v, q, first, *counts, flags=flag) for v, q, first, counts, flag in told]
+    rows = [batch(v, q, first, *counts, flags=flag) for v, q, first, counts, flag in reported]
     merged = merge(np.concatenate(rows) if rows else batch(0, 0, 0)[:0])
     assert merged.tolist() == [(*key, units[key], flags[key]) for key in sorted(units)]

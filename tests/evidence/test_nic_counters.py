@@ -54,9 +54,9 @@ def test_what_is_not_known_changes_nothing(
 @given(READINGS)
 def test_pauses_of_a_port_are_those_of_its_priorities(values: dict[str, int | None]) -> None:
     frames = {f"ethtool/rx_prio{n}_pause": n + 1 for n in range(8)}
-    told = {**values, **frames}
-    assert port_counters(told)["pfc_rx_pause"] == 36
-    assert [row["rx_pause"] for row in priority_counters(told).values()] == list(range(1, 9))
+    columns = {**values, **frames}
+    assert port_counters(columns)["pfc_rx_pause"] == 36
+    assert [row["rx_pause"] for row in priority_counters(columns).values()] == list(range(1, 9))
 
 
 @given(READINGS)

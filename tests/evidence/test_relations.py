@@ -133,10 +133,10 @@ def test_a_failure_is_everybodys_who_reads_it_and_tried_once(
     computed = failing(error)
     incident.append("ops", {"rank": [3]})
     for name in ("broken", "above", "beside", "broken"):
-        with pytest.raises(RelationFailed) as told:
+        with pytest.raises(RelationFailed) as reported:
             incident.require([name])
-        assert told.value.relation == "broken"
-        assert str(error) in told.value.reason
+        assert reported.value.relation == "broken"
+        assert str(error) in reported.value.reason
     with pytest.raises(RelationFailed):
         incident.is_empty("above")
     with pytest.raises(RelationFailed):
@@ -457,6 +457,13 @@ def test_a_job_that_is_healthy_has_empty_relations_not_failures() -> None:
             | {"started_ns": 1, "ended_ns": 2, "observed_ns": 2},
         )
         incident.require(entry.name for entry in SHIPPED if not incident.missing(entry.name))
-        waits = ("in_flight", "standing", "holders", "hang_roots", "hang_members", "odd_calls")
+        waits = (
+            "in_flight",
+            "blocked_operations",
+            "holders",
+            "hang_roots",
+            "hang_members",
+            "odd_calls",
+        )
         assert {name: incident.rows(name) for name in waits} == dict.fromkeys(waits, 0)
         assert incident.rows("operations") == 2

@@ -52,7 +52,7 @@ def test_what_is_over_counts_though_nobody_reported_its_end() -> None:
 
 def test_of_a_queue_pair_the_newest_state_counts_beside_what_the_hook_reported() -> None:
     pair = {"node": "n", "nic": "mlx5_0", "qpn": 7}
-    told = [
+    reported = [
         {"pid": 5, "state": "rts", "observed_ns": 10 * S},
         {"pid": 5, "state": "err", "observed_ns": 30 * S},
         {"pid": 5, "state": "rts", "observed_ns": 20 * S},
@@ -60,7 +60,7 @@ def test_of_a_queue_pair_the_newest_state_counts_beside_what_the_hook_reported()
         {"peer_rank": 3, "created_ns": S},
     ]
     with Incident.empty() as incident:
-        for row in told:
+        for row in reported:
             incident.append("qps", {name: [value] for name, value in (pair | row).items()})
         settle_duplicates(incident.con)
         left = incident.con.execute("SELECT pid, state, peer_rank FROM qps ORDER BY ALL").fetchall()

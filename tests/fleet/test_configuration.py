@@ -61,9 +61,9 @@ def test_user_file_is_under_xdg_config_home(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_slips_are_named_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:
     path = _file(tmp_path, "config.toml", text)
-    with pytest.raises(BadInput, match=words) as told:
+    with pytest.raises(BadInput, match=words) as reported:
         read_configuration([path])
-    assert str(path) in str(told.value)
+    assert str(path) in str(reported.value)
 
 
 def test_answer_timeout_limits_each_phase_of_a_gather(monkeypatch: pytest.MonkeyPatch) -> None:

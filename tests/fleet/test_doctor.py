@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.fleet.doctor import Checkup, Trouble, troubles
-from oncall.fleet.doctor_here import Check, check_here
+from oncall.fleet.checkup.doctor import Checkup, Trouble, troubles
+from oncall.fleet.checkup.doctor_here import Check, check_here
 from oncall.fleet.transport import Clock
 from oncall.render.text.checkup import fleet_json, fleet_text, here_text
 
@@ -26,10 +26,10 @@ _WELL: dict[str, Any] = {
 }
 
 
-def _checkup(host: str = "gpu001", **told: Any) -> Checkup:
+def _checkup(host: str = "gpu001", **reported: Any) -> Checkup:
     clock = Clock(_NOW_NS, 10**6, 10**5)
     return Checkup(host, transport="in-process", why="all is honoured", clock=clock,
-                   status=_WELL | told)  # fmt: skip
+                   status=_WELL | reported)  # fmt: skip
 
 
 def test_node_that_is_well_has_no_trouble() -> None:
@@ -37,7 +37,7 @@ def test_node_that_is_well_has_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("reported", "words"),
     [
         ({"collector": {"alive": False, "problem": "no collector is running"}}, "no collector"),
         (
@@ -52,14 +52,14 @@ def test_node_that_is_well_has_no_trouble() -> None:
         ({"images": {"text": "", "problems": ["process 7 (python): the hooks need"]}}, "process 7"),
     ],
 )
-def test_trouble_is_named(told: dict[str, Any], words: str) -> None:
-    (trouble,) = troubles(_checkup(**told))
+def test_trouble_is_named(reported: dict[str, Any], words: str) -> None:
+    (trouble,) = troubles(_checkup(**reported))
     assert words in trouble.what
 
 
 def test_old_shard_is_no_trouble_where_nothing_records() -> None:
-    told = {"shards": {"newest_ns": 1}, "rings": {"alive": 0, "jobs": {}}}
-    assert troubles(_checkup(**told)) == []
+    columns = {"shards": {"newest_ns": 1}, "rings": {"alive": 0, "jobs": {}}}
+    assert troubles(_checkup(**columns)) == []
 
 
 def test_clock_is_wrong_only_beyond_its_error() -> None:

@@ -53,7 +53,7 @@ def ask(
     return asyncio.run(patient)
 
 
-def told(diagnosis: Diagnosis) -> list[tuple[str, str, list[Any]]]:
+def reported(diagnosis: Diagnosis) -> list[tuple[str, str, list[Any]]]:
     return [
         (finding.rulebook, finding.verdict, sorted(blame.where["rank"] for blame in finding.blame))
         for finding in diagnosis.findings
@@ -148,7 +148,7 @@ def test_nodes_asked_in_processes_of_their_own_tell_what_their_recording_tells(
         for node, offset_ns, error_ns in clocks.fetchall():
             assert node in nodes
             assert offset_ns <= error_ns  # one machine, one clock
-    assert told(diagnosis) == [("hang", "H1", [5])]
+    assert reported(diagnosis) == [("hang", "H1", [5])]
     assert (diagnosis.coverage.nodes, diagnosis.coverage.answered) == (4, 4)
     assert diagnosis.coverage.gaps == ()
 
@@ -158,7 +158,7 @@ def test_shards_without_candidates_are_read_in_full(
 ) -> None:
     folders = write_nodes(hang, tmp_path, prepared=False)
     with ask(LocalTransport(folders, in_process=True), folders).incident as incident:
-        assert told(use_case.diagnose(incident, RULEBOOKS, None)) == [("hang", "H1", [5])]
+        assert reported(use_case.diagnose(incident, RULEBOOKS, None)) == [("hang", "H1", [5])]
 
 
 def test_a_host_that_never_answered_is_named_with_its_ranks(nodes: dict[str, Path]) -> None:
@@ -187,10 +187,10 @@ def test_a_thinned_digest_and_details_tell_what_all_rows_tell(
         monkeypatch.setattr(
             "oncall.fleet.gather.NODE_ROWS", incident.rows("ops") // len(folders) // 6
         )
-        whole = told(use_case.diagnose(incident, RULEBOOKS, scenario.job))
+        whole = reported(use_case.diagnose(incident, RULEBOOKS, scenario.job))
     answer = ask(LocalTransport(folders, in_process=True), folders)
     with answer.incident as gathered:
-        assert told(use_case.diagnose(gathered, RULEBOOKS, scenario.job)) == whole
+        assert reported(use_case.diagnose(gathered, RULEBOOKS, scenario.job)) == whole
 
 
 def test_a_job_is_found_by_itself_or_the_choice_is_listed(nodes: dict[str, Path]) -> None:
@@ -241,7 +241,7 @@ def test_a_collector_that_hangs_costs_its_rows_and_no_more(
         answer = ask(transport, nodes, rulebooks=HANG_ONLY)
     with answer.incident as incident:
         diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
-    assert told(diagnosis) == [("hang", "H1", [5])]
+    assert reported(diagnosis) == [("hang", "H1", [5])]
     assert [gap.nodes for gap in diagnosis.coverage.gaps if "did not answer" in gap.reason] == [
         ("gpu001",)
     ]
@@ -340,7 +340,7 @@ def test_nodes_that_answer_what_they_like_are_gaps_and_the_others_are_diagnosed(
     answer = ask(transport, {**pair, **evils}, rulebooks=HANG_ONLY)
     with answer.incident as incident:
         diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
-    assert told(diagnosis) == [("hang", "H1", [3])]
+    assert reported(diagnosis) == [("hang", "H1", [3])]
     assert sorted(node for gap in diagnosis.coverage.gaps for node in gap.nodes) == sorted(evils)
 
 
@@ -361,7 +361,7 @@ def test_what_nodes_say_of_themselves_is_not_relied_on(pair: dict[str, Path]) ->
     answer = ask(transport, {**pair, **evils}, "it's", rulebooks=HANG_ONLY)
     with answer.incident as incident:
         diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
-    assert told(diagnosis) == [("hang", "H1", [3])]
+    assert reported(diagnosis) == [("hang", "H1", [3])]
     assert {host: answer.outcomes[host].node for host in evils} == {host: host for host in evils}
 
 
@@ -380,7 +380,7 @@ def test_a_name_that_is_another_nodes_is_not_taken(pair: dict[str, Path]) -> Non
     for hosts in ({**pair, "bad": None}, {"bad": None, **pair}):
         answer = ask(transport, hosts, rulebooks=HANG_ONLY)
         with answer.incident as incident:
-            assert told(use_case.diagnose(incident, HANG_ONLY, None)) == [("hang", "H1", [3])]
+            assert reported(use_case.diagnose(incident, HANG_ONLY, None)) == [("hang", "H1", [3])]
         assert answer.outcomes["gpu001"].kind == "ok"
         assert answer.outcomes["bad"].kind == "protocol"
         assert "reports the node name gpu001, as gpu001 does" in answer.outcomes["bad"].message

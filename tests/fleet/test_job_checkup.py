@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from oncall.cli.commands import app
 from oncall.fleet import job_checkup
-from oncall.fleet.job_checkup import JobCheckup, check_job_here
+from oncall.fleet.checkup.job_checkup import JobCheckup, check_job_here
 from oncall.fleet.outcome import Outcome
 from oncall.node.processes import training_processes
 from oncall.node.processes.training_processes import TrainingProcess

@@ -38,8 +38,8 @@ def job_with_a_slow_host() -> Incident:
             pair = {"node": name, "nic": "mlx5_0", "target_node": f"n{target}"}
             slow = 2 in (node, target)
             for kind, rtt_us in (("network", 17), ("end_to_end", 45 if slow else 21)):
-                told = {"kind": kind, "at_ns": at, "rtt_ns": rtt_us * 1000, "lost": False}
-                incident.append("pings", pair | {"target_nic": "mlx5_0"} | told)
+                columns = {"kind": kind, "at_ns": at, "rtt_ns": rtt_us * 1000, "lost": False}
+                incident.append("pings", pair | {"target_nic": "mlx5_0"} | columns)
     return incident
 
 
@@ -65,5 +65,5 @@ def test_a_gather_brings_what_was_measured(tmp_path: Path) -> None:
         ).fetchall()
         found = run(gathered, load_rulebooks([shipped_folder()])).findings
     assert sent == 10**9 * (4 * SECONDS - 1)
-    told = [(f.verdict, [dict(blame.where) for blame in f.blame]) for f in found]
-    assert told == [("SLOW_NODE", [{"node": "n2"}])]
+    columns = [(f.verdict, [dict(blame.where) for blame in f.blame]) for f in found]
+    assert columns == [("SLOW_NODE", [{"node": "n2"}])]

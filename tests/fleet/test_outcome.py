@@ -7,8 +7,10 @@ from oncall.fleet.outcome import Outcome, alike
 
 
 def test_messages_that_differ_in_the_host_alone_are_one() -> None:
-    told = [(f"gpu{n:03}", f"root@gpu{n:03}.site: 10.0.0.{n}: Permission denied") for n in range(9)]
-    assert alike(told) == {
+    columns = [
+        (f"gpu{n:03}", f"root@gpu{n:03}.site: 10.0.0.{n}: Permission denied") for n in range(9)
+    ]
+    assert alike(columns) == {
         "root@HOST.site: ADDRESS: Permission denied": [f"gpu{n:03}" for n in range(9)]
     }
 

@@ -196,9 +196,9 @@ def endpoint(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]
         process.wait(60)
 
 
-def ask(process: subprocess.Popen[bytes], told: dict[str, Any]) -> dict[str, Any]:
+def ask(process: subprocess.Popen[bytes], reported: dict[str, Any]) -> dict[str, Any]:
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps(told).encode() + b"\n")
+    process.stdin.write(json.dumps(reported).encode() + b"\n")
     process.stdin.flush()
     answer: dict[str, Any] = json.loads(process.stdout.readline())
     return answer
@@ -206,8 +206,8 @@ def ask(process: subprocess.Popen[bytes], told: dict[str, Any]) -> dict[str, Any
 
 def test_a_reading_key_refuses_to_probe_and_goes_on_reading(tmp_path: Path) -> None:
     with endpoint(tmp_path, "--read-only") as process:
-        told = ask(process, {"ask": "probe", "probe": {"do": "listen"}})
-        assert told["reason"] == "read-only" and "may not probe" in told["error"]
+        reported = ask(process, {"ask": "probe", "probe": {"do": "listen"}})
+        assert reported["reason"] == "read-only" and "may not probe" in reported["error"]
         assert "probe" not in ask(process, {"ask": "hello"})["end"]["asks"]
 
 
@@ -276,12 +276,12 @@ TARGET = {"here": 0, "node": "b", "nic": "", "address": "::1", "udp_port": 1, "t
 
 def test_a_probe_is_asked_as_it_is_read() -> None:
     probe = ProbeRequest("ping", (ProbeTarget(**TARGET),), 7)  # type: ignore[arg-type]
-    told = json.loads(probe.request().line())
-    assert parse_probe(told["probe"]) == probe
+    message = json.loads(probe.request().line())
+    assert parse_probe(message["probe"]) == probe
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         None,
         {"do": "exec"},
@@ -296,9 +296,9 @@ def test_a_probe_is_asked_as_it_is_read() -> None:
         {"do": "ping", "targets": "all"},
     ],
 )
-def test_what_goes_beyond_is_refused(told: Any) -> None:
+def test_what_goes_beyond_is_refused(reported: Any) -> None:
     with pytest.raises(WireError) as raised:
-        parse_probe(told)
+        parse_probe(reported)
     assert raised.value.reason == "request"
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from oncall.core.errors import UsageError
+from oncall.fleet.checkup.job_checkup import check_job
 from oncall.fleet.endpoint import Node, serve
-from oncall.fleet.job_checkup import check_job
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.stacks import fleet_stacks
 from oncall.node.store.wire import Request

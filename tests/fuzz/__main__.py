@@ -25,25 +25,25 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--guided", action="store_true", help="by coverage; needs atheris")
     parser.add_argument("--list", action="store_true", help="the targets, and nothing else")
-    told = parser.parse_args()
-    wanted = names(told.target)
-    if told.list:
+    arguments = parser.parse_args()
+    wanted = names(arguments.target)
+    if arguments.list:
         print("\n".join(wanted))
         return 0
-    if told.guided:
+    if arguments.guided:
         from .guided import run
 
-        return max(run(name, told.seconds) for name in wanted)
-    seed = time.time_ns() // 10**6 % 10**12 if told.seed is None else told.seed
+        return max(run(name, arguments.seconds) for name in wanted)
+    seed = time.time_ns() // 10**6 % 10**12 if arguments.seed is None else arguments.seed
     print(f"{datetime.now(UTC):%Y-%m-%d} commit {_commit()} first seed {seed}", flush=True)
     known: set[str] = set()
 
     def one(name: str) -> Result:
-        result = fuzz(name, seed, told.inputs, time.monotonic() + told.seconds, known)
+        result = fuzz(name, seed, arguments.inputs, time.monotonic() + arguments.seconds, known)
         print(f"{name}: {result.inputs:,} in {result.seconds:,.0f} s", file=sys.stderr, flush=True)
         return result
 
-    with ThreadPoolExecutor(told.jobs) as pool:
+    with ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(pool.map(one, wanted))
     print(_table(results))
     return 1 if any(result.failures for result in results) else 0

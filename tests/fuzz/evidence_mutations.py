@@ -413,10 +413,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=1_000, help="how many seeds")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="at most")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     began, done, broken, mutations, failed = time.monotonic(), 0, 0, 0, 0
-    for seed in range(told.first, told.first + told.count):
-        if time.monotonic() - began > told.seconds:
+    for seed in range(arguments.first, arguments.first + arguments.count):
+        if time.monotonic() - began > arguments.seconds:
             break
         done += 1
         try:

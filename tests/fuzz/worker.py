@@ -183,13 +183,13 @@ def _work(target: Target, seeds: range, until: float, state: State, report: Any)
             target.run(data)
             quiet.check()
         except BaseException as error:  # whatever it is, it was not to escape
-            report.send(_told(error))
+            report.send(_said(error))
             break
     state.peak.value = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     os._exit(0)
 
 
-def _told(error: BaseException) -> str:
+def _said(error: BaseException) -> str:
     """The error and the innermost line of ours that it came through."""
     lines = traceback.extract_tb(error.__traceback__)
     ours = [line for line in lines if "oncall" in line.filename and "fuzz" not in line.filename]

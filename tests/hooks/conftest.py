@@ -103,7 +103,7 @@ def nccl_program(
 
 
 class CallingProcess:
-    """A process that calls what it is told of the NCCL in `nccl`, under the hooks."""
+    """A process that calls what it is asked to, of the NCCL in `nccl`, under the hooks."""
 
     def __init__(
         self,
@@ -194,9 +194,9 @@ def calling(
 @pytest.fixture(scope="session")
 def real_nccl() -> Path:
     """The folder of a real libnccl.so.2: ONCALL_TEST_NCCL, or the wheel's if it is installed."""
-    told = os.environ.get("ONCALL_TEST_NCCL")
-    if told:
-        folder = Path(told)
+    reported = os.environ.get("ONCALL_TEST_NCCL")
+    if reported:
+        folder = Path(reported)
         return folder.parent if folder.is_file() else folder
     try:
         wheel = find_spec("nvidia.nccl")

@@ -32,7 +32,7 @@ def test_a_job_records_itself_under_an_old_glibc(tmp_path: Path) -> None:
     loader, standin = libraries / "ld-2.31.so", standin_folder()
     command = [loader, "--library-path", f"{libraries}:{standin}", standin / "train"]
     command += ["--unique-id-file", tmp_path / "id", "--dp", str(RANKS), "--steps", "3", "--quiet"]
-    told = os.environ | {
+    columns = os.environ | {
         "WORLD_SIZE": str(RANKS),
         "ONCALL_RUN_DIR": str(tmp_path),
         "LD_PRELOAD": f"{hooks_library()}:{verbs_library()}",
@@ -41,7 +41,7 @@ def test_a_job_records_itself_under_an_old_glibc(tmp_path: Path) -> None:
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
-                subprocess.Popen(command, env=told | {"RANK": str(rank)}, stderr=subprocess.PIPE)
+                subprocess.Popen(command, env=columns | {"RANK": str(rank)}, stderr=subprocess.PIPE)
             )
             for rank in range(RANKS)
         ]
@@ -82,6 +82,6 @@ _ZIG_CACHES = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
 def test_a_program_of_musl_runs_on(musl_program: Path, which: str, tmp_path: Path) -> None:
     libraries = {"hooks": [hooks_library()], "verbs": [verbs_library()]}
     chosen = libraries.get(which) or [each for [each] in libraries.values()]
-    told = {"LD_PRELOAD": ":".join(map(str, chosen)), "ONCALL_RUN_DIR": str(tmp_path)}
-    done = subprocess.run([musl_program], env=told, capture_output=True, text=True)
+    output = {"LD_PRELOAD": ":".join(map(str, chosen)), "ONCALL_RUN_DIR": str(tmp_path)}
+    done = subprocess.run([musl_program], env=output, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs\n", "")

@@ -81,10 +81,10 @@ def test_every_operation_is_reported_from_call_to_end(
         boards = ring.communicators()
         entered = ring.records(RecordKind.ENTERED)
         assert len(entered) > 20
-        told = [RecordKind.ENQUEUED]
+        reported = [RecordKind.ENQUEUED]
         if plugin:
-            told += [RecordKind.DESCRIBED, RecordKind.STARTED, RecordKind.ENDED]
-        for kind in told:
+            reported += [RecordKind.DESCRIBED, RecordKind.STARTED, RecordKind.ENDED]
+        for kind in reported:
             assert sorted(ring.records(kind)["operation"]) == sorted(entered["operation"])
         for board in boards:
             members.setdefault(int(board["identity"]), []).append(

@@ -67,16 +67,16 @@ def test_nccl_takes_the_plugin_and_tells_it(
 ) -> None:
     assert _through_adaptor(real_nccl, version, tmp_path) == "oncall"
     [path] = tmp_path.glob("rings/*.ring")
-    told = recorded(path)
-    [board] = told.communicators()
+    reported = recorded(path)
+    [board] = reported.communicators()
     assert (board["identity"], board["rank"], board["size"]) == (0xABC, 1, 4)
-    [described] = told.records(RecordKind.DESCRIBED)
+    [described] = reported.records(RecordKind.DESCRIBED)
     assert (described["algorithm"], described["protocol"]) == (b"RING", b"LL128")
     assert described["channels"] == 2
-    [ended] = told.records(RecordKind.ENDED)
+    [ended] = reported.records(RecordKind.ENDED)
     assert (ended["gpu_duration_ns"], ended["channels"]) == (3000, 2)
     for kind in (RecordKind.ENTERED, RecordKind.ENQUEUED, RecordKind.STARTED):
-        assert told.records(kind)["operation"].tolist() == [ended["operation"]]
+        assert reported.records(kind)["operation"].tolist() == [ended["operation"]]
 
 
 def test_version_seven_is_not_claimed(real_nccl: Path, tmp_path: Path) -> None:

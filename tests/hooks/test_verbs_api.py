@@ -32,7 +32,7 @@ def constants() -> list[str]:
     return re.findall(r"\b(IBV_\w+) =", OURS.read_text())
 
 
-def told(header: str, folder: Path) -> dict[str, int]:
+def reported(header: str, folder: Path) -> dict[str, int]:
     """Offsets, sizes and constants, as the C compiler has them with one of the two headers."""
     expressions = [*constants()]
     for name, members in structs().items():
@@ -40,7 +40,7 @@ def told(header: str, folder: Path) -> dict[str, int]:
         expressions += [f"sizeof(((struct {name} *)0)->{member})" for member in members]
         expressions += [] if name in OPEN_ENDED else [f"sizeof(struct {name})"]
     lines = "\n".join(f'printf("%llu\\n", (unsigned long long)({each}));' for each in expressions)
-    source, program = folder / "told.c", folder / "told"
+    source, program = folder / "timeouts.c", folder / "timeouts"
     source.write_text(
         f"#include <stddef.h>\n#include <stdio.h>\n#include {header}\n"
         f"int main(void) {{\n{lines}\nreturn 0; }}\n"
@@ -56,6 +56,6 @@ def test_every_member_lies_where_rdma_core_has_it(tmp_path: Path) -> None:
     probe = ["cc", "-fsyntax-only", "-include", "infiniband/verbs.h", "-x", "c", "/dev/null"]
     if subprocess.run(probe, capture_output=True).returncode:
         pytest.skip("no infiniband/verbs.h: install libibverbs-dev")
-    ours, theirs = told(f'"{OURS}"', tmp_path), told("<infiniband/verbs.h>", tmp_path)
+    ours, theirs = reported(f'"{OURS}"', tmp_path), reported("<infiniband/verbs.h>", tmp_path)
     assert len(structs()) >= 15 and len(ours) > 150
     assert {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]} == {}

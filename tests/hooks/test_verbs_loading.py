@@ -73,11 +73,11 @@ def test_a_program_without_rdma_is_left_alone(tmp_path: Path) -> None:
     import os
     import subprocess
 
-    told = {
+    columns = {
         **os.environ,
         "LD_PRELOAD": str(native.verbs_library()),
         "ONCALL_RUN_DIR": str(tmp_path),
     }
-    done = subprocess.run(["sh", "-c", "echo hello"], env=told, capture_output=True, check=True)
+    done = subprocess.run(["sh", "-c", "echo hello"], env=columns, capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"hello\n", b"")
     assert list(tmp_path.iterdir()) == []

@@ -336,14 +336,14 @@ def test_rows_of_an_incident_are_bounded_by_memory(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_is_in_hand_is_reported_by_the_tightest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {
+    columns = {
         "/proc/meminfo": "MemTotal: 100 kB\nMemAvailable: 8000000 kB\n",
         "/proc/self/cgroup": "0::/job\n",
         "/sys/fs/cgroup/job/memory.max": "3000000\n",
         "/sys/fs/cgroup/job/memory.current": "2500000\n",
         "/sys/fs/cgroup/job/memory.stat": "anon 5\ninactive_file 100000\n",
     }
-    monkeypatch.setattr(room, "_text", lambda path: told.get(str(path), ""))
+    monkeypatch.setattr(room, "_text", lambda path: columns.get(str(path), ""))
     assert room.in_hand_bytes() == 600_000
-    told["/sys/fs/cgroup/job/memory.max"] = "max\n"
+    columns["/sys/fs/cgroup/job/memory.max"] = "max\n"
     assert room.in_hand_bytes() == 8_000_000 << 10

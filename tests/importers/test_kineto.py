@@ -315,7 +315,7 @@ def test_before_pytorch_2_3_kernels_are_the_calls_in_their_order(
 ) -> None:
     """No arguments of collectives, no distributedInfo, the base of times behind the events."""
     for rank in range(2):
-        told = document(
+        reported = document(
             [
                 event("cpu_op", "record_param_comms", 5, 3),
                 launch(7, 10),
@@ -329,9 +329,9 @@ def test_before_pytorch_2_3_kernels_are_the_calls_in_their_order(
                 nccl_kernel("ncclDevKernel_SendRecv(ncclDevComm*)", 80, 28, 10),
             ]
         )
-        del told["distributedInfo"], told["baseTimeNanoseconds"]
-        told["baseTimeNanoseconds"] = BASE_NS
-        write(tmp_path, told, f"trace_rank_{rank}.json")
+        del reported["distributedInfo"], reported["baseTimeNanoseconds"]
+        reported["baseTimeNanoseconds"] = BASE_NS
+        write(tmp_path, reported, f"trace_rank_{rank}.json")
     load([tmp_path], incident)
     found = rows(
         incident,
@@ -354,8 +354,8 @@ def test_before_pytorch_2_3_kernels_are_the_calls_in_their_order(
 
 
 def test_operations_of_gloo_are_read_in_their_order(tmp_path: Path, incident: Incident) -> None:
-    told = [annotation("gloo:all_reduce", 10, 5), annotation("gloo:all_gather", 20, 5)]
-    write(tmp_path, document(told), "rank0.1795403152572127674.pt.trace.json")
+    reported = [annotation("gloo:all_reduce", 10, 5), annotation("gloo:all_gather", 20, 5)]
+    write(tmp_path, document(reported), "rank0.1795403152572127674.pt.trace.json")
     load([tmp_path], incident)
     assert rows(incident, "SELECT seq, op, ended_ns - started_ns FROM ops ORDER BY seq") == [
         (1, "AllReduce", 5000),
@@ -374,11 +374,11 @@ def test_kernels_of_deep_ep_are_counted(tmp_path: Path, incident: Incident) -> N
 def test_behind_the_last_kernel_a_trace_on_demand_knows_nothing(
     tmp_path: Path, incident: Incident
 ) -> None:
-    told = document(
+    reported = document(
         [call(1, 10, Rank=1), call(2, 20, Rank=1), kernel(30, 5, 2), call(3, 40, Rank=1)]
     )
-    told["distributedInfo"] = told.pop("distributedInfo")  # behind the events
-    write(tmp_path, told)
+    reported["distributedInfo"] = reported.pop("distributedInfo")  # behind the events
+    write(tmp_path, reported)
     load([tmp_path], incident)
     assert rows(incident, "SELECT seq, done, ended_ns IS NULL FROM ops ORDER BY seq") == [
         (1, True, True),

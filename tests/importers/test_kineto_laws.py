@@ -79,7 +79,7 @@ def kineto_event(category: str, name: str, at_ns: int, for_ns: int, said: dict[s
 def kineto_text(
     events: Sequence[str], rank: int, groups: dict[str, tuple[str, list[int]]], world_size: int
 ) -> str:
-    told = {
+    columns = {
         "backend": "nccl",
         "rank": rank,
         "world_size": world_size,
@@ -91,7 +91,7 @@ def kineto_text(
     return "\n".join(
         (
             ' {\n  "schemaVersion": 1,\n  "deviceProperties": [{"id": 0, "name": "H100 é"}],',
-            f'  "distributedInfo": {json.dumps(told)},',
+            f'  "distributedInfo": {json.dumps(columns)},',
             f'  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {BASE_NS},\n  "traceEvents": [',
             *events,
             '  {\n    "ph": "i", "s": "g", "name": "Record Window End", "ts": 1.000\n  }\n  ],'
@@ -129,8 +129,8 @@ def written(made: Sequence[Made]) -> tuple[str, list[tuple[Any, ...]]]:
         at_ns += one.after_ns
         p2p = one.op in ("send", "recv")
         seq[one.group, p2p] += 1
-        number_told = None if p2p else 1000 + seq[one.group, False]
-        events.append(call_event(number, at_ns, one, number_told))
+        stated_number = None if p2p else 1000 + seq[one.group, False]
+        events.append(call_event(number, at_ns, one, stated_number))
         started_ns = at_ns + one.queued_ns
         device: dict[str, Any] = {"correlation": number, "stream": 13}
         if one.linked:
@@ -143,7 +143,7 @@ def written(made: Sequence[Made]) -> tuple[str, list[tuple[Any, ...]]]:
         expected.append(
             (
                 "p2p" if p2p else "coll",
-                seq[one.group, True] if p2p else number_told,
+                seq[one.group, True] if p2p else stated_number,
                 OPERATIONS[one.op],
                 one.dtype,
                 one.elements,
@@ -279,14 +279,14 @@ def test_a_delayed_task_is_found_in_traces_of_its_pipeline(tmp_path: Path) -> No
     )
     simulated, _ = simulate_pipeline(scenario)
     with simulated:
-        told = simulated.con.execute(
+        rows = simulated.con.execute(
             "SELECT rank, iteration, task, peer, started_ns, ended_ns, stage, micro_batch "
             "FROM stage_tasks WHERE list_contains(?, task) ORDER BY rank, started_ns, ended_ns",
             [list(NAMES)],
         ).fetchall()
-    first_ns = min(row[4] for row in told) - 10_000
+    first_ns = min(row[4] for row in rows) - 10_000
     for rank in range(4):
-        tasks = [row[1:6] for row in told if row[0] == rank]
+        tasks = [row[1:6] for row in rows if row[0] == rank]
         text = pipeline_trace(tasks, rank, first_ns)
         (tmp_path / f"rank{rank}.json").write_text(text)
     with Incident.empty() as incident:
@@ -297,7 +297,7 @@ def test_a_delayed_task_is_found_in_traces_of_its_pipeline(tmp_path: Path) -> No
             "WHERE task IN ('forward', 'backward') ORDER BY ALL"
         ).fetchall()
         findings = diagnose(incident, load_rulebooks([shipped_folder()])).findings
-    expected = [(row[0], row[1], row[2], row[6], row[7]) for row in told]
+    expected = [(row[0], row[1], row[2], row[6], row[7]) for row in rows]
     assert found == sorted(row for row in expected if row[2] in ("forward", "backward"))
     assert [finding.verdict for finding in findings] == ["STAGE_SLOW"]
     assert {(blamed.where["rank"], blamed.where["stage"]) for blamed in findings[0].blame} == {

@@ -130,9 +130,9 @@ def test_send_and_recv(tmp_path: Path) -> None:
 def test_since_v4_3_a_dumps_marker_says_whose_its_lines_are(tmp_path: Path) -> None:
     def marker(rank: int, records: int) -> str:
         stats = {"coll_records": records, "p2p_records": 0, "coll_dropped_total": 3}
-        told = json.loads(line(rank, {"dump_stats": stats}))
-        told["metadata"]["inspector_output_format_version"] = "v4.3"
-        return json.dumps(told)
+        message = json.loads(line(rank, {"dump_stats": stats}))
+        message["metadata"]["inspector_output_format_version"] = "v4.3"
+        return json.dumps(message)
 
     bare = [json.dumps(coll("AllReduce", number)) for number in range(3)]
     lines = [marker(0, 2), bare[0], bare[1], marker(1, 1), bare[2], bare[0]]

@@ -41,16 +41,16 @@ def clock() -> SettableClock:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Configuration:
-    told = Configuration(
+    reported = Configuration(
         node="gpu017",
         data_dir=tmp_path / "data",
         run_dir=tmp_path / "run",
         keep_free_bytes=0,
         sources=("rings",),
     )
-    told.data_dir.mkdir()
-    rings_dir(told.run_dir).mkdir(parents=True)
-    return told
+    reported.data_dir.mkdir()
+    rings_dir(reported.run_dir).mkdir(parents=True)
+    return reported
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def make_agent(config: Configuration, clock: SettableClock) -> Callable[..., Age
     """An agent over the node's folders, to be stepped by hand."""
 
     def make(**changed: object) -> Agent:
-        told = replace(config, **changed)  # type: ignore[arg-type]
+        scenario = replace(config, **changed)  # type: ignore[arg-type]
         log = Log()
-        recorder = Recorder(told, log)
-        return Agent(told, make_sources(told, {}), recorder, log, clock)
+        recorder = Recorder(scenario, log)
+        return Agent(scenario, make_sources(scenario, {}), recorder, log, clock)
 
     return make
 

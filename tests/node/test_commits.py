@@ -52,9 +52,9 @@ def test_a_commit_that_fails_is_in_the_store_once_whichever_half_failed(
     assert recorder.commit(SECOND_NS) == 100
     real = LiveStore.write
 
-    def fail(store: LiveStore, *told: Any) -> int:
+    def fail(store: LiveStore, *reported: Any) -> int:
         if is_committed:
-            real(store, *told)
+            real(store, *reported)
         raise StoreError("no space left on device")
 
     recorder.add([_seqs(101, 100)])
@@ -81,11 +81,11 @@ def test_rows_beside_some_that_no_store_holds_are_written_once(
     recorder.add([_seqs(11, 10)])
     real, written = LiveStore.write, []
 
-    def fail_at_the_last(store: LiveStore, batches: Any, *told: Any) -> int:
+    def fail_at_the_last(store: LiveStore, batches: Any, *reported: Any) -> int:
         written.append(len(batches))
         if len(written) == 4:
             raise StoreError("no space left on device")
-        return real(store, batches, *told)
+        return real(store, batches, *reported)
 
     monkeypatch.setattr(LiveStore, "write", fail_at_the_last)
     assert recorder.commit(SECOND_NS) == 0  # 10 are committed: the call failed
@@ -112,11 +112,11 @@ def test_every_transaction_holds_the_bookmark_of_exactly_its_rows(
     recorder.add([], {"other": {"next": 7}})
     real, written = LiveStore.write, []
 
-    def killed_after(store: LiveStore, *told: Any) -> int:
+    def killed_after(store: LiveStore, *reported: Any) -> int:
         if len(written) == pieces:
             raise KeyboardInterrupt
         written.append(1)
-        return real(store, *told)
+        return real(store, *reported)
 
     monkeypatch.setattr(LiveStore, "write", killed_after)
     with suppress(KeyboardInterrupt):

@@ -59,6 +59,6 @@ def test_a_successor_reads_the_kernel_log_on(
     build(config, Log())[0].once()
     log.write_text(line.format(7, 0) + line.format(9, 1))
     build(config, Log())[0].once()
-    told = sealed_rows("SELECT code, device FROM host_events ORDER BY device")
-    assert told == [("link_down", "eth0"), ("link_down", "eth1")]
+    rows = sealed_rows("SELECT code, device FROM host_events ORDER BY device")
+    assert rows == [("link_down", "eth0"), ("link_down", "eth1")]
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'kernel_log'") == [(1,)]

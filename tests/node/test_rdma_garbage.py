@@ -56,11 +56,11 @@ def spoil(path: Path, how: int, garbage: bytes) -> None:
 def readings(root: Path) -> list[Batch]:
     """Two readings, far enough from one another that all is looked at twice."""
     source = RdmaNicSource(root, "gpu017", NS_PER_S // 4, NoStatistics())
-    told: list[Batch] = []
+    reported: list[Batch] = []
     for at_ns in (10 * NS_PER_S, 20 * NS_PER_S):
         now = Instant(at_ns, at_ns)
-        told += [*source.collect(now).batches, *source.standing(now)]
-    return told
+        reported += [*source.collect(now).batches, *source.current_state(now)]
+    return reported
 
 
 @settings(max_examples=30, deadline=None)

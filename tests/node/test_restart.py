@@ -1,4 +1,4 @@
-"""A collector that takes over from another: what was in flight meanwhile is told to its end."""
+"""A collector that takes over from another: what was in flight meanwhile is recorded to its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oncall.node.store.writer import LiveStore
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 COMM = 0xC0FFEE
-# What nobody has told the end of, as `evidence.settle` reads it.
+# Operations without a recorded end, as `evidence.settle` reads it.
 STILL_OPEN = """
     SELECT seq FROM ops GROUP BY comm, seq
     HAVING bool_and(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))
@@ -48,8 +48,11 @@ def open_operations(rings: Path) -> tuple[RingWriter, Any]:
     """A ring with one operation done and three begun, and the ends that are still to come."""
     ring = RingWriter(rings)
     ring.communicator(0, COMM)
-    told = operations(1, 4)
-    begun, ends = told[(told["operation"] == 1) | (told["kind"] != 5)], told[told["kind"] == 5]
+    reported = operations(1, 4)
+    begun, ends = (
+        reported[(reported["operation"] == 1) | (reported["kind"] != 5)],
+        reported[reported["kind"] == 5],
+    )
     ring.append(begun)
     return ring, ends[1:]
 
@@ -135,11 +138,11 @@ def test_a_kill_between_two_pieces_of_a_commit_stores_nothing_twice(
         first._drain(first._clock())
     write, written = LiveStore.write, []
 
-    def killed_at_the_second(store: LiveStore, *told: Any) -> int:
+    def killed_at_the_second(store: LiveStore, *reported: Any) -> int:
         if written:
             raise KeyboardInterrupt
         written.append(store)
-        return write(store, *told)
+        return write(store, *reported)
 
     with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
         patched.setattr(LiveStore, "write", killed_at_the_second)
@@ -279,14 +282,14 @@ def test_what_ended_before_older_ones_is_recorded_once(
     first._drain(first._clock())  # read, and not committed: from here on the boards help out
     killed(first)
     second = started(config)
-    told = operations(5, 2)
-    last_end = (told["kind"] == 5) & (told["operation"] == 6)
-    first_end = (told["kind"] == 5) & (told["operation"] == 5)
-    ring.append(told[~first_end & ~last_end])
-    ring.append(told[last_end])
+    reported = operations(5, 2)
+    last_end = (reported["kind"] == 5) & (reported["operation"] == 6)
+    first_end = (reported["kind"] == 5) & (reported["operation"] == 5)
+    ring.append(reported[~first_end & ~last_end])
+    ring.append(reported[last_end])
     second._drain(second._clock())
     second.seal(second._clock())
-    ring.append(told[first_end])
+    ring.append(reported[first_end])
     second.seal(second._clock())
     second.finish()
     assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [

@@ -106,7 +106,7 @@ class _Collectors:
 
     def seal(self) -> None:
         self.collect()
-        self._source.standing(self._now)
+        self._source.current_state(self._now)
         self.collect()
         self.commit()
 

@@ -25,10 +25,10 @@ def _setting(unit: Path, name: str) -> str:
 def test_the_command_has_the_options_that_the_unit_gives(unit: Path) -> None:
     _, command, *options = shlex.split(_setting(unit, "ExecStart"))
     assert command in unit.name
-    told = CliRunner().invoke(app, [command, "--help"]).output
+    printed = CliRunner().invoke(app, [command, "--help"]).output
     for option in options:
         if option.startswith("--"):
-            assert option in told
+            assert option in printed
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not here")

@@ -37,9 +37,9 @@ def test_what_follows_in_a_wrapped_line_keeps_its_style() -> None:
 
 
 def test_parts_are_joined_and_cut() -> None:
-    told = joined([line("┃", "fault"), line("way")], "; ")
-    assert str(told) == "┃; way" and told.spans[0] == Span("┃", "fault")
-    assert str(told.cut(4)) == "┃; …" and str(told.first(4)) == "┃; w"
+    text = joined([line("┃", "fault"), line("way")], "; ")
+    assert str(text) == "┃; way" and text.spans[0] == Span("┃", "fault")
+    assert str(text.cut(4)) == "┃; …" and str(text.first(4)) == "┃; w"
 
 
 def test_characters_of_one_style_are_one_span() -> None:

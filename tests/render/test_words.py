@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from oncall.core.diagnosis import Blame, Diagnosis, SkippedRule
 from oncall.core.printable import clean
+from oncall.rules.engine.engine import SoFar
 from oncall.views import words
 
 
@@ -84,6 +85,12 @@ def test_headline_names_every_severity_by_word(hang: Diagnosis, two_roots: Diagn
     assert words.headline(hang)[:2] == ("✖", "critical")
     assert words.headline(two_roots)[2].startswith("2 root causes. ")
     assert words.roots(hang) == hang.findings[:1]
+
+
+def test_what_is_found_so_far(hang: Diagnosis) -> None:
+    assert words.found_so_far(SoFar(3, 20)) == "3 of 20 rulebooks have run"
+    early = words.found_so_far(SoFar(4, 20, hang.findings[0]))
+    assert early == f"✖ {words.headline(hang)[2].split(', ')[0]} so far; 4 of 20 rulebooks have run"
 
 
 def test_consequences_of_one_kind_are_one_line(hang: Diagnosis) -> None:

@@ -35,13 +35,13 @@ def test_following_the_guide_gives_its_outputs(
     rulebook, test_file = (Path("site") / f"small_messages{end}.yaml" for end in ("", ".test"))
     right = re.sub(r"why: (a few .*?)}", r'why: "\1"}', wrong)
     right = right.replace("byts", "bytes").replace("blame: gradient\n", "blame: gradients\n")
-    told = [step for step in sessions() if step[0].startswith("rules")]
-    assert [command.split()[1] for command, _ in told] == [
+    reported = [step for step in sessions() if step[0].startswith("rules")]
+    assert [command.split()[1] for command, _ in reported] == [
         "new", "test", "check", "test", "check", "test", "diff",
     ]  # fmt: skip
 
     said = []
-    for number, (command, _) in enumerate(told):
+    for number, (command, _) in enumerate(reported):
         if number == 2:
             rulebook.write_text(wrong)
         elif number == 3:
@@ -55,4 +55,4 @@ def test_following_the_guide_gives_its_outputs(
             Path("site/ours.yaml").write_text(override)
         result = CliRunner().invoke(app, command.split())
         said.append((command, (result.stdout + result.stderr.removeprefix("oncall: ")).strip()))
-    assert said == told
+    assert said == reported

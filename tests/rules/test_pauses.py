@@ -55,19 +55,19 @@ def found(incident: Incident) -> dict[str, str | None]:
 def test_pauses_explain_that_nobody_else_tells_why(late: Incident) -> None:
     read(late, "a", tx_bytes=1, rx_bytes=1, pfc_rx_pause=1000, pfc_rx_pause_ns=20 * MS)
     read(late, "b", tx_bytes=1, rx_bytes=1, pfc_tx_pause=0, pfc_tx_pause_ns=0)
-    told = found(late)
-    assert told["pauses PAUSED_UPSTREAM"] is None
-    assert told["contention UNEXPLAINED"] == "pauses PAUSED_UPSTREAM"
+    measured = found(late)
+    assert measured["pauses PAUSED_UPSTREAM"] is None
+    assert measured["contention UNEXPLAINED"] == "pauses PAUSED_UPSTREAM"
 
 
 def test_an_adapter_that_holds_the_network_off_is_the_root(late: Incident) -> None:
     moved: dict[str, Any] = {"tx_bytes": 10**9, "rx_bytes": 10**9}
     read(late, "a", **moved, pfc_rx_pause=500, pfc_rx_pause_ns=50 * MS)
     read(late, "b", **moved, pfc_tx_pause=900, pfc_tx_pause_ns=100 * MS)
-    told = found(late)
-    roots = [finding for finding, root in told.items() if root is None]
+    shown = found(late)
+    roots = [finding for finding, root in shown.items() if root is None]
     assert roots == ["network NIC"]
-    assert told["pauses SLOW_RECEIVER"] == "network NIC"
+    assert shown["pauses SLOW_RECEIVER"] == "network NIC"
 
 
 def test_flows_that_are_known_to_share_the_link_are_the_root(late: Incident) -> None:
@@ -76,13 +76,13 @@ def test_flows_that_are_known_to_share_the_link_are_the_root(late: Incident) -> 
     sent = {"src_host": ["c"], "dst_host": ["b"], "is_collective": [False], "bytes": [10**9]}
     when = {"started_ns": [60 * S + 6 * MS], "ended_ns": [60 * S + 18 * MS]}
     late.append("flows", {"flow": [9], "name": ["c->b"]} | sent | when)
-    told = found(late)
-    assert told["contention CONTENTION"] is None
-    assert told["pauses PAUSED_UPSTREAM"] == "contention CONTENTION"
+    measured = found(late)
+    assert measured["contention CONTENTION"] is None
+    assert measured["pauses PAUSED_UPSTREAM"] == "contention CONTENTION"
 
 
 def test_silent_nics_leave_the_sender_and_nothing_beside(late: Incident) -> None:
     for node in ("a", "b"):
         read(late, node, tx_bytes=1, rx_bytes=1, pfc_rx_pause=0, pfc_tx_pause=0)
-    told = found(late)
-    assert [finding for finding, root in told.items() if root is None] == ["pauses NOT_HELD_UP"]
+    shown = found(late)
+    assert [finding for finding, root in shown.items() if root is None] == ["pauses NOT_HELD_UP"]

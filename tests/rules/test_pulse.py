@@ -62,8 +62,8 @@ def test_the_machine_and_the_kind_of_failure_are_reported(
     )
 
     assert code == 1
-    told = [f for f in findings if f["verdict"] == VERDICTS[fault.pulse_class]]
-    assert told and all(f["story"][-1]["say"] and f["next"] for f in told)
+    reported = [f for f in findings if f["verdict"] == VERDICTS[fault.pulse_class]]
+    assert reported and all(f["story"][-1]["say"] and f["next"] for f in reported)
     assert {blame.get("node") for f in findings for blame in f["blame"]} == {node}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from oncall.core.diagnosis import Finding
 from oncall.evidence import Incident
-from oncall.rules.engine.engine import run
+from oncall.rules.engine.engine import SoFar, run
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall_lab import TrainingScenario, simulate
 
@@ -56,3 +56,16 @@ def test_bytes_lost_to_counters_of_32_bits_are_no_bytes_by_sockets() -> None:
             incident.con.execute(f"UPDATE {table} SET tx_bytes = tx_bytes % 4294967296")
 
         assert roots(incident) == []
+
+
+def test_a_hang_is_known_before_most_rulebooks_have_run() -> None:
+    heard: list[SoFar] = []
+    books = load_rulebooks([shipped_folder()])
+    with simulated(faults=[{"fault": "H1", "rank": 5, "at": "40 s"}]) as incident:
+        found = run(incident, books, {}, progress=heard.append)
+
+    assert [so_far.run for so_far in heard] == [*range(len(books))]
+    early = heard[len(books) // 4].worst
+    assert early is not None
+    assert early.blame == found.findings[0].blame
+    assert heard[0].worst is None

@@ -219,15 +219,15 @@ def test_the_command_line_is_refused_what_the_check_refuses(
     file = tmp_path / "tiny.yaml"
     file.write_text(tiny.replace(old, new))
     with Checker() as checker:
-        told = checker.check_file(file)
-    assert told
+        reported = checker.check_file(file)
+    assert reported
     with pytest.raises(RulebookError) as refused:
         read_rulebooks(None, [tmp_path])
-    assert list(refused.value.problems) == told
+    assert list(refused.value.problems) == reported
     (tmp_path / "tiny.test.yaml").write_text("rulebook: tiny\ntests: [{name: x, expect: []}]\n")
     with pytest.raises(RulebookError) as refused:
         list(run_tests(tmp_path / "tiny.test.yaml"))
-    assert list(refused.value.problems) == told
+    assert list(refused.value.problems) == reported
 
 
 def test_a_rulebook_that_breaks_on_the_evidence_yields_to_the_shipped_one(

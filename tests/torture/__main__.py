@@ -87,17 +87,17 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8, help="for the kills at most (8)")
     parser.add_argument("--workers", type=int, default=2, help="nodes killed at once (2)")
     parser.add_argument("--seed", type=int, default=None, help="of random moments; printed")
-    told = parser.parse_args()
-    unknown = set(told.scenario) - set(SCENARIOS)
+    arguments = parser.parse_args()
+    unknown = set(arguments.scenario) - set(SCENARIOS)
     if unknown:
         parser.error(f"unknown scenario {', '.join(sorted(unknown))}")
-    seed = int(time.time()) if told.seed is None else told.seed
-    until = time.monotonic() + told.minutes * 60
-    budget = Budget(told.kills, told.workers, seed, until)
+    seed = int(time.time()) if arguments.seed is None else arguments.seed
+    until = time.monotonic() + arguments.minutes * 60
+    budget = Budget(arguments.kills, arguments.workers, seed, until)
     print(f"{datetime.now(UTC):%Y-%m-%d} commit {_commit()} seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="oncall-torture-", ignore_cleanup_errors=True) as name:
         outcomes = []
-        for what in told.scenario or SCENARIOS:
+        for what in arguments.scenario or SCENARIOS:
             folder = Path(name, what)
             folder.mkdir()
             outcomes.append(timed(what, lambda w=what, f=folder: SCENARIOS[w](f, budget)))  # type: ignore[misc]

@@ -143,7 +143,7 @@ def small_disk(place: Path, options: str) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class _Repairable:
-    """An ext4 of its own in a file, which can be told to have found an error."""
+    """An ext4 of its own in a file, which can be made to find an error."""
 
     place: Path
     image: Path

@@ -30,7 +30,7 @@ class Rows:
 
     comm: Array
     seq: Array
-    ended: Array  # whether a record told the end
+    ended: Array  # whether a record states the end
     pair_seq: Array  # 0: none
 
     def __len__(self) -> int:

@@ -93,6 +93,8 @@ def _compute(folder: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
     finally:
         for rank in ranks:
             rank.kill()
-    failed = [told[1][-300:] for told, rank in zip(ended, ranks, strict=True) if rank.returncode]
+    failed = [
+        reported[1][-300:] for reported, rank in zip(ended, ranks, strict=True) if rank.returncode
+    ]
     assert not failed, failed
-    return tuple(told[0].strip() for told in ended)
+    return tuple(reported[0].strip() for reported in ended)

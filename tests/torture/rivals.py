@@ -92,5 +92,5 @@ def reused_numbers(folder: Path) -> Outcome:
         sleeper.wait()
     with open_shards(sealed_shards(node.data)) as shards:
         states = shards.con.execute("SELECT state FROM launches ORDER BY at_ns").fetchall()
-    wrong = () if states and states[-1] == ("dead",) else (f"told as {states[-1:]}",)
+    wrong = () if states and states[-1] == ("dead",) else (f"reported as {states[-1:]}",)
     return Outcome("process numbers used again", 1, failures=wrong)

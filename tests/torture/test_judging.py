@@ -72,8 +72,8 @@ def test_the_judge_finds_fault(tmp_path: Path) -> None:
     run.lives.append(Life(0, 0, committed=stream.head, dropped=3))
     outcome = judge(run, 1)
     assert not outcome.kept
-    told = " ".join(outcome.failures)
-    assert "are not stored" in told and "0 records were cut off, and 3 reported" in told
+    text = " ".join(outcome.failures)
+    assert "are not stored" in text and "0 records were cut off, and 3 reported" in text
     run.committed.append(joined([rows(1)]))
     assert judge(run, 1).lost > outcome.lost
 

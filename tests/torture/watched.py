@@ -98,9 +98,9 @@ def settle(one: Watched, what: str, times: int, *, whole: bool, note: str = "") 
         one.must(absent == 0, f"{absent} operations are not stored")
     else:
         one.must(absent <= reported, f"{absent} operations are missing, {reported} losses reported")
-    told = f"{len(written):,} operations, {absent:,} missing, {reported:,} rows reported as lost"
+    text = f"{len(written):,} operations, {absent:,} missing, {reported:,} rows reported as lost"
     failures = tuple(one.failures)
-    outcome = Outcome(what, times, lost, duplicates(stored), note=note or told, failures=failures)
+    outcome = Outcome(what, times, lost, duplicates(stored), note=note or text, failures=failures)
     if outcome.kept:
         shutil.rmtree(one.node.folder, ignore_errors=True)
     return outcome

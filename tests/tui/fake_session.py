@@ -199,10 +199,14 @@ class FakeSession:
         found = next((one for one in self._now.diagnosis.findings if one.id == query.finding), None)
         if found is None or not 0 <= query.step < len(found.story):
             raise UsageError(f"no step {query.step} of {query.finding} in this snapshot")
-        told = found.story[query.step]
-        rows = [(rank, f"gpu{17 + rank // 8:03d}", 13 + (rank != 5)) for rank in range(told.rows)]
-        table = Table(("rank", "node", "seq"), tuple(rows[: query.limit]), told.rows)
-        return StepRows(query.finding, query.step, told.fact, told.sql, told.params, table)
+        reported = found.story[query.step]
+        rows = [
+            (rank, f"gpu{17 + rank // 8:03d}", 13 + (rank != 5)) for rank in range(reported.rows)
+        ]
+        table = Table(("rank", "node", "seq"), tuple(rows[: query.limit]), reported.rows)
+        return StepRows(
+            query.finding, query.step, reported.fact, reported.sql, reported.params, table
+        )
 
     def rank_card(self, query: GetRankCard) -> RankCard:
         ranks = self._now.ranks

@@ -31,8 +31,8 @@ def check_picture(app: ConsoleApp, name: str) -> None:
     assert path.exists(), f"no picture {path.name} yet: ONCALL_UPDATE_PICTURES=1 makes it"
     before = path.read_text()
     if before != now:
-        told = difflib.unified_diff(lines(before), lines(now), "picture", "now", "", "", 0, "")
-        differences = "\n".join(told) or "only colours differ"
+        text = difflib.unified_diff(lines(before), lines(now), "picture", "now", "", "", 0, "")
+        differences = "\n".join(text) or "only colours differ"
         raise AssertionError(
             f"{path.name} is drawn otherwise; if that is meant, ONCALL_UPDATE_PICTURES=1\n"
             + differences

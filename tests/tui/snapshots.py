@@ -42,7 +42,7 @@ def ranks_of(
     state = np.full(count, RankState.HUNG, dtype=np.int64)
     for one, what in states.items():
         state[one] = what
-    standing = np.isin(state, (RankState.WAITING, RankState.HUNG))
+    waits = np.isin(state, (RankState.WAITING, RankState.HUNG))
     stage = rank * 2 // count
     return Ranks(
         rank=rank,
@@ -50,10 +50,10 @@ def ranks_of(
         node=tuple(f"gpu{nodes_from + one // gpus_per_node:03d}" for one in range(count)),
         gpu=rank % gpus_per_node,
         nic=tuple(f"mlx5_{one % gpus_per_node}" for one in range(count)),
-        waited_ns=np.where(standing, 600 * 10**9, -1),
+        waited_ns=np.where(waits, 600 * 10**9, -1),
         groups={"tp": rank // 2, "dp": (rank % 2) + 2 * stage, "pp": rank % (count // 2)},
-        comm=np.where(standing, np.uint64(DP), np.uint64(0)),
-        seq=np.where(standing, 14, 13),
+        comm=np.where(waits, np.uint64(DP), np.uint64(0)),
+        seq=np.where(waits, 14, 13),
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 DEADLINE_S = 60.0
-# What a terminal that was left clean was told last: main screen, cursor, no mouse, no paste marks.
+# What a terminal that was left clean received last: main screen, cursor, no mouse, no paste marks.
 CLEAN = (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l", b"\x1b[?2004l")
 
 
@@ -44,8 +44,8 @@ class Terminal:
     @property
     def unread(self) -> int:
         """How many bytes it has written that nobody has read."""
-        told = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))
-        return int(struct.unpack("i", told)[0])
+        reported = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))
+        return int(struct.unpack("i", reported)[0])
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -73,7 +73,9 @@ class Terminal:
 
     @property
     def left_clean(self) -> bool:
-        return all(self.seen.rfind(told) > self.seen.rfind(b"\x1b[?1049h") for told in CLEAN)
+        return all(
+            self.seen.rfind(reported) > self.seen.rfind(b"\x1b[?1049h") for reported in CLEAN
+        )
 
     def _read(self) -> bool:
         """Take in what comes within a moment; False at the end."""

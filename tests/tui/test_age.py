@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from oncall.console.snapshot import HostAnswer, Snapshot
-from oncall.tui.shell.status import StatusLine, TitleLine
+from oncall.tui.shell.lines.status import StatusLine, TitleLine
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

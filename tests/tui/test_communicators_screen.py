@@ -21,7 +21,7 @@ from .until import until
 
 
 def elsewhere() -> Snapshot:
-    """The hang, with rank 5 standing in a tensor-parallel operation."""
+    """The hang, with rank 5 blocked in a tensor-parallel operation."""
     snapshot = hang_snapshot()
     comm, seq = snapshot.ranks.comm.copy(), snapshot.ranks.seq.copy()
     comm[5], seq[5] = TP, 812
@@ -33,7 +33,7 @@ def chosen(running: Running) -> int:
     return row.comm if row is not None else 0
 
 
-def told(running: Running) -> str:
+def shown_text(running: Running) -> str:
     return str(running.app.screen.query_one("#round", Static).content)
 
 
@@ -46,11 +46,11 @@ def shown(running: Running) -> int:
 async def test_begins_at_the_round_that_the_story_speaks_of() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("3")
-        await until(running, lambda: "AllReduce 14" in told(running))
+        await until(running, lambda: "AllReduce 14" in shown_text(running))
         assert "L dp 0-15" in running.line(1)
-        assert "the finding is about this one" in told(running)
-        assert "rank 5 not entered" in told(running)
-        assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in told(running)
+        assert "the finding is about this one" in shown_text(running)
+        assert "rank 5 not entered" in shown_text(running)
+        assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in shown_text(running)
         assert "▼ 14" in running.line(2)
 
 
@@ -60,10 +60,10 @@ async def test_rounds_before_tell_how_long_they_took() -> None:
         await running.press("3")
         await until(running, lambda: shown(running) == DP)
         await running.press("tab", "h", "h")
-        assert "AllReduce 12: 16 of 16 done" in told(running)
-        assert "took 410 ms to 410 ms" in told(running)
+        assert "AllReduce 12: 16 of 16 done" in shown_text(running)
+        assert "took 410 ms to 410 ms" in shown_text(running)
         await running.press("l", "l", "l")
-        assert "AllReduce 14" in told(running)
+        assert "AllReduce 14" in shown_text(running)
 
 
 @piloted
@@ -84,7 +84,7 @@ async def test_a_waiter_is_followed_and_come_back_from() -> None:
     async with console(FakeSession(elsewhere()), size=(160, 48)) as running:
         await running.press("3")
         await until(running, lambda: shown(running) == DP)
-        assert "rank 5 is blocked in operation 812 of tp 0-1" in told(running)
+        assert "rank 5 is blocked in operation 812 of tp 0-1" in shown_text(running)
         await running.press("enter")
         await until(running, lambda: shown(running) == TP)
         assert chosen(running) == TP
@@ -160,7 +160,7 @@ async def test_what_cannot_be_read_says_why() -> None:
     session.fails[GetCommunicator] = UsageError("the file is gone")
     async with console(session, size=(160, 48)) as running:
         await running.press("3")
-        await until(running, lambda: "the file is gone" in told(running))
+        await until(running, lambda: "the file is gone" in shown_text(running))
 
 
 @piloted
@@ -188,6 +188,6 @@ async def test_the_hash_and_the_ranks_can_be_copied() -> None:
 async def test_picture(size: tuple[int, int], theme: str) -> None:
     async with console(FakeSession(elsewhere()), size=size, theme=theme) as running:
         await running.press("3")
-        await until(running, lambda: "AllReduce 14" in told(running))
+        await until(running, lambda: "AllReduce 14" in shown_text(running))
         name = f"communicators-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}"
         check_picture(running.app, name)

@@ -87,7 +87,7 @@ def test_whom_findings_name_is_suggested_first() -> None:
     assert len([one for one in found if one.startswith("rank ")]) <= 61
 
 
-def test_a_node_that_is_not_there_is_told_the_others() -> None:
+def test_a_node_that_is_not_there_is_answered_with_the_others() -> None:
     said = why_not_there(Target("node", "gpu999"), hang_snapshot())
     assert said is not None and "gpu[017-018]" in said
     assert why_not_there(Target("node", "gpu017"), hang_snapshot()) is None

@@ -190,8 +190,8 @@ async def test_back_before_the_fault_and_forth_again() -> None:
 
 @piloted
 async def test_commands_are_copied_one_after_the_other() -> None:
-    told = replace(hang(), next=("Stacks: `py-spy dump --pid 1`, then `dmesg -T | tail`.",))
-    async with console(FakeSession(with_findings(told)), size=NARROW) as running:
+    changed = replace(hang(), next=("Stacks: `py-spy dump --pid 1`, then `dmesg -T | tail`.",))
+    async with console(FakeSession(with_findings(changed)), size=NARROW) as running:
         await running.press("c")
         assert running.app.clipboard == "py-spy dump --pid 1"
         assert "copied" in running.text()

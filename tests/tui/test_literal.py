@@ -103,10 +103,10 @@ def test_another_way_is_found(tmp_path: Path, code: str) -> None:
 
 @pytest.mark.parametrize("piece", PIECES, ids=ascii)
 def test_text_keeps_its_styles_and_its_length(piece: str) -> None:
-    told = literal(Text.assemble("host ", (piece, "bold"), " is down"))
-    assert not unsafe_in(told.plain)
-    (bold,) = told.spans
-    assert (told.plain[: bold.start], told.plain[bold.end :]) == ("host ", " is down")
+    shown = literal(Text.assemble("host ", (piece, "bold"), " is down"))
+    assert not unsafe_in(shown.plain)
+    (bold,) = shown.spans
+    assert (shown.plain[: bold.start], shown.plain[bold.end :]) == ("host ", " is down")
     assert not unsafe_in(literal_segment(piece).text) and "\n" not in literal_segment(piece).text
     assert max(map(len, literal(piece).plain.split("\n"))) <= LONGEST_LINE
 

@@ -21,14 +21,14 @@ def lanes(running: Running) -> NetworkLanes:
     return running.app.screen.query_one(NetworkLanes)
 
 
-def told(running: Running, place: str = "#description") -> str:
+def shown_text(running: Running, place: str = "#description") -> str:
     return str(running.app.screen.query_one(place, Static).content)
 
 
 async def opened(running: Running) -> None:
     """The screen, once the way of the step under its cursor is read."""
     await running.press("7")
-    await until(running, lambda: "leaf3P1" in told(running))
+    await until(running, lambda: "leaf3P1" in shown_text(running))
 
 
 @piloted
@@ -39,11 +39,11 @@ async def test_begins_at_the_step_that_made_the_worst_collective_late() -> None:
         assert "15 of 18 collectives, 1 late" in running.line(2)
         step = lanes(running).bar
         assert step is not None and (step.src - 8, step.step) == LATE
-        assert told(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms over expected")
-        assert "The congestion starts at leaf3P1, the port to gpu026" in told(running)
-        assert "▶ leaf3P1" in told(running) and "[leaf3]" in told(running)
+        assert shown_text(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms over expected")
+        assert "The congestion starts at leaf3P1, the port to gpu026" in shown_text(running)
+        assert "▶ leaf3P1" in shown_text(running) and "[leaf3]" in shown_text(running)
         assert "gpu031->gpu026" in running.text() and "41 %" in running.text()
-        assert "58.7 µs" in told(running, "#latencies")
+        assert "58.7 µs" in shown_text(running, "#latencies")
 
 
 @piloted
@@ -53,7 +53,7 @@ async def test_the_cursor_walks_over_steps_and_filters_leave_senders_out() -> No
         await running.press("l")
         step = lanes(running).bar
         assert step is not None and step.step == 5
-        await until(running, lambda: "took as long as expected" in told(running))
+        await until(running, lambda: "took as long as expected" in shown_text(running))
         await running.press("h", "j")
         step = lanes(running).bar
         assert step is not None and step.src == 14
@@ -73,12 +73,12 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
     async with console(size=(120, 40)) as running:
         await opened(running)
         await running.press("enter")
-        assert "paused_ns" in told(running) and "3,698,915" in told(running)
+        assert "paused_ns" in shown_text(running) and "3,698,915" in shown_text(running)
         await running.press("escape")
-        assert "paused_ns" not in told(running)
+        assert "paused_ns" not in shown_text(running)
         await running.press("i")
         [*_, asked] = running.session.asked_for(GetNetworkRows)
-        assert asked.opened.node == "gpu025" and "58,000" in told(running)
+        assert asked.opened.node == "gpu025" and "58,000" in shown_text(running)
         seen = []
         for _ in range(7):
             await running.press("c")
@@ -91,22 +91,24 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
         await running.press("j", "enter")
         [*_, asked] = running.session.asked_for(GetNetworkRows)
         assert (asked.opened.kind, asked.opened.flow) == ("flow", 102)
-        assert "440,000" in told(running)
+        assert "440,000" in shown_text(running)
 
 
 @piloted
 async def test_the_topology_and_the_ports_take_the_place_of_the_way() -> None:
     async with console(size=(100, 30)) as running:
         await opened(running)
-        assert "paused 2.97 ms by spine1" in told(running)
-        assert "Ports that delayed" not in told(running)
+        assert "paused 2.97 ms by spine1" in shown_text(running)
+        assert "Ports that delayed" not in shown_text(running)
         await running.press("v")
-        assert "[leaf3]" in told(running) and "▼" in told(running)
+        assert "[leaf3]" in shown_text(running) and "▼" in shown_text(running)
         await running.press("v")
-        assert "Ports that delayed step 4" in told(running) and "(this step)" in told(running)
-        assert "▼" not in told(running)
+        assert "Ports that delayed step 4" in shown_text(running) and "(this step)" in shown_text(
+            running
+        )
+        assert "▼" not in shown_text(running)
         await running.press("v")
-        assert "paused 2.97 ms by spine1" in told(running)
+        assert "paused 2.97 ms by spine1" in shown_text(running)
 
 
 @piloted
@@ -129,7 +131,7 @@ async def test_in_ascii_on_a_small_terminal_flows_take_the_place_of_the_way() ->
     async with console(size=(80, 24), ascii_only=True) as running:
         await opened(running)
         assert running.text().isascii()
-        assert "> leaf3P1" in told(running)
+        assert "> leaf3P1" in shown_text(running)
         await running.press("t")
         assert "gpu031->gpu026" in running.text() and running.text().isascii()
         await running.press("escape")

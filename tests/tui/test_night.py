@@ -10,7 +10,7 @@ from oncall.console.queries import GetStacks
 from oncall.console.snapshot import HostAnswer, Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.screens.stacks import stack_items
-from oncall.tui.shell.night import changes
+from oncall.tui.shell.lines.night import changes
 from oncall.views.stacks import FoldedStacks, StackGroup
 
 from .console import console, piloted

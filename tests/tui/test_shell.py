@@ -103,8 +103,12 @@ async def test_what_is_wrong_with_hosts_is_reported_folded_with_what_to_type() -
         HostTrouble("gpu8", 1, "no collector is running", silent=False),
     )
     async with console(session) as running:
-        told = ("✖ gpu[1-3] (3)  does not let us log in", "$ ssh-add -l", "▲ gpu8  no collector")
-        for line in ("no host has evidence of any job.", *told):
+        reported = (
+            "✖ gpu[1-3] (3)  does not let us log in",
+            "$ ssh-add -l",
+            "▲ gpu8  no collector",
+        )
+        for line in ("no host has evidence of any job.", *reported):
             assert line in running.text()
         for command in ("ssh-add -l", "ssh gpu7", "ssh-add -l"):
             await running.press("c")

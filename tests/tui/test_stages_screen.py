@@ -19,14 +19,14 @@ def lanes(running: Running) -> StageLanes:
     return running.app.screen.query_one(StageLanes)
 
 
-def told(running: Running, place: str = "#description") -> str:
+def shown_text(running: Running, place: str = "#description") -> str:
     return str(running.app.screen.query_one(place, Static).content)
 
 
 async def opened(running: Running) -> None:
     """The screen, once the task under its cursor is read."""
     await running.press("6")
-    await until(running, lambda: "tensor group" in told(running))
+    await until(running, lambda: "tensor group" in shown_text(running))
 
 
 @piloted
@@ -39,11 +39,11 @@ async def test_begins_at_the_task_that_made_the_worst_iteration_slow() -> None:
         row, box = lanes(running).row, lanes(running).bar
         assert row is not None and box is not None
         assert (row.stage, box.task, box.micro_batch, box.blamed) == (2, "backward", 3, True)
-        assert told(running).startswith(
+        assert shown_text(running).startswith(
             "backward of micro-batch 3 on rank 8: 480 ms, expected 80 ms, no slack"
         )
-        assert "made the iteration longer" in told(running)
-        assert "AllReduce  tp 8-9" in told(running)
+        assert "made the iteration longer" in shown_text(running)
+        assert "AllReduce  tp 8-9" in shown_text(running)
 
 
 @piloted
@@ -61,7 +61,7 @@ async def test_the_cursor_walks_over_tasks_and_keeps_its_time_between_lanes() ->
         row, box = lanes(running).row, lanes(running).bar
         assert row is not None and box is not None and row.stage == 1
         assert abs(box.started_ns - before) < 200 * 10**6
-        assert told(running).startswith(f"{box.name} on rank {row.rank}")
+        assert shown_text(running).startswith(f"{box.name} on rank {row.rank}")
 
 
 @piloted

@@ -51,7 +51,7 @@ class MeasuredSession(FakeSession):
         )
 
 
-def told(running: Running) -> str:
+def shown_text(running: Running) -> str:
     return running.text()
 
 
@@ -60,31 +60,31 @@ async def test_curves_of_the_round_take_the_place_of_who_waits() -> None:
     session = MeasuredSession()
     async with console(session, size=(160, 48)) as running:
         await running.press("3")
-        await until(running, lambda: "AllReduce 14" in told(running))
+        await until(running, lambda: "AllReduce 14" in shown_text(running))
         await running.press("t")
-        await until(running, lambda: "per column" in told(running))
+        await until(running, lambda: "per column" in shown_text(running))
         assert session.asked[-1] == GetTraffic(DP, 14)
         check_picture(running.app, "traffic-160x48-dark")
-        assert "▶ rank 5  [▄▄▄▄" in told(running)
-        assert "  rank 6  [█ █ █ █" in told(running)
+        assert "▶ rank 5  [▄▄▄▄" in shown_text(running)
+        assert "  rank 6  [█ █ █ █" in shown_text(running)
         await running.press("tab", "h")
         await until(running, lambda: session.asked[-1] == GetTraffic(DP, 13))
         await running.press("escape")
-        await until(running, lambda: "per column" not in told(running))
+        await until(running, lambda: "per column" not in shown_text(running))
 
 
 @piloted
 async def test_a_narrow_terminal_shows_the_blamed_in_any_case() -> None:
     async with console(MeasuredSession(), size=(80, 24)) as running:
         await running.press("3", "t")
-        await until(running, lambda: "per column" in told(running))
-        assert "▶ rank 5 " in told(running)
+        await until(running, lambda: "per column" in shown_text(running))
+        assert "▶ rank 5 " in shown_text(running)
 
 
 @piloted
 async def test_without_measurements_the_key_says_why() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("3")
-        await until(running, lambda: "AllReduce 14" in told(running))
+        await until(running, lambda: "AllReduce 14" in shown_text(running))
         await running.press("t")
         assert "no traffic recorded" in running.text()

@@ -1,4 +1,4 @@
-"""The session's thread: one call at a time, the newest of its kind, and it ends when told to."""
+"""The session's thread: one call at a time, the newest of its kind, and it ends when asked to."""
 
 from __future__ import annotations
 

@@ -84,13 +84,13 @@ def pings(here: LocalNic, there: LocalNic, count: int) -> dict[str, list[dict[st
     assert found is not None, "the responder takes no RDMA pings"
     udp = Pinger(here.nic, StampedSocket(here.address))
     rdma = RdmaPinger(here.nic, RdmaEndpoint(here))
-    told = {
+    columns = {
         "network": run_pings([(udp, Target("there", address))], count, 50),
         "end_to_end": run_pings([(rdma, Target("there", found[1], found[0]))], count, 50),
     }
     udp.close()
     rdma.close()
-    return {kind: [row(ping) for ping in measured] for kind, measured in told.items()}
+    return {kind: [row(ping) for ping in measured] for kind, measured in columns.items()}
 
 
 def row(ping: Ping) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def run(folder: Path, case: Case) -> dict[str, Any]:
 
 class Collector:
     """The collector of a node, asked here and not by threads of its own: nothing is still on its
-    way when it is told to finish."""
+    way when it has to finish."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         node = f"node{rank}"

@@ -63,11 +63,11 @@ def verbs(
     )
     make_folders(config)
     agent, _ = build(config, Log())
-    told = {name: run(agent, case, wait_until, listens) for name, case in CASES.items()}
-    until = time.monotonic() + 1.5  # each second the windows of the one before are told
+    output = {name: run(agent, case, wait_until, listens) for name, case in CASES.items()}
+    until = time.monotonic() + 1.5  # each second the windows of the one before are reported
     wait_until(lambda: agent.step() or time.monotonic() > until)
     agent.finish()
-    return told
+    return output
 
 
 def run(
@@ -100,18 +100,18 @@ def empty_probes(
 ) -> list[str | None]:
     """What a probe of the way to the second device tells: while the switch carries, and while it
     drops everything."""
-    probes, told = EmptyProbes(port), []
+    probes, reported = EmptyProbes(port), []
     gid = "0000:0000:0000:0000:0000:ffff:0a4d:0002"
     probes.meet("rxe0", gid)
     wait_until(lambda: probes.knows("rxe0", gid) or probes.without)
     for disturbance in ("delay 1ms", "loss 100%"):
-        wait_until(lambda: probes.result("rxe0", gid) is None)  # what was told is old by now
+        wait_until(lambda: probes.result("rxe0", gid) is None)  # what was reported is old by now
         with netem(disturbance):
             probes.send("rxe0", gid)
             wait_until(lambda: not probes.is_under_way("rxe0", gid))
-            told.append(probes.result("rxe0", gid) or probes.without)
+            reported.append(probes.result("rxe0", gid) or probes.without)
     probes.close()
-    return told
+    return reported
 
 
 def start(case: Case, device: str, rank: str, *server: str) -> subprocess.Popen[bytes]:

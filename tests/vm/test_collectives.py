@@ -113,11 +113,11 @@ def packets_to(wire: Path, gid: str, qpn: int) -> Sent:
     return packets["at_ns"][own][first], packets["bytes"][own][first]
 
 
-def distance(told: Sent, truth: Sent) -> float:
+def distance(reported: Sent, truth: Sent) -> float:
     """How far the share that was sent is from the truth, on average over packets."""
     so_far = np.cumsum(truth[1])
-    assert so_far[-1] == told[1].sum()
-    share = np.interp(truth[0], told[0], np.cumsum(told[1]), left=0)
+    assert so_far[-1] == reported[1].sum()
+    share = np.interp(truth[0], reported[0], np.cumsum(reported[1]), left=0)
     return float(np.abs(share - so_far).mean() / so_far[-1])
 
 

@@ -1,4 +1,4 @@
-"""perftest on real queue pairs under the verbs shim: each request and byte it was told to send."""
+"""perftest on real queue pairs under the verbs shim: each request and byte it had to send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .conftest import Guest
 pytestmark = pytest.mark.timeout(900)
 
 # case: queue pairs, requests on each, bytes of each, what they are counted as
-TOLD = {
+SENT = {
     "writes": (1, 1000, 4096, "writes"),
     "sends": (1, 777, 8192, "sends"),
     "four_pairs": (4, 200, 16384, "writes"),
@@ -25,13 +25,13 @@ PEER_OF = {
 }
 
 
-@pytest.mark.parametrize("case", TOLD)
+@pytest.mark.parametrize("case", SENT)
 def test_the_shim_counts_what_perftest_sends(guest: Guest, case: str) -> None:
-    told = guest.results["verbs"][case]
-    count, requests, size, kind = TOLD[case]
-    assert told["failed"] == 0
-    senders = [pair for pair in told["pairs"] if pair["rank"] == 0]
-    receivers = [pair for pair in told["pairs"] if pair["rank"] == 1]
+    reported = guest.results["verbs"][case]
+    count, requests, size, kind = SENT[case]
+    assert reported["failed"] == 0
+    senders = [pair for pair in reported["pairs"] if pair["rank"] == 0]
+    receivers = [pair for pair in reported["pairs"] if pair["rank"] == 1]
     assert len(senders) == len(receivers) == count
     for pair in senders:
         assert (pair["posted"], pair[kind]) == (requests, requests)
@@ -41,13 +41,13 @@ def test_the_shim_counts_what_perftest_sends(guest: Guest, case: str) -> None:
     assert {pair["received"] for pair in receivers} == {requests if kind == "sends" else 0}
 
 
-@pytest.mark.parametrize("case", TOLD)
+@pytest.mark.parametrize("case", SENT)
 def test_epochs_hold_every_byte_and_follow_the_interface(guest: Guest, case: str) -> None:
-    told = guest.results["verbs"][case]
-    count, requests, size, _ = TOLD[case]
-    assert told["epoch_bytes"] == count * requests * size
+    reported = guest.results["verbs"][case]
+    count, requests, size, _ = SENT[case]
+    assert reported["epoch_bytes"] == count * requests * size
     # The interface is read by a thread of the same two emulated cores, so this is coarse.
-    assert told["samples"] == 0 or told["mean_error"] < 0.35
+    assert reported["samples"] == 0 or reported["mean_error"] < 0.35
 
 
 def test_queue_pairs_and_windows_are_in_a_shard(guest: Guest) -> None:

@@ -32,7 +32,7 @@ def ray_engine(where: str, workers: int | None) -> Iterator[_Ray]:
     except Exception as error:
         raise UsageError(f"--engine ray://{where}: {short_reason(error)}") from error
     try:
-        cores = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
+        cores = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call, unused-ignore]
         yield _Ray(ray, workers or max(1, int(cores)))
     finally:
         ray.shutdown()

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oncall.cli.archives import (
+from oncall.cli.options.archives import (
     ArchiveOption,
     ClusterOption,
     chosen_archive,
     warn_of_damage,
 )
-from oncall.cli.rulebooks import rulebooks_in_force, warn
+from oncall.cli.options.rulebooks import rulebooks_in_force, warn
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, parse_duration_ns

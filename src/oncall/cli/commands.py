@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption
-from oncall.cli.training import TrainingOption
+from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.rulebooks import ParamOption, RulesOption, SiteRulesOption
+from oncall.cli.options.training import TrainingOption
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from oncall.cli.diagnose import parse_overrides
-from oncall.cli.rulebooks import (
+from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
     SymptomOption,
 )
-from oncall.cli.training import TrainingOption, read_training
+from oncall.cli.options.training import TrainingOption, read_training
 from oncall.core.configuration import configuration_files
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.symptom import Symptom, with_symptom

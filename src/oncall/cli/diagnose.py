@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.archives import recall_archive
-from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
-from oncall.cli.rulebooks import (
+from oncall.cli.options.archives import recall_archive
+from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.instant import parse_instant
+from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
     SymptomOption,
     rulebooks_in_force,
 )
-from oncall.cli.training import TrainingOption, read_training
+from oncall.cli.options.training import TrainingOption, read_training
+from oncall.cli.status_line import status_line
 from oncall.core.errors import ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 
@@ -162,6 +163,7 @@ def diagnose(
 
     from oncall import diagnose as use_case
     from oncall.evidence.job_configuration import apply_training
+    from oncall.views.words import found_so_far
 
     read = rulebooks_in_force(rules, site_rules, overrides)
 
@@ -169,7 +171,9 @@ def diagnose(
         """The diagnosis of recordings or nodes, and its report."""
         with ExitStack() as stack:
             shards = shards_in(paths or ())
+            show = stack.enter_context(status_line())
             if paths and not shards:
+                show(f"reading {' '.join(paths)}")
                 incident = stack.enter_context(read_evidence(paths, job, yes_risk_the_job))
                 found_job, window, scheduler = job, since, None
             else:
@@ -197,6 +201,7 @@ def diagnose(
                 min_coverage=min_coverage,
                 set_aside=read.skipped,
                 scheduler=scheduler,
+                progress=lambda so_far: show(found_so_far(so_far)),
             )
             drawings: Mapping[str, Sequence[str]] = {}
             if explain:

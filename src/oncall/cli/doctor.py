@@ -15,7 +15,7 @@ import typer
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from oncall.fleet.doctor import Checkup
+    from oncall.fleet.checkup.doctor import Checkup
     from oncall.fleet.transport import Transport
 
 
@@ -78,7 +78,7 @@ def doctor(
         raise typer.Exit(_check_job(job, hosts, inventory, format))
 
     if hosts is None and inventory is None:
-        from oncall.fleet.doctor_here import check_here
+        from oncall.fleet.checkup.doctor_here import check_here
 
         checks = check_here(images or ())
         well = all(check.state != "wrong" for check in checks)
@@ -96,7 +96,7 @@ def doctor(
 
 def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Format) -> ExitCode:  # noqa: A002
     from oncall.cli.gathering import progress_line
-    from oncall.fleet.job_checkup import JobCheckup, check_job, check_job_here, not_checked
+    from oncall.fleet.checkup.job_checkup import JobCheckup, check_job, check_job_here, not_checked
     from oncall.fleet.outcome import Outcome
     from oncall.fleet.reach import opened, reach_fleet
     from oncall.node.store.places import run_dir
@@ -137,18 +137,15 @@ def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
 
 async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:
     """Check all hosts, with a progress line on a terminal."""
-    from oncall.fleet.doctor import check_fleet
+    from oncall.cli.status_line import status_line
+    from oncall.fleet.checkup.doctor import check_fleet
 
     done = 0
+    with status_line() as show:
 
-    def show(_: Checkup) -> None:
-        nonlocal done
-        done += 1
-        print(f"\r\x1b[K{done} of {len(hosts)} nodes", end="", file=sys.stderr, flush=True)
+        def checked(_: Checkup) -> None:
+            nonlocal done
+            done += 1
+            show(f"{done} of {len(hosts)} nodes")
 
-    if not sys.stderr.isatty():
-        return await check_fleet(transport, hosts)
-    try:
-        return await check_fleet(transport, hosts, show)
-    finally:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        return await check_fleet(transport, hosts, checked)

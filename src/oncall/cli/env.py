@@ -17,7 +17,7 @@ import typer
 from oncall.core.errors import OncallError, UsageError
 
 if TYPE_CHECKING:
-    from oncall.fleet.evidence_settings import Setting
+    from oncall.fleet.checkup.evidence_settings import Setting
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NUMBER, _USER = "${SLURM_JOB_ID}", "$(id -u)"  # for the shell to fill in
@@ -71,7 +71,7 @@ def env(
     Each setting has a comment: why, and since which version. Where the launcher's file takes no
     comments (.deepspeed_env), they go to standard error.
     """
-    from oncall.fleet.evidence_settings import PIPE, Versions, evidence_settings, ras_remark
+    from oncall.fleet.checkup.evidence_settings import PIPE, Versions, evidence_settings, ras_remark
 
     if job is not None and not _NAME.fullmatch(job):
         raise UsageError(f"--job {job!r}: use only letters, digits and . - _")
@@ -106,7 +106,7 @@ def _pipe(launcher: Launcher, job: str | None) -> str | None:
 
 
 def _version(option: str, text: str | None) -> tuple[int, ...] | None:
-    from oncall.fleet.evidence_settings import parse_version
+    from oncall.fleet.checkup.evidence_settings import parse_version
 
     found = parse_version(text)
     if text is not None and found is None:
@@ -116,7 +116,7 @@ def _version(option: str, text: str | None) -> tuple[int, ...] | None:
 
 def _hooks(job: str) -> Iterator[Setting]:
     """The hooks as settings; a note on standard error where they are not installed."""
-    from oncall.fleet.evidence_settings import Setting
+    from oncall.fleet.checkup.evidence_settings import Setting
     from oncall.native import HOOKS
     from oncall.native.installed import library_for_launchers
     from oncall.node.store.places import run_dir

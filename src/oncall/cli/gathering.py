@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncall.cli.instant import parse_instant
+from oncall.cli.options.instant import parse_instant
+from oncall.cli.status_line import status_line
 from oncall.core.units import format_bytes, parse_duration_ns
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
@@ -87,23 +87,10 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
 
 
 @contextmanager
-def progress_line() -> Iterator[Callable[[Progress], None] | None]:
-    """A function that updates a progress line on a terminal, erased at the end; None when
-    piped."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(at: Progress) -> None:
-        print(
-            f"\r\x1b[K{at.phase}: {at.answered} of {at.asked} nodes, {format_bytes(at.bytes)} "
-            "(Ctrl-C: continue with these)",
-            end="",
-            file=sys.stderr,
-            flush=True,
+def progress_line() -> Iterator[Callable[[Progress], None]]:
+    """A function that updates a progress line on a terminal, erased at the end."""
+    with status_line() as show:
+        yield lambda at: show(
+            f"{at.phase}: {at.answered} of {at.asked} nodes, {format_bytes(at.bytes)} "
+            "(Ctrl-C: continue with these)"
         )
-
-    try:
-        yield show
-    finally:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.archives import ArchiveOption, chosen_archive, warn_of_damage
+from oncall.cli.options.archives import ArchiveOption, chosen_archive, warn_of_damage
 from oncall.core.errors import UsageError
 from oncall.core.units import parse_duration_ns
 

@@ -35,6 +35,14 @@ def main() -> NoReturn:
     except Exception as error:
         if os.environ.get("ONCALL_DEBUG"):
             raise
+        if package := _missing_package(error):
+            print(
+                f"oncall: this needs the Python package {package}, which is not installed here "
+                "(the tarball for nodes has no console); run it where oncall was installed with "
+                "pip",
+                file=sys.stderr,
+            )
+            sys.exit(ExitCode.BAD_INPUT)
         print(
             f"oncall: internal error: {type(error).__name__}: {error}\n"
             "Run the command again with ONCALL_DEBUG=1 and report the traceback.",
@@ -42,6 +50,14 @@ def main() -> NoReturn:
         )
         sys.exit(ExitCode.BUG)
     sys.exit(ExitCode.HEALTHY)
+
+
+def _missing_package(error: Exception) -> str:
+    """The foreign package whose absence it is; empty for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return ""
+    package = error.name.partition(".")[0]
+    return "" if package == "oncall" else package
 
 
 def _guard_streams() -> None:

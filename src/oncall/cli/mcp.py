@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption, checked_site_folder
+from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.rulebooks import (
+    ParamOption,
+    RulesOption,
+    SiteRulesOption,
+    checked_site_folder,
+)
 from oncall.core.errors import UsageError
 
 _LEAST_TOKEN = 16  # characters

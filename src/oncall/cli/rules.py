@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.rulebooks import (
+from oncall.cli.options.rulebooks import (
     RulesOption,
     SiteRulesOption,
     checked_site_folder,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

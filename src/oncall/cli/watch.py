@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption, rulebooks_in_force
+from oncall.cli.options.rulebooks import (
+    ParamOption,
+    RulesOption,
+    SiteRulesOption,
+    rulebooks_in_force,
+)
 from oncall.core.errors import OncallError, UsageError
 
 if TYPE_CHECKING:

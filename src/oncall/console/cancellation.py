@@ -6,7 +6,7 @@
     cancellation.cancel()                    anybody
 
 DuckDB forgets an interrupt that comes between two queries, and rules take an interrupted fact for
-a failed one: so it is repeated until the task ends, and only then told.
+a failed one: so it is repeated until the task ends, and only then reported.
 """
 
 from __future__ import annotations

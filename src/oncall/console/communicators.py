@@ -23,7 +23,15 @@ from oncall.views.words import names_phrase, ranks_phrase
 if TYPE_CHECKING:
     from oncall.console.snapshot import Ints
 
-RELATIONS = ("members", "frontier", "standing", "holders", "witnesses", "operations", "in_flight")
+RELATIONS = (
+    "members",
+    "frontier",
+    "blocked_operations",
+    "holders",
+    "witnesses",
+    "operations",
+    "in_flight",
+)
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)
 _MOST_NAMED = 24  # characters of the ranks in a label
 _MOST_WAITS = 8
@@ -43,7 +51,7 @@ def summaries_of(incident: Incident, diagnosis: Diagnosis) -> tuple[Communicator
 _SUMMARIES = """
     WITH waits AS (
         SELECT comm, count(DISTINCT rank) AS ranks, max(waited_ns) AS longest_ns
-        FROM standing GROUP BY comm),
+        FROM blocked_operations GROUP BY comm),
     reached AS (
         SELECT comm, rank, max(entered_seq) AS entered,
             max(max(entered_seq)) OVER (PARTITION BY comm) AS furthest
@@ -156,7 +164,7 @@ def _rounds(
         rows = con.execute(
             "SELECT seq, string_agg(DISTINCT op, ' or ' ORDER BY op), max(bytes) FROM ("
             "SELECT seq, op, bytes FROM operations WHERE comm = $comm AND kind = $kind UNION ALL "
-            "SELECT seq, op, bytes FROM standing WHERE comm = $comm AND kind = $kind) "
+            "SELECT seq, op, bytes FROM blocked_operations WHERE comm = $comm AND kind = $kind) "
             "WHERE seq IS NOT NULL GROUP BY seq ORDER BY seq DESC LIMIT $rounds",
             {"comm": comm, "kind": kind, "rounds": rounds},
         ).fetchall()
@@ -181,13 +189,13 @@ def _waits(con: duckdb.DuckDBPyConnection, comm: int) -> Iterable[str]:
         WITH waiting AS (
             SELECT comm, kind, seq, any_value(op) AS op, max(waited_ns) AS waited_ns,
                 list(DISTINCT rank ORDER BY rank) AS ranks
-            FROM standing WHERE comm = ?
+            FROM blocked_operations WHERE comm = ?
             GROUP BY comm, kind, seq, CASE kind WHEN 'p2p' THEN rank END),
         held AS (
             SELECT h.comm, h.kind, h.seq, h.owner, h.how,
                 list(DISTINCT h.rank ORDER BY h.rank) AS by,
                 s.op AS in_op, s.seq AS in_seq, s.comm AS in_comm
-            FROM holders h LEFT JOIN standing s ON s.job = h.job AND s.rank = h.rank
+            FROM holders h LEFT JOIN blocked_operations s ON s.job = h.job AND s.rank = h.rank
                 AND (s.comm, s.seq) IS DISTINCT FROM (h.comm, h.seq)
             WHERE h.comm = ? GROUP BY ALL)
         SELECT w.op, w.seq, w.ranks, w.waited_ns, h.how, h.by, h.in_op, h.in_seq, n.name, n.role

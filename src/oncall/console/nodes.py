@@ -27,7 +27,7 @@ from oncall.core.printable import clean, typed
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
-from oncall.fleet.doctor import checkup_of, collector_problem, way_to
+from oncall.fleet.checkup.doctor import checkup_of, collector_problem, way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of

@@ -23,12 +23,13 @@ from oncall.views.words import roots
 if TYPE_CHECKING:
     from oncall.console.snapshot import Ints
 
-RELATIONS = ("heads", "members", "witnesses", "standing", "holders")
+RELATIONS = ("heads", "members", "witnesses", "blocked_operations", "holders")
 # A world size beyond this is a damaged recording, not a job.
 _MOST_RANKS = 1_000_000
 _MOST_ROLES = 12
 
-# An operation that somebody stands in: communicator, kind, number, and of a Send or Recv its rank.
+# An operation that a rank is blocked in: communicator, kind, number,
+# for a Send or Recv also its rank.
 _Operation = tuple[int, str, int, int | None]
 
 
@@ -71,14 +72,14 @@ _PLACES = f"""
               WHERE world_size <= {_MOST_RANKS}),
     placed AS (SELECT DISTINCT ON (rank) rank, node, gpu, nic FROM ranks ORDER BY rank, node),
     -- Of several operations that it is blocked in, the one for longest.
-    stands AS (
-        SELECT rank, comm, seq, waited_ns FROM standing
+    blocked AS (
+        SELECT rank, comm, seq, waited_ns FROM blocked_operations
         QUALIFY row_number() OVER (PARTITION BY rank ORDER BY waited_ns DESC NULLS LAST, seq) = 1)
     SELECT n.rank, coalesce(p.node, '') AS node, coalesce(p.gpu, -1) AS gpu,
         coalesce(p.nic, '') AS nic, w.rank IS NOT NULL AS has_data,
         coalesce(s.comm, 0)::UBIGINT AS comm, coalesce(s.seq, -1) AS seq,
         CASE WHEN s.waited_ns IS NULL THEN -1 ELSE greatest(s.waited_ns, 0) END AS waited_ns
-    FROM named n LEFT JOIN placed p USING (rank) LEFT JOIN stands s USING (rank)
+    FROM named n LEFT JOIN placed p USING (rank) LEFT JOIN blocked s USING (rank)
     LEFT JOIN (SELECT DISTINCT rank FROM witnesses) w USING (rank)
     WHERE n.rank >= 0 ORDER BY n.rank
 """
@@ -93,15 +94,15 @@ def _states(
 ) -> Ints:
     """The worst state of each rank that holds, (n,)."""
     blamed = _blamed(diagnosis)
-    stands = _blocked_in(con)
+    blocked = _blocked_in(con)
     held_by = _held_by(con)
-    hung = _hung(stands, held_by, blamed)
+    hung = _hung(blocked, held_by, blamed)
     late = {one for holders in held_by.values() for one, how in holders if how == "absent"}
     state = np.full(len(rank), RankState.RUNNING, dtype=np.int64)
     # The worst comes last and stays.
-    state[np.isin(rank, list(stands))] = RankState.WAITING
+    state[np.isin(rank, list(blocked))] = RankState.WAITING
     state[np.isin(rank, list(late))] = RankState.LATE
-    waits = [one for one, operations in stands.items() if not hung.isdisjoint(operations)]
+    waits = [one for one, operations in blocked.items() if not hung.isdisjoint(operations)]
     state[np.isin(rank, waits)] = RankState.HUNG
     state[~has_data] = RankState.NO_DATA
     state[np.isin(rank, list(blamed.ranks))] = RankState.BLAMED
@@ -111,12 +112,12 @@ def _states(
 
 
 def _blocked_in(con: duckdb.DuckDBPyConnection) -> dict[int, set[_Operation]]:
-    """Rank -> the operations it stands in."""
-    stands: dict[int, set[_Operation]] = defaultdict(set)
-    rows = con.execute("SELECT rank, comm, kind, seq FROM standing").fetchall()
+    """Rank -> the operations it is blocked in."""
+    blocked: dict[int, set[_Operation]] = defaultdict(set)
+    rows = con.execute("SELECT rank, comm, kind, seq FROM blocked_operations").fetchall()
     for rank, comm, kind, seq in rows:
-        stands[rank].add((comm, kind, seq, rank if kind == "p2p" else None))
-    return stands
+        blocked[rank].add((comm, kind, seq, rank if kind == "p2p" else None))
+    return blocked
 
 
 def _held_by(con: duckdb.DuckDBPyConnection) -> dict[_Operation, list[tuple[int, str]]]:
@@ -129,7 +130,7 @@ def _held_by(con: duckdb.DuckDBPyConnection) -> dict[_Operation, list[tuple[int,
 
 
 def _hung(
-    stands: Mapping[int, set[_Operation]],
+    blocked: Mapping[int, set[_Operation]],
     held_by: Mapping[_Operation, Iterable[tuple[int, str]]],
     blamed: _Blamed,
 ) -> set[_Operation]:
@@ -139,19 +140,19 @@ def _hung(
         for rank, _ in holders:
             holds[rank].add(operation)
     blamed_waits = {
-        one for each in stands.values() for one in each if (one[0], one[2]) in blamed.operations
+        one for each in blocked.values() for one in each if (one[0], one[2]) in blamed.operations
     }
-    standing_in: dict[_Operation, list[int]] = defaultdict(list)
-    for rank, operations in stands.items():
+    blocked_in: dict[_Operation, list[int]] = defaultdict(list)
+    for rank, operations in blocked.items():
         for operation in operations:
-            standing_in[operation].append(rank)
+            blocked_in[operation].append(rank)
     waiting = [*blamed_waits, *(one for rank in blamed.hang_ranks for one in holds.get(rank, ()))]
     hung: set[_Operation] = set()
     while waiting:
         operation = waiting.pop()
         if operation not in hung:
             hung.add(operation)
-            for rank in standing_in.get(operation, ()):
+            for rank in blocked_in.get(operation, ()):
                 waiting += holds.get(rank, ())
     return hung
 

@@ -53,7 +53,7 @@ _PROCESS: dict[str, _Shown] = {
     "rss_bytes": ("", format_bytes),
     "read_bytes_per_s": ("reads", format_rate),
 }
-_TOLD_IF_SOME = {  # hindrances: shown only above a small value
+_SHOWN_IF_SOME = {  # hindrances: shown only above a small value
     *("throttled", "waiting", "rx_paused"),
     *("cpu_pressure", "memory_pressure", "io_pressure"),
 }
@@ -113,7 +113,7 @@ def _line(label: str, counts: dict[str, _Shown], row: Row | None) -> Iterator[tu
     parts = [
         f"{before} {written(row[name])}".strip()
         for name, (before, written) in counts.items()
-        if row[name] is not None and not (name in _TOLD_IF_SOME and row[name] < _SOME)
+        if row[name] is not None and not (name in _SHOWN_IF_SOME and row[name] < _SOME)
     ]
     if parts:
         yield label, f"{', '.join(parts)} ({instant(row['at_ns'], date=False)})"

@@ -31,7 +31,9 @@ from oncall.core.training import Training
 from oncall.diagnose import diagnose, judges, with_failures
 from oncall.evidence.job_configuration import apply_training
 from oncall.evidence.readable import readable
+from oncall.rules.engine.engine import SoFar
 from oncall.rules.site import Rulebooks
+from oncall.views.words import found_so_far
 
 UNANSWERABLE = "the evidence cannot answer that"
 
@@ -52,7 +54,7 @@ class Replay:
         self._shown: Shown | None = None
         self._changing = threading.Lock()
         self._version = 0
-        self._judging = ""  # how many rulebooks have run, while they do
+        self._judging = ""  # what rulebooks found so far, while they run
 
     def ask(self, query: Query[Answer]) -> Answer:
         return query.answer(self)
@@ -133,7 +135,7 @@ class Replay:
                 timings=timings,
                 set_aside=read.skipped,
                 scheduler=evidence.scheduler,
-                progress=self._count_rulebooks,
+                progress=self._hear_of_rulebooks,
             )
         finally:
             self._judging = ""
@@ -167,8 +169,8 @@ class Replay:
         except OncallError:
             return ()
 
-    def _count_rulebooks(self, run: int, of: int) -> None:
-        self._judging = f"{run} of {of} rulebooks"
+    def _hear_of_rulebooks(self, so_far: SoFar) -> None:
+        self._judging = found_so_far(so_far)
 
     def _show(self, shown: Shown | None) -> None:
         """Questions are about this from now on."""

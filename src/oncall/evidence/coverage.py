@@ -30,7 +30,7 @@ _SEEN = """
     UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
     UNION SELECT rank FROM logged_steps UNION SELECT rank FROM thread_stacks
     UNION SELECT rank FROM recordings WHERE problem IS NULL"""
-_TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
+_WITH_OPERATIONS = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 # A note of recordings that name processes and not ranks, and of no communicator of the whole job.
 NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
 GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
@@ -138,7 +138,7 @@ def _silent_ranks(
     empty = _numbers(
         con,
         "SELECT rank FROM recordings WHERE problem IS NULL AND coalesce(rows, 0) = 0 "
-        f"AND rank NOT IN {_TELLING}",
+        f"AND rank NOT IN {_WITH_OPERATIONS}",
     )
     if empty:
         yield _gap(homes, "recorded no operation", empty)

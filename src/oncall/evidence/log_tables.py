@@ -64,8 +64,8 @@ LOG_TABLES: tuple[Table, ...] = (
             "kind",
             "VARCHAR",
             "",
-            "timeout, status (of the group after one), told (another rank timed out), told_here, "
-            "stuck (the watchdog itself), heartbeat",
+            "timeout, status (of the group after one), remote_dump (another rank timed out), "
+            "local_dump, stuck (the watchdog itself), heartbeat",
         ),
         ("seq", "BIGINT", "", "number of the operation on its group, 1 first"),
         ("op", "VARCHAR", "", "ALLREDUCE, _ALLGATHER_BASE, ... as PyTorch names it"),

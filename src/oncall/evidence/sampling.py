@@ -3,13 +3,13 @@
 A round is kept at step 2^k by its number alone, so all members of a communicator keep the same
 rounds without a word between them, and what is kept at a larger step is kept at every smaller one.
 Not every 2^k-th: a training step repeats its calls, so that a fixed stride may meet only one of
-them for ever. The number's place on a circle cut by the golden ratio is spread as evenly, and
-keeps step with no pattern (Weyl; Knuth's multiplicative hash).
+them for ever. Multiples of the golden ratio, modulo one, are spread as evenly and
+keep step with no pattern (Weyl; Knuth's multiplicative hash).
 """
 
 from __future__ import annotations
 
-_CIRCLE = 2**32
+_TURN = 2**32
 _GOLDEN = 2_654_435_769  # 2^32 divided by the golden ratio
 _MASK = 2**31 - 1  # keeps the product within 63 bits
 
@@ -22,4 +22,4 @@ def number(row: str) -> str:
 
 def is_sampled(number: str, step: str) -> str:
     """SQL: whether a round of that number is kept at `step`, a power of two."""
-    return f"((({number} & {_MASK}) * {_GOLDEN}) & {_CIRCLE - 1}) < {_CIRCLE} // {step}"
+    return f"((({number} & {_MASK}) * {_GOLDEN}) & {_TURN - 1}) < {_TURN} // {step}"

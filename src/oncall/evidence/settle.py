@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 _SEAL_SLACK_NS = 10**9  # one seal looks at rank after rank
-_STANDING = 16  # last operations of a rank on a communicator, which show where it is blocked
+_LATEST = 16  # last operations of a rank on a communicator, which show where it is blocked
 
 _KEYS = {
     "ops": "job, comm, kind, seq, rank, op, comm_peer",
@@ -106,7 +106,7 @@ def keep_whole_rounds(con: duckdb.DuckDBPyConnection) -> None:
                 JOIN members USING (job, comm) WHERE seen < ranks)
             SELECT row FROM collectives JOIN partial USING (job, comm, seq)
             JOIN heads USING (job, comm, rank)
-            WHERE NOT open AND seq <= head - {_STANDING})
+            WHERE NOT open AND seq <= head - {_LATEST})
         """
     )
     con.execute(

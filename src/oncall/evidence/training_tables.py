@@ -227,7 +227,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
             "",
             "forward, backward; forward_recv, forward_send, backward_recv, backward_send; "
             "gradients, parameters, embedding, optimizer, garbage, evaluation, checkpoint, other "
-            "(what is not told apart: the computation of replicas alone, pauses)",
+            "(what is not distinguished: the computation of replicas alone, pauses)",
         ),
         ("stage", "INTEGER", "", "pipeline stage of the rank, 0 first"),
         ("chunk", "INTEGER", "", "model chunk on the rank, 0 where there is one"),

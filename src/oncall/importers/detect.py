@@ -187,7 +187,7 @@ def _recordings(files: Sequence[_File], given: Unpacked) -> list[Recording]:
 def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
     """Say what lies beside the evidence and was not read, unless it is plainly something else."""
     unknown = [
-        file for file in files if file.importer is None and (file.explicit or not _is_company(file))
+        file for file in files if file.importer is None and (file.explicit or not _is_note(file))
     ]
     _note({file.path: _problem(file) for file in unknown}, incident, job)
 
@@ -204,7 +204,7 @@ def _note(problems: Mapping[Path, str], incident: Incident, job: str) -> None:
         )
 
 
-def _is_company(file: _File) -> bool:
+def _is_note(file: _File) -> bool:
     """Notes, configuration and results, which people keep beside recordings."""
     plain_json = file.path.suffix == ".json" and file.head.lstrip()[:1] in (b"{", b"[")
     named = file.path.suffix.lower() in _BESIDE_EVIDENCE or file.path.stem.isupper()

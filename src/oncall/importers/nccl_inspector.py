@@ -69,7 +69,7 @@ _LOAD = """
                     + coalesce(dump_stats.proxy_records, 0)) END
             IGNORE NULLS) OVER (ORDER BY place ROWS UNBOUNDED PRECEDING) AS marker
         FROM numbered),
-    told AS (
+    completed AS (
         SELECT * REPLACE (
             CASE WHEN header IS NULL AND place <= marker.until THEN marker.header
                 ELSE header END AS header,
@@ -93,7 +93,7 @@ _LOAD = """
     FROM (SELECT *, coll_perf AS c, p2p_perf AS p, coalesce(
               coll_perf.event_trace_ts.kernel_events,
               p2p_perf.event_trace_ts.kernel_events) AS events
-          FROM told)
+          FROM completed)
 """
 _GOOD = "kind IN ('coll', 'p2p') AND comm IS NOT NULL AND place < size AND sn IS NOT NULL"
 

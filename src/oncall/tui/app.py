@@ -317,7 +317,7 @@ class ConsoleApp(Console):
         self.exit()
 
     def action_leave(self) -> AwaitMount | None:
-        """Quit; where something would be lost, only when told again."""
+        """Quit; where something would be lost, only when asked again."""
         lost = self._asking.lost_by_leaving()
         if not lost:
             self.exit()

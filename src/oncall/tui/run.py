@@ -73,7 +73,7 @@ async def _shown(app: ConsoleApp) -> int:
     try:
         await app.run_async()
     finally:
-        app.close_session()  # what does not stop when told to is left to the end of the process
+        app.close_session()  # what does not stop when asked to is left to the end of the process
     return ExitCode.BUG if app.failed else app.return_code or ExitCode.HEALTHY
 
 

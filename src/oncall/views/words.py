@@ -26,6 +26,7 @@ from oncall.core.diagnosis import (
 from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, short
 from oncall.core.units import NS_PER_S, format_duration
+from oncall.rules.engine.engine import SoFar
 
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
@@ -185,14 +186,25 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
         return glyph, None, _nothing_found(diagnosis)
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
-    parts = [
-        f"{clean(cause.title)}: {who(cause.blame)}" if cause.blame else clean(cause.title)
-        for cause in causes
-    ]
+    parts = [*map(_sentence, causes)]
     if len(causes) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
         return GLYPHS[worst], worst, f"{len(causes)} root causes. {'; '.join(parts[:2])}{more}"
     return GLYPHS[worst], worst, parts[0] + since(causes[0], until_ns)
+
+
+def _sentence(cause: Finding) -> str:
+    title = clean(cause.title)
+    return f"{title}: {who(cause.blame)}" if cause.blame else title
+
+
+def found_so_far(so_far: SoFar) -> str:
+    """How far a diagnosis is, and what it says so far: `✖ Missing call: rank 3 so far; 4 of 20
+    rulebooks have run`."""
+    run = f"{so_far.run} of {so_far.of} rulebooks have run"
+    if so_far.worst is None:
+        return run
+    return f"{GLYPHS[so_far.worst.severity]} {_sentence(so_far.worst)} so far; {run}"
 
 
 def since(cause: Finding, until_ns: int | None) -> str:

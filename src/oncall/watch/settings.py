@@ -197,19 +197,19 @@ def _secret(values: Mapping[str, Any], name: str) -> str | None:
     if len(given) > 1:
         raise UsageError(f"has {' and '.join(given)}; give one of them")
     (key,) = given
-    told = _text(values[key])
+    value = _text(values[key])
     if key == name:
-        return told
+        return value
     if key.endswith("_env"):
-        secret = os.environ.get(told, "")
-        place = f"the environment variable {told}"
+        secret = os.environ.get(value, "")
+        place = f"the environment variable {value}"
     else:
-        place = told
+        place = value
         try:
-            secret = Path(told).read_text(encoding="utf-8")
+            secret = Path(value).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
-            raise UsageError(f"`{key}` cannot be read: {told}: {reason}") from None
+            raise UsageError(f"`{key}` cannot be read: {value}: {reason}") from None
     if not secret.strip():
         raise UsageError(f"`{key}` is empty: {place}")
     return secret.strip()

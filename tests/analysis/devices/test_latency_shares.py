@@ -22,19 +22,21 @@ def test_the_slow_end_stands_out_by_what_it_adds(own: list[int], slow: int, exce
     cost = np.array(own, dtype=float)
     cost[slow] += excess
     sender, target = np.nonzero(~np.eye(len(cost), dtype=bool))
-    told = shares(sender, target, cost[sender] + cost[target], *LIMITS)
-    others = np.delete(told, slow)
-    assert told[slow] - np.median(others) >= excess - 10
+    measured = shares(sender, target, cost[sender] + cost[target], *LIMITS)
+    others = np.delete(measured, slow)
+    assert measured[slow] - np.median(others) >= excess - 10
     assert others.max() <= 15 + 6
 
 
 def test_of_two_ends_neither_is_distinguished() -> None:
-    told = shares(np.array([0, 1]), np.array([1, 0]), np.array([40.0, 40.0]), *LIMITS)
-    assert told == pytest.approx([20.0, 20.0])
+    measured = shares(np.array([0, 1]), np.array([1, 0]), np.array([40.0, 40.0]), *LIMITS)
+    assert measured == pytest.approx([20.0, 20.0])
 
 
 def test_pairs_without_an_answer_leave_an_end_unknown() -> None:
-    told = shares(np.array([0, 1, 2]), np.array([1, 0, 0]), np.array([10.0, 10.0, np.nan]), *LIMITS)
-    assert told[:2] == pytest.approx([5.0, 5.0])
-    assert np.isnan(told[2])
+    measured = shares(
+        np.array([0, 1, 2]), np.array([1, 0, 0]), np.array([10.0, 10.0, np.nan]), *LIMITS
+    )
+    assert measured[:2] == pytest.approx([5.0, 5.0])
+    assert np.isnan(measured[2])
     assert len(shares(np.empty(0, dtype=int), np.empty(0, dtype=int), np.empty(0), *LIMITS)) == 0

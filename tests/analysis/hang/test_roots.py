@@ -47,7 +47,7 @@ def test_laws_of_roots(graph: tuple[Edges, dict[Place, tuple[int, int]], set[int
     ends: set[Node] = {*named, *(root.place for root in roots if root.how == "together")}
     assert reaching(edges, ends) >= set(edges), "whatever waits leads to a root"
     for root in roots:
-        if root.how == "circle":
+        if root.how == "cycle":
             for rank in root.culprits:
                 assert set(root.culprits) <= reaching(edges, [rank])
         elif root.how == "together":
@@ -114,16 +114,14 @@ def test_the_causes_are_those_of_the_job_that_was_played(
         named = [rank for row in mine for rank in row[2]]
         assert len(named) == len(set(named))
         assert set(named) == set().union(*one.causes())
-        circles = {frozenset(ranks) for _, how, ranks, *_ in mine if how == "circle"}
-        assert circles == {cause for cause in one.causes() if len(cause) > 1}
+        cycles = {frozenset(ranks) for _, how, ranks, *_ in mine if how == "cycle"}
+        assert cycles == {cause for cause in one.causes() if len(cause) > 1}
         silent = {rank for _, how, ranks, *_ in mine if how == "silent" for rank in ranks}
-        assert silent == {
-            rank for rank in set(named) - set().union(*circles) if not one.heard(rank)
-        }
+        assert silent == {rank for rank in set(named) - set().union(*cycles) if not one.heard(rank)}
         if len(mine) == 1:
             ((_, _, ranks, victims, comms),) = mine
-            assert victims == len(set(one.standing()) - set(ranks)), "all who wait are its victims"
-            assert comms == len({call.comm for call, _ in one.standing().values()})
+            assert victims == len(set(one.blocked()) - set(ranks)), "all who wait are its victims"
+            assert comms == len({call.comm for call, _ in one.blocked().values()})
         if one.job.swapped is None:
             assert set(named) <= {one.job.stopped}, "in one order, only who stopped is a cause"
 
@@ -154,4 +152,4 @@ def test_a_send_and_a_receive_of_one_group_call_are_no_deadlock(same_group: bool
         )
         incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1], "size": 2})
         found = [(how, ranks) for _, how, ranks, *_ in causes(incident)]
-    assert found == ([("together", [None])] if same_group else [("circle", [0, 1])])
+    assert found == ([("together", [None])] if same_group else [("cycle", [0, 1])])

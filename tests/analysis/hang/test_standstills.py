@@ -37,9 +37,9 @@ def cut(incident: Incident, share: float, ranks: str = "true") -> None:
     )
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_the_rank_whose_call_the_others_wait_for_stopped(told: bool) -> None:
-    with recorded(replace(JOB, configuration_stated=told), COMPUTES) as incident:
+@pytest.mark.parametrize("reported", [True, False])
+def test_the_rank_whose_call_the_others_wait_for_stopped(reported: bool) -> None:
+    with recorded(replace(JOB, configuration_stated=reported), COMPUTES) as incident:
         assert found(incident, "how, kind, rank") == [("absent", "coll", 2)]
         ((waited_ns, longest_ns, victims),) = found(incident, "waited_ns, longest_ns, victims")
         assert waited_ns > 5 * longest_ns and victims >= 3

@@ -84,8 +84,8 @@ class Ring:
 
 def ends(operation: Operation) -> set[End | None]:
     found = {t: operation.end_of(t) for t in operation.transfers()}
-    told = merged({t: end for t, end in found.items() if end is not None})
-    return {told.get(t) for t in found}
+    shown = merged({t: end for t, end in found.items() if end is not None})
+    return {shown.get(t) for t in found}
 
 
 rings = st.tuples(st.integers(2, 7), st.integers(1, 30))

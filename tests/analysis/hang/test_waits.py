@@ -1,4 +1,4 @@
-"""Waits: who stands where and who holds whom, in played jobs and in recordings with less."""
+"""Waits: who blocked where and who holds whom, in played jobs and in recordings with less."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def found(incident: Incident, relation: str, columns: str) -> list[tuple[Any, ..
 def test_who_stands_where_and_who_holds_whom(data: st.DataObject, recorded: Any) -> None:
     incident, played = data.draw(recorded)
     with incident:
-        standing = found(incident, "standing", "job, rank, comm, kind, seq")
+        rows = found(incident, "blocked_operations", "job, rank, comm, kind, seq")
         held = found(incident, "holders", "job, comm, kind, seq, owner, rank, how")
     for job, one in played.items():
-        stands = one.standing()
-        assert {row[1:] for row in standing if row[0] == job} == {
-            (rank, call.comm, call.kind, number) for rank, (call, number) in stands.items()
+        blocked = one.blocked()
+        assert {row[1:] for row in rows if row[0] == job} == {
+            (rank, call.comm, call.kind, number) for rank, (call, number) in blocked.items()
         }
         assert {row[1:] for row in held if row[0] == job} == {
             (call.comm, call.kind, number, None if call.kind == "coll" else rank, holder, how)
-            for rank, (call, number) in stands.items()
+            for rank, (call, number) in blocked.items()
             for holder, how in one.holders(rank).items()
         }
 
@@ -58,26 +58,29 @@ def ops(incident: Incident, **columns: Any) -> None:
 def test_a_wait_lasts_from_entry_to_the_last_look(incident: Incident) -> None:
     ops(incident, seq=4, rank=[0, 1], enqueued_ns=[10, None], started_ns=[30, None])
     ops(incident, seq=4, rank=[0], started_ns=30, observed_ns=90)  # an earlier look at the same
-    assert found(incident, "standing", "rank, seq, waited_ns") == [(0, 4, 80), (1, 4, None)]
+    assert found(incident, "blocked_operations", "rank, seq, waited_ns") == [
+        (0, 4, 80),
+        (1, 4, None),
+    ]
 
 
 def test_an_operation_outlived_by_a_later_one_is_asynchronous(incident: Incident) -> None:
     ops(incident, seq=4, rank=[0, 1])
     ops(incident, comm=2, seq=9, rank=[0, 1], enqueued_ns=20, ended_ns=[30, None])
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
-    assert found(incident, "standing", "rank, comm, seq") == [(1, 1, 4)]
+    assert found(incident, "blocked_operations", "rank, comm, seq") == [(1, 1, 4)]
 
 
 def test_what_most_others_completed_holds_nobody(incident: Incident) -> None:
     ops(incident, seq=4, rank=[0, 1, 2, 3], ended_ns=[20, 20, 20, None])
     ops(incident, seq=5, rank=[0, 1, 2], enqueued_ns=30)
-    assert found(incident, "standing", "rank, seq") == [(0, 5), (1, 5), (2, 5)]
+    assert found(incident, "blocked_operations", "rank, seq") == [(0, 5), (1, 5), (2, 5)]
     assert found(incident, "holders", "seq, rank, how") == [(5, 3, "absent")]
 
 
 def test_what_others_completed_under_another_call_does_hold(incident: Incident) -> None:
     ops(incident, seq=4, rank=[0, 1, 2, 3], ended_ns=[20] * 3 + [None], bytes=[8, 8, 8, 16])
-    assert found(incident, "standing", "rank, seq") == [(3, 4)]
+    assert found(incident, "blocked_operations", "rank, seq") == [(3, 4)]
 
 
 def test_counters_alone_tell_who_is_ahead(incident: Incident) -> None:
@@ -87,7 +90,7 @@ def test_counters_alone_tell_who_is_ahead(incident: Incident) -> None:
         {"job": "j", "comm": 1, "rank": [0, 1, 2, 3] * 2, "at_ns": [5] * 4 + [65] * 4}
         | {"launched": [6, 7, 7, 7, 6, 7, 7, 7], "state": ["running"] * 7 + ["dead"]},
     )
-    assert found(incident, "standing", "rank, kind, seq, waited_ns") == [
+    assert found(incident, "blocked_operations", "rank, kind, seq, waited_ns") == [
         (1, "coll", 7, 60),
         (2, "coll", 7, 60),
         (3, "coll", 7, None),
@@ -98,7 +101,7 @@ def test_counters_alone_tell_who_is_ahead(incident: Incident) -> None:
 def test_equal_counters_are_no_wait(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
     incident.append("launches", {"job": "j", "comm": 1, "rank": [0, 1], "launched": 7, "at_ns": 5})
-    assert found(incident, "standing", "rank") == []
+    assert found(incident, "blocked_operations", "rank") == []
 
 
 def test_a_silent_member_is_suspected_where_nobody_else_is_absent(incident: Incident) -> None:
@@ -206,15 +209,15 @@ def test_calls_of_one_group_are_entered_together_whatever_came_first(incident: I
         incident, (0, 1, "Send", 1), (0, 2, "Recv", 1), (1, 1, "Recv", 0), (1, 2, "Send", 0),
         **group,
     )  # fmt: skip
-    assert len(found(incident, "standing", "rank, op")) == 4
+    assert len(found(incident, "blocked_operations", "rank, op")) == 4
     assert found(incident, "hang_roots", "how, ends, rank") == [("together", [0, 1], None)]
 
 
-@pytest.mark.parametrize(("posted_ns", "how"), [(10, "together"), (30, "circle")])
+@pytest.mark.parametrize(("posted_ns", "how"), [(10, "together"), (30, "cycle")])
 def test_what_a_host_called_later_does_not_hold_a_send_up(
     incident: Incident, posted_ns: int, how: str
 ) -> None:
-    """Rank 0 stands in a collective that rank 1 has not entered; rank 1 receives from rank 0.
+    """Rank 0 blocked in a collective that rank 1 has not entered; rank 1 receives from rank 0.
 
     Called before the collective, the Send waits for nothing but the transfer. Called after it, it
     may lie behind it on the device, and each waits for the other.
@@ -230,12 +233,12 @@ def test_what_a_host_called_later_does_not_hold_a_send_up(
 
 
 def test_a_collective_that_all_have_called_waits_for_no_later_one(incident: Incident) -> None:
-    """Rank 0 went on after an asynchronous collective, and stands where rank 1 is missing."""
+    """Rank 0 went on after an asynchronous collective, and blocked where rank 1 is missing."""
     incident.append("comms", {"job": "j", "comm": [1, 1, 2, 2], "rank": [0, 1, 0, 1], "size": 2})
     ops(incident, rank=[0, 1], seq=1, enqueued_ns=10)
     ops(incident, comm=3, rank=[0], seq=1, enqueued_ns=15, ended_ns=18)
     ops(incident, comm=2, rank=[0], seq=1, enqueued_ns=20)
-    assert found(incident, "standing", "rank, comm") == [(0, 2), (1, 1)]
+    assert found(incident, "blocked_operations", "rank, comm") == [(0, 2), (1, 1)]
     assert found(incident, "hang_roots", "comm, how") == [(1, "together")]
 
 
@@ -276,13 +279,13 @@ def test_boards_of_a_running_job_differ_by_the_instant_they_were_read_at(
 ) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
     boards(incident, (5, [7, 6]))
-    assert found(incident, "standing", "rank, seq, waited_ns") == [(0, 7, 0)]
+    assert found(incident, "blocked_operations", "rank, seq, waited_ns") == [(0, 7, 0)]
 
 
 def test_boards_that_stand_still_tell_for_how_long(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
     boards(incident, (5, [6, 6]), (10, [7, 6]), (90, [7, 6]))
-    assert found(incident, "standing", "rank, seq, waited_ns") == [(0, 7, 80)]
+    assert found(incident, "blocked_operations", "rank, seq, waited_ns") == [(0, 7, 80)]
 
 
 @pytest.mark.parametrize("state", ["dead", "stopped"])
@@ -294,7 +297,7 @@ def test_a_process_that_is_gone_stands_nowhere_and_holds_who_waits(
     looks = {"job": "j", "comm": 1, "source": "board", "launched": 4}
     incident.append("launches", looks | {"rank": [1, 5], "at_ns": 50, "state": "running"})
     incident.append("launches", looks | {"rank": 5, "at_ns": 90, "state": state})
-    assert found(incident, "standing", "rank, comm") == [(1, 1), (6, 2)]
+    assert found(incident, "blocked_operations", "rank, comm") == [(1, 1), (6, 2)]
     assert found(incident, "holders", "comm, owner, rank") == [(1, 1, 5), (2, None, 5)]
     assert found(incident, "hang_roots", "rank, how, victims") == [(5, "absent", 2)]
 
@@ -303,11 +306,11 @@ def test_who_died_after_a_long_wait_stands_there_still(incident: Incident) -> No
     ops(incident, seq=4, rank=[0, 1], observed_ns=600 * NS_PER_S)
     looks = {"job": "j", "comm": 1, "source": "board", "launched": 4}
     incident.append("launches", looks | {"rank": 1, "at_ns": 90, "state": "dead"})
-    assert found(incident, "standing", "rank, seq") == [(0, 4), (1, 4)]
+    assert found(incident, "blocked_operations", "rank, seq") == [(0, 4), (1, 4)]
 
 
 def test_who_runs_on_another_communicator_is_not_gone(incident: Incident) -> None:
     ops(incident, seq=4, rank=[0, 1])
     looks = {"job": "j", "rank": 1, "at_ns": 90, "source": "board", "launched": 4}
     incident.append("launches", looks | {"comm": [1, 2], "state": ["dead", "running"]})
-    assert found(incident, "standing", "rank") == [(0,), (1,)]
+    assert found(incident, "blocked_operations", "rank") == [(0,), (1,)]

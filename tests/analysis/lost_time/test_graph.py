@@ -53,7 +53,7 @@ def test_collectives_end_when_the_last_member_is_there(data: st.DataObject) -> N
         assert end[column] == max(now)
 
 
-def test_calls_in_a_circle_are_no_order() -> None:
+def test_calls_in_a_cycle_are_no_order() -> None:
     """Two ranks that call two collectives in opposite order."""
     graph = drawn_graph([[0, 1], [0, 1]], 2)
     crossed = np.array([0, 3, 1, 2])

@@ -1,4 +1,4 @@
-"""What the rulebooks make of the account: a slow rank is blamed where it costs time, else told."""
+"""The rulebooks on the account of lost time: a slow rank is blamed where it costs time."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_what_costs_nothing_is_reported_and_not_blamed() -> None:
         replace(one, id=f"F{number}")
         for number, one in enumerate([finding(1), finding(2), finding(None), finding(2, "hang")])
     )
-    told = weighed([costly, idle, of_node, hang], [1], is_known=True)
-    assert [one.severity for one in told] == ["warning", "info", "warning", "warning"]
-    assert "others wait for someone else" in told[1].reasons[-1].why
+    result = weighed([costly, idle, of_node, hang], [1], is_known=True)
+    assert [one.severity for one in result] == ["warning", "info", "warning", "warning"]
+    assert "others wait for someone else" in result[1].reasons[-1].why
     assert weighed([idle], [], is_known=False) == (idle,)
 
 
 def test_what_costs_nothing_explains_nothing() -> None:
     idle = replace(finding(2), id="F2")
     shadow = replace(finding(1), explained_by="F2")
-    told = weighed([idle, shadow], [1], is_known=True)
-    assert (told[0].severity, told[1].explained_by) == ("info", None)
+    result = weighed([idle, shadow], [1], is_known=True)
+    assert (result[0].severity, result[1].explained_by) == ("info", None)

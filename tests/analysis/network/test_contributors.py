@@ -18,6 +18,6 @@ def test_contributions_come_from_every_way_the_pauses_spread() -> None:
     assert scores[P1] == {1: 28.0}
 
 
-def test_ports_in_a_circle_end() -> None:
+def test_ports_in_a_cycle_end() -> None:
     scores = port_scores({P1: {1: 1.0}, P2: {1: 2.0}}, {P1: {P2: 1.0}, P2: {P1: 1.0, P3: 1.0}})
     assert scores[P1] == {1: 1.0}

@@ -1,4 +1,4 @@
-"""Laws that hold for every algorithm: what is sent is enough, and nothing waits in a circle."""
+"""Laws that hold for every algorithm: what is sent is enough, and nothing waits in a cycle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _held(steps: Steps, members: int, op: str) -> list[set[int]]:
                 if steps.src[other] == steps.src[place] and steps.step[other] < steps.step[place]
             )
         }
-        assert turn, f"{op}: messages wait for each other in a circle"
+        assert turn, f"{op}: messages wait for each other in a cycle"
         contents = {}
         for place in turn:
             needed = [sent[need] for need in steps.needs[place].tolist() if need != NONE]

@@ -15,7 +15,7 @@ LINKS = [
 Others = list[tuple[int, str, str, int | None]]  # flow, sender, receiver, end in ms
 
 
-def standing(others: Others, seen: Sequence[int] = ()) -> Incident:
+def still_flows(others: Others, seen: Sequence[int] = ()) -> Incident:
     """A step from a to b that does not end, since B and S stop each other after 2 ms."""
     incident = Incident.empty()
     step = {"src": [0], "dst": [1], "step": [1], "bytes": [60_000_000], "started_ns": [0]}
@@ -50,23 +50,23 @@ def standing(others: Others, seen: Sequence[int] = ()) -> Incident:
     return incident
 
 
-def told(incident: Incident) -> list[tuple[object, ...]]:
+def routes_found(incident: Incident) -> list[tuple[object, ...]]:
     with incident:
         return incident.con.execute("SELECT name, ports, astray FROM looping_links").fetchall()
 
 
 def test_the_only_flow_that_may_have_come_there_and_has_not_ended_goes_round() -> None:
-    assert told(standing([(2, "c", "d", None), (3, "d", "c", 1)])) == [
+    assert routes_found(still_flows([(2, "c", "d", None), (3, "d", "c", 1)])) == [
         ("c->d", ["BP3", "SP2"], ["BP3"])
     ]
 
 
 def test_of_two_that_may_have_nobody_is_named() -> None:
-    assert told(standing([(2, "c", "d", None), (3, "d", "c", None)])) == [
+    assert routes_found(still_flows([(2, "c", "d", None), (3, "d", "c", None)])) == [
         (None, ["BP3", "SP2"], [])
     ]
 
 
 def test_who_was_seen_where_no_short_way_leads_goes_round() -> None:
     others: Others = [(2, "c", "d", None), (3, "d", "c", None)]
-    assert told(standing(others, seen=[2, 3])) == [("d->c", ["BP3", "SP2"], ["SP2"])]
+    assert routes_found(still_flows(others, seen=[2, 3])) == [("d->c", ["BP3", "SP2"], ["SP2"])]

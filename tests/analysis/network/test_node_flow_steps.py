@@ -36,10 +36,12 @@ def recorded(
     ends = np.cumsum(lengths + gaps, axis=1)
     first, last = gaps[:, 0], ends[:, -1]
     sizes = {"bytes": STEPS * step_bytes, "op": "AllReduce", "algo": "RING", "seq": 5}
-    told = own | {"comm": comm, "kind": "coll"} | sizes
+    columns = own | {"comm": comm, "kind": "coll"} | sizes
     times = {"started_ns": BEGIN_NS + first * EPOCH_NS, "ended_ns": BEGIN_NS + last * EPOCH_NS}
-    incident.append("ops", told | times | {"channels": channels, "proto": "SIMPLE"})
-    incident.append("op_traffic", told | times | {"peer": (who + 1) % RANKS, "epoch_ns": EPOCH_NS})
+    incident.append("ops", columns | times | {"channels": channels, "proto": "SIMPLE"})
+    incident.append(
+        "op_traffic", columns | times | {"peer": (who + 1) % RANKS, "epoch_ns": EPOCH_NS}
+    )
     rows = []
     for rank in range(RANKS):
         for step in range(STEPS):

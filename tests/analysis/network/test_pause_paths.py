@@ -26,7 +26,7 @@ WAY = frozenset(NET.number[port] for port in (("a1", 1), ("A", 3), ("S", 2), ("B
 
 
 def view(**known: object) -> View:
-    told: dict[str, object] = {
+    columns: dict[str, object] = {
         "paused": {},
         "depth": {},
         "path": WAY,
@@ -35,7 +35,7 @@ def view(**known: object) -> View:
         "duration_ns": 1e7,
         "has_pause_spans": True,
     }
-    return View(**(told | known))  # type: ignore[arg-type]
+    return View(**(columns | known))  # type: ignore[arg-type]
 
 
 def test_the_fabric_is_known() -> None:
@@ -86,7 +86,7 @@ def test_steps_of_the_collective_that_only_meet_are_no_root_beside_another() -> 
     assert {(root.kind, root.port) for root in alone} == {("overrun", A3), ("overrun", B1)}
 
 
-def test_both_ends_of_a_link_that_stop_each_other_are_a_circle() -> None:
+def test_both_ends_of_a_link_that_stop_each_other_are_a_cycle() -> None:
     back = int(NET.back[A3])
     seen = view(paused={A3: (5e6, 5_000_000), back: (5e6, 5_000_000)})
     assert [(root.kind, set(root.ports)) for root in roots(seen, NET)] == [("deadlock", {A3, back})]

@@ -15,7 +15,7 @@ Rows = list[tuple[int, int, int]]  # flow, epoch of 5 ms, packets
 def late_step(packets: Rows, took_ms: int = 10, together: int | None = None) -> Incident:
     """A step of 5 ms from host a took longer; leaf A saw it and another flow of host a.
 
-    They leave the leaf by one port if a port with a queue is told to pass `together` packets.
+    They leave the leaf by one port if a port with a queue must pass `together` packets.
     """
     incident = Incident.empty()
     incident.append(

@@ -61,8 +61,8 @@ def test_the_critical_path_is_the_collectives_time(drawn: tuple[int, Any]) -> No
     took = np.array([[random.randint(90, 300) for _ in range(members)] for _ in range(members - 1)])
     steps = ring(members, took)
     nothing = np.ma.masked_all(took.size, np.int64)
-    told = {**steps, "collective": np.zeros(took.size, np.int64), "waits_for_flow": nothing}
-    before, _ = waiting_graph.predecessors(told, steps["started_ns"], steps["ended_ns"])
+    columns = {**steps, "collective": np.zeros(took.size, np.int64), "waits_for_flow": nothing}
+    before, _ = waiting_graph.predecessors(columns, steps["started_ns"], steps["ended_ns"])
     last = np.array([np.argmax(steps["ended_ns"])])
     path = waiting_graph.walked(before, last)
     assert (steps["ended_ns"] - steps["started_ns"])[path].sum() == steps["ended_ns"].max()

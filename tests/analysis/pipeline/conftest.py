@@ -105,10 +105,10 @@ class Played:
         iteration, replica, stage, batch, task = key
         shift = self.ahead.get(stage, 0)
         calls = 8
-        told = []
+        reported = []
         for place in range(self.tp):
             slow = place == self.slow_tensor_rank and self.tp > 1
-            told.append(
+            reported.append(
                 {
                     "job": "j",
                     "rank": (stage * self.dp + replica) * self.tp + place,
@@ -127,7 +127,7 @@ class Played:
                     "source": "calls",
                 }
             )
-        return told
+        return reported
 
     def incident(self) -> Incident:
         rows = self.rows()

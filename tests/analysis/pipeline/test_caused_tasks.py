@@ -17,13 +17,13 @@ def test_of_replicas_that_meet_inside_a_task_the_late_one_is_named(
     fault = PipelineFault("delay", 5, 6, task, micro_batch=3, delay_ns=10**9)
     scenario = PipelineScenario(recorder="tasks", iterations=9, faults=(fault,), **shared)
     incident, truth = simulate_pipeline(scenario)
-    (told,) = truth.faults
+    (reported,) = truth.faults
     with incident:
         incident.provide(["slow_stages", "slow_tasks"])
         rows = incident.con.execute("SELECT rank, iteration FROM slow_stages").fetchall()
         slow = incident.con.execute("SELECT DISTINCT iteration FROM slow_tasks").fetchall()
-    assert told.slowdown is not None
-    assert told.slowdown > 1.1
+    assert reported.slowdown is not None
+    assert reported.slowdown > 1.1
     assert {rank for rank, _ in rows} == {5}
     assert {iteration for _, iteration in rows} == {6}
     assert slow == [(6,)]

@@ -66,7 +66,7 @@ def test_a_task_may_be_late_by_its_slack_and_no_more(drawn: Weights, data: st.Da
     assert later == spans[graph.pipeline[task]] + 1
 
 
-def test_tasks_in_a_circle_have_no_time_and_harm_no_other() -> None:
+def test_tasks_in_a_cycle_have_no_time_and_harm_no_other() -> None:
     graph = trace_graph(np.array([0, 0, 0]), np.array([1, 0, NONE]), np.array([NONE] * 3))
     finish = graph.earliest(np.array([1.0, 2.0, 3.0]), np.zeros(3), np.zeros(3))
     assert np.isnan(finish[:2]).all() and finish[2] == 3

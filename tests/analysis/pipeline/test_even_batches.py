@@ -20,8 +20,8 @@ def costs(incident: Incident) -> dict[str, float]:
 
 
 def job(**values: object) -> Incident:
-    told = {"recorder": "tasks", "tp": 1, "pp": 2, "dp": 4, "iterations": 10, "layers": 2}
-    incident, _ = simulate_pipeline(PipelineScenario(**(told | values)))  # type: ignore[arg-type]
+    columns = {"recorder": "tasks", "tp": 1, "pp": 2, "dp": 4, "iterations": 10, "layers": 2}
+    incident, _ = simulate_pipeline(PipelineScenario(**(columns | values)))  # type: ignore[arg-type]
     return incident
 
 

@@ -21,10 +21,10 @@ def test_work_that_changes_with_the_whole_tensor_group_is_routing() -> None:
     with experts(routing=0.3) as incident:
         ranks = incident.con.execute("SELECT rank FROM expert_ranks ORDER BY rank").fetchall()
         assert ranks == [(rank,) for rank in range(8)]
-        told = incident.con.execute(
+        rows = incident.con.execute(
             "SELECT cost_ns > 0 FROM stage_imbalance WHERE kind = 'experts'"
         )
-        assert told.fetchall() == [(True,)]
+        assert rows.fetchall() == [(True,)]
 
 
 def test_even_experts_are_not_reported() -> None:

@@ -31,10 +31,10 @@ def culprits(incident: Incident) -> list[tuple[Any, ...]]:
 def test_one_task_on_the_path_is_named_with_its_rank(played: Play) -> None:
     incident = played(delays={(5, 0, 2, 3, "backward"): 250 * MS}, slow_tensor_rank=1)
     assert culprits(incident) == [(5, 0, 2, 3, "backward", 5, "n2", False)]
-    told = incident.con.execute(
+    rows = incident.con.execute(
         "SELECT because, last_share, decided, round(explained, 1) FROM slow_stages"
     ).fetchall()
-    assert told == [("own time", 1.0, "both", 1.0)]
+    assert rows == [("own time", 1.0, "both", 1.0)]
 
 
 def test_a_delay_that_slack_absorbs_is_nobodys_fault(played: Play) -> None:

@@ -70,12 +70,12 @@ def test_completion_is_reported_in_different_ways(incident: Incident) -> None:
     )
     incident.append("ops", rows | {"job": "calls only"})
     incident.require(["operations"])
-    told = incident.con.execute(
+    stored = incident.con.execute(
         "SELECT job, done, kind, entered_ns FROM operations ORDER BY job DESC, rank"
     ).fetchall()
-    assert [row[1] for row in told if row[0] == "j"] == [True, True, True, False, False, False]
-    assert [row[1] for row in told if row[0] != "j"] == [None] * 6
-    assert {row[2:] for row in told} == {("coll", 1)}
+    assert [row[1] for row in stored if row[0] == "j"] == [True, True, True, False, False, False]
+    assert [row[1] for row in stored if row[0] != "j"] == [None] * 6
+    assert {row[2:] for row in stored} == {("coll", 1)}
 
 
 def test_collectives_before_the_first_open_one_are_done(incident: Incident) -> None:

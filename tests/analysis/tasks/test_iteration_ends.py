@@ -35,7 +35,7 @@ def labelled(scenario: PipelineScenario) -> dict[Key, tuple[int, int]]:
         return tasks(incident, "labelled_tasks")
 
 
-def told(scenario: PipelineScenario) -> dict[Key, tuple[int, int]]:
+def recorded_ends(scenario: PipelineScenario) -> dict[Key, tuple[int, int]]:
     incident, _ = simulate_pipeline(replace(scenario, recorder="tasks"))
     with incident:
         return tasks(incident, "stage_tasks")
@@ -53,18 +53,18 @@ def assert_alike(found: dict[Key, tuple[int, int]], true: dict[Key, tuple[int, i
 @pytest.mark.parametrize(
     "change",
     [{}, {"roles_recorded": False, "configuration_stated": False, "pp": 1, "tp": 2}],
-    ids=["a pipeline", "one stage, nothing told"],
+    ids=["a pipeline", "one stage, nothing stated"],
 )
 def test_the_ends_of_iterations_are_found(change: dict[str, Any]) -> None:
     scenario = replace(SMALL, **change)
-    true, found = told(scenario), labelled(scenario)
+    true, found = recorded_ends(scenario), labelled(scenario)
     assert found.keys() == true.keys()
     assert_alike(found, true)
 
 
 def test_a_checkpoint_is_a_pause_that_comes_with_calls_of_its_own() -> None:
     scenario = replace(SMALL, checkpoint_every=2, distributed_optimizer=False)
-    true, found = told(scenario), labelled(scenario)
+    true, found = recorded_ends(scenario), labelled(scenario)
     pauses = {key for key in true if key[2] == "checkpoint"}
     assert pauses
     assert {key for key in found if key[2] in ("checkpoint", "other")} == pauses
@@ -84,14 +84,14 @@ def test_recorders_that_tell_no_ends_tell_no_optimizer() -> None:
         {"roles_recorded": False, "configuration_stated": False},
         {"checkpoint_every": 2},
     ],
-    ids=["gradients at once", "gradients in buckets", "nothing told", "checkpoints"],
+    ids=["gradients at once", "gradients in buckets", "nothing stated", "checkpoints"],
 )
 def test_replicas_alone_have_iterations(change: dict[str, Any]) -> None:
     """The first is not whole: when it began was not seen."""
     scenario = replace(REPLICAS, **change)
     true = {
         (rank, iteration - 1, task): span
-        for (rank, iteration, task), span in told(scenario).items()
+        for (rank, iteration, task), span in recorded_ends(scenario).items()
     }
     found = labelled(scenario)
     computed = {key for key in found if key[2] == "other"}

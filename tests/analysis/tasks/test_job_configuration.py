@@ -1,4 +1,4 @@
-"""What a job's configuration is: told, inferred, and contradicted."""
+"""What a job's configuration is: stated, inferred, and contradicted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oncall.evidence.job_configuration import apply_training
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.simulation import simulate_pipeline
 
-UNTOLD = {"configuration_stated": False, "roles_recorded": False}
+NOT_STATED = {"configuration_stated": False, "roles_recorded": False}
 
 
 def configuration(settings: str | None = None, **change: Any) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def test_what_is_reported_and_seen_agrees() -> None:
 
 
 def test_what_nobody_reported_is_inferred() -> None:
-    found = configuration(**UNTOLD)
+    found = configuration(**NOT_STATED)
     assert (found["tp"], found["pp"], found["dp"], found["micro_batches"]) == (2, 4, 2, 8)
     assert found["schedule"] == "1F1B"
     assert not found["is_stated"]
@@ -51,23 +51,23 @@ def test_a_ramp_of_micro_batches_contradicts_nothing() -> None:
 
 
 def test_a_schedule_is_inferred_with_what_tells_it() -> None:
-    found = configuration(schedule="GPipe", **UNTOLD)
+    found = configuration(schedule="GPipe", **NOT_STATED)
     assert found["schedule"] == "GPipe"
     assert "schedule GPipe: all forwards come before the first backward" in found["inferred"]
-    found = configuration(schedule="interleaved", chunks=2, tp=1, **UNTOLD)
+    found = configuration(schedule="interleaved", chunks=2, tp=1, **NOT_STATED)
     assert (found["schedule"], found["chunks"], found["micro_batches"]) == ("interleaved", 2, 8)
     assert "chunks 2: " in found["inferred"]
 
 
 def test_a_schedule_that_ranks_do_not_follow_is_named() -> None:
-    found = configuration("pp=4,schedule=GPipe", tp=1, **UNTOLD)
+    found = configuration("pp=4,schedule=GPipe", tp=1, **NOT_STATED)
     assert found["contradicted"].startswith("schedule GPipe, but before the first backward come as")
 
 
 def test_where_the_schedule_cannot_be_reported_the_reason_is() -> None:
     """Of stage 1 alone: GPipe of 8 micro-batches and interleaved of 4 look the same."""
     change: dict[str, Any] = {"gpus_per_node": 2, "tp": 2, "dp": 1, "missing_nodes": (0, 2, 3)}
-    found = configuration(schedule="GPipe", **change, **UNTOLD)
+    found = configuration(schedule="GPipe", **change, **NOT_STATED)
     assert found["schedule"] is None
     assert found["inferred"].endswith(
         "schedule not known: its Sends and Recvs are those of GPipe with 4 stages and of "

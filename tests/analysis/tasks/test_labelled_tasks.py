@@ -41,14 +41,16 @@ def labelled(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") 
         return tasks(incident, "labelled_tasks", columns)
 
 
-def told(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") -> dict[Key, Any]:
+def recorded_tasks(
+    scenario: PipelineScenario, columns: str = "started_ns, ended_ns"
+) -> dict[Key, Any]:
     whole = replace(scenario, recorder="tasks", holes=0.0, starts_in=0.0)
     incident, _ = simulate_pipeline(whole)
     with incident:
         return tasks(incident, "stage_tasks", columns)
 
 
-UNTOLD: dict[str, Any] = {"roles_recorded": False, "configuration_stated": False}
+NOT_STATED: dict[str, Any] = {"roles_recorded": False, "configuration_stated": False}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "1F1B": {},
     "GPipe": {"schedule": "GPipe"},
@@ -56,8 +58,13 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "one stage": {"pp": 1},
     "expert parallel, a host far ahead": {"dp": 2, "ep": 2, "host_ahead": True},
     "no tensor parallelism, sends that do not wait": {"tp": 1, "overlap_p2p": True},
-    "calls alone, nothing told": {"recorder": "calls", **UNTOLD},
-    "interleaved, nothing told": {"schedule": "interleaved", "chunks": 2, "layers": 8, **UNTOLD},
+    "calls alone, nothing stated": {"recorder": "calls", **NOT_STATED},
+    "interleaved, nothing stated": {
+        "schedule": "interleaved",
+        "chunks": 2,
+        "layers": 8,
+        **NOT_STATED,
+    },
 }
 MORE: dict[str, dict[str, Any]] = {
     "two stages": {"pp": 2},
@@ -80,16 +87,16 @@ MORE: dict[str, dict[str, Any]] = {
     "context parallel": {"cp": 2},
     "gradients reduced meanwhile": {"dp": 2, "overlap_gradients": True},
     "evaluations and checkpoints": {"evaluate_every": 2, "checkpoint_every": 3},
-    "nothing told": UNTOLD,
-    "GPipe, nothing told": {"schedule": "GPipe", **UNTOLD},
-    "GPipe, calls alone": {"schedule": "GPipe", "recorder": "calls", **UNTOLD},
+    "nothing stated": NOT_STATED,
+    "GPipe, nothing stated": {"schedule": "GPipe", **NOT_STATED},
+    "GPipe, calls alone": {"schedule": "GPipe", "recorder": "calls", **NOT_STATED},
     "interleaved, calls alone, evaluations": {
         "schedule": "interleaved",
         "chunks": 3,
         "layers": 12,
         "recorder": "calls",
         "evaluate_every": 2,
-        **UNTOLD,
+        **NOT_STATED,
     },
     "calls alone": {"recorder": "calls"},
 }
@@ -104,14 +111,14 @@ MORE: dict[str, dict[str, Any]] = {
 )
 def test_every_task_is_found_under_its_own_name(change: dict[str, Any]) -> None:
     scenario = replace(SHORT, **change)
-    assert labelled(scenario).keys() == told(scenario).keys()
+    assert labelled(scenario).keys() == recorded_tasks(scenario).keys()
 
 
 @pytest.mark.parametrize("change", [{}, {"schedule": "interleaved", "chunks": 2, "layers": 8}])
 def test_tasks_begin_and_end_when_the_trainer_says(change: dict[str, Any]) -> None:
     """But for what the two tasks do between their calls, where no transfer parts them."""
     scenario = replace(SHORT, **change)
-    true = told(scenario)
+    true = recorded_tasks(scenario)
     for key, (started_ns, ended_ns) in labelled(scenario).items():
         took_ns = true[key][1] - true[key][0]
         parted = 0 < key[3] < scenario.pp - 1
@@ -124,14 +131,14 @@ def test_tasks_begin_and_end_when_the_trainer_says(change: dict[str, Any]) -> No
 
 def test_a_ramp_of_micro_batches_is_followed() -> None:
     scenario = replace(SHORT, iterations=6, micro_batches_from=4, ramp_every=2)
-    true, found = told(scenario), labelled(scenario)
+    true, found = recorded_tasks(scenario), labelled(scenario)
     # The first iteration of the last stage might be the end of a longer one.
     assert {key for key in true if key[1] > 0} == {key for key in found if key[1] > 0}
 
 
 def test_holes_of_the_recorder_cost_what_was_lost_and_shift_nothing() -> None:
     scenario = replace(SHORT, iterations=8, dp=2, holes=0.02)
-    true, found = told(scenario), labelled(scenario, "whole, started_ns")
+    true, found = recorded_tasks(scenario), labelled(scenario, "whole, started_ns")
     assert found.keys() <= true.keys()
     assert len(found) > 0.9 * len(true)
     assert not all(whole for whole, _ in found.values())
@@ -139,7 +146,7 @@ def test_holes_of_the_recorder_cost_what_was_lost_and_shift_nothing() -> None:
 
 def test_a_recording_that_begins_in_the_middle_counts_from_its_first_whole_iteration() -> None:
     scenario = replace(SHORT, starts_in=0.4)
-    true, found = told(scenario), labelled(scenario)
+    true, found = recorded_tasks(scenario), labelled(scenario)
     shifted = {(rank, iteration + 1, *rest) for rank, iteration, *rest in found}
     assert shifted <= true.keys()
     assert {key for key in true if key[1] > 0} <= shifted
@@ -198,11 +205,11 @@ def test_where_training_stops_nothing_ends_before_it_begins_nor_is_begun_unfed(
         task = "backward_send"
     fault = PipelineFault("hang", rank=rank, iteration=2, task=task, micro_batch=3)
     scenario = replace(SHORT, iterations=3, faults=(fault,))
-    found, true = labelled(scenario), told(scenario)
+    found, true = labelled(scenario), recorded_tasks(scenario)
     # What came while the rank still stands in the Send beside it can begin, and does not.
     unfed = [span for key, span in found.items() if key not in true]
     assert all(begun is not None and ended is None for begun, ended in unfed)
-    # A backward that has not called anything yet is not told from the forward before it.
+    # A backward that has not called anything yet is not distinguished from the forward before it.
     assert {key[3] for key in true.keys() - found.keys()} <= {3}
     assert all(None in span or span[0] <= span[1] for span in found.values())
     assert all(true[key][1] is not None for key in found.keys() & true.keys() if found[key][1])
@@ -211,14 +218,14 @@ def test_where_training_stops_nothing_ends_before_it_begins_nor_is_begun_unfed(
 def test_evaluations_at_the_end_of_an_interleaved_recording_are_no_iteration() -> None:
     change: dict[str, Any] = {"schedule": "interleaved", "chunks": 2, "evaluate_every": 3}
     scenario = replace(SHORT, iterations=3, layers=8, tp=1, **change)
-    assert labelled(scenario).keys() == told(scenario).keys()
+    assert labelled(scenario).keys() == recorded_tasks(scenario).keys()
 
 
 def test_an_evaluation_at_the_end_of_a_recording_of_gpipe_is_no_iteration() -> None:
     """The last stage sees the same forwards as in training: the others tell it that there is no
     gradient to come."""
-    scenario = replace(SHORT, iterations=2, schedule="GPipe", evaluate_every=2, **UNTOLD)
-    assert labelled(scenario).keys() == told(scenario).keys()
+    scenario = replace(SHORT, iterations=2, schedule="GPipe", evaluate_every=2, **NOT_STATED)
+    assert labelled(scenario).keys() == recorded_tasks(scenario).keys()
 
 
 def test_a_schedule_that_is_reported_wrongly_is_not_believed() -> None:
@@ -227,13 +234,13 @@ def test_a_schedule_that_is_reported_wrongly_is_not_believed() -> None:
     with incident:
         apply_training(incident, parse_settings("pp=4,schedule=1F1B,micro_batches=16"))
         incident.require(["labelled_tasks"])
-        assert tasks(incident, "labelled_tasks").keys() == told(scenario).keys()
+        assert tasks(incident, "labelled_tasks").keys() == recorded_tasks(scenario).keys()
 
 
 def test_pauses_of_different_length_part_no_iteration_where_only_calls_are_reported() -> None:
     change: dict[str, Any] = {"recorder": "calls", "checkpoint_every": 2, "checkpoint_ns": 10**10}
     scenario = replace(SHORT, **change)
-    assert labelled(scenario).keys() == told(scenario).keys()
+    assert labelled(scenario).keys() == recorded_tasks(scenario).keys()
 
 
 @pytest.mark.parametrize(("schedule", "chunks"), [("1F1B", 1), ("GPipe", 1), ("interleaved", 2)])
@@ -243,9 +250,9 @@ def test_where_no_call_lies_within_tasks_who_sends_tells_when_they_begin(
     """Calls alone, no tensor parallelism, clocks of two nodes 20 ms apart."""
     scenario = replace(
         SHORT, tp=1, pp=4, dp=2, layers=8, gpus_per_node=4, clock_offset_ns=10_000_000,
-        recorder="calls", schedule=schedule, chunks=chunks, **UNTOLD,
+        recorder="calls", schedule=schedule, chunks=chunks, **NOT_STATED,
     )  # fmt: skip
-    found, true = labelled(scenario), told(scenario)
+    found, true = labelled(scenario), recorded_tasks(scenario)
     lengths = [
         ((found[key][1] - found[key][0]), (true[key][1] - true[key][0]))
         for key in true
@@ -279,7 +286,7 @@ def test_whatever_is_drawn_is_labelled_as_the_trainer_says(seed: int) -> None:
         gpus_per_node=drawn.world_size,
         clock_offset_ns=0,
     )
-    true, found = told(scenario), labelled(scenario, "whole, started_ns")
+    true, found = recorded_tasks(scenario), labelled(scenario, "whole, started_ns")
     before = 1 if scenario.starts_in else 0
     named = {(key[0], key[1] + before, *key[2:]) for key in found}
     whole = {key for key in true if key[1] >= before}

@@ -96,15 +96,15 @@ def test_a_stage_that_tells_two_schedules_alike_tells_none() -> None:
     with_the_first = fit(seen(GPIPE, 4, 8, of=[0, 1]), [layout(4)], Stated()).taken
     assert with_the_first is not None
     assert with_the_first.schedule == GPIPE
-    told = fit(seen(GPIPE, 4, 8, of=[1]), [layout(4)], Stated(schedule=GPIPE)).taken
-    assert told is not None
-    assert told.schedule == GPIPE
+    result = fit(seen(GPIPE, 4, 8, of=[1]), [layout(4)], Stated(schedule=GPIPE)).taken
+    assert result is not None
+    assert result.schedule == GPIPE
 
 
-@pytest.mark.parametrize("told", [GPIPE, INTERLEAVED])
-def test_what_ranks_did_goes_before_what_is_reported(told: str) -> None:
+@pytest.mark.parametrize("reported", [GPIPE, INTERLEAVED])
+def test_what_ranks_did_goes_before_what_is_reported(reported: str) -> None:
     ranks = seen(ONE_FORWARD_ONE_BACKWARD, 4, 16)
-    taken = fit(ranks, [layout(4)], Stated(schedule=told)).taken
+    taken = fit(ranks, [layout(4)], Stated(schedule=reported)).taken
     assert taken is not None
     assert taken.schedule == ONE_FORWARD_ONE_BACKWARD
 

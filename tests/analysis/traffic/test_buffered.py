@@ -1,4 +1,4 @@
-"""What is left in buffers is told from what was lost."""
+"""What is left in buffers is distinguished from what was lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from oncall.analysis.traffic.buffered import begins_late, begins_within
 
 
 def late(lane: list[int], expected: list[int], sent: list[int]) -> list[bool]:
-    told: list[bool] = begins_late(np.array(lane), np.array(expected), np.array(sent)).tolist()
-    return told
+    reported: list[bool] = begins_late(np.array(lane), np.array(expected), np.array(sent)).tolist()
+    return reported
 
 
 def test_what_comes_after_the_next_has_begun_was_in_buffers() -> None:
@@ -55,10 +55,10 @@ def within(
     lane: list[int], expected: list[int], sent: list[int], is_open: list[bool] | None = None
 ) -> list[bool]:
     open_ones = None if is_open is None else np.array(is_open)
-    told: list[bool] = begins_within(
+    reported: list[bool] = begins_within(
         np.array(lane), np.array(expected), np.array(sent), open_ones
     ).tolist()
-    return told
+    return reported
 
 
 def test_what_is_sent_before_its_operation_is_seen_to_begin_is_its_own() -> None:

@@ -136,9 +136,9 @@ class Layout:
 
     def incident(self) -> Incident:
         incident = Incident.empty()
-        told = [(c, r, i, len(m)) for c, (_, m) in self.comms.items() for i, r in enumerate(m)]
+        shown = [(c, r, i, len(m)) for c, (_, m) in self.comms.items() for i, r in enumerate(m)]
         names = ("comm", "rank", "comm_rank", "size")
-        columns = dict(zip(names, map(list, zip(*told, strict=True)), strict=True))
+        columns = dict(zip(names, map(list, zip(*shown, strict=True)), strict=True))
         incident.append("comms", {"job": "j", **columns})
         sizes = {name: [getattr(self, name)] for name in ("tp", "pp", "dp", "ep", "cp")}
         incident.append("jobs", {"job": ["j"], "world_size": [self.world], **sizes})
@@ -157,7 +157,7 @@ def wrongly_stated(seed: int, least: int = 4, most: int = 64) -> list[str]:
     shape = f"tp {layout.tp} cp {layout.cp} dp {layout.dp} pp {layout.pp} ep {layout.ep}"
     assert len(found) == len(truth)
     return [
-        f"seed {seed}, {shape}: {truth[comm]} told as {role} ({because}), job: {configured}"
+        f"seed {seed}, {shape}: {truth[comm]} inferred as {role} ({because}), job: {configured}"
         for comm, role, because, configured in found
         if role != (None if truth[comm] == "world" else truth[comm]) or configured is not None
     ]
@@ -183,8 +183,8 @@ def test_a_configuration_that_its_use_contradicts_is_reported() -> None:
     with layout.incident() as incident:
         incident.con.execute("UPDATE jobs SET tp = 3, dp = 5, pp = 7, ep = 9, cp = 11")
         incident.require(["parallelism"])
-        told = incident.con.execute(
+        rows = incident.con.execute(
             "SELECT DISTINCT parallelism FROM parallelism WHERE configured IS NOT NULL"
         ).fetchall()
     used = {role for role, _ in layout.comms.values()} - {"world"}
-    assert {role for (role,) in told} == used
+    assert {role for (role,) in rows} == used

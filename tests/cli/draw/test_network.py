@@ -29,7 +29,7 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "reported"),
     [
         ("waiting", "Critical path; each step waits for the one above it:"),
         ("network", "sends PFC pauses without a queue"),
@@ -37,10 +37,10 @@ def run(*arguments: str | Path) -> tuple[int, str]:
     ],
 )
 def test_each_is_drawn_as_text_and_as_a_picture(
-    contended: Path, tmp_path: Path, kind: str, told: str
+    contended: Path, tmp_path: Path, kind: str, reported: str
 ) -> None:
     code, text = run("draw", kind, contended)
-    assert code == 0 and told in text and max(map(len, text.splitlines())) <= 80
+    assert code == 0 and reported in text and max(map(len, text.splitlines())) <= 80
     picture = tmp_path / f"{kind}.svg"
     assert run("draw", kind, contended, "--output", picture) == (0, f"{picture}\n")
     assert picture.read_text().startswith("<svg ")

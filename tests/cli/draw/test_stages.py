@@ -33,21 +33,21 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 
 
 def test_the_slow_iteration_is_drawn_with_its_culprit(slow: Path) -> None:
-    code, told = run("draw", "stages", slow)
+    code, output = run("draw", "stages", slow)
     assert code == 0
-    assert told.startswith("Iteration 3, pipeline 0 of 2:")
-    assert [line.split()[2:5] for line in told.splitlines() if line.startswith("▶ stage")] == [
+    assert output.startswith("Iteration 3, pipeline 0 of 2:")
+    assert [line.split()[2:5] for line in output.splitlines() if line.startswith("▶ stage")] == [
         ["1", "rank", "2"]
     ]
-    assert max(map(len, told.splitlines())) <= 80
+    assert max(map(len, output.splitlines())) <= 80
 
 
 def test_iteration_pipelines_and_ranks_are_chosen(slow: Path) -> None:
-    code, told = run(
+    code, output = run(
         "draw", "stages", slow, "--iteration", "1", "--pipeline", "0", "--pipeline", "1", "--ranks"
     )
-    assert code == 0 and told.startswith("Iteration 1, pipeline 0-1 of 2:")
-    assert sum(" stage " in line and " rank " in line for line in told.splitlines()) == 4
+    assert code == 0 and output.startswith("Iteration 1, pipeline 0-1 of 2:")
+    assert sum(" stage " in line and " rank " in line for line in output.splitlines()) == 4
 
 
 def test_pictures_and_graphs_are_written(slow: Path, tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_pictures_and_graphs_are_written(slow: Path, tmp_path: Path) -> None:
         ("x.json", "{"),
         ("x.trace.json", '{"displayTimeUnit"'),
     ):
-        code, told = run("draw", "stages", slow, "-o", tmp_path / name)
-        assert (code, told.strip()) == (0, str(tmp_path / name))
+        code, output = run("draw", "stages", slow, "-o", tmp_path / name)
+        assert (code, output.strip()) == (0, str(tmp_path / name))
         assert (tmp_path / name).read_text().startswith(beginning)
     assert json.loads((tmp_path / "x.json").read_text())["iteration"] == 3
     trace = json.loads((tmp_path / "x.trace.json").read_text())
@@ -82,11 +82,11 @@ def test_a_png_is_made_by_rsvg_convert(slow: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_drawn_is_refused(slow: Path, options: list[str], message: str) -> None:
-    code, told = run("draw", "stages", slow, *options)
+    code, output = run("draw", "stages", slow, *options)
     assert code == 2
-    assert message in told
+    assert message in output
 
 
 def test_a_file_without_a_kind_is_drawn_as_traffic(slow: Path) -> None:
-    code, told = run("draw", slow)
-    assert code == 2 and "no traffic recorded" in told
+    code, output = run("draw", slow)
+    assert code == 2 and "no traffic recorded" in output

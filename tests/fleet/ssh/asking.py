@@ -53,6 +53,6 @@ class Fleet:
 
     def refusal(self, host: str, *options: str, **settings: Any) -> HostError:
         """Why the host does not answer."""
-        with pytest.raises(HostError) as told:
+        with pytest.raises(HostError) as reported:
             self.hello(host, *options, **settings)
-        return told.value
+        return reported.value

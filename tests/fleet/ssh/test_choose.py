@@ -175,15 +175,15 @@ def test_jump_hosts_own_jump_host(tmp_path: Path) -> None:
     assert [hop.host for hop in options.jumps] == ["outer", "inner"]
 
 
-def test_circle_of_jump_hosts_ends(tmp_path: Path) -> None:
+def test_a_cycle_of_jump_hosts_ends(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="loops"):
         _resolve(tmp_path, "Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n", "a")
 
 
 def test_configuration_that_is_wrong_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="config") as told:
+    with pytest.raises(HostError, match="config") as reported:
         _resolve(tmp_path, "Nonsense yes\n", "gpu001")
-    assert told.value.kind == "error"
+    assert reported.value.kind == "error"
 
 
 def test_no_ssh_here() -> None:

@@ -73,19 +73,19 @@ def _configured(loopback: Loopback, folder: Path, transport: TransportName) -> d
 
 def _diagnosis(said: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert said.returncode == 1, said.stderr
-    told: dict[str, Any] = json.loads(said.stdout)
-    return told
+    message: dict[str, Any] = json.loads(said.stdout)
+    return message
 
 
 def test_three_nodes_tell_who_stopped(
     nodes: Loopback, tmp_path: Path, transport_name: TransportName
 ) -> None:
     environment = _configured(nodes, tmp_path, transport_name)
-    told = _diagnosis(
+    output = _diagnosis(
         _oncall("diagnose", "--job", "stopped", *_WHEN, "--format", "json", **environment)
     )
-    assert told["coverage"]["answered"] == 3
-    first = told["findings"][0]
+    assert output["coverage"]["answered"] == 3
+    first = output["findings"][0]
     assert (first["verdict"], [one["rank"] for one in first["blame"]]) == ("H1", [13])
     assert left_with(str(nodes.config)) == []
 
@@ -93,16 +93,16 @@ def test_three_nodes_tell_who_stopped(
 def test_nodes_that_do_not_answer_are_gaps_with_reasons(nodes: Loopback, tmp_path: Path) -> None:
     environment = _configured(nodes, tmp_path, "auto")
     hosts = "gpu[001-003],dead,impostor,old,bare"
-    told = _diagnosis(
+    output = _diagnosis(
         _oncall(
             "diagnose", "--job", "stopped", "--hosts", hosts, *_WHEN, "--format", "json",
             **environment,
         )
     )  # fmt: skip
-    gaps = {node: gap["reason"] for gap in told["coverage"]["gaps"] for node in gap["nodes"]}
+    gaps = {node: gap["reason"] for gap in output["coverage"]["gaps"] for node in gap["nodes"]}
     reasons = {gaps[host] for host in ("dead", "impostor", "old", "bare")}
     assert len(reasons) == 4
-    assert told["findings"][0]["verdict"] == "H1"
+    assert output["findings"][0]["verdict"] == "H1"
 
 
 def test_interrupt_leaves_no_ssh_behind(nodes: Loopback, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_doctor_is_content_with_a_node_that_collects(nodes: Loopback, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("doctor", "--", "-oProxyCommand=touch made"), "option"),
         (("doctor", "gpu[1-"), "bracket"),
@@ -181,8 +181,8 @@ def test_doctor_is_content_with_a_node_that_collects(nodes: Loopback, tmp_path: 
         (("doctor", "--inventory", "no-such-file"), "No such file"),
     ],
 )
-def test_usage(words: tuple[str, ...], told: str) -> None:
+def test_usage(words: tuple[str, ...], reported: str) -> None:
     said = _oncall(*words)
     assert said.returncode == 2
-    assert told in said.stderr
+    assert reported in said.stderr
     assert "Traceback" not in said.stderr

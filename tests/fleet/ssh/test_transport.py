@@ -140,9 +140,9 @@ def test_transport_is_chosen_or_reported(fleet: Fleet) -> None:
 
     assert fleet.run(choice, transport="auto").transport == "in-process"
     asks_more = "-oStrictHostKeyChecking=accept-new"
-    told = fleet.run(choice, asks_more, transport="auto")
-    assert told == Choice("openssh", "stricthostkeychecking accept-new")
-    told = fleet.run(choice, asks_more)
-    assert told.transport == fleet.transport
+    output = fleet.run(choice, asks_more, transport="auto")
+    assert output == Choice("openssh", "stricthostkeychecking accept-new")
+    output = fleet.run(choice, asks_more)
+    assert output.transport == fleet.transport
     # A transport that was demanded is taken, and doctor says what of the configuration is lost.
-    assert ("ignoring" in told.why) == (fleet.transport == "in-process")
+    assert ("ignoring" in output.why) == (fleet.transport == "in-process")

@@ -81,9 +81,9 @@ def test_a_drop_is_tried_again_and_what_will_not_change_is_not() -> None:
 
     for last in (HostError("auth"), HostError("hostkey"), HostError("timeout")):
         door = _Door([last])
-        with pytest.raises(HostError) as told:
+        with pytest.raises(HostError) as reported:
             _many(door, Window(1, 1), [None])
-        assert (told.value.kind, door.tries) == (last.kind, 1)
+        assert (reported.value.kind, door.tries) == (last.kind, 1)
 
 
 def test_the_last_drop_is_reported() -> None:
@@ -97,6 +97,6 @@ def test_a_try_has_its_time() -> None:
     async def never() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(HostError) as told:
+    with pytest.raises(HostError) as reported:
         asyncio.run(open_patiently(never, Window(1, 1), None, 0.05))
-    assert told.value.kind == "timeout"
+    assert reported.value.kind == "timeout"

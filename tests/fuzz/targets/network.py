@@ -50,9 +50,9 @@ def datagrams(data: bytes) -> None:
     if packet is not None:
         assert packet.nic.isprintable()
         assert len(packet.encoded()) == ping_packet.PACKET_BYTES
-    told = notification.decode(data)
-    if told is not None:
-        assert notification.decode(told.encoded(_SECRET)) == told
+    reported = notification.decode(data)
+    if reported is not None:
+        assert notification.decode(reported.encoded(_SECRET)) == reported
     notification.is_sealed(data, _SECRET)
 
 

@@ -74,7 +74,7 @@ def _collect_all(source: Source) -> None:
         for _ in range(3):
             found = source.collect(now)
             assert isinstance(found, Collected)
-            source.standing(now)
+            source.current_state(now)
     finally:
         source.close()
 

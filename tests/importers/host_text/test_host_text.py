@@ -33,7 +33,7 @@ def incident() -> Iterator[Incident]:
         yield incident
 
 
-def told(incident: Incident, path: Path, text: str, columns: str, table: str) -> list[Any]:
+def reported(incident: Incident, path: Path, text: str, columns: str, table: str) -> list[Any]:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     load([path], incident)
@@ -41,7 +41,7 @@ def told(incident: Incident, path: Path, text: str, columns: str, table: str) ->
 
 
 def events(incident: Incident, path: Path, text: str) -> list[Any]:
-    return told(incident, path, text, "node, at_ns, code, device, line", "host_events")
+    return reported(incident, path, text, "node, at_ns, code, device, line", "host_events")
 
 
 # ------------------------------------------------------------------- kernel logs
@@ -147,7 +147,7 @@ def test_a_jobs_log_with_lines_of_the_kernel_is_a_jobs_log(
     tmp_path: Path, incident: Incident
 ) -> None:
     text = f"[rank0]: Traceback (most recent call last):\n[86400.123456] {XID}\n"
-    assert told(incident, tmp_path / "job.log", text, "kind, code", "log_events")
+    assert reported(incident, tmp_path / "job.log", text, "kind, code", "log_events")
     assert incident.is_empty("host_events")
 
 
@@ -243,7 +243,9 @@ def test_nvidia_smi_q(tmp_path: Path, incident: Incident) -> None:
         "throttle_reasons, pcie_gen, pcie_width, pcie_width_max, pcie_replays, ecc_corrected,"
         "ecc_uncorrected, remapped_rows, remap_failed, memory_used_bytes >> 20"
     )
-    first, second = told(incident, tmp_path / "gpu7" / "nvidia-smi-q.txt", QUERY, columns, "gpus")
+    first, second = reported(
+        incident, tmp_path / "gpu7" / "nvidia-smi-q.txt", QUERY, columns, "gpus"
+    )
     assert first == (
         *(0, AT_NS, 1200, 1980, 640.0, 700.0, 61.0, 1.0, 0x48, 5, 8, 16, 4, 7, 3, 1, False, 71000),
     )
@@ -299,10 +301,10 @@ def test_nvidia_smi_dmon_with_stamps_and_pmon(tmp_path: Path, incident: Incident
         "#Date       Time        gpu    pwr  gtemp  mtemp\n#YYYYMMDD   HH:MM:SS    Idx      W      C      C\n"
         " 20261120   03:10:00      0    112     41      -\n"
     )
-    assert told(incident, tmp_path / "a" / "dmon.txt", dated, "at_ns, power_w", "gpus") == [
+    assert reported(incident, tmp_path / "a" / "dmon.txt", dated, "at_ns, power_w", "gpus") == [
         (AT_NS, 112.0)
     ]
-    found = told(incident, tmp_path / "b" / "pmon.txt", PMON, "gpu, utilisation", "gpus")
+    found = reported(incident, tmp_path / "b" / "pmon.txt", PMON, "gpu, utilisation", "gpus")
     assert found == [(0, 1.0), (0, None), (1, None)]
 
 
@@ -312,7 +314,9 @@ def test_reasons_of_a_query(tmp_path: Path, incident: Incident) -> None:
         "2026/11/20 03:10:00.000, 00000000:18:00.0, 0x0000000000000044, Active, 300.00 W\n"
         "2026/11/20 03:10:00.000, 00000000:9B:00.0, [N/A], Not Active, 690.00 W\n"
     )
-    found = told(incident, tmp_path / "gpus.csv", text, "gpu, throttle_reasons, power_w", "gpus")
+    found = reported(
+        incident, tmp_path / "gpus.csv", text, "gpu, throttle_reasons, power_w", "gpus"
+    )
     assert found == [(0, 0x44, 300.0), (1, 0, 690.0)]
 
 
@@ -347,7 +351,7 @@ def test_what_holds_a_gpus_clocks_down_is_a_finding(tmp_path: Path, incident: In
 def test_of_an_excerpt_nobody_knows_the_index(tmp_path: Path, incident: Incident) -> None:
     text = QUERY.replace("Attached GPUs                             : 2", "Attached GPUs : 8")
     text = text.replace("    Minor Number", "    Serial Number")
-    assert told(incident, tmp_path / "nvidia-smi-q.txt", text, "code", "host_events") == [
+    assert reported(incident, tmp_path / "nvidia-smi-q.txt", text, "code", "host_events") == [
         ("fabric_not_ready",),
         ("remap_pending",),
     ]
@@ -372,7 +376,7 @@ TABLE = """Fri Nov 20 03:10:00 2026
 
 def test_the_table_of_nvidia_smi(tmp_path: Path, incident: Incident) -> None:
     columns = "gpu, at_ns, temp_c, power_w, power_limit_w, utilisation, ecc_uncorrected"
-    assert told(incident, tmp_path / "smi.txt", TABLE, columns, "gpus") == [
+    assert reported(incident, tmp_path / "smi.txt", TABLE, columns, "gpus") == [
         (0, AT_NS, 41.0, 118.0, 700.0, 1.0, 2)
     ]
     assert incident.con.execute("SELECT code, device FROM host_events").fetchall() == [
@@ -382,7 +386,7 @@ def test_the_table_of_nvidia_smi(tmp_path: Path, incident: Incident) -> None:
 
 def test_a_gpu_that_nvidia_smi_cannot_open(tmp_path: Path, incident: Incident) -> None:
     text = "Unable to determine the device handle for GPU0000:03:00.0: Unknown Error\n"
-    assert told(incident, tmp_path / "smi.txt", text, "code, device", "host_events") == [
+    assert reported(incident, tmp_path / "smi.txt", text, "code, device", "host_events") == [
         ("gpu_lost", "0000:03:00.0")
     ]
 
@@ -405,14 +409,17 @@ def test_a_jobs_log_that_begins_with_what_a_tool_prints_is_read_as_a_log(text: s
 
 def test_the_failure_below_a_table_is_found(tmp_path: Path, incident: Incident) -> None:
     text = TABLE + "step 1 loss 2\nKeyError: 'x'\n"
-    assert told(incident, tmp_path / "slurm-17.out", text, "kind, code", "log_events") == [
+    assert reported(incident, tmp_path / "slurm-17.out", text, "kind, code", "log_events") == [
         ("error", "KeyError")
     ]
 
 
 def test_a_wide_gap_in_a_value_costs_little(tmp_path: Path, incident: Incident) -> None:
     line = "    A" + " " * 990 + "!\n"
-    assert told(incident, tmp_path / "q.txt", QUERY + line * 2000, "gpu", "gpus") == [(0,), (1,)]
+    assert reported(incident, tmp_path / "q.txt", QUERY + line * 2000, "gpu", "gpus") == [
+        (0,),
+        (1,),
+    ]
 
 
 CSV = """timestamp, index, pci.bus_id, utilization.gpu [%], power.draw [W], clocks.sm [MHz]
@@ -424,7 +431,7 @@ CSV = """timestamp, index, pci.bus_id, utilization.gpu [%], power.draw [W], cloc
 
 def test_queries_of_nvidia_smi_as_csv(tmp_path: Path, incident: Incident) -> None:
     columns = "gpu, at_ns, utilisation, power_w, sm_clock_mhz"
-    assert told(incident, tmp_path / "smi.csv", CSV, columns, "gpus") == [
+    assert reported(incident, tmp_path / "smi.csv", CSV, columns, "gpus") == [
         (0, AT_NS, 1.0, 120.5, 1980),
         (0, AT_NS + 10**9, 0.9, 121.5, 1980),
         (1, AT_NS + 10**9, None, None, 1980),
@@ -487,7 +494,7 @@ def test_ports(
     tmp_path: Path, incident: Incident, text: str, ports: list[Any], codes: list[str]
 ) -> None:
     columns = "nic, link_up, rate_bytes_per_s"
-    assert told(incident, tmp_path / "ports.txt", text, columns, "nics") == ports
+    assert reported(incident, tmp_path / "ports.txt", text, columns, "nics") == ports
     assert [
         code for (code,) in incident.con.execute("SELECT code FROM host_events").fetchall()
     ] == codes
@@ -549,7 +556,7 @@ DIAG = """Successfully ran diagnostic for group.
 
 def test_dcgm_names_the_gpu_once(tmp_path: Path, incident: Incident) -> None:
     columns = "code, device, line"
-    assert told(incident, tmp_path / "diag.txt", DIAG, columns, "host_events") == [
+    assert reported(incident, tmp_path / "diag.txt", DIAG, columns, "host_events") == [
         ("dcgm_failed", "3", 8),
         ("dcgm_failed", "5", 12),
     ]
@@ -562,13 +569,13 @@ FABRIC = """[Nov 20 2026 03:09:00] [INFO] [tid 812] Fabric Manager version 550.5
 
 def test_the_fabric_managers_log(tmp_path: Path, incident: Incident) -> None:
     columns = "at_ns, source, code"
-    assert told(incident, tmp_path / "fabricmanager.log", FABRIC, columns, "host_events") == [
+    assert reported(incident, tmp_path / "fabricmanager.log", FABRIC, columns, "host_events") == [
         (AT_NS, "fabricmanager", "fabric_manager")
     ]
 
 
 def test_the_log_of_imex(tmp_path: Path, incident: Incident) -> None:
-    found = told(incident, tmp_path / "nvidia-imex.log", FABRIC, "source, code", "host_events")
+    found = reported(incident, tmp_path / "nvidia-imex.log", FABRIC, "source, code", "host_events")
     assert found == [("imex", "imex")]
 
 

@@ -75,7 +75,7 @@ def test_a_hosts_fault_explains_its_own_failures_and_who_waits(
     assert roots(diagnosed(tmp_path, files)) == expected
 
 
-def test_a_later_failure_is_told_by_itself(tmp_path: Path) -> None:
+def test_a_later_failure_is_reported_by_itself(tmp_path: Path) -> None:
     """The first log's ranks fail within a minute; the second is of another start, or another job."""
     second = (
         (OOM + CUDA.format(r=3))
@@ -92,7 +92,7 @@ def test_a_later_failure_is_told_by_itself(tmp_path: Path) -> None:
     assert said == {1: ("GPU_ERROR", None), 2: ("OOM_GPU", None)}
 
 
-def test_a_fault_of_an_unknown_host_is_told_without_a_rank(tmp_path: Path) -> None:
+def test_a_fault_of_an_unknown_host_is_reported_without_a_rank(tmp_path: Path) -> None:
     """Both hosts have a GPU at that address, and processes of other numbers."""
     found = diagnosed(tmp_path, {"job.log": START, "dmesg.txt": OTHER + XID.format(pid=77)})
     assert [

@@ -128,7 +128,12 @@ def test_a_dump_signal_says_how_far_the_rank_came(tmp_path: Path) -> None:
         "enqueued NCCL work: 136, last completed NCCL work: 136.This is most likely caused by wrong sizes",
         tmp_path,
     )
-    assert (row["kind"], row["rank"], row["enqueued"], row["completed"]) == ("told", 5, 136, 136)
+    assert (row["kind"], row["rank"], row["enqueued"], row["completed"]) == (
+        "remote_dump",
+        5,
+        136,
+        136,
+    )
 
 
 @pytest.mark.parametrize(

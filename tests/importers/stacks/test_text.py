@@ -57,7 +57,7 @@ def test_tail_and_clush_write_their_own_headings() -> None:
     assert places == [Place(7, None, 1), Place(None, "gpu018", 2)]
 
 
-def test_prefixes_of_interleaved_hosts_are_told_apart() -> None:
+def test_prefixes_of_interleaved_hosts_are_distinguished() -> None:
     lines = [SPY.format(pid=pid).splitlines() for pid in (5, 6)]
     mixed = [
         f"{host}: {line}"
@@ -164,8 +164,10 @@ def test_prose_is_no_stack() -> None:
 def test_json_of_several_processes() -> None:
     def document(pid: int) -> str:
         frames = [{"name": "f", "filename": "/a/train.py", "short_filename": "train.py", "line": 3}]
-        told = {"pid": pid, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": pid}
-        return json.dumps([told | {"active": True, "owns_gil": True, "frames": frames}], indent=1)
+        columns = {"pid": pid, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": pid}
+        return json.dumps(
+            [columns | {"active": True, "owns_gil": True, "frames": frames}], indent=1
+        )
 
     found = from_json(f"== rank 3\n{document(7)}\n== rank 4\n{document(8)}\n[broken")
     assert [one.place for one in found] == [Place(3, None, 7), Place(4, None, 8)]

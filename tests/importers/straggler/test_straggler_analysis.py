@@ -214,7 +214,7 @@ def test_ranks_of_one_stage_form_its_tensor_group(tmp_path: Path, incident: Inci
     ]
 
 
-def told(incident: Incident) -> Sequence[Any]:
+def reported(incident: Incident) -> Sequence[Any]:
     ((*found,),) = rows(incident, "SELECT rows, problem FROM recordings")
     return found
 
@@ -222,7 +222,7 @@ def told(incident: Incident) -> Sequence[Any]:
 def test_rows_without_what_they_need_are_counted(tmp_path: Path, incident: Incident) -> None:
     write(tmp_path, STEP.format(7), "0,0,x,7,gc,0.1,0.0,0,0,0,0", "0,0,0,7,gc,nan,0.0,0,0,0,0")
     load([tmp_path], incident)
-    assert told(incident) == [13, "2 of 15 rows lack a value they need"]
+    assert reported(incident) == [13, "2 of 15 rows lack a value they need"]
 
 
 def test_a_trace_cut_short_says_so(tmp_path: Path, incident: Incident) -> None:

@@ -100,7 +100,7 @@ def incident() -> Iterator[Incident]:
         yield incident
 
 
-def told(incident: Incident, path: Path, text: str, table: str, columns: str) -> list[Any]:
+def reported(incident: Incident, path: Path, text: str, table: str, columns: str) -> list[Any]:
     path.write_text(text)
     load([path], incident)
     return incident.con.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
@@ -113,7 +113,7 @@ def problems(incident: Incident) -> list[str | None]:
 
 def test_pauses_by_port_and_priority(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, at_ns, pfc_rx_pause, pfc_tx_pause"
-    assert told(incident, tmp_path / "saved.txt", SONIC, "nics", columns) == [
+    assert reported(incident, tmp_path / "saved.txt", SONIC, "nics", columns) == [
         ("leaf3", "Ethernet0", AT_NS, 1234, 7),
         ("leaf3", "Ethernet4", AT_NS, 0, 0),
     ]
@@ -125,7 +125,7 @@ def test_pauses_by_port_and_priority(tmp_path: Path, incident: Incident) -> None
 
 def test_two_readings_in_one_file_are_a_rate(tmp_path: Path, incident: Incident) -> None:
     later = SONIC.replace("03:10:00", "03:20:00").replace("1,234", "1,300")
-    told(incident, tmp_path / "leaf3.txt", SONIC + later, "nics", "1")
+    reported(incident, tmp_path / "leaf3.txt", SONIC + later, "nics", "1")
     incident.require(["nic_rates"])
     rates = incident.con.execute("SELECT nic, pfc_rx_pause, took_ns FROM nic_rates ORDER BY nic")
     assert rates.fetchall() == [("Ethernet0", 66, 600 * 10**9), ("Ethernet4", 0, 600 * 10**9)]
@@ -133,7 +133,7 @@ def test_two_readings_in_one_file_are_a_rate(tmp_path: Path, incident: Incident)
 
 def test_queues_count_bytes_and_drops(tmp_path: Path, incident: Incident) -> None:
     columns = "nic, priority, tx_bytes, discards, marked"
-    found = told(incident, tmp_path / "q.txt", QUEUES, "nic_priorities", columns)
+    found = reported(incident, tmp_path / "q.txt", QUEUES, "nic_priorities", columns)
     assert found == [
         ("Ethernet0", 0, 130_112, 0, None),
         ("Ethernet0", 3, 113_400_156_800, 5, None),
@@ -143,13 +143,13 @@ def test_queues_count_bytes_and_drops(tmp_path: Path, incident: Incident) -> Non
 
 def test_queues_of_newer_switches_count_marks(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, priority, marked, discards"
-    found = told(incident, tmp_path / "q.txt", MARKED, "nic_priorities", columns)
+    found = reported(incident, tmp_path / "q.txt", MARKED, "nic_priorities", columns)
     assert found == [("leaf3", "Ethernet16", 3, 412, 0)]
 
 
 def test_watermarks_of_unicast_queues(tmp_path: Path, incident: Incident) -> None:
     columns = "nic, priority, queue_bytes"
-    found = told(incident, tmp_path / "w.txt", WATERMARKS, "nic_priorities", columns)
+    found = reported(incident, tmp_path / "w.txt", WATERMARKS, "nic_priorities", columns)
     assert [row for row in found if row[2]] == [
         ("Ethernet0", 3, 2_057_328),
         ("Ethernet12", 4, 20),
@@ -159,20 +159,20 @@ def test_watermarks_of_unicast_queues(tmp_path: Path, incident: Incident) -> Non
 
 def test_time_that_a_priority_was_paused(tmp_path: Path, incident: Incident) -> None:
     columns = "nic, pfc_rx_pause, pfc_rx_pause_ns"
-    found = told(incident, tmp_path / "h.txt", HISTORY, "nics", columns)
+    found = reported(incident, tmp_path / "h.txt", HISTORY, "nics", columns)
     assert found == [("Ethernet0", None, 12_000 * 10**6)]
     assert problems(incident) == [None]
 
 
 def test_storms_that_a_watchdog_found(tmp_path: Path, incident: Incident) -> None:
-    found = told(incident, tmp_path / "d.txt", WATCHDOG, "nics", "node, nic, pause_storms")
+    found = reported(incident, tmp_path / "d.txt", WATCHDOG, "nics", "node, nic, pause_storms")
     assert found == [("leaf3", "Ethernet0", 5)]
     assert incident.rows("nic_priorities") == 0
 
 
 def test_ethtool_of_mlx5(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, tx_bytes, pfc_rx_pause, pfc_rx_pause_ns, pfc_tx_pause, pause_storms"
-    found = told(incident, tmp_path / "saved.log", ETHTOOL, "nics", columns)
+    found = reported(incident, tmp_path / "saved.log", ETHTOOL, "nics", columns)
     assert found == [("gpu017", "ens1f0", 8000, 120, 45_000, 0, 2)]
     assert incident.con.execute(
         "SELECT priority, rx_bytes, discards FROM nic_priorities"
@@ -181,20 +181,20 @@ def test_ethtool_of_mlx5(tmp_path: Path, incident: Incident) -> None:
 
 def test_ethtool_of_bnxt_named_by_its_file(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, pfc_rx_pause, pfc_rx_pause_ns, pfc_tx_pause, tx_bytes"
-    found = told(incident, tmp_path / "gpu018.ens2.txt", BNXT, "nics", columns)
+    found = reported(incident, tmp_path / "gpu018.ens2.txt", BNXT, "nics", columns)
     assert found == [("gpu018", "ens2", 12, 90_000, 1, 10)]
 
 
 def test_a_table_of_something_else_is_no_evidence(tmp_path: Path, incident: Incident) -> None:
     text = "Interface    Admin    Oper\n---------  -------  ------\nEthernet0       up    down\n"
     with pytest.raises(BadInput, match="not a recording"):
-        told(incident, tmp_path / "s.txt", text, "nics", "1")
+        reported(incident, tmp_path / "s.txt", text, "nics", "1")
 
 
 def test_counters_that_fit_no_column_are_reported(tmp_path: Path, incident: Incident) -> None:
     most = "9" * 18
     text = f"NIC statistics:\n  rx_prio3_pause_duration: {most}\n  rx_prio3_bytes: {most}\n"
-    found = told(incident, tmp_path / "gpu018.ens2.txt", text, "nic_priorities", "rx_bytes")
+    found = reported(incident, tmp_path / "gpu018.ens2.txt", text, "nic_priorities", "rx_bytes")
     assert found == [(int(most),)]
     assert problems(incident) == ["1 lines could not be read"]
 
@@ -202,7 +202,7 @@ def test_counters_that_fit_no_column_are_reported(tmp_path: Path, incident: Inci
 @pytest.mark.parametrize("date", ["0001-01-01 00:00:00+23:59", "9999-12-31T23:59:59Z"])
 def test_a_date_that_no_clock_shows_is_none(tmp_path: Path, incident: Incident, date: str) -> None:
     path, text = tmp_path / "leaf3.txt", SONIC.replace("2026-11-20T03:10:00+00:00", date)
-    [(at_ns,)] = set(told(incident, path, text, "nics", "at_ns"))
+    [(at_ns,)] = set(reported(incident, path, text, "nics", "at_ns"))
     assert at_ns == path.stat().st_mtime_ns
 
 
@@ -251,23 +251,25 @@ RDMA = "link mlx5_0/1 rx_write_requests 9 out_of_sequence 4 np_cnp_sent 6 out_of
 
 def test_ethtool_of_ice_with_its_heading_cut_off(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, tx_bytes, link_errors, rx_discards, pfc_rx_pause, pfc_tx_pause"
-    found = told(incident, tmp_path / "gpu019.ens3.txt", ICE, "nics", columns)
+    found = reported(incident, tmp_path / "gpu019.ens3.txt", ICE, "nics", columns)
     assert found == [("gpu019", "ens3", 8000, 2, 5, 11, 0)]
 
 
 def test_ethtool_of_ena(tmp_path: Path, incident: Incident) -> None:
-    found = told(incident, tmp_path / "p5.ens32.txt", ENA, "nics", "nic, rx_discards, tx_discards")
+    found = reported(
+        incident, tmp_path / "p5.ens32.txt", ENA, "nics", "nic, rx_discards, tx_discards"
+    )
     assert found == [("ens32", 7, 0)]
 
 
 def test_interfaces_of_sonic(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, link_up, link_errors, rx_discards, tx_discards"
-    found = told(incident, tmp_path / "i.txt", INTERFACES, "nics", columns)
+    found = reported(incident, tmp_path / "i.txt", INTERFACES, "nics", columns)
     assert found == [("leaf3", "Ethernet0", True, 4, 3, 9), ("leaf3", "Ethernet4", False, 0, 0, 0)]
     assert problems(incident) == [None]
 
 
 def test_rdma_statistic(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, out_of_sequence, cnp_sent, out_of_buffer"
-    found = told(incident, tmp_path / "gpu020.rdma.txt", RDMA, "nics", columns)
+    found = reported(incident, tmp_path / "gpu020.rdma.txt", RDMA, "nics", columns)
     assert found == [("gpu020", "mlx5_0", 4, 6, 0)]

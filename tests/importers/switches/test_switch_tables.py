@@ -32,10 +32,10 @@ def test_csv_and_parquet_are_read_by_their_names(tmp_path: Path, incident: Incid
         "SELECT switch, port, at_ns, queue_depth, packets FROM switch_ports"
     ).fetchall() == [("leaf3", 7, 1000, 12.5, None)]
     assert incident.rows("switch_pauses") == 1
-    told = incident.con.execute(
+    stored = incident.con.execute(
         "SELECT problem, note FROM recordings WHERE problem IS NOT NULL"
     ).fetchall()
-    assert told == [
+    assert stored == [
         ("1 of 2 rows lack a value they need", "columns of switch_ports not known: colour")
     ]
 

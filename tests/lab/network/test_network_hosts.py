@@ -20,7 +20,7 @@ STEP = 20_000_000
 BOOKS = ("pauses", "pfc", "contention")
 
 
-def played(kind: str | None = None, seed: int = 3, steps: str = "told") -> Played:
+def played(kind: str | None = None, seed: int = 3, steps: str = "recorded") -> Played:
     faults = () if kind is None else (NetworkFault(kind, 1 * MS, lasting_ns=6 * MS),)
     scenario = NetworkScenario(
         seed=seed,
@@ -88,8 +88,8 @@ SLOW = ("SLOW_RECEIVER", "SLOW_RECEIVER", "paused its switch itself")
     ("kind", "verdict", "says", "steps"),
     [
         pytest.param(*STORM, "traffic", id="storm, steps found in traffic"),
-        pytest.param(*SLOW, "told", id="slow receiver, steps told"),
-        pytest.param(*STORM, "told", id="storm, steps told", marks=pytest.mark.slow),
+        pytest.param(*SLOW, "recorded", id="slow receiver, steps recorded"),
+        pytest.param(*STORM, "recorded", id="storm, steps recorded", marks=pytest.mark.slow),
         pytest.param(*SLOW, "traffic", id="slow receiver, traffic", marks=pytest.mark.slow),
     ],
 )
@@ -110,7 +110,7 @@ def test_the_story_goes_as_far_as_hosts_see(kind: str, verdict: str, says: str, 
     assert says in story
 
 
-@pytest.mark.parametrize("steps", ["told", "traffic"])
+@pytest.mark.parametrize("steps", ["recorded", "traffic"])
 def test_healthy_hosts_are_quiet(steps: str) -> None:
     with record(played(steps=steps)) as incident:
         assert diagnosed(incident) == []

@@ -51,8 +51,8 @@ def test_laws_of_queues(
         served = np.bincount(queues.legs.port, queues.served, PORTS)
         assert (served <= QUANTUM + 1e-6).all(), "no port is faster than its link"
         assert (served[must_not] == 0).all(), "a paused port sends nothing"
-        assert (queues.standing >= -1e-9).all()
-        inside = np.bincount(queues.legs.flow, queues.standing + queues.arriving, len(paths))
+        assert (queues.queued >= -1e-9).all()
+        inside = np.bincount(queues.legs.flow, queues.queued + queues.arriving, len(paths))
         assert sent == pytest.approx(came + inside), "nothing is lost and nothing made"
         assert (queues.held() <= XOFF + 2 * QUANTUM + 1e-6).all(), "no buffer overflows"
         assert queues.paused[pause].all()

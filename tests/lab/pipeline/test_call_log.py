@@ -45,7 +45,7 @@ def test_all_to_all_is_a_send_and_a_recv_for_each_member_called_at_once() -> Non
 def test_a_log_names_neither_peers_nor_roles_nor_hosts() -> None:
     incident, _ = simulate_pipeline(SCENARIO)
     with incident:
-        told = incident.con.execute(
+        rows = incident.con.execute(
             """SELECT (SELECT count(peer) + count(bytes) + count(ended_ns) FROM ops),
                 (SELECT count(role) + count(name) FROM comms), (SELECT count(node) FROM ranks),
                 (SELECT count(*) FROM clocks)"""
@@ -53,5 +53,5 @@ def test_a_log_names_neither_peers_nor_roles_nor_hosts() -> None:
         times = incident.con.execute(
             "SELECT rank, enqueued_ns FROM ops ORDER BY rank, enqueued_ns"
         ).fetchnumpy()
-    assert told == [(0, 0, 0, 0)]
+    assert rows == [(0, 0, 0, 0)]
     assert not np.any((np.diff(times["enqueued_ns"]) == 0) & (np.diff(times["rank"]) == 0))

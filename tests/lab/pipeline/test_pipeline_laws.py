@@ -94,11 +94,11 @@ def test_members_of_a_communicator_call_alike_and_leave_after_the_last_has_come(
         early = incident.con.execute(
             """WITH each AS (SELECT comm, seq, o.started_ns - offset_ns AS began_ns,
                                 ended_ns - offset_ns AS over_ns,
-                                enqueued_ns <= o.started_ns AS told
+                                enqueued_ns <= o.started_ns AS recorded
                             FROM ops o JOIN ranks USING (job, rank) JOIN clocks USING (node)
                             WHERE kind = 'coll')
                SELECT comm, seq FROM each GROUP BY comm, seq
-               HAVING min(over_ns) < max(began_ns) - 300_000 OR NOT bool_and(told)"""
+               HAVING min(over_ns) < max(began_ns) - 300_000 OR NOT bool_and(recorded)"""
         ).fetchall()
         assert early == []  # 300 us: twice what a clock's measurement is wrong, and more
 
@@ -134,10 +134,10 @@ def test_a_delay_lengthens_an_iteration_by_no_more_than_itself(
         delay_ns=data.draw(st.integers(1, 2000)) * MS,
     )
     _, truth = simulate_pipeline(replace(scenario, faults=(fault,)))
-    (told,) = truth.faults
-    assert isinstance(told, StageTruth)
-    assert told.lengthened_ns is not None
-    assert -1 * MS <= told.lengthened_ns <= fault.delay_ns + 1 * MS
+    (reported,) = truth.faults
+    assert isinstance(reported, StageTruth)
+    assert reported.lengthened_ns is not None
+    assert -1 * MS <= reported.lengthened_ns <= fault.delay_ns + 1 * MS
 
 
 def test_a_delay_where_there_is_slack_costs_nothing_and_on_the_path_all_of_itself() -> None:
@@ -147,9 +147,9 @@ def test_a_delay_where_there_is_slack_costs_nothing_and_on_the_path_all_of_itsel
     for rank, micro_batch in ((0, 3), (14, 0)):
         fault = PipelineFault("delay", rank, micro_batch=micro_batch, delay_ns=100 * MS)
         _, truth = simulate_pipeline(PipelineScenario(**usual, faults=(fault,)))
-        (told,) = truth.faults
-        assert isinstance(told, StageTruth)
-        cost[rank] = told.lengthened_ns
+        (reported,) = truth.faults
+        assert isinstance(reported, StageTruth)
+        cost[rank] = reported.lengthened_ns
     assert cost == {0: pytest.approx(0, abs=MS), 14: pytest.approx(100 * MS, abs=MS)}
 
 
@@ -160,9 +160,9 @@ def test_a_hang_stops_everybody_and_begins_at_its_place(schedule: str, task: str
     fault = PipelineFault("hang", rank=9, iteration=2, task=task, micro_batch=3)
     scenario = PipelineScenario(schedule=schedule, chunks=chunks, faults=(fault,))
     incident, truth = simulate_pipeline(scenario)
-    (told,) = truth.faults
-    assert isinstance(told, StageTruth)
-    assert (told.stage, told.task, told.iteration) == (2, task, 2)
+    (reported,) = truth.faults
+    assert isinstance(reported, StageTruth)
+    assert (reported.stage, reported.task, reported.iteration) == (2, task, 2)
     with incident:
         counts = incident.con.execute(
             "SELECT rank, count(*) FILTER (ended_ns IS NULL) FROM ops GROUP BY rank ORDER BY rank"

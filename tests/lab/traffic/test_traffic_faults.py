@@ -96,11 +96,11 @@ def test_a_rank_that_never_called_tells_nothing_of_what_arrives_there(rank: int)
         device_times=True, faults=(TrafficFault("gpu_error", rank, iteration=1),),
     )  # fmt: skip
     with simulate_traffic(scenario)[0] as incident:
-        told, without_call = incident.con.execute(
+        rows, without_call = incident.con.execute(
             "SELECT count(*), count(*) FILTER (o.rank IS NULL) FROM transfers t LEFT JOIN "
             "(SELECT DISTINCT comm, kind, seq, rank FROM ops) o USING (comm, kind, seq, rank)"
         ).fetchall()[0]
-    assert told and not without_call
+    assert rows and not without_call
 
 
 def test_a_throttled_gpu_delays_the_operations_of_its_node() -> None:

@@ -94,11 +94,9 @@ def test_gaps_of_others_follow_from_a_slow_link_alone(
     assert np.mean(gaps) == pytest.approx(a_slice * (1 / share - 1), rel=0.15)
 
 
-def told_by_the_rules(
-    ranks: int, chunks: int, egress: list[float], entered: list[float]
-) -> list[float]:
+def by_the_rules(ranks: int, chunks: int, egress: list[float], entered: list[float]) -> list[float]:
     """When each rank's kernel ends a ReduceScatter of `chunks` loops on one channel: the rules of
-    `ring` told one rank and one slice at a time."""
+    `ring` computed one rank and one slice at a time."""
     buffers, kernel_ns, latency = 4, MIB / 150, 5_000.0
     steps = ranks - 1
     loop = [(step, half) for step in range(ranks) for half in range(2)]
@@ -158,7 +156,7 @@ def test_arrays_follow_the_rules_of_single_slices(
     state = links(n, egress=dict(enumerate(egress)), proxy_ns=dict.fromkeys(range(n), 0.0))
     members = np.arange(n)[np.newaxis, :]
     _, ended = ring.play(members, np.array([entered]), state, 4, np.random.default_rng(0))
-    assert ended[0] == pytest.approx(told_by_the_rules(n, chunks, egress, entered), rel=0.02)
+    assert ended[0] == pytest.approx(by_the_rules(n, chunks, egress, entered), rel=0.02)
 
 
 @given(ranks=st.integers(2, 9), mib=st.integers(2, 30))
@@ -261,11 +259,11 @@ def test_lost_epochs_are_reported_of_as_an_undercount() -> None:
     partly, _ = simulate_traffic(TrafficScenario(workload="neighbour_exchange", lost_epochs=0.1))
     ask = "SELECT sum(bytes), bool_or(undercount) FROM epochs"
     with whole, partly:
-        (all_bytes, flagged), (some_bytes, told) = (
+        (all_bytes, flagged), (some_bytes, rows) = (
             incident.con.execute(ask).fetchone() or (0, None) for incident in (whole, partly)
         )
     assert not flagged
-    assert told
+    assert rows
     assert 0.8 < some_bytes / all_bytes < 0.97
 
 

@@ -139,8 +139,8 @@ def test_without_a_profiler_no_end_is_claimed(
 ) -> None:
     ring = RingWriter(rings)
     ring.communicator(0, COMM, profiled=False)
-    told = operations(1, 5)
-    ring.append(told[told["kind"] <= 2])  # the shim alone: entered, enqueued
+    reported = operations(1, 5)
+    ring.append(reported[reported["kind"] <= 2])  # the shim alone: entered, enqueued
     make_agent().finish()
     assert sealed_rows("SELECT DISTINCT done, ended_ns, observed_ns FROM ops") == [
         (None, None, None)
@@ -152,12 +152,12 @@ def test_a_step_of_the_clock_bends_no_duration(
 ) -> None:
     ring = RingWriter(rings)
     ring.communicator(0, COMM)
-    told = operations(1, 1)
+    reported = operations(1, 1)
     agent = make_agent()
-    ring.append(told[:3])
+    ring.append(reported[:3])
     agent.step()
     clock.set_by_ns = -10 * MINUTE_NS
-    ring.append(told[3:])
+    ring.append(reported[3:])
     agent.step()
     agent.finish()
     ((enqueued_ns, took_ns),) = sealed_rows(
@@ -215,14 +215,14 @@ def test_an_answer_tells_what_began_since_the_last_commit(
     ring.append(operations(1, 3, unfinished=1))
     agent.step()
     assert ring.header["tail"][0] == 0  # nothing is in a hurry
-    asking = threading.Thread(target=lambda: told.extend(agent.present(30)))
-    told: list[Batch] = []
+    asking = threading.Thread(target=lambda: reported.extend(agent.present(30)))
+    reported: list[Batch] = []
     asking.start()
     while agent._asked.empty():
         time.sleep(0.001)
     agent.step()
     asking.join()
-    (open_ones,) = (batch for batch in told if batch.table == "ops")
+    (open_ones,) = (batch for batch in reported if batch.table == "ops")
     assert open_ones.rows == 1
     agent.finish()
 
@@ -283,7 +283,7 @@ def test_the_ring_of_a_process_gone_for_long_goes_too(rings: Path) -> None:
     for minute in range(3):
         source.collect(Instant(0, (1 + minute) * MINUTE_NS))
     assert ring.path.exists()  # its end is in no shard yet
-    source.standing(Instant(0, 4 * MINUTE_NS))
+    source.current_state(Instant(0, 4 * MINUTE_NS))
     source.collect(Instant(0, 5 * MINUTE_NS))
     assert not ring.path.exists()
 
@@ -302,11 +302,11 @@ def test_an_aborted_communicator_leaves_what_it_was_in(
     agent.seal(clock())
     agent.finish()
     # As it stood when it was in flight, and as it stood at the abort, and no longer.
-    ((first_ns, last_ns, told),) = sealed_rows(
+    ((first_ns, last_ns, rows),) = sealed_rows(
         "SELECT min(observed_ns), max(observed_ns), count(DISTINCT observed_ns) "
         "FROM ops WHERE seq = 2 AND NOT done"
     )
-    assert told == 2
+    assert rows == 2
     aborted_ns = int(ring.boards["closed_ns"][0]) + clock().offset_ns
     assert first_ns < last_ns and abs(last_ns - aborted_ns) < 10**6
     states = sealed_rows("SELECT state FROM launches ORDER BY at_ns")
@@ -337,9 +337,9 @@ def test_a_failed_call_is_reported_in_nccls_words(
 ) -> None:
     ring = RingWriter(rings, 5)
     ring.communicator(0, COMM)
-    told = operations(1, 1)[:2]
-    told["payload"][1] = (6).to_bytes(4, "little") + bytes(28)
-    ring.append(told)
+    reported = operations(1, 1)[:2]
+    reported["payload"][1] = (6).to_bytes(4, "little") + bytes(28)
+    ring.append(reported)
     make_agent().finish()
     assert sealed_rows("SELECT source, code, text FROM host_events") == [
         ("nccl", "ncclRemoteError", "rank 5: AllReduce 1 returned ncclRemoteError")
@@ -376,10 +376,10 @@ def test_what_an_answer_found_to_be_over_reaches_the_store_too(
     agent = make_agent()
     agent.step()
     ring.close_communicator(0, CommunicatorState.DESTROYED)
-    told: list[Any] = []
-    asking = threading.Thread(target=lambda: told.extend(agent.present(30)))
+    reported: list[Any] = []
+    asking = threading.Thread(target=lambda: reported.extend(agent.present(30)))
     asking.start()
-    until(lambda: agent.step() or told)
+    until(lambda: agent.step() or reported)
     asking.join()
     agent.finish()
     assert sealed_rows("SELECT DISTINCT seq, done FROM ops") == [(1, True)]
@@ -407,7 +407,7 @@ class _Broken:
     def collect(self, now: Instant) -> Collected:
         raise RuntimeError(f"not at {now.monotonic_ns * 0}")
 
-    def standing(self, now: Instant) -> list[Any]:
+    def current_state(self, now: Instant) -> list[Any]:
         raise RuntimeError(f"nor at {now.monotonic_ns * 0}")
 
     def close(self) -> None:

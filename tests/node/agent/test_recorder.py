@@ -65,9 +65,9 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
     recorder.settle()
     assert sealed_rows("SELECT count(*), min(seq), max(seq) FROM ops") == [(400, 1, 600)]
     assert sealed_rows("SELECT count(*) FROM ops WHERE seq BETWEEN 101 AND 300") == [(0,)]
-    told = said.getvalue()
-    assert told.count("not writing") == 1
-    assert told.count("writing again; 200 rows were lost so far") == 1
+    reported = said.getvalue()
+    assert reported.count("not writing") == 1
+    assert reported.count("writing again; 200 rows were lost so far") == 1
 
 
 @pytest.mark.parametrize("set_by_ns", [-(10**15), 0, 10**15])

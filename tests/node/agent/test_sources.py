@@ -26,7 +26,7 @@ def collect_once(config: Configuration, root: Path) -> str:
     """What a collector of its own says while it reads all there is below `root`, once."""
     settings = config.data_dir.parent / "collect.toml"
     settings.write_text(f'node = "gpu017"\nroot = "{root}"\nkeep_free = "0 B"\n')
-    told = subprocess.run(
+    output = subprocess.run(
         [
             *(sys.executable, "-m", "oncall.cli.main", "collect", "--once"),
             *("--config", str(settings)),
@@ -37,9 +37,9 @@ def collect_once(config: Configuration, root: Path) -> str:
         timeout=120,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    assert "a bug" not in told.stderr
-    return told.stderr
+    assert output.returncode == 0, output.stderr
+    assert "a bug" not in output.stderr
+    return output.stderr
 
 
 def test_every_source_is_collected_unless_reported_otherwise(config: Configuration) -> None:
@@ -105,8 +105,8 @@ def test_a_source_that_cannot_be_made_is_said_and_the_others_go_on(
 
     monkeypatch.setattr("oncall.node.rdma.rdma_nics.RdmaNicSource", refuse)
     log = Log()
-    told = replace(config, sources=("rdma_nics", "hosts"))
-    agent = Agent(told, make_sources(told, {}), Recorder(told, log), log)
+    changed = replace(config, sources=("rdma_nics", "hosts"))
+    agent = Agent(changed, make_sources(changed, {}), Recorder(changed, log), log)
     agent.once()
     assert sealed_rows("SELECT DISTINCT source, error FROM collectors WHERE error IS NOT NULL") == [
         ("rdma_nics", "collects nothing: [Errno 98] Address already in use")

@@ -22,23 +22,27 @@ def _file(folder: Path, text: str) -> Path:
 
 
 def test_quantities_carry_their_units(tmp_path: Path) -> None:
-    told = load(
+    reported = load(
         _file(
             tmp_path,
             'node = "gpu017"\nseal_every = "45 s"\nkeep = "2 d"\nkeep_bytes = "3 GiB"\n'
             'keep_free = "10 MiB"\nsocket_group = true\nseal_operations = 1000\n',
         )
     )
-    assert (told.node, told.seal_every_ns, told.keep_ns) == ("gpu017", 45 * 10**9, 172_800 * 10**9)
-    assert (told.keep_bytes, told.keep_free_bytes) == (3 * 2**30, 10 * 2**20)
-    assert told.socket_group is True
-    assert told.commit_every_ns == Configuration().commit_every_ns
+    assert (reported.node, reported.seal_every_ns, reported.keep_ns) == (
+        "gpu017",
+        45 * 10**9,
+        172_800 * 10**9,
+    )
+    assert (reported.keep_bytes, reported.keep_free_bytes) == (3 * 2**30, 10 * 2**20)
+    assert reported.socket_group is True
+    assert reported.commit_every_ns == Configuration().commit_every_ns
 
 
 def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
     path = _file(tmp_path, 'node = "a"\ndata_dir = "/one"\n')
-    told = load(path, {"node": "b", "data_dir": None})
-    assert (told.node, told.data_dir) == ("b", Path("/one"))
+    reported = load(path, {"node": "b", "data_dir": None})
+    assert (reported.node, reported.data_dir) == ("b", Path("/one"))
 
 
 @pytest.mark.parametrize(
@@ -97,9 +101,9 @@ def test_the_node_is_named_as_the_hooks_name_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_options_of_a_source_are_a_table(tmp_path: Path) -> None:
-    told = load(_file(tmp_path, 'seal_every = "45 s"\n[gpus]\nevery = "3 s"\n'))
-    assert told.seal_every_ns == 45 * 10**9
-    assert told.source_options == default_options().changed("gpus", every_ns=3 * 10**9)
+    reported = load(_file(tmp_path, 'seal_every = "45 s"\n[gpus]\nevery = "3 s"\n'))
+    assert reported.seal_every_ns == 45 * 10**9
+    assert reported.source_options == default_options().changed("gpus", every_ns=3 * 10**9)
 
 
 def test_the_page_of_options_is_a_file_with_every_default(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def moon(surroundings: Surroundings, options: Moon) -> Source:
 
 def test_a_source_has_a_rate_options_and_words() -> None:
     assert source("moon", every="2 s", on_by_default=False)(moon) is moon
-    told = declaration._DECLARED["moon"]
-    assert (told.collects, told.on_by_default) == ("The moon.", False)
-    assert told.options == Moon(every_ns=2 * 10**9)
+    reported = declaration._DECLARED["moon"]
+    assert (reported.collects, reported.on_by_default) == ("The moon.", False)
+    assert reported.options == Moon(every_ns=2 * 10**9)
 
 
 def test_what_cannot_be_declared_is_refused() -> None:
@@ -60,8 +60,8 @@ def test_what_cannot_be_declared_is_refused() -> None:
 
 def test_every_source_says_what_it_collects_and_what_its_options_mean() -> None:
     assert set(on_by_default()) <= set(declared())
-    for name, told in declared().items():
-        assert told.collects.endswith("."), name
+    for name, reported in declared().items():
+        assert reported.collects.endswith("."), name
 
 
 def test_what_sources_share_is_made_once() -> None:

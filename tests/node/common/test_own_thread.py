@@ -46,7 +46,7 @@ class Scripted:
         self.threads.add(threading.get_ident())
         return self._read()
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return [hosts(at_ns=self.readings)]
 
     def close(self) -> None:
@@ -77,14 +77,14 @@ def test_rows_come_through_from_one_other_thread(
 
     def ten_came() -> bool:
         nonlocal rows
-        told = thread.collect(read_clock())
-        rows += sum(batch.rows for batch in told.batches)
+        collected = thread.collect(read_clock())
+        rows += sum(batch.rows for batch in collected.batches)
         return rows >= 10
 
     until(ten_came)
-    told = thread.collect(read_clock())
-    assert (told.notes, told.problems, told.dropped) == (("no device",), (), 3)
-    assert thread.standing(read_clock())[0].rows == 1
+    collected = thread.collect(read_clock())
+    assert (collected.notes, collected.problems, collected.dropped) == (("no device",), (), 3)
+    assert thread.current_state(read_clock())[0].rows == 1
     thread.close()
     assert source.closed and source.threads.isdisjoint({threading.get_ident()})
     assert len(source.threads) == 1
@@ -125,18 +125,18 @@ def test_one_that_raises_is_said_and_asked_again(
             raise answer
         return answer
 
-    told: list[Collected] = []
+    output: list[Collected] = []
     thread, _ = run(read, every_ns=50_000_000)
 
     def rows_came() -> bool:
-        told.append(thread.collect(read_clock()))
-        return bool(told[-1].batches)
+        output.append(thread.collect(read_clock()))
+        return bool(output[-1].batches)
 
     until(rows_came)
-    raised = [each for each in told if each.problems]
+    raised = [each for each in output if each.problems]
     assert {each.problems for each in raised} == {("a bug: ZeroDivisionError: oh",)}
     assert {each.notes for each in raised} == {("no GPU",)}
-    assert told[-1].problems == ()
+    assert output[-1].problems == ()
 
 
 def test_what_nobody_fetches_is_bounded_and_counted(
@@ -153,9 +153,9 @@ def test_what_nobody_fetches_is_bounded_and_counted(
     thread.collect(read_clock())
     begin.set()
     until(lambda: source.readings > 30)
-    told = thread.collect(read_clock())
-    assert [batch.columns["at_ns"][0] for batch in told.batches] == list(range(10, 30))
-    assert told.dropped == 9000
+    collected = thread.collect(read_clock())
+    assert [batch.columns["at_ns"][0] for batch in collected.batches] == list(range(10, 30))
+    assert collected.dropped == 9000
 
 
 def test_quick_readings_keep_their_rate() -> None:
@@ -213,9 +213,9 @@ def test_the_collector_goes_on_beside_a_source_that_hangs(
     assert any(problem.startswith("does not answer") for problem in agent.problems)
     let_go.set()
     agent.finish()
-    told = dict(sealed_rows("SELECT source, max(error) FROM collectors GROUP BY source"))
-    assert str(told["stuck"]).startswith("does not answer")
-    assert told["scripted"] is None
+    stored = dict(sealed_rows("SELECT source, max(error) FROM collectors GROUP BY source"))
+    assert str(stored["stuck"]).startswith("does not answer")
+    assert stored["scripted"] is None
     assert sealed_rows("SELECT DISTINCT note FROM collectors WHERE source = 'scripted'") == [
         ("no swap",)
     ]

@@ -79,7 +79,7 @@ def test_without_a_switch_it_is_the_root_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "address"),
+    ("reported", "address"),
     [
         ("00000000:18:00.0", "0000:18:00.0"),
         ("0000:AB:00", "0000:ab:00.0"),
@@ -89,8 +89,8 @@ def test_without_a_switch_it_is_the_root_port(tmp_path: Path) -> None:
         ("", None),
     ],
 )
-def test_addresses_are_spelt_as_sysfs_does(told: str, address: str | None) -> None:
-    assert pci_address(told) == address
+def test_addresses_are_spelt_as_sysfs_does(reported: str, address: str | None) -> None:
+    assert pci_address(reported) == address
 
 
 def test_gpus_are_seen_on_the_bus_without_a_driver(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_places_are_reported_when_found_and_at_every_seal(
         None,
     )
     assert rows(source.collect(later(1)), "devices") == []
-    (again,) = source.standing(later(2))
+    (again,) = source.current_state(later(2))
     assert again.rows == 2
 
 
@@ -143,9 +143,13 @@ def test_nvlinks(source: GpuSource, driver: NvmlStandin) -> None:
     gpu.link_errors = {(3, 0): 5, (3, 3): 2, (7, 1): 1}
     assert rows(source.collect(NOW))[0]["nvlink_errors"] == 8
     gpu.links[3] = False
-    told = rows(source.collect(later(1)))[0]
+    collected = rows(source.collect(later(1)))[0]
     # What a link had counted before it went down is not taken off.
-    assert (told["nvlinks"], told["nvlinks_up"], told["nvlink_errors"]) == (18, 17, 8)
+    assert (collected["nvlinks"], collected["nvlinks_up"], collected["nvlink_errors"]) == (
+        18,
+        17,
+        8,
+    )
 
 
 def test_what_a_model_does_not_tell_is_null_said_and_not_asked_again(
@@ -155,10 +159,10 @@ def test_what_a_model_does_not_tell_is_null_said_and_not_asked_again(
     gpu.links = []
     gpu.failing = {"RemappedRows": Status.NOT_SUPPORTED, "TotalEccErrors": Status.NO_PERMISSION}
     collected = source.collect(NOW)
-    told = rows(collected)[0]
+    reported = rows(collected)[0]
     for name in ("nvlinks", "nvlink_errors", "remapped_rows", "remap_failed", "ecc_corrected"):
-        assert told[name] is None
-    assert told["power_w"] == 612.0
+        assert reported[name] is None
+    assert reported["power_w"] == 612.0
     assert collected.problems == ()
     (note,) = collected.notes
     assert note.startswith(
@@ -201,7 +205,7 @@ def test_a_gpu_that_falls_off_the_bus(
     (event,) = rows(collected, "host_events")
     assert (event["source"], event["code"], event["device"]) == ("nvml", code, "0000:18:00.0")
     collected = source.collect(later(2))
-    assert rows(collected, "host_events") == []  # told once
+    assert rows(collected, "host_events") == []  # reported once
     assert collected.problems != ()  # and wrong as long as it is
     driver.gpus[0].failing = {}
     collected = source.collect(later(3))
@@ -214,11 +218,11 @@ def test_xids_come_by_themselves(source: GpuSource, driver: NvmlStandin, until: 
     driver.gpus[1].failing = {"everything": Status.GPU_IS_LOST}
     events: list[dict[str, Any]] = []
 
-    def told() -> bool:
+    def reported() -> bool:
         events.extend(rows(source.collect(later(1)), "host_events"))
         return any(event["code"].startswith("xid") for event in events)
 
-    until(told)
+    until(reported)
     assert {event["code"] for event in events} == {"xid_79", "gpu_lost"}
 
 
@@ -233,12 +237,12 @@ def test_an_xid_is_reported_with_its_gpu(
     events: list[dict[str, Any]] = []
     last: list[Collected] = []
 
-    def told() -> bool:
+    def reported() -> bool:
         last.append(source.collect(later(1)))
         events.extend(rows(last[-1], "host_events"))
         return any(event["code"] == "xid_63" for event in events)
 
-    until(told)
+    until(reported)
     codes = [(event["code"], event["device"]) for event in events]
     assert codes == [("xid_31", "0000:2a:00.0")] * 10 + [("xid_63", "0000:18:00.0")]
     assert last[-1].dropped == 40  # a flood is cut, and counted
@@ -313,9 +317,9 @@ def test_garbage_does_not_reach_a_store(source: GpuSource, driver: NvmlStandin) 
     gpu.memory_used = gpu.throttle_reasons = 2**64 - 1
     gpu.sm_clock_mhz = gpu.pcie_replays = 2**32 - 1
     collected = source.collect(NOW)
-    told = rows(collected)[0]
-    assert (told["memory_used_bytes"], told["sm_clock_mhz"]) == (None, None)
-    assert (told["throttle_reasons"], told["pcie_replays"]) == (2**64 - 1, 2**32 - 1)
+    reported = rows(collected)[0]
+    assert (reported["memory_used_bytes"], reported["sm_clock_mhz"]) == (None, None)
+    assert (reported["throttle_reasons"], reported["pcie_replays"]) == (2**64 - 1, 2**32 - 1)
     joined([*collected.batches, *source.collect(later(1)).batches])
 
 

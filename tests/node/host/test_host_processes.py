@@ -106,8 +106,8 @@ def test_what_may_not_be_read_is_null(root: Path, rings: Path) -> None:
     for name in ("io", "schedstat", "cgroup", "status"):
         (process / name).unlink()
     (row,) = rows(HostProcessSource(root, rings, "gpu017", S).collect(NOW))
-    told = {name for name, value in row.items() if value is not None}
-    assert told == {"node", "job", "rank", "pid", "at_ns", "cpu_ns", "major_faults"}
+    shown = {name for name, value in row.items() if value is not None}
+    assert shown == {"node", "job", "rank", "pid", "at_ns", "cpu_ns", "major_faults"}
 
 
 @pytest.mark.parametrize("stat", [None, "", "77 (python", "77 (python) S 1 2"])
@@ -208,7 +208,7 @@ def test_a_real_quota(quota_of_two: Path) -> None:
 def test_garbage_is_never_a_crash_nor_a_number_too_large(
     tmp_path_factory: pytest.TempPathFactory, text: str, number: int
 ) -> None:
-    """What is told of a process fits its columns, whatever stands in its files."""
+    """What is reported of a process fits its columns, whatever stands in its files."""
     root = tmp_path_factory.mktemp("root")
     write(root, "proc/7/stat", f"7 (x) S {f'{number} ' * 20}")
     write(root, "proc/7/status", f"VmRSS: {number} kB\nCpus_allowed_list: {text}\nThreads: {text}")
@@ -217,7 +217,7 @@ def test_garbage_is_never_a_crash_nor_a_number_too_large(
     write(root, "proc/7/cgroup", f"0::/job\n{text}")
     write(root, "sys/fs/cgroup/job/cpu.stat", f"throttled_usec {number}\n")
     write(root, "sys/fs/cgroup/job/cpu.max", f"{number} {text}")
-    told = reading(root / "proc/7", ControlGroups(root), Machine(root))
-    assert told is not None
-    numbers = [value for value in told.values() if isinstance(value, int)]
+    reported = reading(root / "proc/7", ControlGroups(root), Machine(root))
+    assert reported is not None
+    numbers = [value for value in reported.values() if isinstance(value, int)]
     assert all(abs(value) < 2**63 for value in numbers)

@@ -1,4 +1,4 @@
-"""The host in a fixture tree: shares of time, sums over files, and what is not told."""
+"""The host in a fixture tree: shares of time, sums over files, and what is not reported."""
 
 from __future__ import annotations
 
@@ -94,32 +94,32 @@ def test_shares_are_of_the_time_between_two_readings(source: HostSource, root: P
     write(root, "proc/stat", cpu_times(160, 0, 50, 820, 30, 5, 5, 30))
     write(root, "proc/pressure/cpu", pressure(1000 + 500_000))
     write(root, "proc/pressure/io", pressure(2000 + 3_000_000))
-    told = row(source.collect(LATER))
-    assert told["cpu_busy"] == pytest.approx(0.7)
-    assert told["cpu_pressure"] == pytest.approx(0.25)
-    assert told["io_pressure"] == 1.0
-    assert told["memory_pressure"] == 0.0
+    collected = row(source.collect(LATER))
+    assert collected["cpu_busy"] == pytest.approx(0.7)
+    assert collected["cpu_pressure"] == pytest.approx(0.25)
+    assert collected["io_pressure"] == 1.0
+    assert collected["memory_pressure"] == 0.0
 
 
 def test_counters_that_go_back_tell_nothing(source: HostSource, root: Path) -> None:
     source.collect(NOW)
     write(root, "proc/stat", cpu_times(1, 0, 1, 2, 0, 0, 0, 0))
     write(root, "proc/pressure/cpu", pressure(5))
-    told = row(source.collect(LATER))
-    assert (told["cpu_busy"], told["cpu_pressure"]) == (None, None)
+    collected = row(source.collect(LATER))
+    assert (collected["cpu_busy"], collected["cpu_pressure"]) == (None, None)
 
 
 def test_a_clock_that_stands_still_divides_nothing(source: HostSource) -> None:
     source.collect(NOW)
-    told = row(source.collect(NOW))
-    assert (told["cpu_busy"], told["cpu_pressure"]) == (None, None)
+    collected = row(source.collect(NOW))
+    assert (collected["cpu_busy"], collected["cpu_pressure"]) == (None, None)
 
 
 def test_what_is_not_reported_is_null_and_said(tmp_path: Path) -> None:
     write(tmp_path, "proc/stat", cpu_times(1, 2, 3, 4, 5, 6, 7, 8, cpus=200))
     collected = HostSource(tmp_path, "gpu017", S).collect(NOW)
-    told = row(collected)
-    known = {name: value for name, value in told.items() if value is not None}
+    shown = row(collected)
+    known = {name: value for name, value in shown.items() if value is not None}
     assert known == {"node": "gpu017", "at_ns": NOW.realtime_ns, "cpus": 200}
     assert [note.partition(":")[0] for note in collected.notes] == [
         "no pressure (PSI)",
@@ -146,19 +146,19 @@ def test_garbage_in_the_rest_leaves_the_rest(root: Path) -> None:
     write(root, "sys/devices/system/edac/mc/mc1/ce_count", "n/a\n")
     write(root, "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave\n")
     write(root, "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "<unknown>\n")
-    told = row(HostSource(root, "gpu017", S).collect(NOW))
-    assert told["memory_bytes"] is None
-    assert told["memory_available_bytes"] == 5 * 1024
-    assert told["memory_corrected"] is None  # a sum of what is left would look like a reset
-    assert told["governor"] == "performance,powersave"
-    assert told["cpu_mhz"] == 2000.0
+    collected = row(HostSource(root, "gpu017", S).collect(NOW))
+    assert collected["memory_bytes"] is None
+    assert collected["memory_available_bytes"] == 5 * 1024
+    assert collected["memory_corrected"] is None  # a sum of what is left would look like a reset
+    assert collected["governor"] == "performance,powersave"
+    assert collected["cpu_mhz"] == 2000.0
 
 
 @given(text=st.text(max_size=200), number=st.integers(-(2**70), 2**70))
 def test_garbage_is_never_a_crash_nor_a_number_too_large(
     tmp_path_factory: pytest.TempPathFactory, text: str, number: int
 ) -> None:
-    """What is told of a host fits its columns, whatever stands in its files."""
+    """What is reported of a host fits its columns, whatever stands in its files."""
     root = tmp_path_factory.mktemp("root")
     write(root, "proc/stat", f"cpu {f'{number} ' * 8}\ncpu0 {text}\ncpu{number}\n{text}")
     write(root, "proc/meminfo", f"MemTotal: {number} kB\nSwapTotal: {number}\nSwapFree: 0\n{text}")

@@ -148,8 +148,8 @@ def test_any_text_is_read_and_costs_little(text: str) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_records_or_none(told: bytes) -> None:
-    for record in parse_records(told):
+def test_any_bytes_are_records_or_none(reported: bytes) -> None:
+    for record in parse_records(reported):
         assert record.sequence >= 0
         assert record.text.isprintable()
 
@@ -292,8 +292,8 @@ def test_meanings_are_joined_by_code() -> None:
     codes = [*MEANINGS, "sxid_12028", "xid_999", "unheard_of"]
     incident.append("host_events", {"node": ["n"] * len(codes), "code": codes})
     incident.require(["event_meanings"])
-    told = incident.con.execute("SELECT code, part, weight, meaning FROM event_meanings").fetchall()
-    meanings = {code: rest for code, *rest in told}
+    rows = incident.con.execute("SELECT code, part, weight, meaning FROM event_meanings").fetchall()
+    meanings = {code: rest for code, *rest in rows}
     assert meanings.keys() == {*codes} - {"unheard_of"}
     assert meanings["xid_79"] == ["gpu", "fault", "the GPU has fallen off the PCIe bus"]
     assert meanings["sxid_12028"][0] == "nvlink"

@@ -203,7 +203,7 @@ def test_a_lost_ping_names_the_nic_that_answered_before(false: FalseResponder) -
         if is_answered:
             pong = replace(ping, kind=Kind.PONG, nic="mlx5_3", sent_ns=1)
             false.send(pong)
-            false.send(replace(pong, kind=Kind.TOLD))
+            false.send(replace(pong, kind=Kind.STAMPED))
         [ended] = wait_for(pinger, 1)
         assert (ended.lost, ended.target.nic) == (not is_answered, "mlx5_3")
         if is_answered:
@@ -229,9 +229,9 @@ def test_answers_that_come_twice_count_once(false: FalseResponder, pinger: Pinge
     for _ in range(3):
         false.send(pong)
     assert wait_until(pinger, lambda: pinger.oddities.duplicate == 2, []) == []
-    told = replace(false.take(Kind.ASK), kind=Kind.TOLD, received_ns=5, sent_ns=6)
-    false.send(told)
-    false.send(told)
+    changed = replace(false.take(Kind.ASK), kind=Kind.STAMPED, received_ns=5, sent_ns=6)
+    false.send(changed)
+    false.send(changed)
     assert len(wait_until(pinger, lambda: pinger.oddities.duplicate == 3, [])) == 1
 
 
@@ -242,7 +242,7 @@ def test_a_turnaround_that_cannot_be_is_no_measurement(
     pinger.send(false.target)
     ping = false.take(Kind.PING)
     false.send(replace(ping, kind=Kind.PONG))
-    false.send(replace(ping, kind=Kind.TOLD, sent_ns=turnaround_ns))
+    false.send(replace(ping, kind=Kind.STAMPED, sent_ns=turnaround_ns))
     assert wait_until(pinger, lambda: pinger.oddities.impossible, []) == []
     assert "impossible times" in pinger.oddities.sentences()[0]
 
@@ -272,7 +272,7 @@ def test_only_whole_pings_are_answered_each_with_one_packet_of_its_size() -> Non
         ping = Packet(Kind.PING, 7, 9)
         for data in (b"", b"x" * PACKET_BYTES, ping.encoded()[:-1], ping.encoded() + b"x"):
             asking.send(data)
-        for kind in (Kind.PONG, Kind.TOLD, Kind.ASK):
+        for kind in (Kind.PONG, Kind.STAMPED, Kind.ASK):
             asking.send(replace(ping, kind=kind).encoded())
         asking.send(ping.encoded())
         responder.answer()

@@ -138,13 +138,13 @@ def test_whom_nothing_answers_for_and_whom_nobody_knows_are_named(
     source = source_of(probing.with_source("probes", targets=targets))
     said: set[str] = set()
 
-    def both_are_told() -> bool:
+    def both_are_stored() -> bool:
         collected = source.collect(read_clock())
         assert not collected.batches  # no row of a loss where nothing was there to answer
         said.update(sentence.partition(":")[0] for sentence in collected.problems)
         return {"nothing answers pings on 127.0.0.1", "cannot ping no-such-node.invalid"} <= said
 
-    until(both_are_told)
+    until(both_are_stored)
     assert not any(probing.node in sentence for sentence in said)  # never itself
     source.close()
 
@@ -164,9 +164,9 @@ def test_the_pinglist_is_a_node_set_in_the_file(tmp_path: Path) -> None:
         '[probes]\ntargets = ["gpu[001-003]", "login"]\nby = "mesh"\nport = 9000\n'
         'rail_name = "{node}-ib{rail}"\ntimeout = "200 ms"\n'
     )
-    told = load(path).source_options.of(ProbeOptions)
-    assert told.targets == ("gpu001", "gpu002", "gpu003", "login")
-    assert (told.by, told.port, told.timeout_ns) == ("mesh", 9000, 200 * MS)
+    reported = load(path).source_options.of(ProbeOptions)
+    assert reported.targets == ("gpu001", "gpu002", "gpu003", "login")
+    assert (reported.by, reported.port, reported.timeout_ns) == ("mesh", 9000, 200 * MS)
 
 
 @pytest.mark.parametrize(

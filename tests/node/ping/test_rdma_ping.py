@@ -146,14 +146,14 @@ def test_pings_leave_by_the_gid_of_the_address(tmp_path: Path) -> None:
     port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
     (port / "gids").mkdir(parents=True)
     (port / "gid_attrs/types").mkdir(parents=True)
-    told = [
+    reported = [
         ("fe80:0000:0000:0000:0000:0000:0000:0001", "IB/RoCE v1"),
         ("0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1"),
         ("0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2"),
         ("0000:0000:0000:0000:0000:0000:0000:0000", "RoCE v2"),
         ("garbage", ""),
     ]
-    for number, (gid, kind) in enumerate(told):
+    for number, (gid, kind) in enumerate(reported):
         (port / "gids" / str(number)).write_text(gid + "\n")
         (port / "gid_attrs/types" / str(number)).write_text(kind + "\n")
     nic = LocalNic("mlx5_0", "eth0", "10.0.0.1", 1)

@@ -48,17 +48,17 @@ def test_a_virtual_pair_tells_the_wanted_statistics(tmp_path: Path) -> None:
     made = f"ip link add {PAIR[0]} type veth peer name {PAIR[1]}"
     read = f"cat /sys/class/net/{PAIR[1]}/ifindex && exec {sys.executable} {script}"
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c",
              f"mount -t sysfs sysfs /sys; {made} || exit 77; {read}"],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     except FileNotFoundError:
         pytest.skip("no unshare here (util-linux)")
-    if told.returncode in (1, 77) and "Traceback" not in told.stderr:
-        pytest.skip(f"no virtual interfaces here: {told.stderr.strip()}")
-    assert told.returncode == 0, told.stderr
-    peer, answers = told.stdout.splitlines()
+    if output.returncode in (1, 77) and "Traceback" not in output.stderr:
+        pytest.skip(f"no virtual interfaces here: {output.stderr.strip()}")
+    assert output.returncode == 0, output.stderr
+    peer, answers = output.stdout.splitlines()
     first, again, other, _ = json.loads(answers)
     assert first == again == {"peer_ifindex": int(peer)}
     assert set(other) == {"peer_ifindex"}

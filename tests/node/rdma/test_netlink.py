@@ -59,8 +59,8 @@ OF_THE_KERNEL = queue_pair(number(21, 1), number(26, 1, "=B"), attribute(29, b"i
 
 
 def test_queue_pairs_with_their_processes_peers_and_states() -> None:
-    told = answer(DEVICE + attribute(19 | NESTED, CONNECTED + OF_THE_KERNEL))
-    assert queue_pairs_in([told]) == [
+    reported = answer(DEVICE + attribute(19 | NESTED, CONNECTED + OF_THE_KERNEL))
+    assert queue_pairs_in([reported]) == [
         QueuePair("mlx5_0", 4711, 815, "rc", "rts", 1234),
         QueuePair("mlx5_0", 1, None, "gsi", None, None),
     ]
@@ -69,8 +69,8 @@ def test_queue_pairs_with_their_processes_peers_and_states() -> None:
 def test_what_a_newer_kernel_adds_is_passed_over() -> None:
     odd = queue_pair(number(21, 5), number(26, 77, "=B"), number(27, 77, "=B"))
     unknown = attribute(400, b"?")
-    told = answer(DEVICE + unknown + attribute(19, odd + attribute(21, unknown)))
-    assert queue_pairs_in([told]) == [QueuePair("mlx5_0", 5, None, None, None, None)]
+    reported = answer(DEVICE + unknown + attribute(19, odd + attribute(21, unknown)))
+    assert queue_pairs_in([reported]) == [QueuePair("mlx5_0", 5, None, None, None, None)]
 
 
 def test_devices_by_number() -> None:
@@ -78,9 +78,9 @@ def test_devices_by_number() -> None:
 
 
 def test_a_number_of_an_odd_size_is_damaged() -> None:
-    told = answer(DEVICE + attribute(19, queue_pair(attribute(21, b"abc"))))
+    reported = answer(DEVICE + attribute(19, queue_pair(attribute(21, b"abc"))))
     with pytest.raises(BadInput, match="a number of 3 bytes"):
-        queue_pairs_in([told])
+        queue_pairs_in([reported])
 
 
 def test_errors_of_the_kernel() -> None:
@@ -95,18 +95,18 @@ def test_errors_of_the_kernel() -> None:
 def test_attributes_are_taken_apart_as_they_were_put_together(
     given_: list[tuple[int, bytes]],
 ) -> None:
-    told = b"".join(attribute(kind, payload) for kind, payload in given_)
-    assert [(each.kind, each.payload) for each in attributes(told)] == given_
+    text = b"".join(attribute(kind, payload) for kind, payload in given_)
+    assert [(each.kind, each.payload) for each in attributes(text)] == given_
 
 
 @given(st.lists(st.tuples(st.integers(0, 0xFFFF), st.binary(max_size=40)), max_size=6))
 def test_messages_are_taken_apart_as_they_were_put_together(
     given_: list[tuple[int, bytes]],
 ) -> None:
-    told = b"".join(
+    text = b"".join(
         message(kind, 0, 3, payload) + bytes(-len(payload) % 4) for kind, payload in given_
     )
-    assert [(each.kind, each.payload) for each in messages(told)] == given_
+    assert [(each.kind, each.payload) for each in messages(text)] == given_
 
 
 @given(st.binary(max_size=400))
@@ -121,11 +121,11 @@ def test_garbage_is_damaged_or_says_nothing(garbage: bytes) -> None:
 
 @given(st.data())
 def test_an_answer_with_flipped_bytes_is_damaged_or_still_an_answer(data: st.DataObject) -> None:
-    told = bytearray(message(0x140A, 2, 7, DEVICE + attribute(19, CONNECTED + OF_THE_KERNEL)))
+    reported = bytearray(message(0x140A, 2, 7, DEVICE + attribute(19, CONNECTED + OF_THE_KERNEL)))
     for _ in range(data.draw(st.integers(1, 4))):
-        told[data.draw(st.integers(0, len(told) - 1))] = data.draw(st.integers(0, 255))
+        reported[data.draw(st.integers(0, len(reported) - 1))] = data.draw(st.integers(0, 255))
     try:
-        for pair in queue_pairs_in(list(messages(bytes(told)))):
+        for pair in queue_pairs_in(list(messages(bytes(reported)))):
             assert 0 <= pair.number < 2**32
     except BadInput as error:
         assert "damaged" in error.problem
@@ -139,8 +139,8 @@ class Kernel:
         self._listings = 0
 
     def run(self) -> None:
-        while told := self._ours.recv(1 << 16):
-            (asked,) = messages(told)
+        while reported := self._ours.recv(1 << 16):
+            (asked,) = messages(reported)
             for payload in self._answers(asked):
                 self._ours.send(message(asked.kind, 2, asked.sequence, payload))
             end = -errno.EINVAL if self._is_refused(asked) else 0

@@ -22,12 +22,12 @@ class DriverStatistics:
     """What the drivers of network interfaces tell, by interface."""
 
     def __init__(self) -> None:
-        self.told: dict[str, Mapping[str, int]] = {}
+        self.statistics: dict[str, Mapping[str, int]] = {}
 
     def read(self, interface: str) -> Mapping[str, int]:
-        if interface not in self.told:
+        if interface not in self.statistics:
             raise OSError(19, "No such device")
-        return self.told[interface]
+        return self.statistics[interface]
 
     def close(self) -> None:
         pass
@@ -80,11 +80,11 @@ def test_a_connectx_tells_its_counters_in_our_units(node: Node) -> None:
         sysfs.counter(node.root, name, 1000 * number)
     for number, name in enumerate(sysfs.HW_COUNTERS, start=1):
         sysfs.counter(node.root, f"hw_counters/{name}", number)
-    node.drivers.told["eth0"] = {}
+    node.drivers.statistics["eth0"] = {}
     (row,) = node.read()["nics"]
     count = {name: number for number, name in enumerate(sysfs.HW_COUNTERS, start=1)}
-    told = {name: value for name, value in row.items() if value is not None}
-    assert told == {
+    statistics = {name: value for name, value in row.items() if value is not None}
+    assert statistics == {
         "node": "gpu017",
         "nic": "mlx5_0",
         "port": 1,
@@ -119,18 +119,18 @@ def test_each_port_is_reported_with_the_instant_of_its_own_reading(node: Node) -
     """A driver that takes 3 ms for each of 8 NICs must not bend the rate of the last."""
     for number in range(3):
         sysfs.mlx5(node.root, number)
-        node.drivers.told[f"eth{number}"] = {"rx_prio3_pause": 1}
+        node.drivers.statistics[f"eth{number}"] = {"rx_prio3_pause": 1}
     node.tick_ns = 3_000_000
-    told = node.read()
+    statistics = node.read()
     began_ns = node.now.realtime_ns
     expected = [began_ns + 3_000_000, began_ns + 6_000_000, began_ns + 9_000_000]
-    assert [row["at_ns"] for row in told["nics"]] == expected
-    assert [row["at_ns"] for row in told["nic_priorities"]] == expected
+    assert [row["at_ns"] for row in statistics["nics"]] == expected
+    assert [row["at_ns"] for row in statistics["nic_priorities"]] == expected
 
 
 def test_the_driver_tells_of_pauses_by_priority(node: Node) -> None:
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {
+    node.drivers.statistics["eth0"] = {
         "rx_prio3_pause": 7,
         "rx_prio3_pause_duration": 5,
         "tx_prio3_pause": 2,
@@ -154,14 +154,14 @@ def test_the_driver_tells_of_pauses_by_priority(node: Node) -> None:
         "tx_pci_signal_integrity": 1,
         "link_down_events_phy": 2,
     }
-    told = node.read()
-    (row,) = told["nics"]
+    statistics = node.read()
+    (row,) = statistics["nics"]
     assert (row["pfc_rx_pause"], row["pfc_rx_pause_ns"]) == (8, 6000)
     assert (row["pfc_tx_pause"], row["pfc_tx_pause_ns"]) == (2, 1000)
     assert (row["pause_storms"], row["link_errors"], row["corrected_bits"]) == (3, 7, 99)
     assert (row["pcie_stalls"], row["pcie_overflows"], row["pcie_errors"]) == (11, 7, 3 + 2)
     assert (row["link_downs"], row["pcie_waiting"]) == (2, 0.41)
-    by_priority = {row["priority"]: row for row in told["nic_priorities"]}
+    by_priority = {row["priority"]: row for row in statistics["nic_priorities"]}
     assert set(by_priority) == {0, 3, 4}
     of_three = by_priority[3]
     assert (of_three["rx_pause"], of_three["rx_pause_ns"], of_three["discards"]) == (7, 5000, 5)
@@ -173,7 +173,7 @@ def test_on_infiniband_the_port_counts_its_own_errors(node: Node) -> None:
     sysfs.write(sysfs.ports(node.root, "mlx5_0") / "1/link_layer", "InfiniBand")
     sysfs.counter(node.root, "counters/symbol_error", 5)
     sysfs.counter(node.root, "counters/port_rcv_errors", 2)
-    node.drivers.told["eth0"] = {
+    node.drivers.statistics["eth0"] = {
         "rx_crc_errors_phy": 0,
         "rx_symbol_err_phy": 0,
         "outbound_pci_buffer_overflow": 3,
@@ -186,7 +186,7 @@ def test_statistics_are_of_its_own_interface_not_of_a_virtual_function(node: Nod
     sysfs.mlx5(node.root)
     net = node.root / "sys/class/infiniband/mlx5_0/device/net"
     (net / "a_representor").mkdir()
-    node.drivers.told["eth0"] = {"tx_discards_phy": 6}
+    node.drivers.statistics["eth0"] = {"tx_discards_phy": 6}
     (row,) = node.read()["nics"]
     assert row["tx_discards"] == 6
 
@@ -196,15 +196,15 @@ def test_of_a_bond_the_first_port_counts(node: Node) -> None:
     port = sysfs.ports(node.root, "mlx5_0") / "1"
     for index in (0, 1):
         sysfs.write(port / "gid_attrs/ndevs" / str(index), "bond0")
-    node.drivers.told |= {"eth0": {"tx_discards_phy": 6}, "bond0": {}}
-    told = node.read()
-    assert told["nics"][0]["tx_discards"] == 6
-    assert told["devices"][0]["interface"] == "bond0"
+    node.drivers.statistics |= {"eth0": {"tx_discards_phy": 6}, "bond0": {}}
+    statistics = node.read()
+    assert statistics["nics"][0]["tx_discards"] == 6
+    assert statistics["devices"][0]["interface"] == "bond0"
 
 
 def test_without_priorities_global_pause_counts(node: Node) -> None:
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {"rx_global_pause": 3, "rx_global_pause_duration": 4}
+    node.drivers.statistics["eth0"] = {"rx_global_pause": 3, "rx_global_pause_duration": 4}
     (row,) = node.read()["nics"]
     assert (row["pfc_rx_pause"], row["pfc_rx_pause_ns"], row["pfc_tx_pause"]) == (3, 4000, None)
 
@@ -214,13 +214,13 @@ def test_soft_roce_has_other_counters_and_no_pci_device(node: Node) -> None:
     sysfs.counter(node.root, "hw_counters/completer_retry_err", 9, "rxe0")
     sysfs.counter(node.root, "hw_counters/out_of_seq_request", 5, "rxe0")
     sysfs.write(node.root / "sys/class/net/veth0/statistics/tx_bytes", 4096)
-    node.drivers.told["veth0"] = {}
-    told = node.read()
-    (row,) = told["nics"]
+    node.drivers.statistics["veth0"] = {}
+    statistics = node.read()
+    (row,) = statistics["nics"]
     assert (row["retransmits"], row["out_of_sequence"], row["tx_bytes"]) == (9, 5, 4096)
     assert (row["rate_bytes_per_s"], row["link_up"]) == (1_250_000_000, True)
     assert row["cnp_sent"] is row["pcie_width"] is row["pcie_errors"] is None
-    (device,) = told["devices"]
+    (device,) = statistics["devices"]
     assert (device["device"], device["interface"], device["address"]) == (
         *("rxe0", "veth0", "10.77.0.1"),
     )
@@ -246,7 +246,7 @@ def test_a_device_is_reported_in_its_place_when_found_and_when_changed(node: Nod
         "interface": "eth0",
     }
     assert "devices" not in node.read()
-    assert rows(node.source.standing(node.now))["devices"][0]["device"] == "mlx5_0"
+    assert rows(node.source.current_state(node.now))["devices"][0]["device"] == "mlx5_0"
     sysfs.write(node.root / "sys/class/infiniband/mlx5_0/fw_ver", "28.42.0000")
     (device,) = node.read(after_ns=10 * NS_PER_S)["devices"]
     assert device["firmware"] == "28.42.0000"
@@ -259,9 +259,9 @@ def test_no_device_is_noted_and_one_that_comes_is_read(node: Node) -> None:
     where.mkdir(parents=True)
     assert node.read() == {}
     assert node.collected.notes == (f"no RDMA device found: {where} is empty",)
-    assert node.source.standing(node.now) == []
+    assert node.source.current_state(node.now) == []
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {}
+    node.drivers.statistics["eth0"] = {}
     assert len(node.read()["nics"]) == 1
     assert node.collected.notes == node.collected.problems == ()
 
@@ -269,12 +269,12 @@ def test_no_device_is_noted_and_one_that_comes_is_read(node: Node) -> None:
 def test_a_device_that_goes_is_said_until_it_is_back(node: Node) -> None:
     sysfs.mlx5(node.root, 0)
     sysfs.mlx5(node.root, 1)
-    node.drivers.told |= {"eth0": {}, "eth1": {}}
+    node.drivers.statistics |= {"eth0": {}, "eth1": {}}
     assert [row["nic"] for row in node.read()["nics"]] == ["mlx5_0", "mlx5_1"]
     sysfs.remove(node.root, "mlx5_1")
-    told = node.read()
-    assert [row["nic"] for row in told["nics"]] == ["mlx5_0"]
-    (event,) = told["host_events"]
+    statistics = node.read()
+    assert [row["nic"] for row in statistics["nics"]] == ["mlx5_0"]
+    (event,) = statistics["host_events"]
     assert (event["code"], event["device"]) == ("nic_gone", "mlx5_1")
     assert "host_events" not in node.read()
     assert node.collected.problems == ("mlx5_1 has disappeared",)
@@ -289,7 +289,7 @@ def test_a_device_that_goes_is_said_until_it_is_back(node: Node) -> None:
 @pytest.mark.parametrize("garbage", ["", "many", "-1", "99999999999999999999999", "1.5", "0x10"])
 def test_a_counter_that_holds_garbage_is_null_and_said(node: Node, garbage: str) -> None:
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {}
+    node.drivers.statistics["eth0"] = {}
     sysfs.counter(node.root, "hw_counters/np_cnp_sent", garbage)
     sysfs.counter(node.root, "counters/port_xmit_data", garbage)
     sysfs.counter(node.root, "hw_counters/rp_cnp_handled", 12)
@@ -303,13 +303,13 @@ def test_a_counter_that_holds_garbage_is_null_and_said(node: Node, garbage: str)
 
 def test_garbage_that_changes_is_said_once(node: Node) -> None:
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {}
-    told = set()
+    node.drivers.statistics["eth0"] = {}
+    statistics = set()
     for garbage in ("one", "two", "three"):
         sysfs.counter(node.root, "hw_counters/np_cnp_sent", garbage)
         node.read()
-        told.add(node.collected.problems)
-    ((problem,),) = told
+        statistics.add(node.collected.problems)
+    ((problem,),) = statistics
     assert problem.endswith("np_cnp_sent holds 'one', not a count")
     sysfs.counter(node.root, "hw_counters/np_cnp_sent", 3)
     node.read()
@@ -318,7 +318,7 @@ def test_garbage_that_changes_is_said_once(node: Node) -> None:
 
 def test_a_counter_that_the_device_does_not_support_is_null(node: Node) -> None:
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {}
+    node.drivers.statistics["eth0"] = {}
     sysfs.counter(node.root, "counters/port_xmit_data", "N/A (no PMA)")
     (row,) = node.read()["nics"]
     assert (row["tx_bytes"], node.collected.problems) == (None, ())
@@ -327,7 +327,7 @@ def test_a_counter_that_the_device_does_not_support_is_null(node: Node) -> None:
 def test_a_sum_that_lacks_a_part_is_null_until_the_part_is_known_to_be_gone(node: Node) -> None:
     """Else it would fall, and look like a reset."""
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {}
+    node.drivers.statistics["eth0"] = {}
     sysfs.counter(node.root, "hw_counters/packet_seq_err", 5)
     sysfs.counter(node.root, "hw_counters/roce_adp_retrans", 2)
     assert node.read()["nics"][0]["retransmits"] == 7
@@ -338,12 +338,12 @@ def test_a_sum_that_lacks_a_part_is_null_until_the_part_is_known_to_be_gone(node
 
 def test_counters_that_wrap_or_are_reset_are_reported_as_they_stand(node: Node) -> None:
     sysfs.mlx5(node.root)
-    node.drivers.told["eth0"] = {}
-    told = []
+    node.drivers.statistics["eth0"] = {}
+    statistics = []
     for value in (2**32 - 1, 5, 0):
         sysfs.counter(node.root, "hw_counters/np_cnp_sent", value)
-        told.append(node.read()["nics"][0]["cnp_sent"])
-    assert told == [2**32 - 1, 5, 0]
+        statistics.append(node.read()["nics"][0]["cnp_sent"])
+    assert statistics == [2**32 - 1, 5, 0]
 
 
 def test_a_link_that_is_down_has_no_rate(node: Node) -> None:
@@ -378,9 +378,9 @@ def test_an_interface_out_of_sight_is_said(node: Node) -> None:
 
 def test_a_device_of_which_nothing_is_known_has_no_rows(node: Node) -> None:
     (node.root / "sys/class/infiniband/odd0").mkdir(parents=True)
-    told = node.read()
-    assert "nics" not in told
-    assert told["devices"][0]["device"] == "odd0"
+    statistics = node.read()
+    assert "nics" not in statistics
+    assert statistics["devices"][0]["device"] == "odd0"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_it_is_reported_when_new_and_when_its_state_changes(
 ) -> None:
     assert len(rows(source.collect(read_clock()).batches)) == 1
     assert rows(source.collect(read_clock()).batches) == []
-    assert len(rows(source.standing(read_clock()))) == 1
+    assert len(rows(source.current_state(read_clock()))) == 1
     kernel.pairs = [replace(OURS, state="err")]
     ((*_, state, _),) = rows(source.collect(read_clock()).batches)
     assert state == "err"
@@ -87,9 +87,9 @@ def test_those_of_the_kernel_are_left_out(source: RdmaResourceSource, kernel: Ke
 def test_a_kernel_without_rdma_is_noted(source: RdmaResourceSource, kernel: Kernel) -> None:
     source.collect(read_clock())
     kernel.error = NoRdma("this kernel has no RDMA")
-    told = source.collect(read_clock())
-    assert told.notes == ("no queue pairs: this kernel has no RDMA",)
-    assert told.problems == () and source.standing(read_clock()) == []
+    collected = source.collect(read_clock())
+    assert collected.notes == ("no queue pairs: this kernel has no RDMA",)
+    assert collected.problems == () and source.current_state(read_clock()) == []
 
 
 @pytest.mark.parametrize("error", [BadInput("netlink", "damaged: x"), OSError(1, "not permitted")])

@@ -33,8 +33,8 @@ def test_the_arguments_of_a_process_that_lives_are_read(tmp_path: Path) -> None:
 
 
 def test_a_megatron_process_tells_its_job() -> None:
-    told = row(job_row("j", 16, "", "", MEGATRON))
-    assert told == {
+    columns = row(job_row("j", 16, "", "", MEGATRON))
+    assert columns == {
         "job": "j",
         "world_size": 16,
         "tp": 2,
@@ -48,9 +48,9 @@ def test_a_megatron_process_tells_its_job() -> None:
 
 
 def test_what_the_launcher_reported_goes_first() -> None:
-    told = row(job_row("j", 16, "tp=4 dp=1", "own", MEGATRON))
-    assert (told["tp"], told["pp"], told["dp"]) == (4, 4, 1)
-    assert (told["framework"], told["origin"]) == ("own", "launcher")
+    reported = row(job_row("j", 16, "tp=4 dp=1", "own", MEGATRON))
+    assert (reported["tp"], reported["pp"], reported["dp"]) == (4, 4, 1)
+    assert (reported["framework"], reported["origin"]) == ("own", "launcher")
 
 
 def test_a_process_without_such_arguments_tells_nothing() -> None:

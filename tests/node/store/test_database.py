@@ -11,7 +11,7 @@ from oncall.node.store.database import connect, reason
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (OSError(28, "No space left on device"), "No space left on device"),
         (ValueError("one\ntwo"), "one"),
@@ -25,8 +25,8 @@ from oncall.node.store.database import connect, reason
         ),
     ],
 )
-def test_reasons(error: Exception, told: str) -> None:
-    assert reason(error) == told
+def test_reasons(error: Exception, reported: str) -> None:
+    assert reason(error) == reported
 
 
 def test_the_network_and_pythons_variables_are_out_of_reach() -> None:

@@ -169,9 +169,9 @@ def test_transfers_have_a_budget_and_a_weight(rounds: int, channels: int, budget
             for channel in range(channels):
                 seq = np.arange(rounds)
                 ended = np.ma.MaskedArray(S + seq * S, mask=seq >= rounds - in_flight)
-                told = {"job": "j", "comm": 7, "kind": "coll", "rank": rank, "channel": channel}
-                told |= {"seq": seq, "ended_ns": ended, "direction": "send"}
-                incident.append("transfers", told)
+                columns = {"job": "j", "comm": 7, "kind": "coll", "rank": rank, "channel": channel}
+                columns |= {"seq": seq, "ended_ns": ended, "direction": "send"}
+                incident.append("transfers", columns)
         list(answer(incident.con, Request("digest", job="j", budget_rows=budget_rows)))
         rows = incident.con.execute(
             "SELECT rank, channel, seq, stands_for FROM temp.digest_moved"

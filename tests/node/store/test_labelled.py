@@ -25,7 +25,7 @@ SCENARIO = PipelineScenario(iterations=6, clock_offset_ns=0, clock_error_ns=0)
 _KEYS = "rank, iteration, task, stage, chunk, micro_batch"
 
 
-def told(scenario: PipelineScenario) -> set[Any]:
+def recorded_tasks(scenario: PipelineScenario) -> set[Any]:
     incident, _ = simulate_pipeline(replace(scenario, recorder="tasks"))
     with incident:
         return tasks(incident)
@@ -52,9 +52,9 @@ def test_a_gather_brings_the_tasks_of_all_nodes(tmp_path: Path) -> None:
         patience_s=60,
     )
     with asyncio.run(asked).incident as gathered:
-        assert tasks(gathered) == told(SCENARIO)
+        assert tasks(gathered) == recorded_tasks(SCENARIO)
         gathered.require(["stage_work"])
-        assert tasks(gathered, "stage_work") == told(SCENARIO)
+        assert tasks(gathered, "stage_work") == recorded_tasks(SCENARIO)
 
 
 def test_they_are_kept_until_another_shard_is_sealed(

@@ -1,4 +1,4 @@
-"""Laws of thinned readings: what happened in total, and its extremes, are told all the same."""
+"""Laws of thinned readings: what happened in total, and its extremes, are kept all the same."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def test_a_device_is_reported_whenever_it_was_found_and_only_as_it_is_now() -> N
             },
         )
         with digest(incident, since_ns=BEGAN_NS + 900 * S) as console:
-            told = console.con.execute("SELECT device, firmware FROM devices").fetchall()
-    assert told == [("n", "2")]
+            rows = console.con.execute("SELECT device, firmware FROM devices").fetchall()
+    assert rows == [("n", "2")]
 
 
 @pytest.mark.parametrize("count", [10, 10_000])
@@ -182,10 +182,10 @@ def test_of_a_flood_of_one_event_the_newest_are_reported_and_no_other_is_drowned
             "host_events", {"node": "a", "source": "kernel", "code": "xid_79", "at_ns": [S]}
         )
         with digest(incident) as console:
-            told = console.con.execute(
+            rows = console.con.execute(
                 "SELECT code, count(*), max(at_ns) FROM host_events GROUP BY 1 ORDER BY 1"
             ).fetchall()
-    assert told == [("aer", EVENTS, int(flood[-1])), ("xid_79", 1, S)]
+    assert rows == [("aer", EVENTS, int(flood[-1])), ("xid_79", 1, S)]
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10_000))

@@ -55,8 +55,8 @@ def test_memory_does_not_grow_with_the_length_of_names() -> None:
     with Incident.empty() as incident:
         started_ns = [seq * 100 for seq in range(rows)]
         ended_ns = [at_ns + 50 for at_ns in started_ns]
-        told = {"seq": list(range(rows)), "started_ns": started_ns, "ended_ns": ended_ns}
-        incident.append("ops", {**told, "job": name, "comm": 1, "rank": 0, "kind": "coll"})
+        columns = {"seq": list(range(rows)), "started_ns": started_ns, "ended_ns": ended_ns}
+        incident.append("ops", {**columns, "job": name, "comm": 1, "rank": 0, "kind": "coll"})
         tracemalloc.start()
         try:
             measure_own_time(incident.con, "ops", "measured")

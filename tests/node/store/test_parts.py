@@ -20,9 +20,9 @@ def _part(folder: Path, sender: str, select: str, rows: int) -> ReceivedPart:
     return ReceivedPart(sender, "ranks", rows, path)
 
 
-def _ranks(folder: Path, sender: str, rows: int, told: int | None = None) -> ReceivedPart:
+def _ranks(folder: Path, sender: str, rows: int, stored: int | None = None) -> ReceivedPart:
     select = f"SELECT 'j' AS job, range::INTEGER AS rank FROM range({rows})"
-    return _part(folder, sender, select, rows if told is None else told)
+    return _part(folder, sender, select, rows if stored is None else stored)
 
 
 def test_a_sender_of_many_small_parts_is_left_out_whole(

@@ -25,8 +25,8 @@ def test_shards_are_one_table(tmp_path: Path, sealed: Sealed) -> None:
     for number in range(3):
         sealed(tmp_path, number)
     with open_shards(sealed_shards(tmp_path)) as shards:
-        told = shards.con.execute("SELECT count(*), min(seq), max(seq) FROM ops").fetchall()
-    assert told == [(300, 1, 300)]
+        rows = shards.con.execute("SELECT count(*), min(seq), max(seq) FROM ops").fetchall()
+    assert rows == [(300, 1, 300)]
     assert shards.gaps == ()
 
 

@@ -39,12 +39,12 @@ def _left(folder: Path) -> int:
     st.integers(0, 400),
 )
 def test_retention_keeps_the_newest_and_never_too_much(
-    told: list[tuple[int, int]], keep_ns: int, keep_bytes: int
+    reported: list[tuple[int, int]], keep_ns: int, keep_bytes: int
 ) -> None:
-    ages = sorted((age for _, age in told), reverse=True)
+    ages = sorted((age for _, age in reported), reverse=True)
     kept = [
         Kept(Shard(n, n, "gpu017", Path(str(n))), size, age)
-        for n, ((size, _), age) in enumerate(zip(told, ages, strict=True))
+        for n, ((size, _), age) in enumerate(zip(reported, ages, strict=True))
     ]
     going = surplus(kept, Retention(keep_ns, keep_bytes))
     left = kept[len(going) :]

@@ -55,8 +55,8 @@ RANKS, PAIRS, SECONDS = 8, 16, 600
 @pytest.fixture(scope="module")
 def busy() -> Incident:
     """Eight ranks with 16 queue pairs each: ten minutes of ten operations a second to two peers,
-    those of one rank also told while they were under way; a window of each pair a second, and the
-    raw epochs of a trigger."""
+    those of one rank also recorded in flight; a window of each pair a second, and the raw epochs
+    of a trigger."""
     random = np.random.default_rng(1)
     incident = Incident.empty()
     rounds = 10 * SECONDS

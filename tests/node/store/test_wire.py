@@ -58,8 +58,8 @@ def test_a_request_is_read_as_it_was_written(
 
 
 def test_what_a_newer_console_adds_is_passed_over() -> None:
-    told = json.loads(Request("hello").line()) | {"protocol": 7, "colour": "blue"}
-    assert parse_request(json.dumps(told).encode()).ask == "hello"
+    message = json.loads(Request("hello").line()) | {"protocol": 7, "colour": "blue"}
+    assert parse_request(json.dumps(message).encode()).ask == "hello"
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_what_a_newer_console_adds_is_passed_over() -> None:
 def test_a_wrong_request_is_refused_by_name(
     changed: dict[str, Any], reason: str, said: str
 ) -> None:
-    told = json.loads(Request("digest", job="llama").line()) | changed
+    message = json.loads(Request("digest", job="llama").line()) | changed
     with pytest.raises(WireError) as refused:
-        parse_request(json.dumps(told).encode())
+        parse_request(json.dumps(message).encode())
     assert refused.value.reason == reason
     assert said in str(refused.value)
 
@@ -161,9 +161,9 @@ def test_rows_are_bounded_over_all_parts_of_an_answer() -> None:
 def test_an_error_frame_carries_its_reason() -> None:
     stream = io.BytesIO()
     write_error(stream, "no such job", "job")
-    with pytest.raises(WireError, match="no such job") as told:
+    with pytest.raises(WireError, match="no such job") as reported:
         FrameDecoder(Kept()).feed(stream.getvalue())
-    assert told.value.reason == "job"
+    assert reported.value.reason == "job"
 
 
 @pytest.mark.parametrize(

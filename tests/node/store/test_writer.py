@@ -88,14 +88,14 @@ for number in range(10**6):
     command = [sys.executable, "-c", child, str(place.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writing:
         assert writing.stdout
-        told = [int(writing.stdout.readline()) for _ in range(3)]
+        reported = [int(writing.stdout.readline()) for _ in range(3)]
         time.sleep(delay_ms / 1000)
         writing.kill()
-        told += [int(line) for line in writing.stdout]
+        reported += [int(line) for line in writing.stdout]
     recover(place, NOW_NS)
     bookmark = recall(place.folder, place.node)["ring"]
     assert isinstance(bookmark, int)
-    assert told[-1] <= bookmark <= told[-1] + 1
+    assert reported[-1] <= bookmark <= reported[-1] + 1
     with open_shards(sealed_shards(place.folder)) as shards:
         found = shards.con.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM ops")
         rows = (bookmark + 1) * 10_000

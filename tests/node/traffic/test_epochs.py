@@ -78,21 +78,21 @@ def test_a_steady_flow_is_steady_however_deep_its_queue() -> None:
     posted = np.full(n, START_NS, np.int64)
     completed = START_NS + EPOCH_NS * np.arange(1, n + 1)
     flow, none = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    told = spread(spans(flow, posted, completed, np.full(n, 4096), none))
-    assert told.bytes.tolist() == [4096] * n
+    result = spread(spans(flow, posted, completed, np.full(n, 4096), none))
+    assert result.bytes.tolist() == [4096] * n
 
 
 def test_requests_polled_at_once_share_their_time() -> None:
     posted = np.full(4, START_NS, np.int64)
     completed = np.full(4, START_NS + 4 * EPOCH_NS)
     flow, none = np.zeros(4, np.int64), np.zeros(4, np.int64)
-    told = spread(spans(flow, posted, completed, np.full(4, 1000), none))
-    assert told.bytes.tolist() == [1000] * 4
+    result = spread(spans(flow, posted, completed, np.full(4, 1000), none))
+    assert result.bytes.tolist() == [1000] * 4
 
 
 def test_what_stood_still_goes_out_at_the_end() -> None:
     hour_ns = 3_600_000_000_000
     sent = Sent(*(np.array([v], np.int64) for v in (0, START_NS, START_NS + hour_ns, 1 << 30)))
-    told = spread(sent)
-    assert len(told.epoch) <= 4096 and told.bytes.sum() == 1 << 30
-    assert told.epoch.max() == (START_NS + hour_ns - 1) // EPOCH_NS
+    result = spread(sent)
+    assert len(result.epoch) <= 4096 and result.bytes.sum() == 1 << 30
+    assert result.epoch.max() == (START_NS + hour_ns - 1) // EPOCH_NS

@@ -39,12 +39,12 @@ class Job:
     def __init__(self, recent: RecentTraffic) -> None:
         self.began_ns = read_clock().realtime_ns - OPERATIONS * EVERY_NS
         self._recent = recent
-        self._told = False
+        self._reported = False
 
     def collect(self, now: Instant) -> Collected:
-        if self._told:
+        if self._reported:
             return Collected()
-        self._told = True
+        self._reported = True
         self._send(now)
         number = np.arange(OPERATIONS)
         called_ns = self.began_ns + number * EVERY_NS
@@ -74,7 +74,7 @@ class Job:
         epochs = Epochs(np.zeros_like(epoch), epoch, sent)
         self._recent.add([Flow("dpa", NODE, "mlx5_0", 9)], epochs, now.realtime_ns)
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Watching:
     def collect(self, now: Instant) -> Collected:  # noqa: ARG002
         return Collected()
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:
@@ -173,10 +173,10 @@ def test_who_is_there_is_shown_to_who_begins_to_watch_and_to_nobody_before(
 def test_without_anything_that_measures_it_says_so() -> None:
     source = TrafficSource(RecentTraffic(most_bytes=2**20), NS_PER_S)
     source.see([Batch("ops", 10_000, {"rank": np.arange(10_000)})])
-    told = source.collect(read_clock())
+    collected = source.collect(read_clock())
     source.close()
-    assert told.notes == ("no source measures what queue pairs send",)
-    assert not told.batches and not told.dropped
+    assert collected.notes == ("no source measures what queue pairs send",)
+    assert not collected.batches and not collected.dropped
 
 
 def test_a_busy_job_whose_traffic_nobody_measures_does_not_hold_up_the_collector() -> None:

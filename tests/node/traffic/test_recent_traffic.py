@@ -1,4 +1,4 @@
-"""What queue pairs sent, remembered: within its memory and its minute, and told as it was."""
+"""What queue pairs sent, remembered: within its memory and its minute, and reported as it was."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def epochs(*rows: tuple[int, int, int]) -> Epochs:
     return Epochs(*np.array(rows, np.int64).reshape(-1, 3).T)
 
 
-def told(batch: Batch, columns: str = "start_ns, bytes, undercount") -> list[tuple[Any, ...]]:
+def batch_rows(batch: Batch, columns: str = "start_ns, bytes, undercount") -> list[tuple[Any, ...]]:
     with Incident.empty() as incident:
         incident.append("epochs", batch.columns)
         return incident.con.execute(f"SELECT {columns} FROM epochs ORDER BY ALL").fetchall()
@@ -39,7 +39,7 @@ def test_each_source_s_knowledge_of_a_flow_is_reported() -> None:
     recent = RecentTraffic(most_bytes=1200)
     recent.add(FLOWS, epochs((0, FIRST, 1), (1, FIRST, 2), (2, FIRST, 3)), NOW_NS)
     names = list(asdict(FLOWS[0]))
-    found = told(recent.between(0, 2**62), f"bytes, {', '.join(names)}")
+    found = batch_rows(recent.between(0, 2**62), f"bytes, {', '.join(names)}")
     assert found == [(n + 1, *asdict(flow).values()) for n, flow in enumerate(FLOWS)]
 
 
@@ -64,7 +64,7 @@ def test_too_much_and_too_old_is_forgotten_oldest_first() -> None:
     for at in range(200):
         recent.add(FLOWS[:1], epochs((0, FIRST + at, 1)), NOW_NS + at * EPOCH_NS)
     assert (recent.forgotten, recent.bytes) == (100, 1200)
-    assert told(recent.between(0, 2**62))[0][0] == (FIRST + 100) * EPOCH_NS
+    assert batch_rows(recent.between(0, 2**62))[0][0] == (FIRST + 100) * EPOCH_NS
     assert recent.whole_since_ns == (FIRST + 100) * EPOCH_NS
     recent.add([], epochs(), NOW_NS + 61 * NS_PER_S)
     assert (recent.forgotten, recent.bytes) == (100, 0)
@@ -77,7 +77,7 @@ def test_flows_that_are_gone_are_forgotten_and_others_keep_their_names(
     recent = RecentTraffic(most_bytes=12 * 20)
     for qpn in range(100):
         recent.add([Flow("dpa", "n", "mlx5_0", qpn)], epochs((0, FIRST + qpn, qpn + 1)), NOW_NS)
-    found = told(recent.between(0, 2**62), "qpn, bytes")
+    found = batch_rows(recent.between(0, 2**62), "qpn, bytes")
     assert found == [(qpn, qpn + 1) for qpn in range(80, 100)]
     assert len(recent._flows) <= 30
 
@@ -90,7 +90,7 @@ def test_raw_epochs_are_wanted_around_a_trigger_and_once_a_minute() -> None:
     recent.trigger(NOW_NS, NOW_NS)
     assert recent.wanted(NOW_NS) == []
     (batch,) = recent.wanted(NOW_NS + NS_PER_S // 2)
-    assert [round((row[0] - NOW_NS) / NS_PER_S) for row in told(batch)] == [-2, -1, 0]
+    assert [round((row[0] - NOW_NS) / NS_PER_S) for row in batch_rows(batch)] == [-2, -1, 0]
     recent.trigger(NOW_NS + NS_PER_S, NOW_NS)
     assert recent.wanted(NOW_NS + 10 * NS_PER_S) == []
     recent.trigger(NOW_NS + REST_NS + 1, NOW_NS + REST_NS)

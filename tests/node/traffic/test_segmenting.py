@@ -45,13 +45,13 @@ def as_it_comes(incident: Incident, recent: RecentTraffic) -> Iterator[tuple[int
         "CREATE TABLE written AS SELECT *, coalesce(ended_ns, enqueued_ns) AS at_ns "
         f"FROM ops WHERE {mine}"
     )
-    told = [batch(incident, "ranks", mine), batch(incident, "comms", mine)]
-    told.append(batch(incident, "qps", f"node = '{NODE}'"))
+    reported = [batch(incident, "ranks", mine), batch(incident, "comms", mine)]
+    reported.append(batch(incident, "qps", f"node = '{NODE}'"))
     for now_ns in range(first, last + 2 * NS_PER_S, STEP_NS):
         span = f"at_ns > {now_ns - STEP_NS} AND at_ns <= {now_ns}"
         add_epochs(incident, recent, now_ns)
         ops = con.execute(f"SELECT * EXCLUDE (at_ns) FROM written WHERE {span}").fetchnumpy()
-        yield now_ns, [*told, Batch("ops", len(ops["rank"]), ops)]
+        yield now_ns, [*reported, Batch("ops", len(ops["rank"]), ops)]
 
 
 def add_epochs(incident: Incident, recent: RecentTraffic, now_ns: int) -> None:
@@ -94,10 +94,10 @@ def test_round_by_round_is_found_what_is_found_at_once(scenario: TrafficScenario
     incident, _ = simulate_traffic(scenario)
     with incident:
         found = rounds(incident, RecentTraffic(most_bytes=2**24))
-        told = sorted((row for each in found for row in rows(each.over)), key=repr)
+        reported = sorted((row for each in found for row in rows(each.over)), key=repr)
         wanted = all_at_once(incident)
     assert len(wanted) > 20 and not found[-1].open.rows
-    assert told == wanted
+    assert reported == wanted
 
 
 def test_what_stands_still_is_reported_as_it_stands_and_is_late() -> None:
@@ -112,7 +112,7 @@ def test_what_stands_still_is_reported_as_it_stands_and_is_late() -> None:
 
 def test_a_job_that_keeps_opening_queue_pairs_is_reported_all_the_same() -> None:
     """Each operation goes by a pair of its own, so that there is always one that is watched."""
-    told, recent = 0, RecentTraffic(most_bytes=2**20)
+    reported, recent = 0, RecentTraffic(most_bytes=2**20)
     segmenting = Segmenting(settle_ns=NS_PER_S // 10, context_ns=NS_PER_S, learn_ns=NS_PER_S)
     own: dict[str, Any] = {"job": "j", "rank": [3]}
     for number in range(1, 9):
@@ -131,6 +131,6 @@ def test_a_job_that_keeps_opening_queue_pairs_is_reported_all_the_same() -> None
         )
         now_ns = called_ns + NS_PER_S // 2
         recent.add([Flow("wr", NODE, "n0", number, "j", 3)], epochs, now_ns)
-        told += segmenting.advance(seen, recent, now_ns).over.rows
+        reported += segmenting.advance(seen, recent, now_ns).over.rows
     segmenting.close()
-    assert told >= 6
+    assert reported >= 6

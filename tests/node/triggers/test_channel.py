@@ -32,7 +32,7 @@ from oncall.node.triggers.notification import (
 SECRET = b"of all collectors"
 NOW = Instant(1_800_000_000 * NS_PER_S, 5 * NS_PER_S)
 FLOW = Flow(0xFEDC_BA98_7654_3210, 3, 4)
-TOLD = Notification(FLOW, 2, NOW.realtime_ns)
+NOTICE = Notification(FLOW, 2, NOW.realtime_ns)
 
 NOTIFICATIONS = st.builds(
     Notification,
@@ -60,11 +60,11 @@ def addressed_to(channel: Channel, *datagrams: bytes) -> list[Notification]:
 # ---------------------------------------------------------------------- packets
 
 
-@given(told=NOTIFICATIONS, secret=st.binary(min_size=16, max_size=64))
-def test_what_is_reported_is_what_is_understood(told: Notification, secret: bytes) -> None:
-    data = told.encoded(secret)
+@given(reported=NOTIFICATIONS, secret=st.binary(min_size=16, max_size=64))
+def test_what_is_reported_is_what_is_understood(reported: Notification, secret: bytes) -> None:
+    data = reported.encoded(secret)
     assert len(data) == NOTIFICATION_BYTES
-    assert decode(data) == told
+    assert decode(data) == reported
     assert is_sealed(data, secret) and not is_sealed(data, secret + b"!")
 
 
@@ -73,9 +73,9 @@ def test_anything_else_is_no_notification_or_not_sealed(data: bytes) -> None:
     assert decode(data) is None or not is_sealed(data, SECRET)
 
 
-@given(told=NOTIFICATIONS, bit=st.integers(0, 8 * NOTIFICATION_BYTES - 1))
-def test_no_bit_of_it_can_be_changed(told: Notification, bit: int) -> None:
-    changed = bytearray(told.encoded(SECRET))
+@given(reported=NOTIFICATIONS, bit=st.integers(0, 8 * NOTIFICATION_BYTES - 1))
+def test_no_bit_of_it_can_be_changed(reported: Notification, bit: int) -> None:
+    changed = bytearray(reported.encoded(SECRET))
     changed[bit // 8] ^= 1 << bit % 8
     assert decode(bytes(changed)) is None or not is_sealed(bytes(changed), SECRET)
 
@@ -85,8 +85,8 @@ def test_no_bit_of_it_can_be_changed(told: Notification, bit: int) -> None:
 
 def test_one_collector_hears_another(channel: Channel) -> None:
     with closing(Channel(SECRET, "127.0.0.2", channel._port)) as other:
-        other.send(TOLD, ["127.0.0.3"])
-        assert channel.received(NOW) == [TOLD]
+        other.send(NOTICE, ["127.0.0.3"])
+        assert channel.received(NOW) == [NOTICE]
         assert other.counted.sent == 1 and other.received(NOW) == []
 
 
@@ -97,10 +97,10 @@ def test_an_ipv6_channel_hears_an_ipv4_one() -> None:
         pytest.skip(f"no IPv6 here: {error.strerror}")
     with closing(v6), closing(Channel(SECRET, "127.0.0.2", 0)) as v4:
         v4._port, v6._port = (each._socket.getsockname()[1] for each in (v6, v4))
-        v4.send(TOLD, ["2001:db8::1", "127.0.0.1"])  # no way to the first
-        assert v6.received(NOW) == [TOLD]
-        v6.send(TOLD, ["127.0.0.2"])
-        assert v4.received(NOW) == [TOLD]
+        v4.send(NOTICE, ["2001:db8::1", "127.0.0.1"])  # no way to the first
+        assert v6.received(NOW) == [NOTICE]
+        v6.send(NOTICE, ["127.0.0.2"])
+        assert v4.received(NOW) == [NOTICE]
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_an_ipv6_channel_hears_an_ipv4_one() -> None:
     [
         (b"", "malformed"),
         (b"\xff" * NOTIFICATION_BYTES, "malformed"),
-        (TOLD.encoded(SECRET)[:-1], "malformed"),
-        (TOLD.encoded(SECRET) + b"!", "malformed"),
+        (NOTICE.encoded(SECRET)[:-1], "malformed"),
+        (NOTICE.encoded(SECRET) + b"!", "malformed"),
         (b"\0" * 65_000, "malformed"),
         (Notification(FLOW, 0, NOW.realtime_ns).encoded(SECRET), "malformed"),
-        (TOLD.encoded(b"of somebody else"), "foreign"),
+        (NOTICE.encoded(b"of somebody else"), "foreign"),
         (Notification(FLOW, 2, NOW.realtime_ns - FRESH_NS - 1).encoded(SECRET), "stale"),
         (Notification(FLOW, 2, NOW.realtime_ns + FRESH_NS + 1).encoded(SECRET), "stale"),
     ],
@@ -127,9 +127,9 @@ def test_what_is_not_to_be_believed_is_counted_and_nothing_else(
 
 
 def test_a_flood_costs_a_look_no_more_than_so_many_datagrams(channel: Channel) -> None:
-    found = addressed_to(channel, *[b"flood"] * MOST_AT_ONCE, TOLD.encoded(SECRET))
+    found = addressed_to(channel, *[b"flood"] * MOST_AT_ONCE, NOTICE.encoded(SECRET))
     assert found == [] and channel.counted.malformed == MOST_AT_ONCE
-    assert channel.received(NOW) == [TOLD]
+    assert channel.received(NOW) == [NOTICE]
 
 
 def test_only_so_many_leave(channel: Channel) -> None:

@@ -148,12 +148,12 @@ def test_the_node_that_is_waited_for_looks_longer(
     waiter: Node, slow: Node, is_reported: bool
 ) -> None:
     now = read_clock()
-    with sources(waiter, slow) as (waiting, standing):
-        found = captures(standing.collect(now))
+    with sources(waiter, slow) as (waiting, waited_for):
+        found = captures(waited_for.collect(now))
         if is_reported:
             assert captures(waiting.collect(now)) == 0
         for seconds in range(1, 60):
-            found += captures(standing.collect(later(now, seconds)))
+            found += captures(waited_for.collect(later(now, seconds)))
     assert found == CAPTURES_AT_ONCE + 2 * is_reported
 
 
@@ -169,10 +169,10 @@ def test_what_is_lacking_is_said_and_captures_go_on(waiter: Node, slow: Node, wi
     else:
         waiter.config = waiter.config.with_source("triggers", address=SLOW)
     now = read_clock()
-    with sources(slow, waiter) as (standing, waiting):
-        told = waiting.collect(now)
-        assert standing.collect(now).notes == ()
-    said = told.notes if without == "verbs" else told.problems
+    with sources(slow, waiter) as (waited_for, waiting):
+        collected = waiting.collect(now)
+        assert waited_for.collect(now).notes == ()
+    said = collected.notes if without == "verbs" else collected.problems
     assert len(said) == 1 and "detections" in said[0] and "handed over" in said[0]
 
 
@@ -230,7 +230,7 @@ def test_budgets_are_handed_over_between_collectors_and_strangers_do_no_harm(
 ) -> None:
     chance = random.Random(8)
     forged = Notification(Flow(COMM, 0, 1), 255, time.time_ns()).encoded(b"not what they share")
-    with collecting(slow, until) as standing, collecting(waiter, until) as waiting:
+    with collecting(slow, until) as waited_for, collecting(waiter, until) as waiting:
         until(lambda: "1 detections were taken over" in notes(slow))
         until(lambda: "1 detections were handed over" in notes(waiter))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -240,7 +240,7 @@ def test_budgets_are_handed_over_between_collectors_and_strangers_do_no_harm(
             stranger.sendto(forged, (SLOW, port))
         until(lambda: "malformed" in notes(slow) and "another secret" in notes(slow))
         assert "1 detections were taken over" in notes(slow)  # of 255 detections, none
-        for process in (standing, waiting):
+        for process in (waited_for, waiting):
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0

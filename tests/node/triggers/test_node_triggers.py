@@ -195,14 +195,14 @@ def test_whatever_others_hand_over_a_node_captures_no_more_than_nine_at_once(
 
 @settings(max_examples=25)
 @given(nodes=st.integers(2, 8), order=st.randoms(use_true_random=False))
-def test_what_is_handed_round_in_a_circle_of_waits_comes_to_an_end(
+def test_what_is_handed_round_in_a_cycle_of_waits_comes_to_an_end(
     nodes: int, order: random.Random
 ) -> None:
-    """Everybody waits for the one before: no more is told than there were detections."""
+    """Everybody waits for the one before: no more is sent than there were detections."""
     triggers = [NodeTriggers(500 * MS) for _ in range(nodes)]
-    told = 0
-    while told <= Policy().detections * nodes:
-        before = told
+    reported = 0
+    while reported <= Policy().detections * nodes:
+        before = reported
         for node in order.sample(range(nodes), nodes):
             to = Awaited(Flow(COMM, (node - 1) % nodes, node), "1", 0)
             own = InFlight(Flow(COMM, node, (node + 1) % nodes), 7, 0, None, starved=True)
@@ -214,7 +214,7 @@ def test_what_is_handed_round_in_a_circle_of_waits_comes_to_an_end(
                     [InFlight(to.flow, 7, 0, None, starved=True)], NS_PER_S, []
                 )
                 triggers[to.flow.src].handed(to.flow, left)
-                told += 1
-        if told == before:
+                reported += 1
+        if reported == before:
             break
-    assert told <= Policy().detections * nodes
+    assert reported <= Policy().detections * nodes

@@ -139,8 +139,8 @@ def test_a_step_that_moves_and_is_not_over_is_late_however_short_its_round_trips
     monitor = Monitor(POLICY)
     monitor.begin(Begun(1, 0.0, 300.0, threshold_ns=100.0, stall_ns=500.0, late_ns=360.0))
     captures = [monitor.measured(float(at_ns), 50) for at_ns in range(0, 2_000, 10)]
-    told = [(each.at_ns, each.reason, each.limit_ns) for each in captures if each is not None]
-    assert told == [(370, "late", 360), (470, "late", 360), (570, "late", 360)]
+    reported = [(each.at_ns, each.reason, each.limit_ns) for each in captures if each is not None]
+    assert reported == [(370, "late", 360), (470, "late", 360), (570, "late", 360)]
 
 
 def test_a_standstill_that_ended_is_captured_again_when_it_comes_again() -> None:

@@ -57,17 +57,17 @@ def capturing(config: Configuration) -> Iterator[Configuration]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    told = replace(
+    changed = replace(
         config,
         sources=("triggers",),
         root=config.data_dir,  # no RDMA there
     )
-    told = told.with_source("triggers", capture=True, every_ns=10 * MS)
-    told = told.with_source("probes", port=port, address="127.0.0.1", targets=("127.0.0.1",))
-    answering = replace(told.source_options.of(ProbeOptions), respond=True, targets=())
-    responder = ProbeSource(answering, "gpu018", told.root)
+    changed = changed.with_source("triggers", capture=True, every_ns=10 * MS)
+    changed = changed.with_source("probes", port=port, address="127.0.0.1", targets=("127.0.0.1",))
+    answering = replace(changed.source_options.of(ProbeOptions), respond=True, targets=())
+    responder = ProbeSource(answering, "gpu018", changed.root)
     responder.collect(read_clock())
-    yield told
+    yield changed
     responder.close()
 
 
@@ -146,8 +146,8 @@ def test_epochs_before_a_long_round_trip_are_wanted(capturing: Configuration) ->
         source.see([pings_batch("gpu017", [long])])
         [event] = [b for b in source.collect(now).batches if b.table == "host_events"]
     assert list(event.columns["code"]) == ["captured_rtt"]
-    [told] = recent.wanted(now.realtime_ns + AFTER_NS + 2 * NS_PER_S)
-    assert told.columns["bytes"].tolist() == [4096]
+    [reported] = recent.wanted(now.realtime_ns + AFTER_NS + 2 * NS_PER_S)
+    assert reported.columns["bytes"].tolist() == [4096]
 
 
 def test_a_closer_look_ends(capturing: Configuration) -> None:

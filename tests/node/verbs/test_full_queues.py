@@ -13,12 +13,12 @@ STEP_NS = NS_PER_S // 4
 PORT = (("mlx5_0", 1),)
 
 
-def told(nic: str, port: int) -> int:
+def rate_reported(nic: str, port: int) -> int:
     assert (nic, port) == PORT[0]
     return 50 * GIGABYTE
 
 
-def not_told(nic: str, port: int) -> None:
+def rate_unknown(nic: str, port: int) -> None:
     assert (nic, port) == PORT[0]
 
 
@@ -43,12 +43,12 @@ def seen(
     return found[1:]
 
 
-@pytest.mark.parametrize("link_rate", [told, not_told])
+@pytest.mark.parametrize("link_rate", [rate_reported, rate_unknown])
 def test_a_saturated_nic_is_healthy_however_full_its_queues(link_rate: LinkRate) -> None:
     assert not any(seen(link_rate, [45.0 * GIGABYTE] * 40))
 
 
-@pytest.mark.parametrize("link_rate", [told, not_told])
+@pytest.mark.parametrize("link_rate", [rate_reported, rate_unknown])
 def test_full_queues_of_a_nic_that_completes_little_are_found_after_the_timeout(
     link_rate: LinkRate,
 ) -> None:
@@ -57,9 +57,9 @@ def test_full_queues_of_a_nic_that_completes_little_are_found_after_the_timeout(
 
 
 def test_without_a_rate_ever_seen_nothing_completed_is_found() -> None:
-    assert seen(not_told, [0.0] * 8)[-1]
+    assert seen(rate_unknown, [0.0] * 8)[-1]
 
 
 def test_queues_that_empty_now_and_then_or_hold_little_are_not_full() -> None:
-    assert not any(seen(told, [GIGABYTE] * 20, low=True))
-    assert not any(seen(told, [GIGABYTE] * 20, outstanding=49))
+    assert not any(seen(rate_reported, [GIGABYTE] * 20, low=True))
+    assert not any(seen(rate_reported, [GIGABYTE] * 20, outstanding=49))

@@ -30,8 +30,8 @@ def agent(make_agent: MakeAgent) -> Agent:
 
 @pytest.fixture
 def process(posting: Posting, rings: Path) -> Any:
-    told = {"LD_PRELOAD": str(native.verbs_library()), "RANK": "5", "ONCALL_JOB": "llama"}
-    return posting(run_dir=rings.parent, **told)
+    columns = {"LD_PRELOAD": str(native.verbs_library()), "RANK": "5", "ONCALL_JOB": "llama"}
+    return posting(run_dir=rings.parent, **columns)
 
 
 def rows_so_far(agent: Agent) -> int:

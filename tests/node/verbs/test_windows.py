@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.node.verbs.windows import Runs, telling, windows
+from oncall.node.verbs.windows import Runs, representative, windows
 
 
 def runs(*rows: tuple[int, int, int, int, int, int]) -> Runs:
@@ -15,17 +15,17 @@ def runs(*rows: tuple[int, int, int, int, int, int]) -> Runs:
 
 
 def test_a_window_ends_after_so_many_requests() -> None:
-    told = windows(runs(*[(1, k, k + 1, 10, 100, 90 - 10 * k) for k in range(10)]), w=50)
-    assert told.completed.tolist() == [50, 50] and told.full.all()
-    assert told.bytes.tolist() == [500, 500]
-    assert (told.start_ns.tolist(), told.end_ns.tolist()) == ([0, 5], [5, 10])
-    assert told.posted.tolist() == [100, 0]  # all of them before the first completion
+    result = windows(runs(*[(1, k, k + 1, 10, 100, 90 - 10 * k) for k in range(10)]), w=50)
+    assert result.completed.tolist() == [50, 50] and result.full.all()
+    assert result.bytes.tolist() == [500, 500]
+    assert (result.start_ns.tolist(), result.end_ns.tolist()) == ([0, 5], [5, 10])
+    assert result.posted.tolist() == [100, 0]  # all of them before the first completion
 
 
 def test_nothing_outstanding_ends_a_window_too() -> None:
-    told = windows(runs((1, 0, 5, 4, 40, 0), (1, 900, 905, 4, 40, 0)), w=50)
-    assert (told.start_ns.tolist(), told.end_ns.tolist()) == ([0, 900], [5, 905])
-    assert told.posted.tolist() == [4, 4] and not told.full.any()
+    result = windows(runs((1, 0, 5, 4, 40, 0), (1, 900, 905, 4, 40, 0)), w=50)
+    assert (result.start_ns.tolist(), result.end_ns.tolist()) == ([0, 900], [5, 905])
+    assert result.posted.tolist() == [4, 4] and not result.full.any()
 
 
 @given(data=st.data(), w=st.integers(1, 40))
@@ -38,19 +38,19 @@ def test_windows_part_the_requests(data: st.DataObject, w: int) -> None:
             at = begun + data.draw(st.integers(0, 9))
             requests, bytes_, left = (data.draw(st.integers(low, 20)) for low in (1, 0, 0))
             rows.append((flow, begun, at, requests, bytes_, left))
-    told = windows(runs(*rows), w)
+    result = windows(runs(*rows), w)
     every = np.array(rows)
     for flow in np.unique(every[:, 0]):
-        mine = told.flow == flow
-        assert told.completed[mine].sum() == every[every[:, 0] == flow, 3].sum()
-        assert told.bytes[mine].sum() == every[every[:, 0] == flow, 4].sum()
-        assert (np.diff(told.start_ns[mine]) >= 0).all()
-    assert (told.posted >= 0).all() and (told.end_ns >= told.start_ns).all()
-    kept = telling(told)
-    assert sorted(told.flow[kept]) == sorted(np.unique(every[:, 0]))
+        mine = result.flow == flow
+        assert result.completed[mine].sum() == every[every[:, 0] == flow, 3].sum()
+        assert result.bytes[mine].sum() == every[every[:, 0] == flow, 4].sum()
+        assert (np.diff(result.start_ns[mine]) >= 0).all()
+    assert (result.posted >= 0).all() and (result.end_ns >= result.start_ns).all()
+    kept = representative(result)
+    assert sorted(result.flow[kept]) == sorted(np.unique(every[:, 0]))
 
 
 def test_the_slowest_full_window_tells_most() -> None:
     rows = [(1, 0, 10, 50, 1000, 5), (1, 10, 60, 50, 1000, 5), (1, 60, 61, 1, 1, 0)]
-    told = windows(runs(*rows), w=50)
-    assert told.end_ns[telling(told)].tolist() == [60]
+    result = windows(runs(*rows), w=50)
+    assert result.end_ns[representative(result)].tolist() == [60]

@@ -266,8 +266,8 @@ def blamed(hang: Incident, book: Make, columns: str) -> list[tuple[str, dict[str
 
 def test_measures_come_with_a_blame_and_make_no_second_one_of_it() -> None:
     columns = {name: place for place, name in enumerate(("rank", "stage", "slack_ns"))}
-    told = [(one.kind, one.where) for one in blame_of(Rows(columns, ((3, 1, 0), (3, 1, 7)), 2))]
-    assert told == [("rank", {"rank": 3, "stage": 1, "slack_ns": 0})]
+    reported = [(one.kind, one.where) for one in blame_of(Rows(columns, ((3, 1, 0), (3, 1, 7)), 2))]
+    assert reported == [("rank", {"rank": 3, "stage": 1, "slack_ns": 0})]
 
 
 def test_blame_takes_its_kind_from_its_columns(hang: Incident, book: Make) -> None:

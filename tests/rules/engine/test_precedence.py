@@ -83,13 +83,13 @@ def test_roots_come_first_and_chains_name_their_end() -> None:
     ]
 
 
-def test_in_a_circle_the_strongest_is_the_root() -> None:
-    circle = [
+def test_in_a_cycle_the_strongest_is_the_root() -> None:
+    cycle = [
         draft("a", confidence=0.5, explains=[{"rulebook": "b"}]),
         draft("b", confidence=0.7, explains=[{"rulebook": "a"}, {"rulebook": "c"}]),
         draft("c", severity="critical", confidence=0.99),
     ]
-    found = by_rulebook(circle)
+    found = by_rulebook(cycle)
     assert found["b"].explained_by is None
     assert found["a"].explained_by == found["c"].explained_by == found["b"].id
 
@@ -161,7 +161,7 @@ def test_any_graph_of_explanations_resolves_the_same_way(
             assert number in reached[int(root.rulebook[1:])]
         else:
             explainers = {n for n in reached if number in reached[n]} - {number}
-            assert explainers <= reached[number], "only members of its own circle explain a root"
+            assert explainers <= reached[number], "only members of its own cycle explain a root"
 
 
 def reachable(described: Sequence[tuple[Severity, set[int]]], start: int) -> set[int]:

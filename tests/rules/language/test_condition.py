@@ -82,10 +82,10 @@ def test_a_weight_must_be_counted_and_have_a_value(tiny: str) -> None:
         "  other: {value: hang_aftr, because: seen}\nstart_when:",
     ).replace("    blame: absent\n", "    blame: absent\n    confidence: margin\n")
     with Checker() as checker:
-        told = [problem.message for problem in checker.check(text, "tiny.yaml")]
-    assert "the fact `absent` has no column `sur`" in told
-    assert "unknown parameter `hang_aftr` (did you mean `hang_after`?)" in told
-    assert "no leaf uses the weight `other`" in told
+        reported = [problem.message for problem in checker.check(text, "tiny.yaml")]
+    assert "the fact `absent` has no column `sur`" in reported
+    assert "unknown parameter `hang_aftr` (did you mean `hang_after`?)" in reported
+    assert "no leaf uses the weight `other`" in reported
 
 
 def test_the_first_text_that_holds_is_said_and_weights_multiply(book: Callable[..., Any]) -> None:

@@ -82,7 +82,7 @@ def test_a_sites_file_changes_a_relation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "reported"),
     [
         ("halted.hang_aftr=1 s", "no rulebook or relation has .*did you mean `halted.hang_after`"),
         ("halted.hang_after=3 GB", "`halted.hang_after` is a duration such as 5 min"),
@@ -90,10 +90,10 @@ def test_a_sites_file_changes_a_relation(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_changed_is_refused(
-    shipped: list[Rulebook], written: str, told: str
+    shipped: list[Rulebook], written: str, reported: str
 ) -> None:
     name, _, value = written.partition("=")
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=reported):
         apply_overrides(shipped, {name: value})
 
 

@@ -134,8 +134,8 @@ def test_a_name_in_a_command_is_one_argument_and_in_a_sentence_never_a_command(
     node: str, command: str
 ) -> None:
     advice = parse_template("Look at {{ slow | hosts }}: `oncall probe {{ slow | hosts }}`")
-    told = advice.render_advice({"slow": Rows({"node": 0}, [(node,)], 1)})
-    assert [text for is_command, text in next_parts(told) if is_command] == [command]
+    printed = advice.render_advice({"slow": Rows({"node": 0}, [(node,)], 1)})
+    assert [text for is_command, text in next_parts(printed) if is_command] == [command]
 
 
 def test_within_quotes_of_a_command_only_plain_values_stand() -> None:

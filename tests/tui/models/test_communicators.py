@@ -17,7 +17,7 @@ def summary(label: str, behind: int = 0, waiting: int = 0, wait_s: int = -1) -> 
     return CommunicatorSummary(ord(label[0]), label, label, 8, 5, behind, waiting, wait_ns)
 
 
-def view(state: list[list[int]], told: int | None = None, first: int = 10) -> CommunicatorView:
+def view(state: list[list[int]], reported: int | None = None, first: int = 10) -> CommunicatorView:
     """Rows are members 0, 1 ...; a member took 100 ms times its rank plus one where done."""
     states = np.array(state, dtype=np.int8).reshape(len(state), -1)
     took = np.where(states == model.DONE, 100_000_000 * (np.arange(len(state)) + 1)[:, None], -1)
@@ -29,7 +29,7 @@ def view(state: list[list[int]], told: int | None = None, first: int = 10) -> Co
         ops=("AllReduce",) * rounds,
         state=states,
         duration_ns=took.astype(np.int64),
-        finding_seq=told,
+        finding_seq=reported,
         round_bytes=(2**20,) * rounds,
     )
 
@@ -62,11 +62,11 @@ def test_members_alike_share_a_row_and_who_has_not_come_is_first() -> None:
 
 
 def test_the_reported_round_decides_the_order_wherever_it_stands() -> None:
-    told = view([[2, 0, 2], [2, 1, 2]], told=11)
-    assert model.finding_column(told) == 1
-    assert model.finding_column(replace(told, finding_seq=99)) == 2  # not among those shown
-    assert [row.ranks for row in model.member_rows(told)] == [(0,), (1,)]
-    assert model.shown_states(model.member_rows(told)[1], 1)[1] == RankState.HUNG
+    reported = view([[2, 0, 2], [2, 1, 2]], reported=11)
+    assert model.finding_column(reported) == 1
+    assert model.finding_column(replace(reported, finding_seq=99)) == 2  # not among those shown
+    assert [row.ranks for row in model.member_rows(reported)] == [(0,), (1,)]
+    assert model.shown_states(model.member_rows(reported)[1], 1)[1] == RankState.HUNG
 
 
 def test_a_communicator_without_rounds_has_members_all_the_same() -> None:
@@ -112,6 +112,6 @@ def test_the_newest_rounds_are_shown_and_the_cursor_always() -> None:
 
 
 def test_the_axis_marks_the_reported_round_and_the_cursor() -> None:
-    told = view([[2] * 8], told=15)
-    assert model.axis(told, 0, 8, 3) == "10 ^ ▼  "
-    assert model.axis(told, 0, 8, 5) == "10   ▼  "
+    reported = view([[2] * 8], reported=15)
+    assert model.axis(reported, 0, 8, 3) == "10 ^ ▼  "
+    assert model.axis(reported, 0, 8, 5) == "10   ▼  "

@@ -114,19 +114,19 @@ def test_a_healthy_snapshot_is_reported_as_plainly_as_a_fault() -> None:
     healthy = incident(healthy_snapshot())
     assert healthy.headline.severity == "healthy"
     assert healthy.headline.sentence == "No fault found"
-    told = said(story(healthy_snapshot(), None))
-    assert told[0] == "✔ No fault found"
-    assert " ✔ hang  in 61 ms" in told
+    text = said(story(healthy_snapshot(), None))
+    assert text[0] == "✔ No fault found"
+    assert " ✔ hang  in 61 ms" in text
 
 
 def test_too_little_coverage_is_no_health() -> None:
     doubtful = incident(silent_snapshot())
     assert doubtful.headline.severity == "unseen"
-    told = "\n".join(said(story(silent_snapshot(), None)))
-    assert "does not mean the job is healthy" in told
-    assert "ranks 8-15 (8 ranks) on gpu018: did not answer in time" in told
-    assert "last answer 1 min 35 s ago" in told
-    assert "waits: not recorded: NCCL transfers" in told
+    text = "\n".join(said(story(silent_snapshot(), None)))
+    assert "does not mean the job is healthy" in text
+    assert "ranks 8-15 (8 ranks) on gpu018: did not answer in time" in text
+    assert "last answer 1 min 35 s ago" in text
+    assert "waits: not recorded: NCCL transfers" in text
 
 
 def test_coverage_counts_who_is_silent() -> None:
@@ -136,11 +136,11 @@ def test_coverage_counts_who_is_silent() -> None:
 
 
 def test_the_story_has_its_steps_and_what_each_of_them_shows() -> None:
-    told = story(hang_snapshot(), hang())
-    steps = [item for item in told if item.step is not None]
+    shown = story(hang_snapshot(), hang())
+    steps = [item for item in shown if item.step is not None]
     assert [item.step for item in steps] == [0, 1, 2]
     assert "5 min?" in steps[0].copy
-    text = "\n".join(said(told))
+    text = "\n".join(said(shown))
     assert steps[0].paragraphs[0].aside[0] == "15 rows"
     for part in ("Yes.", "Ruled out", "H2: all members", "Confidence 93 %"):
         assert part in text
@@ -155,18 +155,18 @@ def test_each_command_stands_alone_to_be_copied() -> None:
 def test_ranks_that_stand_in_the_same_place_are_reported_once() -> None:
     frames = tuple(f"frame {number}" for number in range(20))
     stacks = tuple(Stack(rank, "last seen in AllReduce 13", frames) for rank in (3, 5, 4))
-    told = story(hang_snapshot(), replace(hang(), stacks=stacks))
-    text = said(told)
+    shown = story(hang_snapshot(), replace(hang(), stacks=stacks))
+    text = said(shown)
     assert "Ranks 3-5, last seen in AllReduce 13" in text
     assert "   … 12 more frames" in text
-    assert next(item for item in told if item.rank == 3).copy.count("\n") == 19
+    assert next(item for item in shown if item.rank == 3).copy.count("\n") == 19
 
 
 def test_nothing_steers_the_terminal() -> None:
     evil = replace(hang(), title="evil\x1b[2J", next=("`rm -rf \x1b]52;c;x\x07 /`",))
     snapshot = with_findings(evil)
-    told = "\n".join((*said(items(incident(snapshot))), *said(story(snapshot, evil))))
-    assert "\x1b" not in told and "\x07" not in told
+    text = "\n".join((*said(items(incident(snapshot))), *said(story(snapshot, evil))))
+    assert "\x1b" not in text and "\x07" not in text
     assert all("\x1b" not in item.copy for item in story(snapshot, evil))
 
 
@@ -220,8 +220,8 @@ def test_what_a_join_brings_twice_is_shown_once() -> None:
 
 def test_a_story_begins_at_its_conclusion() -> None:
     snapshot = hang_snapshot()
-    told = story(snapshot, hang())
-    assert beginning(told, hang()) == "step 2"
+    shown = story(snapshot, hang())
+    assert beginning(shown, hang()) == "step 2"
     seen = story(snapshot, None)
     assert beginning(seen, None) == next(item.name for item in seen if item.reads)
     assert beginning((), None) is None

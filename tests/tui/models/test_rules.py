@@ -108,14 +108,14 @@ def test_a_word_lies_at_its_column(line: str, column: int) -> None:
 
 
 def test_rules_tell_what_came_of_them() -> None:
-    told = said(rule_items(FakeSession().ask(ListRulebooks())))
-    assert "✖ hang" in told and "✔ slow" in told and "? waits" in told and "· loader" in told
-    assert "  site · experimental · off" in told
+    text = said(rule_items(FakeSession().ask(ListRulebooks())))
+    assert "✖ hang" in text and "✔ slow" in text and "? waits" in text and "· loader" in text
+    assert "  site · experimental · off" in text
 
 
 def test_a_broken_file_is_reported_with_what_is_in_force_instead() -> None:
-    told = said(rule_items((replace(HANG, path="/r/hang.yaml", broken="line 2: not YAML"),)))
-    assert told[:3] == [
+    text = said(rule_items((replace(HANG, path="/r/hang.yaml", broken="line 2: not YAML"),)))
+    assert text[:3] == [
         "✖ hang",
         "  ✖ hang.yaml line 2: not YAML",
         "  the shipped rulebook is used",
@@ -132,9 +132,9 @@ def test_what_decides_over_verdicts() -> None:
 
 
 def test_unsaved_rules_are_marked_and_new_ones_listed() -> None:
-    told = said(rule_items((HANG,), ["hang", "mine"]))
-    assert "✖ hang ● unsaved" in told
-    assert "● mine" in told
+    text = said(rule_items((HANG,), ["hang", "mine"]))
+    assert "✖ hang ● unsaved" in text
+    assert "● mine" in text
 
 
 def test_rules_are_filtered_by_what_their_line_says() -> None:
@@ -164,8 +164,8 @@ def test_a_dry_run_says_what_comes_goes_and_stays() -> None:
 
 
 def test_tests_tell_what_differs() -> None:
-    told = said(result_items(FakeSession().ask(RunTests("hang", ""))))
-    assert told == [" ✔ pass  rank 5 is absent", " ✖ FAIL  all is well", "   got H1 blaming [3]"]
+    text = said(result_items(FakeSession().ask(RunTests("hang", ""))))
+    assert text == [" ✔ pass  rank 5 is absent", " ✖ FAIL  all is well", "   got H1 blaming [3]"]
     assert said(result_items(Table(("test",), (), 0))) == ["this rulebook has no tests"]
 
 

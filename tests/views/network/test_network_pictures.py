@@ -80,8 +80,8 @@ def test_a_storm_is_drawn_from_the_port_that_sends_pauses(network_of_fault: Make
     found, graph = read(network_of_fault("PFC_STORM"))
     root = found.root
     assert root is not None and root.kind == "storm"
-    told = "\n".join(plain_lines(topology_lines(found, 80)))
-    assert f"▶ {root.label}" in told and "sends PFC pauses without a queue" in told
+    text = "\n".join(plain_lines(topology_lines(found, 80)))
+    assert f"▶ {root.label}" in text and "sends PFC pauses without a queue" in text
     assert not any(cable.paused and cable.a == root.hops[-1].device for cable in found.cables)
     assert [port.root for port in graph.ports if port.root] == ["storm"]
     (edge,) = (edge for edge in graph.port_edges if edge.after == root.label)
@@ -99,14 +99,14 @@ def test_pictures_fit_and_hold_all_that_has_a_role(
         plain_lines(provenance_lines(graph, width, plain=True)),
     ):
         assert max(map(len, lines)) <= width and "\n".join(lines).isascii()
-    told = "\n".join(plain_lines(topology_lines(found, width)))
+    text = "\n".join(plain_lines(topology_lines(found, width)))
     marked = [
         device for tier in found.tiers for device in tier if device.role in ("root", "victim")
     ]
     assert len(marked) == 2
     for device in marked:
         sides = "[]" if device.role == "root" else "<>"
-        assert f"{sides[0]}{device.name}{sides[1]}" in told
+        assert f"{sides[0]}{device.name}{sides[1]}" in text
     for svg in (topology_svg(found), provenance_svg(graph)):
         ElementTree.fromstring(svg)
 

@@ -56,8 +56,8 @@ def test_a_late_transfer_is_drawn_where_it_is_waited_for(held_up: Incident) -> N
     drawn = timeline(held_up)
     ((lane, box),) = drawn.blamed()
     assert (drawn.lanes[lane].stage, box.task, box.micro_batch) == (3, "transfer", 2)
-    told = "transfer of micro-batch 2 to stage 3, rank 7"
-    assert any(told in line for line in plain_lines(timeline_lines(drawn, 120)))
+    text = "transfer of micro-batch 2 to stage 3, rank 7"
+    assert any(text in line for line in plain_lines(timeline_lines(drawn, 120)))
 
 
 def test_a_hang_is_drawn_where_it_began(hanging: Incident) -> None:
@@ -130,8 +130,8 @@ def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident
         "F1", "stages", "STAGE_SLOW", "", "slow", "warning", 0.9, None, blame, {}, (),
         picture="timeline",
     )  # fmt: skip
-    told = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (finding,))
-    lines = drawings_of(delayed, told, plain=True)["F1"]
+    diagnosis = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (finding,))
+    lines = drawings_of(delayed, diagnosis, plain=True)["F1"]
     assert lines[0].startswith("Iteration 4, pipeline 1 of 2")
     assert any(line.startswith("> stage 2 rank 5") for line in lines)
     other = Diagnosis(

@@ -31,10 +31,12 @@ def finding(*blame: Blame) -> Finding:
 
 def test_curves_hold_what_the_operation_sent(incident: Incident) -> None:
     assert evidence.has_traffic(incident)
-    told = finding(Blame("rank", {"rank": 2}))
-    operation = evidence.reported_operation(incident, told)
+    reported = finding(Blame("rank", {"rank": 2}))
+    operation = evidence.reported_operation(incident, reported)
     assert operation is not None
-    traffic = evidence.operation_traffic(incident, operation, evidence.blamed_ranks(incident, told))
+    traffic = evidence.operation_traffic(
+        incident, operation, evidence.blamed_ranks(incident, reported)
+    )
     curves = rate_curves(traffic, 4000)
     assert [one.rank for one in traffic.senders] == [0, 1, 2, 3]
     assert traffic.blamed == {2}

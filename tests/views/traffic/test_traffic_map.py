@@ -1,4 +1,4 @@
-"""Traffic maps: folding keeps every byte, and what is uneven is told."""
+"""Traffic maps: folding keeps every byte, and what is uneven is marked."""
 
 from __future__ import annotations
 

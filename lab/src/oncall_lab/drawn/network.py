@@ -44,11 +44,11 @@ def unseen_attempts(kind: str, seed: int) -> Iterator[NetworkScenario]:
     what they sent when, and NICs are read by the collector's habit or densely."""
     rng = np.random.default_rng([seed, 0x4057, zlib.crc32(kind.encode())])
     every_ns = int(rng.choice((5, 25, 250))) * 1_000_000
-    told = bool(rng.random() < 0.5)
+    has_steps = bool(rng.random() < 0.5)
     share = float(rng.uniform(0.25, 0.5))  # of the steps: those found in traffic go round once
     for drawn in attempts(kind, seed):
         hidden = replace(drawn, reports="never", innocent=0, nics_every_ns=every_ns)
-        if not told and drawn.algorithm == "ring":
+        if not has_steps and drawn.algorithm == "ring":
             step_bytes = min(int(share * drawn.step_bytes), MOST_CHANNELS * STEP_BYTES)
             hidden = replace(hidden, steps="traffic", step_bytes=step_bytes, epoch_ns=50_000)
         yield hidden

@@ -45,17 +45,17 @@ def _late(played: Played) -> Iterator[Ask]:
 def reported(played: Played, asks: Iterable[Ask]) -> NDArray[np.bool_]:
     """(epochs, ports): what switches report when these flows of the collective ask."""
     tree = played.plan.tree
-    told = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
+    reported = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
     epoch_ns = played.epoch_ns
     stopped = _stopped(played, epoch_ns)
     for flow, ask_ns in asks:
-        now = min(int(ask_ns // epoch_ns), len(told) - 1)
+        now = min(int(ask_ns // epoch_ns), len(reported) - 1)
         epochs = slice(max(0, now - EPOCHS + 1), now + 1)
         path = played.plan.routes[flow]
         ports = _reached(played, path, np.logical_or.reduce(stopped[epochs]), epochs)
-        told[epochs, ports] = True
-    told[:, [tree.is_host(device) for device in tree.device_of.tolist()]] = False
-    return told
+        reported[epochs, ports] = True
+    reported[:, [tree.is_host(device) for device in tree.device_of.tolist()]] = False
+    return reported
 
 
 def _stopped(played: Played, epoch_ns: float) -> NDArray[np.bool_]:

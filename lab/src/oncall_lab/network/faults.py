@@ -241,7 +241,7 @@ def _deadlock(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
     """Two flows go up, down and up again around two edge and two aggregation switches of a pod.
 
     Each uplink failed for one of them, so that it bounces; a slow receiver then fills all buffers
-    of the circle for a moment, and it never opens again (Hu et al., HotNets 2016).
+    of the cycle for a moment, and it never opens again (Hu et al., HotNets 2016).
     """
     tree, rng = place.tree, place.rng
     for _ in range(_TRIES):
@@ -250,8 +250,8 @@ def _deadlock(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
         planes = rng.choice(tree.half, 2, replace=False).tolist()
         one, two = (tree.edge(pod, place_) for place_ in edges)
         upper, lower = (tree.aggregation(pod, plane) for plane in planes)
-        circle = tree.ports_along([one, upper, two, lower, one])
-        if not set(circle) & place.used:
+        cycle = tree.ports_along([one, upper, two, lower, one])
+        if not set(cycle) & place.used:
             continue
         size = fault.bytes or 4 * place.scenario.step_bytes
         flows = []
@@ -269,7 +269,7 @@ def _deadlock(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
             port = int(rng.integers(49152, 65536))
             flows.append(Flow(src, dst, path, size, fault.at_ns, port, controlled=False))
         storms = tuple(Storm(flow.path[-1], fault.at_ns + 2e5, fault.at_ns + 2e6) for flow in flows)
-        return Injected(fault.kind, fault.at_ns, tuple(flows), storms, circle), place.routes
+        return Injected(fault.kind, fault.at_ns, tuple(flows), storms, cycle), place.routes
     raise UsageError("faults: no cycle of ports comes near the collective")
 
 
@@ -287,16 +287,16 @@ def _loop(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
         wrong = [tree.edge(pod, e) for e in range(tree.half)]
         wrong = [edge for edge in wrong if edge not in (tree.edge_of(src), tree.edge_of(dst))]
         turn = place.pick(wrong) if wrong else tree.edge_of(src)
-        circle = tree.ports_along([up, turn, up])
-        if not set(circle) & place.used:
+        cycle = tree.ports_along([up, turn, up])
+        if not set(cycle) & place.used:
             continue
         rounds = (TIME_TO_LIVE - 2) // 2
-        path = (*way.path[:2], *(circle * rounds))
+        path = (*way.path[:2], *(cycle * rounds))
         share = float(rng.uniform(0.5, 0.9)) / rounds
         length = 3 * _length_ns(place) * place.scenario.network_bytes_per_s / 1e9
         size = fault.bytes or int(share * length)
         flow = Flow(src, dst, path, size, fault.at_ns, way.src_port, False, share, lost=True)
-        return Injected(fault.kind, fault.at_ns, (flow,), ports=circle), place.routes
+        return Injected(fault.kind, fault.at_ns, (flow,), ports=cycle), place.routes
     raise UsageError("faults: no loop comes near the collective")
 
 

@@ -1,4 +1,4 @@
-"""What a plan holds: flows on their ways, and ports that are told to pause for no reason."""
+"""What a plan holds: flows on their ways, and ports made to pause for no reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Storm:
-    """`port` is told to pause by the device it leads to."""
+    """`port` is made to pause by the device it leads to."""
 
     port: int
     at_ns: float

@@ -78,7 +78,7 @@ def _bytes(played: Played, at_ns: Floats) -> tuple[Floats, Floats]:
 
 
 def _paused(played: Played, ports: NDArray[np.int64], at_ns: Floats) -> tuple[Any, Any]:
-    """(hosts, readings) pause frames told to each port, and how long it had to pause, so far."""
+    """(hosts, readings) pause frames sent to each port, and how long it had to pause, so far."""
     refresh_ns = REFRESH * _QUANTA_BITS / (8 * played.scenario.network_bytes_per_s) * 1e9
     row = {port: number for number, port in enumerate(ports.tolist())}
     frames, lasted = np.zeros(at_ns.shape), np.zeros(at_ns.shape)
@@ -93,8 +93,8 @@ def _paused(played: Played, ports: NDArray[np.int64], at_ns: Floats) -> tuple[An
             spent = np.clip(np.minimum(here, moment) - began, 0.0, None)
             lasted[row[port]] += spent
             # One to stop, more while it goes on, one to let it go.
-            told = (here >= began) + np.floor(spent / refresh_ns) + (here >= moment)
-            frames[row[port]] += told
+            sent = (here >= began) + np.floor(spent / refresh_ns) + (here >= moment)
+            frames[row[port]] += sent
     return frames.astype(np.int64), lasted.astype(np.int64)
 
 

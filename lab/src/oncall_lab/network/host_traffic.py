@@ -33,7 +33,7 @@ def traffic_tables(played: Played, comm: int) -> list[tuple[str, dict[str, Any]]
     np.minimum.at(begun, flow, epochs)
     np.maximum.at(over, flow, epochs + 1)
     open_ = np.bincount(plan.messages.flow, np.isnan(played.progress.ended_ns)) > 0
-    told = {
+    recorded = {
         "job": played.scenario.job,
         "comm": np.full(members, comm, np.uint64),
         "seq": 0,
@@ -48,8 +48,8 @@ def traffic_tables(played: Played, comm: int) -> list[tuple[str, dict[str, Any]]
     channels = math.ceil(played.scenario.step_bytes / STEP_BYTES)
     found = {"peer": dst, "node": nodes[src], "nic": NIC, "epoch_ns": epoch_ns, "source": "dpa"}
     return [
-        ("ops", {**told, "proto": "SIMPLE", "channels": channels}),
-        ("op_traffic", {**told, **found}),
+        ("ops", {**recorded, "proto": "SIMPLE", "channels": channels}),
+        ("op_traffic", {**recorded, **found}),
         (
             "epochs",
             {

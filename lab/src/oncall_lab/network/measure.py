@@ -54,11 +54,11 @@ class Meter:
         queues, legs = self.queues, self.queues.legs
         arrived, met, paused = self._now
         arrived += queues.arriving
-        if not (queues.standing.any() or unsent.any()):
+        if not (queues.queued.any() or unsent.any()):
             return
         met += queues.arriving * queues.depth()[legs.port]
         paused += queues.arriving * queues.paused[legs.port]
-        waiting = queues.standing.copy()
+        waiting = queues.queued.copy()
         waiting[legs.first] = unsent
         held_up = np.bincount(legs.port, waiting * self._member_leg, queues.ports) > 1.0
         self.stolen += queues.served * held_up[legs.port] * (1 - self._member_leg)

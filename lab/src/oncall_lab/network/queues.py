@@ -3,7 +3,7 @@
 A *leg* is a flow at one egress port of its way. In a quantum a port serves what stands in its queue
 and what arrives, at most its rate's worth; flows that share it leave in proportion to what they
 have there, as packets of a first-in-first-out queue interleave. What leaves arrives at the next
-port in the next quantum. A port that was told to pause serves nothing.
+port in the next quantum. A port that is paused serves nothing.
 
 Priority flow control (IEEE 802.1Qbb): a switch counts what stands in its queues by the link that it
 came by. Above `xoff_bytes` it pauses that link's sender, below `xon_bytes` it lets it go on; what
@@ -65,7 +65,7 @@ class Queues:
         self.legs, self.ports = legs, len(service_bytes)
         self.service_bytes = service_bytes
         self.xoff_bytes, self.xon_bytes = xoff_bytes, xon_bytes
-        self.standing = np.zeros(len(legs))
+        self.queued = np.zeros(len(legs))
         self.arriving = np.zeros(len(legs))
         self.served = np.zeros(len(legs))
         self.paused = np.zeros(self.ports, np.bool_)
@@ -74,26 +74,26 @@ class Queues:
 
     def depth(self) -> Floats:
         """(ports,) bytes that stand in each egress queue."""
-        return _sum(self.legs.port, self.standing, self.ports)
+        return _sum(self.legs.port, self.queued, self.ports)
 
     def held(self) -> Floats:
         """(ports,) bytes that came by each port and stand in the device it leads to."""
-        return _sum(self.legs.came_by, self.standing * self._inner, self.ports)
+        return _sum(self.legs.came_by, self.queued * self._inner, self.ports)
 
     def advance(self, offered: Floats, forced: Flags) -> tuple[Floats, Floats]:
         """Serve one quantum. `offered` (flows,): what each sender would send now; `forced`
-        (ports,): told to pause by a device that has no reason to.
+        (ports,): made to pause by a device that has no reason to.
 
         Returns (flows,) bytes that were sent and bytes that left their last port.
         """
         legs = self.legs
-        waiting = self.standing + self.arriving
+        waiting = self.queued + self.arriving
         waiting[legs.first] = offered
         total = _sum(legs.port, waiting, self.ports)
         share = np.minimum(1.0, self.service_bytes / np.maximum(total, 1e-9))
         share[self.paused] = 0.0
         served = waiting * share[legs.port]
-        self.standing = (waiting - served) * self._inner
+        self.queued = (waiting - served) * self._inner
         self.arriving[1:] = served[:-1]
         self.arriving[legs.first] = 0.0
         self.served = served

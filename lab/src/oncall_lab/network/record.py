@@ -25,10 +25,10 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def record(played: Played, told: NDArray[np.bool_] | None = None) -> Incident:
-    """All evidence; equal runs give equal rows. `told` (epochs, ports): who reported what, if it
-    is another than the scenario says."""
-    recorder = _Recorder(played, told)
+def record(played: Played, reported: NDArray[np.bool_] | None = None) -> Incident:
+    """All evidence; equal runs give equal rows. `reported` (epochs, ports): who reported what, if
+    it is another than the scenario says."""
+    recorder = _Recorder(played, reported)
     incident = Incident.empty()
     for table, rows in recorder.tables():
         if len(next(iter(rows.values()))):
@@ -50,8 +50,8 @@ def flow_names(played: Played) -> list[str]:
 
 
 class _Recorder:
-    def __init__(self, played: Played, told: NDArray[np.bool_] | None) -> None:
-        self.told = told
+    def __init__(self, played: Played, reported: NDArray[np.bool_] | None) -> None:
+        self.reported = reported
         self.played, self.plan, self.tree = played, played.plan, played.plan.tree
         self.scenario = played.scenario
         self.rng = np.random.default_rng([self.scenario.seed, 0x4EC])
@@ -132,8 +132,8 @@ class _Recorder:
         ended = np.r_[np.full(len(own), np.nan), played.flow_ended_ns]
         ended[len(own) :][[flow.lost for flow in plan.flows]] = np.nan
         # Of flows of others, hosts know nothing.
-        told = ~np.isnan(played.flow_started_ns) & (self.scenario.reports != "never")
-        seen = np.r_[np.ones(len(own), np.bool_), told]
+        flows_reported = ~np.isnan(played.flow_started_ns) & (self.scenario.reports != "never")
+        seen = np.r_[np.ones(len(own), np.bool_), flows_reported]
         names = np.array(flow_names(played))
         ports = np.array([*plan.src_ports, *(flow.src_port for flow in plan.flows)])
         sizes = np.r_[np.zeros(len(own)), [flow.bytes for flow in plan.flows]]
@@ -172,8 +172,8 @@ class _Recorder:
     def _reports(self) -> list[tuple[str, dict[str, Any]]]:
         """Ports, flows and meters of the epochs and ports that reported anything."""
         legs, counts = self.played.legs, self.played.counts
-        told = self.told if self.told is not None else self._told()
-        epochs, numbers = np.nonzero((counts.arrived > 0) & told[:, legs.port])
+        reported = self.reported if self.reported is not None else self._reported()
+        epochs, numbers = np.nonzero((counts.arrived > 0) & reported[:, legs.port])
         port = legs.port[numbers]
         arrived, met, paused = (
             each[epochs, numbers] for each in (counts.arrived, counts.met, counts.paused)
@@ -182,7 +182,7 @@ class _Recorder:
         length = round(self.played.epoch_ns)
         packets = np.ceil(arrived / PACKET_BYTES).astype(np.int64)
         depth = met / arrived / PACKET_BYTES
-        ports = self._ports(told, epochs, port, packets, depth, paused)
+        ports = self._ports(reported, epochs, port, packets, depth, paused)
         flows = {
             "switch": self.device[port],
             "port": self.tree.number[port],
@@ -204,20 +204,20 @@ class _Recorder:
 
     def _ports(
         self,
-        told: NDArray[np.bool_],
+        reported: NDArray[np.bool_],
         epochs: Integers,
         port: Integers,
         packets: Integers,
         depth: Floats,
         paused: Floats,
     ) -> dict[str, Any]:
-        """Each port that reported, with the sums over its flows; `told` (epochs, ports)."""
+        """Each port that reported, with the sums over its flows; `reported` (epochs, ports)."""
         width = len(self.device)
         place = epochs * width + port
-        every = np.flatnonzero(told)
-        counted = np.bincount(place, packets, told.size)[every]
-        queued = np.bincount(place, depth * packets, told.size)[every]
-        met_paused = np.bincount(place, paused, told.size)[every] / PACKET_BYTES
+        every = np.flatnonzero(reported)
+        counted = np.bincount(place, packets, reported.size)[every]
+        queued = np.bincount(place, depth * packets, reported.size)[every]
+        met_paused = np.bincount(place, paused, reported.size)[every] / PACKET_BYTES
         busy = np.minimum(1.0, counted * PACKET_BYTES / self._epoch_bytes())
         mean = queued / np.maximum(counted, 1) + self.rng.exponential(BURSTS, len(every)) * busy
         return {
@@ -230,7 +230,7 @@ class _Recorder:
             "paused_packets": np.rint(met_paused).astype(np.int64),
         }
 
-    def _told(self) -> NDArray[np.bool_]:
+    def _reported(self) -> NDArray[np.bool_]:
         if self.scenario.reports == "asked":
             return asked(self.played)
         return np.broadcast_to(self.switch, (len(self.played.counts), len(self.switch)))

@@ -20,7 +20,7 @@ FAULTS = (
     "FORWARDING_LOOP", "LOAD_IMBALANCE", "SLOW_RECEIVER",
 )  # fmt: skip
 REPORTS = ("always", "asked", "never")
-STEPS = ("told", "traffic")
+STEPS = ("recorded", "traffic")
 PLACEMENTS = ("packed", "scattered")
 
 
@@ -75,9 +75,9 @@ class NetworkScenario(Scenario):
     reports: str = "always"
     asks: int = 3  # of a sender in one late step
     expectation: bool = True  # hosts tell what a step should take
-    pauses: bool = True  # pauses are told one by one
+    pauses: bool = True  # pauses are reported one by one
     nics_every_ns: int = quantity("250 ms")  # hosts' NICs are read; only where switches are silent
-    steps: str = "told"  # traffic: hosts tell operations and the epochs in which they sent
+    steps: str = "recorded"  # traffic: hosts record operations and the epochs in which they sent
 
     faults: tuple[NetworkFault, ...] = ()
 

@@ -18,7 +18,7 @@ from oncall_lab.recording import EPOCH_NS
 from oncall_lab.truth import FaultTruth, Truth, truth_of
 
 LATE = 1.03  # times what the collective takes without the fault; a fault that does less is none
-STOOD_NS = 4e6  # a circle that does not open again; others open and close for a while
+STOOD_NS = 4e6  # a cycle that does not open again; others open and close for a while
 MAINLY = 0.5  # of what the collective lost: pauses that cost less come with contention
 
 

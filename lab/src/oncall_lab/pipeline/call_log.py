@@ -42,11 +42,11 @@ def _each_way(calls: Columns, members: int) -> Columns:
     times = np.where(calls["op"] == ALL_TO_ALL, 2 * members, 1)
     rows = np.repeat(np.arange(len(times)), times)
     parts = np.flatnonzero(calls["op"][rows] == ALL_TO_ALL)
-    told = {name: column[rows] for name, column in calls.items()}
-    told["op"][parts] = np.tile([SEND, RECV], len(parts) // 2)
-    told["bytes"][parts] //= members
-    told["group"][parts] = told["seq"][parts]
-    return told
+    repeated = {name: column[rows] for name, column in calls.items()}
+    repeated["op"][parts] = np.tile([SEND, RECV], len(parts) // 2)
+    repeated["bytes"][parts] //= members
+    repeated["group"][parts] = repeated["seq"][parts]
+    return repeated
 
 
 def _changes(calls: Columns, order: NDArray[np.int64], *names: str) -> NDArray[np.bool_]:

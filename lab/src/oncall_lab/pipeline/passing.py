@@ -95,7 +95,7 @@ class Passes:
             task.task if self._trains else "evaluation",
             stage, self.layout.grid[stage], ready, ranks.free_ns[stage], chunk=task.chunk,
             micro_batch=task.micro_batch, own_ns=own.sum(axis=0),
-            **(_told_of_calls(plan, entered) if ranks.tasks.kept else {}),
+            **(_call_columns(plan, entered) if ranks.tasks.kept else {}),
         )  # fmt: skip
         if task.task == "backward":
             self.last_backward[stage] = ready, ranks.free_ns[stage]
@@ -244,8 +244,8 @@ def _names(fault: PipelineFault, message: Message, pp: int) -> bool:
     )
 
 
-def _told_of_calls(plan: Pattern, entered: Floats) -> dict[str, object]:
-    """What stands in stage_tasks of the calls within the tensor-parallel group."""
+def _call_columns(plan: Pattern, entered: Floats) -> dict[str, object]:
+    """The columns of stage_tasks for the calls within the tensor-parallel group."""
     places = plan.of("tp")
     if not len(places):
         return {}

@@ -32,8 +32,11 @@ class Ranks:
         self.layout: Layout = lay_out(scenario)
         self.pace = Pace(scenario, self.layout, faults)
         self.rng = scenario.rng("transfers")
-        told = scenario.recorder == "tasks"
-        self.calls, self.tasks = Calls(kept=recorded and not told), Tasks(kept=recorded and told)
+        of_tasks = scenario.recorder == "tasks"
+        self.calls, self.tasks = (
+            Calls(kept=recorded and not of_tasks),
+            Tasks(kept=recorded and of_tasks),
+        )
         self.free_ns: list[Floats] = [np.zeros((scenario.lanes, scenario.tp))] * scenario.pp
         self.struck_ns: dict[PipelineFault, float] = {}
         self.iteration = 0

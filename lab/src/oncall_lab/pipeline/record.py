@@ -20,7 +20,7 @@ HOST_LEAD_NS = 200e3  # how far the host's call is ahead of the device, at most
 BETWEEN_CALLS_NS = 1e3  # at least
 MEAN_RUN = 40  # calls a recorder loses at a time
 _P2P = tuple(OPS.index(op) for op in ("Send", "Recv"))
-_TELLING_NAMES = {"embedding": "embd", "model": "mp"}  # as Megatron-LM calls them
+_ROLE_NAMES = {"embedding": "embd", "model": "mp"}  # as Megatron-LM calls them
 
 
 def record(scenario: PipelineScenario, played: Played) -> Incident:
@@ -55,15 +55,15 @@ class _Recorder:
 
     def _job(self) -> None:
         s = self.scenario
-        told: dict[str, Any] = {"job": [s.job], "world_size": s.world_size}
+        stated: dict[str, Any] = {"job": [s.job], "world_size": s.world_size}
         if s.configuration_stated:
             names = (
                 "tp", "pp", "dp", "cp", "ep", "micro_batches", "schedule", "chunks", "layers",
                 "sequence_parallel", "distributed_optimizer",
             )  # fmt: skip
-            told |= {name: getattr(s, name) for name in names}
-            told |= {"framework": "simulated", "origin": "scenario"}
-        self.incident.append("jobs", told)
+            stated |= {name: getattr(s, name) for name in names}
+            stated |= {"framework": "simulated", "origin": "scenario"}
+        self.incident.append("jobs", stated)
 
     def _ranks(self) -> None:
         ranks = np.flatnonzero(~self.silent)
@@ -103,10 +103,10 @@ class _Recorder:
                 reported_on = {name: rows[name][called] for name in ("comm", "rank", "comm_rank")}
                 rows |= reported_on | {"size": None if self.silent.any() else size}
             elif self.scenario.roles_recorded:
-                told = _TELLING_NAMES.get(role, role)
-                names = [told if count == 1 else f"{told}_{number}" for number in range(count)]
+                label = _ROLE_NAMES.get(role, role)
+                names = [label if count == 1 else f"{label}_{number}" for number in range(count)]
                 number = np.repeat(np.arange(count, dtype=np.int32), size)
-                rows |= {"role": told, "name": Words(number, names)}
+                rows |= {"role": label, "name": Words(number, names)}
             self.incident.append("comms", rows)
 
     # ------------------------------------------------------------- operations
@@ -215,7 +215,7 @@ class _Recorder:
         own = {"path": paths, "kind": "megatrace", "rank": ranks, "rows": rows, "holes": holes}
         self.incident.append("recordings", {"job": self.scenario.job, **own})
 
-    # ------------------------------------------------------------- told tasks
+    # ------------------------------------------------------------- recorded tasks
 
     def _tasks(self) -> None:
         tasks = self.played.tasks

@@ -52,14 +52,14 @@ def on_the_wire(
     if not scenario.sync_messages or scenario.source == "proxy":
         return data, np.zeros(len(data), dtype=np.bool_)
     # A receiver's message of a free buffer comes as the slice before has been taken.
-    told = slices.where(slices.bytes >= 0.5 * scenario.slice_bytes)
-    moment = told.end_ns
+    large = slices.where(slices.bytes >= 0.5 * scenario.slice_bytes)
+    moment = large.end_ns
     messages = Slices(
-        operation=told.operation,
-        sender=told.peer,
-        peer=told.sender,
-        channel=told.channel,
-        bytes=np.full(len(told), float(SYNC_BYTES)),
+        operation=large.operation,
+        sender=large.peer,
+        peer=large.sender,
+        channel=large.channel,
+        bytes=np.full(len(large), float(SYNC_BYTES)),
         posted_ns=moment,
         begin_ns=moment,
         end_ns=moment + 100.0,

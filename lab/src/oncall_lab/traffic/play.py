@@ -310,20 +310,20 @@ class _Training:
             comm, number = int(slot.family.comms[g]), int(numbers[g])
             for a, rank in enumerate(ranks):
                 group = self.log.group()
-                told = comm, number, group, float(called[g, a]), float(entered[g, a])
+                call = comm, number, group, float(called[g, a]), float(entered[g, a])
                 for b in np.flatnonzero(size[g, a] + size[g, :, a]):
                     for op, volume, ended in (
                         ("Send", size[g, a, b], sent[g, a, b]),
                         ("Recv", size[g, b, a], received[g, b, a]),
                     ):
                         if volume:
-                            self._log_transfer(told, op, int(rank), int(ranks[b]), volume, ended)
+                            self._log_transfer(call, op, int(rank), int(ranks[b]), volume, ended)
 
     def _log_transfer(
-        self, told: tuple[int, int, int, float, float], op: str, rank: int, peer: int,
+        self, call: tuple[int, int, int, float, float], op: str, rank: int, peer: int,
         volume: float, ended: float,
     ) -> None:  # fmt: skip
-        comm, number, group, called, entered = told
+        comm, number, group, called, entered = call
         self.log.transfer(
             comm, op, rank, peer, int(volume), number if rank != peer else -1,
             group, called, entered, float(ended),

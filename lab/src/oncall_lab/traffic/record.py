@@ -16,7 +16,7 @@ from oncall_lab.traffic.proxy import ProxySteps
 from oncall_lab.traffic.queue_pairs import QueuePairs, connect
 from oncall_lab.traffic.scenario import TrafficScenario
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.traffic.standing import standing_still
+from oncall_lab.traffic.stalled_pairs import stalled_pairs
 from oncall_lab.training.cluster import Ints, memberships
 
 SETUP_NS = 60e9  # connections are made this long before the first operation
@@ -67,11 +67,11 @@ class _Recorder:
 
     def _job(self) -> None:
         s = self.scenario
-        told: dict[str, Any] = {"job": [s.job], "world_size": s.world_size}
+        stated: dict[str, Any] = {"job": [s.job], "world_size": s.world_size}
         if s.trains:
-            told |= {name: getattr(s, name) for name in ("tp", "pp", "dp", "micro_batches")}
-            told |= {"ep": s.dp if s.workload == "mixtral" else 1, "cp": 1, "schedule": "1F1B"}
-        self.incident.append("jobs", {**told, "framework": "simulated"})
+            stated |= {name: getattr(s, name) for name in ("tp", "pp", "dp", "micro_batches")}
+            stated |= {"ep": s.dp if s.workload == "mixtral" else 1, "cp": 1, "schedule": "1F1B"}
+        self.incident.append("jobs", {**stated, "framework": "simulated"})
 
     def _ranks(self) -> None:
         ranks = np.arange(self.cluster.world_size)
@@ -91,14 +91,14 @@ class _Recorder:
         )
 
     def _communicators(self) -> None:
-        """Names and roles are not told: Pulse infers what a group is for."""
+        """Names and roles are not recorded: Pulse infers what a group is for."""
         self.incident.append(
             "comms", {"job": self.scenario.job, **memberships(self.cluster.communicators)}
         )
 
     def _operations(self) -> None:
-        """Host calls; on the device only if the scenario says that a plugin told."""
-        c, told = self.played.calls, self.scenario.device_times
+        """Host calls; on the device only if the scenario says that a plugin recorded them."""
+        c, on_device = self.played.calls, self.scenario.device_times
         done = np.isfinite(c.ended_ns)
         p2p = c.peer >= 0
         rows = {
@@ -117,7 +117,7 @@ class _Recorder:
             "enqueued_ns": self.clocks.shown(c.rank, c.enqueued_ns),
             "observed_ns": self.clocks.shown(c.rank, self.played.until_ns),
         }
-        if told:
+        if on_device:
             ended = self.clocks.shown(c.rank, c.ended_ns)
             entered = self.clocks.shown(c.rank, c.entered_ns)
             rows |= {
@@ -169,7 +169,7 @@ class _Recorder:
         if self.scenario.source != "proxy":
             self._queue_pairs(pairs)
         if self.scenario.source == "wr":
-            self._standing_still(slices, pairs)
+            self._stalled_pairs(slices, pairs)
         offset = self.clocks.offset_ns[self.cluster.nodes]
         measured = epochs.measure(self.scenario, slices, pairs.flow, offset[slices.sender], rng)
         rank = pairs.rank[measured.flow]
@@ -202,8 +202,8 @@ class _Recorder:
             },
         )
 
-    def _standing_still(self, slices: Slices, pairs: QueuePairs) -> None:
-        found = standing_still(self.played, slices, pairs)
+    def _stalled_pairs(self, slices: Slices, pairs: QueuePairs) -> None:
+        found = stalled_pairs(self.played, slices, pairs)
         if found is None:
             return
         rank = pairs.rank[found["flow"]]
@@ -236,5 +236,5 @@ class _Recorder:
         if self.scenario.source == "wr":
             return {**qpn, **rank}
         comms = np.array([c.comm for c in self.cluster.communicators], dtype=np.uint64)
-        told = {"peer": pairs.peer[flow], "channel": pairs.channel[flow]}
-        return {**rank, "comm": comms[pairs.comm[flow]], **told}
+        pair = {"peer": pairs.peer[flow], "channel": pairs.channel[flow]}
+        return {**rank, "comm": comms[pairs.comm[flow]], **pair}

@@ -193,8 +193,10 @@ def _all_to_all(shape: Shape, stuck: Bools, reached: Ints) -> tuple[Ints, Ints]:
 
 
 def _pair(reached: Ints, stuck: Bools) -> tuple[Ints, Ints]:
-    """A sender runs a FIFO ahead of a standing receiver; a receiver has what was sent."""
-    stands: Any = np.where(stuck, reached, np.iinfo(np.int64).max // 4).min(axis=1, keepdims=True)
-    sends = np.where(stuck, reached, stands + FIFO_STEPS)
-    recvs = np.where(stuck, reached, stands)
+    """A sender runs a FIFO ahead of a blocked receiver; a receiver has what was sent."""
+    first_stuck: Any = np.where(stuck, reached, np.iinfo(np.int64).max // 4).min(
+        axis=1, keepdims=True
+    )
+    sends = np.where(stuck, reached, first_stuck + FIFO_STEPS)
+    recvs = np.where(stuck, reached, first_stuck)
     return sends, recvs

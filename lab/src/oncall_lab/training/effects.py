@@ -197,7 +197,7 @@ class Hardware(Effect):
                 self.struck(meeting, [place], float(last + moved))
 
     def _suits(self, meeting: Meeting) -> bool:
-        """In the middle of: not of a few bytes, and of Send and Recv only if told so."""
+        """In the middle of: not of a few bytes, and of Send and Recv only if asked for."""
         if self.fault.role:
             return True
         return meeting.slot.size_bytes >= SMALL_BYTES and not meeting.slot.is_p2p

@@ -231,7 +231,7 @@ class Unroller:
             rows = begin + np.flatnonzero(flying)
             sends[rows] = recvs[rows] = 0
             shape = self._shape(meeting.slot, meeting.slot.lanes[lane][0], meeting.slot.size_bytes)
-            stuck, share = _standing(meeting, self.until_ns)
+            stuck, share = _held_up(meeting, self.until_ns)
             for channel in range(shape.channels):
                 sent, received = self._channel(meeting, lane, stuck, share, rng)
                 self.flights.append(
@@ -281,7 +281,7 @@ def take(operations: Operations, keep: Bools) -> Operations:
     return dataclasses.replace(operations, **columns)
 
 
-def _standing(meeting: Meeting, until_ns: float) -> tuple[Bools, Floats]:
+def _held_up(meeting: Meeting, until_ns: float) -> tuple[Bools, Floats]:
     """Who holds the operation up (G, n), and after which share of it."""
     stuck = meeting.arrival_ns > until_ns
     share = np.zeros(stuck.shape)

@@ -99,8 +99,8 @@ class _Recorder:
     def _job(self) -> None:
         s = self.scenario
         sizes = {name: getattr(s, name) for name in ("tp", "pp", "dp", "ep", "micro_batches")}
-        told = {"world_size": s.world_size, "cp": 1, "schedule": "1F1B", "framework": "simulated"}
-        self.incident.append("jobs", {"job": [s.job], **sizes, **told})
+        stated = {"world_size": s.world_size, "cp": 1, "schedule": "1F1B", "framework": "simulated"}
+        self.incident.append("jobs", {"job": [s.job], **sizes, **stated})
 
     def _ranks(self) -> None:
         ranks = np.flatnonzero(~self.silent)

@@ -217,7 +217,7 @@ class _Edge:
         ahead = self.sent - self.received
         if self.dead_wire:
             return "send_wire"
-        if ahead >= FIFO_STEPS and not self._stands(0):
+        if ahead >= FIFO_STEPS and not self._is_stuck(0):
             return "send_peer"
         return "send_gpu"
 
@@ -226,7 +226,7 @@ class _Edge:
             return "recv_wire"
         return "recv_gpu"
 
-    def _stands(self, side: int) -> bool:
+    def _is_stuck(self, side: int) -> bool:
         return bool(self.flight.stuck[self.group, self.columns[side]])
 
     def _since(self, column: int) -> float:

@@ -41,7 +41,7 @@ class Block:
 
 def find_blocks(calls: RankCalls) -> list[Block]:
     """The blocks in the order of the calls; none where nothing shows tasks."""
-    events = telling(calls)
+    events = task_events(calls)
     if not len(events):
         return []
     bounding = np.isin(calls.use, _bounding(calls))
@@ -90,7 +90,7 @@ def _after_parameters(calls: RankCalls, begins: Array) -> Array:
     return np.asarray(np.where(begins > 0, apart[np.searchsorted(apart, begins)], begins))
 
 
-def telling(calls: RankCalls) -> Array:
+def task_events(calls: RankCalls) -> Array:
     """Positions of the calls that show tasks: the pipeline's, else those within tasks, else those
     between replicas."""
     for uses in ((SEND, RECV), (TASK,), (REPLICAS,)):

@@ -303,7 +303,7 @@ def _use(part: dict[str, Array], mine: Array, pipeline: Array, pause_times: floa
 
 
 def _inferred(one: _Use, others: list[_Use], is_named: bool, thresholds: Thresholds) -> int:
-    """What a communicator of collectives without a telling name is for."""
+    """What a communicator of collectives without a name that says it is for."""
     if one.before_sends is not None and one.before_sends > thresholds.interleaved:
         return TASK
     if one.largest_bytes < thresholds.small_bytes:

@@ -162,7 +162,7 @@ def reported_faults() -> str:
             SELECT min(at_ns) - $before AS at_ns FROM (
                 SELECT at_ns FROM log_events UNION ALL SELECT at_ns FROM logged_steps
                 UNION ALL SELECT at_ns FROM watchdog_reports)),
-        told AS (
+        reported AS (
             SELECT s.* EXCLUDE (gpu), s.gpu AS place_of_gpu, m.weight, m.meaning, m.action,
                 if(m.part = 'nvlink', 'gpu', m.part) AS part, m.part = 'nvlink' AS of_link,
                 row_number() OVER (PARTITION BY s.node
@@ -170,23 +170,23 @@ def reported_faults() -> str:
             FROM reported_states s JOIN event_meanings m USING (code)
             WHERE s.text NOT LIKE '%caused by previous Xid%'),
         links AS (
-            SELECT node, said_of, arg_max(code, nth) = 'link_up' AS is_up FROM told
+            SELECT node, said_of, arg_max(code, nth) = 'link_up' AS is_up FROM reported
             WHERE code IN ('link_up', 'link_down') GROUP BY ALL),
         roots AS (
             SELECT node, min(nth) AS nth, arg_min(code, nth) AS code,
                 bool_or(NOT starts_with(code, 'sxid')) AS of_gpu
-            FROM told WHERE part = 'gpu' AND weight = 'fault' GROUP BY node),
+            FROM reported WHERE part = 'gpu' AND weight = 'fault' GROUP BY node),
         -- What a GPU's first fault brings about on the other GPUs and the switches of its host.
         own AS (
-            SELECT t.* FROM told t LEFT JOIN roots r ON r.node IS NOT DISTINCT FROM t.node
+            SELECT t.* FROM reported t LEFT JOIN roots r ON r.node IS NOT DISTINCT FROM t.node
             WHERE t.weight <> 'notice' AND NOT coalesce(
                 (t.part = 'gpu' AND t.weight = 'program')
                 OR (starts_with(t.code, 'sxid') AND r.of_gpu)
                 OR (t.of_link AND t.nth > r.nth AND t.code <> r.code), false)),
         own_and_programs AS (
-            FROM own UNION ALL SELECT t.* FROM told t WHERE part = 'gpu' AND weight = 'program'
+            FROM own UNION ALL SELECT t.* FROM reported t WHERE part = 'gpu' AND weight = 'program'
                 AND NOT EXISTS (FROM roots r WHERE r.node IS NOT DISTINCT FROM t.node)),
-        devices_told AS (
+        reported_devices AS (
             SELECT node, part, coalesce(place_of_gpu::VARCHAR, said_of) AS device,
                 any_value(said_of) AS said_of, any_value(place_of_gpu) AS place_of_gpu,
                 any_value(nic) AS nic, count(*) AS lines,
@@ -201,7 +201,7 @@ def reported_faults() -> str:
                 UNION ALL SELECT pid, node, rank FROM ranks)
             WHERE rank IS NOT NULL GROUP BY ALL),
         candidates AS (
-            SELECT c.*, coalesce(r.rank, p.rank) AS rank FROM devices_told c
+            SELECT c.*, coalesce(r.rank, p.rank) AS rank FROM reported_devices c
             LEFT JOIN ranks r ON c.part = 'gpu' AND {pci} = {gpu}
                 AND {is_same_host("r.node", "c.node")}
             -- An Xid names the process that used the GPU.

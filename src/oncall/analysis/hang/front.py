@@ -11,7 +11,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "front",
-    reads=["standing|call_fronts"],
+    reads=["blocked_operations|call_fronts"],
     optional=["holders", "heads", "operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -31,7 +31,7 @@ def front() -> str:
     return """
         WITH waiting AS (
             SELECT job, rank, comm, kind, seq, op, coalesce(entered_ns, called_ns) AS since_ns
-            FROM standing WHERE rank IS NOT NULL
+            FROM blocked_operations WHERE rank IS NOT NULL
             UNION ALL
             SELECT job, rank, comm, 'coll', seq, NULL, NULL FROM call_fronts WHERE ahead),
         missing AS (
@@ -55,7 +55,9 @@ def front() -> str:
 @relation(
     "unmet_calls",
     reads=["hang_roots", "job_progress"],
-    optional=["hang_members", "unknown_members", "front", "job_quiet", "processes"],
+    optional=[
+        *("hang_members", "unknown_members", "front", "job_quiet", "processes", "knowledge"),
+    ],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -65,7 +67,7 @@ def front() -> str:
         ("op", "VARCHAR", "", "the operation"),
         ("comm_name", "VARCHAR", "", "the communicator's name"),
         ("label", "VARCHAR", "", "what it is for, else its name"),
-        ("how", "VARCHAR", "", "absent, silent (no data), circle (a cycle), or together"),
+        ("how", "VARCHAR", "", "absent, silent (no data), cycle (deadlock), or together"),
         ("state", "VARCHAR", "", "stopped: the job hangs here; unclear: it may"),
         ("stopped", "DOUBLE", "0..1", "the probability that the job is stopped"),
         ("why", "VARCHAR", "", "the reasons of that"),
@@ -114,8 +116,11 @@ def unmet_calls() -> str:
         JOIN job_progress g USING (job)
         LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)
         LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
+        LEFT JOIN knowledge k USING (job)
         WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $together_above)
             AND NOT (r.how = 'silent' AND j.seen)
+            -- A log of calls alone ends with somebody waiting wherever it is cut.
+            AND (g.state = 'stopped' OR coalesce(k.completion OR len(k.live) > 0, true))
             -- Of counters alone: that a few ranks launched more than most is a job in motion.
             AND (g.state = 'stopped' OR p.op IS NOT NULL OR 2 * p.absent <= p.size)
             AND NOT (r.kind = 'coll' AND j.called AND r.how IN ('silent', 'together')

@@ -42,7 +42,7 @@ def steps() -> str:
 
 @relation(
     "hang_members",
-    reads=["hang_roots", "members", "frontier", "standing"],
+    reads=["hang_roots", "members", "frontier", "blocked_operations"],
     optional=[
         "even_sizes",
         "operations",
@@ -103,7 +103,7 @@ def hang_members() -> str:
             WHERE c.kind = 'coll'
             UNION SELECT job, comm, kind, seq, unnest(ends) FROM hang_roots WHERE kind = 'p2p'
             UNION SELECT job, comm, kind, seq, rank FROM hang_roots
-                WHERE rank IS NOT NULL AND how <> 'circle'),
+                WHERE rank IS NOT NULL AND how <> 'cycle'),
         calls AS (
             SELECT o.job, o.comm, o.kind, o.seq, o.rank, min(o.op) AS op,
                 min(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
@@ -120,13 +120,13 @@ def hang_members() -> str:
             FROM in_flight i SEMI JOIN hang_roots r ON r.kind = 'p2p' AND i.kind = 'p2p'
                 AND r.job = i.job AND r.comm = i.comm AND len(r.ends) = 2
                 AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
-            ANTI JOIN standing s ON s.kind = 'p2p' AND s.job = i.job AND s.comm = i.comm
+            ANTI JOIN blocked_operations s ON s.kind = 'p2p' AND s.job = i.job AND s.comm = i.comm
                 AND s.rank = i.rank),
         paired AS (
             SELECT job, comm, rank, arg_min(op, (seq, op)) AS op,
                 arg_min(bytes, (seq, op)) AS bytes,
                 min(entered_ns) AS entered_ns, max(waited_ns) AS waited_ns
-            FROM (FROM standing WHERE kind = 'p2p' UNION ALL BY NAME FROM posted)
+            FROM (FROM blocked_operations WHERE kind = 'p2p' UNION ALL BY NAME FROM posted)
             GROUP BY job, comm, rank),
         alone AS (
             SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
@@ -166,7 +166,7 @@ def hang_members() -> str:
         LEFT JOIN halted g USING (job, rank)
         LEFT JOIN paired p ON r.kind = 'p2p' AND p.job = r.job AND p.comm = r.comm
             AND p.rank = r.rank
-        LEFT JOIN standing s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
+        LEFT JOIN blocked_operations s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
             AND s.seq = r.seq AND s.rank = r.rank
         LEFT JOIN call_fronts x ON x.job = r.job AND x.comm = r.comm AND x.rank = r.rank
         LEFT JOIN alone b ON b.job = r.job AND b.comm = r.comm AND b.kind = r.kind

@@ -64,7 +64,7 @@ def odd_lags() -> str:
 @relation(
     "log_ends",
     reads=["call_fronts", "comm_shapes", "members"],
-    optional=["joint_calls"],
+    optional=["joint_calls", "last_calls"],
     empty_without=["call_fronts"],
     columns=[
         ("job", "VARCHAR", "", "a job of which calls alone are recorded"),
@@ -91,7 +91,8 @@ def log_ends() -> str:
     Ranks that call most together, such as those of tensor parallelism, are at one call unless one
     of them stopped; what waits for that leaves the same members behind in all groups of a shape.
     Logs of a running job that are written from time to time end anywhere: most groups differ, some
-    in one member and some in another.
+    in one member and some in another. A group whose members all called a Send or Recv last is at
+    one call wherever the logs end.
     """
     return """
         WITH late AS (
@@ -102,11 +103,14 @@ def log_ends() -> str:
             WHERE called_ns >= since_ns GROUP BY ALL),
         fronts AS (
             SELECT f.job, f.comm, s.shape, bool_or(behind) AS lags,
+                bool_or(l.rank IS NOT NULL) AS calls_on,
                 list(f.rank - m.first_rank ORDER BY f.rank) FILTER (behind) AS places
             FROM call_fronts f JOIN comm_shapes s USING (job, comm)
             JOIN (SELECT job, comm, min(rank) AS first_rank FROM members GROUP BY ALL) m
                 USING (job, comm)
-            GROUP BY ALL HAVING count(*) > 1),
+            LEFT JOIN (SELECT DISTINCT job, rank FROM last_calls WHERE joint) l
+                ON l.job = f.job AND l.rank = f.rank
+            GROUP BY ALL HAVING count(DISTINCT f.rank) > 1),
         alike AS (
             SELECT job, shape, places, count(*) AS groups FROM fronts WHERE lags GROUP BY ALL),
         -- Groups in which others are behind than in most of their shape.
@@ -116,6 +120,7 @@ def log_ends() -> str:
         worst AS (SELECT job, max(unlike) AS unlike FROM unlike GROUP BY job),
         shapes AS (
             SELECT job, shape, count(*) AS groups, count(*) FILTER (lags) AS lagging,
+                count(*) FILTER (calls_on AND NOT lags) AS together,
                 median(calls) AS usual_calls
             FROM fronts JOIN calls USING (job, comm) LEFT JOIN unlike USING (job, shape)
             GROUP BY job, shape HAVING groups >= $fewest_alike
@@ -123,7 +128,7 @@ def log_ends() -> str:
                 AND NOT (2 * lagging >= groups AND any_value(unlike) = 0)
             QUALIFY row_number() OVER (PARTITION BY job ORDER BY usual_calls DESC, shape) = 1)
         SELECT *, evenness < 0 AS ragged FROM (
-            SELECT job, groups, lagging, (groups - lagging) * ln((1 - $stray) / (1 - $apart))
+            SELECT job, groups, lagging, together * ln((1 - $stray) / (1 - $apart))
                 + greatest(lagging - 1, u.unlike, 0) * ln($stray / $apart) AS evenness
             FROM shapes LEFT JOIN worst u USING (job))
     """

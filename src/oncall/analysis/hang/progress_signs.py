@@ -73,7 +73,7 @@ def job_quiet() -> str:
         "frontier",
         "members",
         "witnesses",
-        "standing",
+        "blocked_operations",
         "odd_calls",
         "crossed_calls",
         "standstills",
@@ -126,7 +126,7 @@ def progress_signs() -> str:
     return """
         WITH jobs AS (SELECT DISTINCT job FROM hang_roots),
         oldest AS (
-            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM standing
+            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM blocked_operations
             GROUP BY job),
         -- A stop is no older than the oldest wait: what was called after a long pause is progress.
         quiet AS (
@@ -191,7 +191,7 @@ def progress_signs() -> str:
             SELECT job, what, waited_ns, longest_ns,
                 greatest($times * longest_ns, $hiccup) AS usual_ns
             FROM lapses l SEMI JOIN hang_roots r
-                ON r.job = l.job AND r.rank = l.rank AND r.how <> 'circle'
+                ON r.job = l.job AND r.rank = l.rank AND r.how <> 'cycle'
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
                 PARTITION BY job ORDER BY waited_ns / usual_ns DESC, rank, what) = 1),
@@ -259,7 +259,7 @@ def progress_signs() -> str:
         FROM hang_roots WHERE how = 'silent' GROUP BY job
         UNION ALL
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
-        FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'circle' GROUP BY job
+        FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
         SELECT job, 'wait', CASE WHEN waited_ns <= longest_ns THEN -$sure
                 ELSE least($sure + $weak, ln(greatest(waited_ns / usual_ns, 1))) END,

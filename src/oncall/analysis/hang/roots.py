@@ -70,7 +70,7 @@ _ROOT_COLUMNS = [
         "how",
         "VARCHAR",
         "",
-        "absent, silent (no data), circle (a cycle), or together: all members are in it",
+        "absent, silent (no data), cycle (deadlock), or together: all members are in it",
     ),
     ("rank", "INTEGER", "", "a culprit; NULL where all members are in it"),
     ("victims", "INTEGER", "ranks", "ranks that wait because of it, anywhere"),
@@ -80,14 +80,16 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
+    reads=["blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
         *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
         "called_transfers",
     ],
-    empty_without=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
+    empty_without=[
+        "blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"
+    ],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -160,7 +162,7 @@ _OF_CALLS_ALONE = """
         how, CASE WHEN how = 'absent' THEN rank END, victims, 1
     FROM standstills ANTI JOIN mismatched_calls USING (job) ANTI JOIN crossed_calls USING (job)
     UNION ALL
-    SELECT DISTINCT c.job, c.comm, 'coll', c.seq, [], 'circle', c.rank,
+    SELECT DISTINCT c.job, c.comm, 'coll', c.seq, [], 'cycle', c.rank,
         (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = c.job)
             - count(*) OVER (PARTITION BY c.job, c.comm, c.seq), 2
     FROM crossed c ANTI JOIN mismatched_calls USING (job)
@@ -213,12 +215,12 @@ def _graphs(
         ).fetchall()
     }
     # In order, so that equal evidence is shown alike each time.
-    standing = con.execute(
+    blocked = con.execute(
         "SELECT job, comm, kind, seq, rank, peer, coalesce(max(coalesce(entered_ns, called_ns)) "
-        "OVER (PARTITION BY job) - coalesce(entered_ns, called_ns), waited_ns, 0) FROM standing "
-        "WHERE rank IS NOT NULL ORDER BY ALL"
+        "OVER (PARTITION BY job) - coalesce(entered_ns, called_ns), waited_ns, 0) "
+        "FROM blocked_operations WHERE rank IS NOT NULL ORDER BY ALL"
     ).fetchall()
-    for job, comm, kind, seq, rank, peer, waited_ns in standing:
+    for job, comm, kind, seq, rank, peer, waited_ns in blocked:
         edges, waits, _ = graphs[job]
         place = Place(comm, kind, seq, (), seq)
         if kind == "p2p" and (job, comm, seq, rank) in unmatched:
@@ -267,7 +269,7 @@ _LACKED = """
     JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
         AND coalesce(f.entered_seq < i.seq, true)
     SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
-    ANTI JOIN standing s ON s.job = i.job AND s.rank = i.rank
+    ANTI JOIN blocked_operations s ON s.job = i.job AND s.rank = i.rank
     ANTI JOIN halted h ON h.job = i.job AND h.rank = i.rank
     WHERE i.kind = 'coll' ORDER BY ALL
 """
@@ -290,7 +292,8 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
 # Where only counters are known: members of what waits that do not answer. Whoever else lags there
 # may well wait for them.
 _UNANSWERING = """
-    SELECT DISTINCT s.job, s.comm, s.seq, m.rank FROM standing s JOIN members m USING (job, comm)
+    SELECT DISTINCT s.job, s.comm, s.seq, m.rank
+    FROM blocked_operations s JOIN members m USING (job, comm)
     SEMI JOIN launches l ON l.job = m.job AND l.rank = m.rank
         AND l.state IN ('unresponsive', 'dead')
     ANTI JOIN witnesses w ON w.job = m.job AND w.rank = m.rank
@@ -347,10 +350,10 @@ def find_roots(
     for component in sinks(edges):
         places = [node for node in component if isinstance(node, Place)]
         ranks = sorted(node for node in component if isinstance(node, int))
-        if places and ranks and _is_circle(places, edges):
+        if places and ranks and _is_cycle(places, edges):
             # Who goes against the stream shows where most go with it.
             shown = min(places, key=lambda p: (-waits.get(p, _NOBODY)[0], _order(p, waits)))
-            roots.append(Root(shown, "circle", tuple(ranks)))
+            roots.append(Root(shown, "cycle", tuple(ranks)))
         elif places:
             roots.append(Root(min(places, key=lambda p: _order(p, waits)), "together", ()))
         else:
@@ -365,7 +368,7 @@ def find_roots(
     return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
 
 
-def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
+def _is_cycle(places: Sequence[Place], edges: Edges) -> bool:
     """Whether each waits for a call that another never made, or makes only after its own.
 
     A send and a receive that have both been called complete in time: where a chain of waiting runs

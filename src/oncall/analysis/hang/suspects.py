@@ -17,7 +17,7 @@ from oncall.evidence import relation
         "silent_hosts",
         "unknown_members",
         "in_flight",
-        "standing",
+        "blocked_operations",
         "members",
         "unnoticed",
         "transfers_in_flight",
@@ -65,14 +65,14 @@ def hang_suspects() -> str:
         culprits AS (
             SELECT DISTINCT job, comm, seq, rank, how FROM hang_roots WHERE rank IS NOT NULL),
         blocked AS (
-            SELECT job, rank, comm, seq, op, entered_ns AS at_ns FROM standing
+            SELECT job, rank, comm, seq, op, entered_ns AS at_ns FROM blocked_operations
             UNION ALL
             SELECT x.job, x.rank, x.comm, x.seq, j.op, j.called_ns FROM crossed_calls x
             JOIN joint_calls j USING (job, rank, comm, seq)),
         crossing AS (
             SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.at_ns,
                 count(*) OVER (PARTITION BY c.job, c.comm, c.seq, b.comm, b.seq) AS together
-            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'circle'),
+            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'cycle'),
         crossed AS (
             SELECT c.job, c.comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid, 'crossed' AS reason,
                 'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns

@@ -108,10 +108,10 @@ class Operation:
         path = [*seen]
         return self._surplus(path[path.index(transfer) :])
 
-    def _surplus(self, circle: list[Transfer]) -> End | None:
+    def _surplus(self, cycle: list[Transfer]) -> End | None:
         """Around a ring all wait for data: it ends where more went in than came out."""
         kept: dict[Transfer, int] = {}
-        for sender, feeding in zip(circle, [*circle[1:], circle[0]], strict=True):
+        for sender, feeding in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
             if sender.sends and not feeding.sends and sender.waits_for != "send_peer":
                 kept[sender] = feeding.steps_done - sender.steps_done
         most = [sender for sender, steps in kept.items() if steps == max(kept.values())]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from oncall.analysis.common.operations import CALL, MANNER
 from oncall.evidence import relation
 
-STANDING_COLUMNS = [
+BLOCKED_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
     ("comm", "UBIGINT", "", "communicator"),
     ("kind", "VARCHAR", "", "coll or p2p"),
@@ -173,14 +173,14 @@ def left_open() -> str:
 
 
 @relation(
-    "standing",
+    "blocked_operations",
     reads=["frontier"],
     optional=["heads", "in_flight", "halted", "left_open", "open_pairs", "counted_ahead"],
     empty_without=["in_flight|counted_ahead"],
-    columns=STANDING_COLUMNS,
+    columns=BLOCKED_COLUMNS,
     source="CCL-D 4.2.2",
 )
-def standing() -> str:
+def blocked_operations() -> str:
     """The operation each waiting rank is blocked in: the oldest that truly holds it.
 
     Not every open operation holds a rank: it may be left open, and it is asynchronous if the
@@ -219,9 +219,9 @@ def standing() -> str:
 
 @relation(
     "holders",
-    reads=["standing", "members", "frontier"],
+    reads=["blocked_operations", "members", "frontier"],
     optional=["processes", "in_flight", "witnesses", "open_pairs"],
-    empty_without=["standing"],
+    empty_without=["blocked_operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator of the operation that waits"),
@@ -243,7 +243,7 @@ def holders() -> str:
     """
     return """
         WITH collectives AS (
-            SELECT DISTINCT job, comm, seq FROM standing WHERE kind = 'coll'),
+            SELECT DISTINCT job, comm, seq FROM blocked_operations WHERE kind = 'coll'),
         roll AS (
             SELECT c.job, c.comm, c.seq, m.rank,
                 CASE WHEN w.rank IS NULL THEN 'silent'
@@ -257,7 +257,7 @@ def holders() -> str:
             JOIN members m USING (job, comm)
             LEFT JOIN frontier f ON f.job = c.job AND f.comm = c.comm AND f.rank = m.rank
             LEFT JOIN witnesses w ON w.job = c.job AND w.rank = m.rank
-            LEFT JOIN (SELECT DISTINCT ON (job, rank) * FROM standing ORDER BY ALL) s
+            LEFT JOIN (SELECT DISTINCT ON (job, rank) * FROM blocked_operations ORDER BY ALL) s
                 ON s.job = c.job AND s.rank = m.rank
             LEFT JOIN in_flight i ON i.kind = 'coll' AND i.job = c.job AND i.comm = c.comm
                 AND i.seq = c.seq AND i.rank = m.rank),
@@ -278,17 +278,17 @@ def holders() -> str:
             SELECT o.job, o.comm, o.rank, o.peer, o.op FROM open_pairs o
             JOIN in_flight i ON i.kind = 'p2p' AND i.job = o.job AND i.comm = o.comm
                 AND i.seq = o.seq AND i.rank = o.rank AND i.op = o.op
-            JOIN standing s ON s.job = o.job AND s.rank = o.rank
+            JOIN blocked_operations s ON s.job = o.job AND s.rank = o.rank
             GROUP BY ALL HAVING min(i.called_ns) < min(s.called_ns)),
         pairs AS (
             SELECT p.*, w.rank IS NOT NULL AS heard,
                 x.rank IS NOT NULL OR h.rank IS NOT NULL AS together
-            FROM standing s
+            FROM blocked_operations s
             JOIN open_pairs p ON p.job = s.job AND p.comm = s.comm AND p.seq = s.seq
                 AND p.rank = s.rank AND p.op = s.op AND p.peer = coalesce(s.peer, p.peer)
             LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.peer
             -- Together only if the other side stands in its answer: a Send may face a Send.
-            LEFT JOIN standing x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
+            LEFT JOIN blocked_operations x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
                 AND x.rank = p.peer AND coalesce(x.peer, p.rank) = p.rank
                 AND (x.op <> p.op OR x.entered_ns IS NULL)
             LEFT JOIN posted h ON h.job = p.job AND h.comm = p.comm AND h.rank = p.peer

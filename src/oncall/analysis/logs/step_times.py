@@ -108,7 +108,7 @@ def slow_timers() -> str:
     """The rank that computes slowest in report after report. Timers of communication are left out:
     there the others wait, and the slow rank has the shortest time."""
     return """
-        WITH told AS (
+        WITH reported AS (
             SELECT job, attempt, rank, code AS timer, number / 100 AS times, at_ns, text,
                 row_number() OVER same AS nth, count(*) OVER same_timer AS of_reports
             FROM log_events WHERE kind = 'slowest'
@@ -119,7 +119,7 @@ def slow_timers() -> str:
             SELECT job, attempt, rank, timer, count(*) AS reports,
                 any_value(of_reports) AS of_reports, any_value(of_reports) + 1 - min(nth) AS since,
                 median(times) AS times, min(at_ns) AS at_ns, arg_max(text, nth) AS text
-            FROM told WHERE times >= $beyond GROUP BY job, attempt, rank, timer)
+            FROM reported WHERE times >= $beyond GROUP BY job, attempt, rank, timer)
         SELECT s.* EXCLUDE (since), r.node FROM slow s
         LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
             USING (job, rank)

@@ -47,14 +47,14 @@ class Waiting:
 class Stuck:
     """The process group whose wait began first, and what is known of its ranks.
 
-    `told` are ranks that did not time out in it and whose counters another rank's timeout made
+    `dumped` are ranks that did not time out in it and whose counters another rank's timeout made
     them print; `size` is None where nothing states it, and `least` what it is then at least.
     """
 
     group: str | None
     whole: bool
     waiting: dict[int, Waiting]
-    told: Mapping[int, int]
+    dumped: Mapping[int, int]
     size: int | None
     everywhere: frozenset[int] = field(default_factory=frozenset)
     least: int = 0
@@ -94,16 +94,16 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
     waiting = groups[group]
     whole = len(groups) == 1 and (group is None or group == "0" or "(" not in group)
     whole = whole or any(name in (group or "") for name in _WHOLE)
-    told = {
+    dumped = {
         row["rank"]: row["enqueued"]
         for row in attempt.reports
-        if row["kind"] == "told" and row["rank"] is not None and row["enqueued"] is not None
+        if row["kind"] == "remote_dump" and row["rank"] is not None and row["enqueued"] is not None
     }
     size = _size(waiting)
     if whole and attempt.world is not None:
         size = attempt.world
     least = min(attempt.least, _MOST_RANKS) if whole else 0
-    return Stuck(group, whole, waiting, told if whole else {}, size, everywhere, least)
+    return Stuck(group, whole, waiting, dumped if whole else {}, size, everywhere, least)
 
 
 def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
@@ -173,9 +173,9 @@ def behind(stuck: Stuck) -> tuple[list[int], str]:
     """Ranks that have called fewer operations than the others, and how that shows."""
     seqs = {rank: one.seq for rank, one in stuck.waiting.items() if one.seq is not None}
     last = max(seqs.values(), default=None)
-    late = sorted(rank for rank, enqueued in stuck.told.items() if last and enqueued < last)
-    if late and len(late) <= len(stuck.waiting) + len(stuck.told) - len(late):
-        counts = sorted({stuck.told[rank] for rank in late})
+    late = sorted(rank for rank, enqueued in stuck.dumped.items() if last and enqueued < last)
+    if late and len(late) <= len(stuck.waiting) + len(stuck.dumped) - len(late):
+        counts = sorted({stuck.dumped[rank] for rank in late})
         return late, f"{_numbers(counts)} enqueued, the others {last} or more"
     if last is not None and min(seqs.values()) < last and stuck.op not in _ROOTED | _PAIRED:
         low = sorted(rank for rank, seq in seqs.items() if seq < last)
@@ -199,7 +199,7 @@ def absent(stuck: Stuck, few: float) -> list[int]:
     """Ranks that printed no timeout although the group's others did: at most the share `few`, or
     one; more may only be cut away. Where the size is unknown, a gap below the highest rank."""
     seen = set(stuck.waiting) | set(stuck.everywhere)
-    arrived = {rank for rank, count in stuck.told.items() if count >= (stuck.last.seq or 0)}
+    arrived = {rank for rank, count in stuck.dumped.items() if count >= (stuck.last.seq or 0)}
     if stuck.whole:
         size = stuck.size or (stuck.least if len(seen) > 2 else 0)
         missing = sorted(set(range(size)) - seen - arrived)

@@ -103,8 +103,10 @@ def _transfer_kinds(graph: Graph) -> Ints:
 
 def _kinds(graph: Graph, first: Ints, last: Ints, more: Ints) -> Ints:
     width = graph.width
-    told = np.stack([graph.role[first // width], graph.role[last // width], first % width, more])
-    return np.unique(told, axis=1, return_inverse=True)[1].ravel()
+    features = np.stack(
+        [graph.role[first // width], graph.role[last // width], first % width, more]
+    )
+    return np.unique(features, axis=1, return_inverse=True)[1].ravel()
 
 
 def _usual_transfer(times: Times, kind: Ints, limits: Limits) -> Times:

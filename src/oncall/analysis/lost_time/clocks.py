@@ -15,15 +15,19 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import Measured, median
 from oncall.analysis.lost_time.programs import Times
 
+_TURNS = 3  # after which medians of ranks and of segments hardly change
+
 
 def on_one_axis(classes: Sequence[Measured], limits: Limits) -> list[Measured]:
-    """The same times (one entry a class of segments) by the clock of the median rank."""
-    first = np.concatenate([one.begin_ns + one.call[:, :, 0] for one in classes])
-    begin = median(first, 1)
-    ahead = first - begin[:, None]
-    rate = _drift(ahead, begin, limits)
-    middle = float(np.median(begin))
-    offset = _early(ahead - rate * (begin - middle)[:, None], limits)
+    """The same times (one entry a class of segments) by the clock of the median rank.
+
+    The largest class decides: what precedes it is alike, as the end of an evaluation is not.
+    """
+    largest = max(classes, key=lambda one: len(one.call))
+    middle = float(np.median(_begins(largest)[0]))
+    offset, rate = _clocks([largest], middle, limits)
+    elsewhere, _ = _clocks(classes, middle, limits)
+    offset = np.nan_to_num(np.where(np.isnan(offset), elsewhere, offset))
     moved = []
     for one in classes:
         when = median(one.begin_ns + one.call[:, :, 0], 1) - middle
@@ -32,12 +36,34 @@ def on_one_axis(classes: Sequence[Measured], limits: Limits) -> list[Measured]:
     return moved
 
 
+def _clocks(classes: Sequence[Measured], middle: float, limits: Limits) -> tuple[Times, Times]:
+    """By how much each rank's clock is ahead at `middle` (r,), NaN if unknown, and gains (r,)."""
+    found = [_begins(one) for one in classes]
+    begin = np.concatenate([each for each, _ in found])
+    ahead = np.concatenate([each for _, each in found])
+    rate = np.nan_to_num(_drift(ahead, begin, limits))
+    return _early(ahead - rate * (begin - middle)[:, None], limits), rate
+
+
+def _begins(one: Measured) -> tuple[Times, Times]:
+    """When segments began (s,), and by how much each rank's clock was ahead then (s, r).
+
+    By medians of ranks and of segments in turn: whoever is missing in one moves it no further.
+    """
+    first = one.begin_ns + one.call[:, :, 0]
+    offset = np.zeros(first.shape[1])
+    for _ in range(_TURNS):
+        begin = median(first - offset, 1)
+        offset = np.nan_to_num(median(first - begin[:, None], 0))
+    return begin, first - begin[:, None]
+
+
 def _early(ahead: Times, limits: Limits) -> Times:
     """A low value of each rank (r,), one that was measured."""
     ordered = np.sort(ahead, axis=0)
     known = np.sum(~np.isnan(ordered), axis=0)
     at = np.maximum(known - 1, 0) * limits.early
-    return np.asarray(np.nan_to_num(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0]))
+    return np.asarray(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0])
 
 
 def _drift(ahead: Times, begin: Times, limits: Limits) -> Times:

@@ -18,7 +18,7 @@ from oncall.evidence import relation
             "ratio",
             "median deviation of replayed from measured lengths; NULL: not replayed",
         ),
-        ("timed", "BOOLEAN", "", "operations told how long they took"),
+        ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
     ],
     source="LOST_TIME section 4: the replay with nothing removed against what was measured",
 )
@@ -50,7 +50,7 @@ def replayed_jobs() -> str:
         ("gain_ns", "BIGINT", "ns", "lost in all of them"),
         ("at_ns", "BIGINT", "ns", "begin of the first one"),
         ("replay_error", "DOUBLE", "ratio", "of the account"),
-        ("timed", "BOOLEAN", "", "operations told how long they took"),
+        ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
     ],
     source="LOST_TIME section 8",
 )

@@ -151,7 +151,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Order:
-    """The levels of a graph; not `complete` where calls wait for one another in a circle."""
+    """The levels of a graph; not `complete` where calls wait for one another in a cycle."""
 
     graph: Graph
     asynchronous: Flags

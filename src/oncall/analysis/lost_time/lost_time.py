@@ -38,7 +38,7 @@ _SCHEMA = [
     ("iteration_ns", "BIGINT", "ns", "median length of an iteration"),
     ("at_ns", "BIGINT", "ns", "begin of the first one concerned, Unix time"),
     ("replay_error", "DOUBLE", "ratio", "median deviation of replayed from measured lengths"),
-    ("timed", "BOOLEAN", "", "operations told how long they took"),
+    ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
 ]
 
 

@@ -151,13 +151,13 @@ def _members(
 ) -> list[Ints]:
     """The places of the ranks of each communicator, in the order of their ranks there: as recorded,
     else those seen in it."""
-    told = con.execute(
+    members = con.execute(
         "SELECT comm, rank FROM members WHERE job = ? AND comm IS NOT NULL"
         " ORDER BY comm, coalesce(comm_rank, rank)",
         [job],
     ).fetchnumpy()
-    place = _places(ranks, np.asarray(told["rank"], dtype=np.int64))
-    number = _places(comms, np.asarray(told["comm"], dtype=np.uint64))
+    place = _places(ranks, np.asarray(members["rank"], dtype=np.int64))
+    number = _places(comms, np.asarray(members["comm"], dtype=np.uint64))
     here = (place != NONE) & (number != NONE)
     acting = pairs_of(comm, rank)
     silent = ~np.isin(acting[0], number[here])

@@ -82,7 +82,7 @@ def flow_scores(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, A
             (*step[:4], step[7], flow, score, bool(where[flow]), where[flow])
             for flow, score in found.items()
             if score > 0
-            and (where[flow] or _stands(flow, begins.get(step[0], set()), base[step[0]]))
+            and (where[flow] or _fills_queue(flow, begins.get(step[0], set()), base[step[0]]))
         ]
     return {column[0]: [row[i] for row in rows] for i, column in enumerate(_COLUMNS)}
 
@@ -96,11 +96,11 @@ def port_scores(
     """
     scores: dict[Port, Scores] = {port: dict(flows) for port, flows in base.items()}
     order = {port: list(nexts) for port, nexts in chains.items()}
-    for circle in components(order):
-        for port in circle:
+    for cycle in components(order):
+        for port in cycle:
             own = scores.setdefault(port, {})
             for after, weight in chains.get(port, {}).items():
-                if after in circle:
+                if after in cycle:
                     continue
                 for flow, score in scores.get(after, {}).items():
                     own[flow] = own.get(flow, 0.0) + score * weight
@@ -252,7 +252,7 @@ def _inferred(con: duckdb.DuckDBPyConnection) -> dict[int, set[Port]]:
     return ports
 
 
-def _stands(flow: int, begins: set[Port] | None, base: Mapping[Port, Scores]) -> bool:
+def _fills_queue(flow: int, begins: set[Port] | None, base: Mapping[Port, Scores]) -> bool:
     """Whether a flow that does not meet the step's own fills a queue where its waiting begins.
 
     Flows that only wait in a port that was stopped are victims as the step is.

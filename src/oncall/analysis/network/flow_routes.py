@@ -51,13 +51,13 @@ def looping_flows(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         for port in ports:
             leaving[int(net.device_of[port])].append(port)
         edges = {port: leaving.get(int(net.towards[port]), []) for port in ports}
-        for circle in components(edges):
-            if len(circle) > 1:
-                key = flow, tuple(sorted(circle))
+        for cycle in components(edges):
+            if len(cycle) > 1:
+                key = flow, tuple(sorted(cycle))
                 old = found.get(key, (1 << 62, 0))
                 found[key] = (
-                    min(old[0], *(ports[port][0] for port in circle)),
-                    max(old[1], *(ports[port][1] for port in circle)),
+                    min(old[0], *(ports[port][0] for port in cycle)),
+                    max(old[1], *(ports[port][1] for port in cycle)),
                 )
     ends = {
         flow: (name, receiver)
@@ -65,13 +65,13 @@ def looping_flows(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             "SELECT flow, any_value(name), any_value(dst_host) FROM flows GROUP BY flow"
         ).fetchall()
     }
-    ways = [labels(net.ports[port] for port in circle) for _, circle in found]
+    ways = [labels(net.ports[port] for port in cycle) for _, cycle in found]
     return {
         "flow": [flow for flow, _ in found],
         "name": [ends.get(flow, (None, None))[0] or f"flow {flow}" for flow, _ in found],
         "ports": ways,
         "way": [" > ".join(ports) for ports in ways],
-        "astray": [_astray(net, circle, ends.get(flow, (None, None))[1]) for flow, circle in found],
+        "astray": [_astray(net, cycle, ends.get(flow, (None, None))[1]) for flow, cycle in found],
         "first_ns": [first for first, _ in found.values()],
         "last_ns": [last for _, last in found.values()],
     }
@@ -149,14 +149,14 @@ def _gone_round(
         FROM flows f LEFT JOIN switch_flows s USING (flow) GROUP BY flow ORDER BY flow""",
         [since_ns],
     ).fetchall()
-    circle = set(labels(net.ports[end] for end in ends))
+    cycle = set(labels(net.ports[end] for end in ends))
     devices = {int(net.device_of[end]) for end in ends}
     strays, pending = [], []
     for flow, name, src, dst, member, open_before, seen in rows:
         if member or src is None or dst is None:
             continue
         useful = np.flatnonzero(net.on_paths(src, dst))
-        if circle & set(seen or ()) - set(labels(net.ports[port] for port in useful)):
+        if cycle & set(seen or ()) - set(labels(net.ports[port] for port in useful)):
             strays.append((flow, name, dst))
         elif open_before and devices & set(net.device_of[useful].tolist()):
             pending.append((flow, name, dst))

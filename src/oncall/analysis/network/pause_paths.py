@@ -58,13 +58,13 @@ def roots(view: View, net: Network) -> list[Root]:
     share = stopped_ns / lost_ns / max(len(starts), 1)
     edges = spreading(view, net)
     storm_ns = view.thresholds.storm_ns
-    circles = [
-        set(circle)
-        for circle in components(edges)
-        if len(circle) > 1 and all(view.paused[port][1] >= storm_ns for port in circle)
+    cycles = [
+        set(cycle)
+        for cycle in components(edges)
+        if len(cycle) > 1 and all(view.paused[port][1] >= storm_ns for port in cycle)
     ]
     for start in starts:
-        found += _ends(view, net, edges, circles, (start,), share)
+        found += _ends(view, net, edges, cycles, (start,), share)
     causes = [root for root in found if root.kind != "overrun"] or found
     scale = sum(root.weight for root in found) / (sum(root.weight for root in causes) or 1.0)
     best: dict[tuple[str, int], Root] = {}
@@ -142,22 +142,22 @@ def _ends(
     view: View,
     net: Network,
     edges: Mapping[int, list[int]],
-    circles: list[set[int]],
+    cycles: list[set[int]],
     way: tuple[int, ...],
     weight: float,
 ) -> Iterator[Root]:
     """The roots that the pauses of the last port of `way` lead to."""
     port = way[-1]
-    for circle in circles:
-        if port in circle:
-            yield Root("deadlock", min(circle), tuple(sorted(circle)), weight)
+    for cycle in cycles:
+        if port in cycle:
+            yield Root("deadlock", min(cycle), tuple(sorted(cycle)), weight)
             return
     nexts = _own_next(view, port, [after for after in edges.get(port, []) if after not in way])
     if nexts:
         total = sum(view.paused[after][0] for after in nexts)
         for after in nexts:
             share = weight * view.paused[after][0] / total
-            yield from _ends(view, net, edges, circles, (*way, after), share)
+            yield from _ends(view, net, edges, cycles, (*way, after), share)
         return
     behind = net.follows(port)
     queues = queues_behind(view, net, port)

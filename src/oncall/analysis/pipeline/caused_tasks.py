@@ -21,7 +21,7 @@ def _same(other: str, this: str = "t") -> str:
 @relation(
     "caused_tasks",
     reads=["slow_tasks", "stage_graph", "stage_paths", "stage_vertices", "stage_expectation"],
-    optional=["task_companies", "knowledge"],
+    optional=["coupled_pipelines", "knowledge"],
     empty_without=["slow_tasks"],
     columns=[
         *SLOW_TASK_COLUMNS,
@@ -56,7 +56,7 @@ def caused_tasks() -> str:
         there AS (
             -- A hole in a recording is no time of its own. Of calls alone, hosts that usually wait
             -- for their devices tell their own time, and nothing of how long the devices computed.
-            SELECT g.*, company, v.own_ns - e.usual_own_ns * g.work AS more_ns,
+            SELECT g.*, pipeline_group, v.own_ns - e.usual_own_ns * g.work AS more_ns,
                 CASE WHEN v.whole AND NOT (e.usual_own_ns < $own_part * e.usual_ns
                         AND more_ns < $own_part * (g.duration_ns - g.expected_ns)
                         AND NOT coalesce(k.durations, true))
@@ -71,7 +71,7 @@ def caused_tasks() -> str:
             LEFT JOIN stage_paths p ON p.vertex = g.vertex
             LEFT JOIN stage_paths s ON s.source = p.previous
             LEFT JOIN stage_graph r ON r.vertex = s.vertex
-            LEFT JOIN task_companies w ON w.job = g.job AND w.replica = g.replica
+            LEFT JOIN coupled_pipelines w ON w.job = g.job AND w.replica = g.replica
             LEFT JOIN knowledge k ON k.job = g.job
             LEFT JOIN stage_expectation e ON e.job = g.job AND e.replica = g.replica
                 AND e.stage = g.stage AND e.chunk = g.chunk AND e.task = g.task),
@@ -86,7 +86,7 @@ def caused_tasks() -> str:
             JOIN there m ON {_same("m")} AND m.replica = t.replica
                 AND m.own_excess_ns < $own_part * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
-                AND coalesce(c.company = m.company, true)
+                AND coalesce(c.pipeline_group = m.pipeline_group, true)
                 -- What it began later is waited for, too, but has its reason elsewhere.
                 AND c.most_ns >= greatest($least_part * t.excess_ns,
                     $own_part * (t.excess_ns - greatest(c.started_ns - t.started_ns, 0)))
@@ -100,7 +100,7 @@ def caused_tasks() -> str:
             JOIN there m ON {_same("m")} AND m.replica = t.replica
                 AND m.own_excess_ns < $own_part * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
-                AND coalesce(c.company = m.company, true)
+                AND coalesce(c.pipeline_group = m.pipeline_group, true)
                 AND c.started_ns - t.started_ns >= $own_part * t.excess_ns
             JOIN slow_tasks b ON b.job = t.job AND b.iteration = t.iteration
                 AND b.replica = c.replica AND b.started_ns < c.started_ns

@@ -111,7 +111,7 @@ def hang_stages() -> str:
     source="CCL-D 4.2.2",
 )
 def hang_groups() -> str:
-    """Ranks of communicators where a hang ends without telling which of the members it is."""
+    """Ranks of communicators where waiting ends and no single member is known to be the culprit."""
     return """
         SELECT DISTINCT job, m.rank, comm
         FROM members m JOIN hang_roots r USING (job, comm)

@@ -116,7 +116,7 @@ def stage_costs(
     everything = np.ones(len(lost.took), np.bool_)
     normal = lost.spans(everything, everything)
     actual = lost.spans(~everything, ~everything)
-    chosen = with_company(lost.graph, slowest(lost.group, actual, normal, slowest_part))
+    chosen = with_coupled(lost.graph, slowest(lost.group, actual, normal, slowest_part))
     lost, actual, normal = lost.kept(chosen), actual[chosen], normal[chosen]
     names = {name: values[chosen] for name, values in names.items()}
     rows: list[Mapping[str, Any]] = []
@@ -152,7 +152,7 @@ def slowest(group: Integers, actual: Times, normal: Times, part: float) -> NDArr
     return np.asarray((actual > normal) & (actual >= limit[group]), np.bool_)
 
 
-def with_company(graph: TraceGraph, pipelines: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def with_coupled(graph: TraceGraph, pipelines: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Those pipelines (p,) and all that their tasks begin together with."""
     met = np.zeros(len(graph.pipeline), np.bool_)
     met[graph.together[pipelines[graph.pipeline]]] = True

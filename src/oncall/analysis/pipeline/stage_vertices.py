@@ -28,7 +28,7 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
 @relation(
     "stage_vertices",
     reads=["stage_work"],
-    optional=["task_companies"],
+    optional=["coupled_pipelines"],
     empty_without=["stage_work"],
     columns=[
         ("vertex", "BIGINT", "", "its number"),
@@ -130,16 +130,16 @@ def stage_vertices() -> str:
                     AS ended_ns)
             FROM ordered LEFT JOIN habits USING (job)),
         met AS (
-            SELECT row_number() OVER (ORDER BY {_WHERE}) - 1 AS vertex, b.*, company,
-                company IS NOT NULL
+            SELECT row_number() OVER (ORDER BY {_WHERE}) - 1 AS vertex, b.*, pipeline_group,
+                pipeline_group IS NOT NULL
                 AND bool_and(clock_error_ns IS NOT NULL) OVER meeting
                 AND max(started_ns) OVER meeting < min(ended_ns) OVER meeting AS meets,
                 CASE WHEN meets THEN max(started_ns) OVER meeting ELSE started_ns END AS met_ns
-            FROM begun b LEFT JOIN task_companies c USING (job, replica)
+            FROM begun b LEFT JOIN coupled_pipelines c USING (job, replica)
             WINDOW meeting AS (
-                PARTITION BY job, iteration, company, stage, chunk, micro_batch, task))
+                PARTITION BY job, iteration, pipeline_group, stage, chunk, micro_batch, task))
         SELECT *, CASE WHEN meets THEN min(vertex) OVER (
-                PARTITION BY job, iteration, company, stage, chunk, micro_batch, task)
+                PARTITION BY job, iteration, pipeline_group, stage, chunk, micro_batch, task)
                 ELSE vertex END AS with_vertex,
             greatest(ended_ns - met_ns, 0) AS duration_ns, coalesce({after}, false) AS held
         FROM met

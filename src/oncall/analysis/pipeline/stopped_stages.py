@@ -81,7 +81,7 @@ def stopped_stages() -> str:
             FROM hang_stages h LEFT JOIN (FROM incomplete_stages WHERE NOT network) i
                 USING (job, replica, stage)
             WHERE h.went_on_ns IS NOT NULL),
-        stands AS (
+        stopped AS (
             FROM calls_alone
             UNION ALL BY NAME
             FROM labelled ANTI JOIN calls_alone USING (job)
@@ -89,7 +89,7 @@ def stopped_stages() -> str:
             FROM placed ANTI JOIN labelled USING (job) ANTI JOIN calls_alone USING (job))
         -- Where calls alone are recorded nothing records when the log was read, but what waited
         -- longer than ever.
-        SELECT * FROM stands SEMI JOIN pipelined_jobs USING (job)
+        SELECT * FROM stopped SEMI JOIN pipelined_jobs USING (job)
         ANTI JOIN (FROM job_progress WHERE state = 'moving') USING (job)
         WHERE went_on_ns IS NOT NULL
             OR silent_ns >= $hang_after AND silent_ns > $iterations_silent * coalesce(usual_ns, 0)

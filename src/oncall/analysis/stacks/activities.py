@@ -26,7 +26,7 @@ _BESIDE = re.compile(
 )
 
 # The order is that of one frame: a frame of a checkpoint library may be named `barrier`.
-_TELLING = tuple(
+_REVEALING = tuple(
     (activity, re.compile(pattern))
     for activity, pattern in (
         ("debugger", r"\b(?:pdb|bdb|ipdb|debugpy|pydevd)\w*(?:\.py|/)|^breakpoint\b"),
@@ -90,7 +90,7 @@ def activity_of(frames: tuple[str, ...]) -> Activity:
     for frame in frames:
         if frame.endswith(" at kernel") and _KERNEL.match(frame):
             return Activity("storage", frame)
-        for name, pattern in _TELLING:
+        for name, pattern in _REVEALING:
             if pattern.search(frame):
                 return Activity(name, frame)
     if frames and all(frame.endswith(" at kernel") for frame in frames):

@@ -16,7 +16,7 @@ import numpy as np
 from oncall.analysis.calls.rank_calls import RECV, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import Layout, Seats, Stated
 
-TOLD = "what is stated of it"
+STATED = "what is stated of it"
 COMMUNICATORS = "its place in the communicator that it sends in"
 ORDER = "the order of ranks"
 
@@ -86,7 +86,7 @@ def _layouts(ranks: Sequence[RankCalls], known: Memberships, stated: Stated) -> 
     if stated.stages is not None and world_size % stated.stages == 0:
         seats = _in_order(numbers, world_size, stated.stages)
     yield Layout(
-        seats | {rank: known.stated[rank] for rank in numbers if rank in known.stated}, TOLD
+        seats | {rank: known.stated[rank] for rank in numbers if rank in known.stated}, STATED
     )
     agrees = stated.stages is None
     yield Layout(_by_communicator(ranks, known), COMMUNICATORS, agrees)

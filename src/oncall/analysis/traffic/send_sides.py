@@ -81,7 +81,7 @@ class _Side:
     source="Pulse 5.1",
     at="node",
     params={
-        "alike": Param("2 %", "of all bytes: pairings this near one another are not told apart")
+        "alike": Param("2 %", "of all bytes: pairings this near one another are not distinguished")
     },
 )
 def send_sides(con: duckdb.DuckDBPyConnection, *, alike: float) -> Mapping[str, Any]:

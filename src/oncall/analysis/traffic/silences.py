@@ -69,17 +69,17 @@ def silences() -> str:
 def open_sends() -> str:
     """The operations that a silent job has open, with each member that sends on their groups."""
     return """
-        WITH stands AS (
+        WITH unfinished AS (
             SELECT r.* FROM rank_traffic r JOIN silences USING (job)
             WHERE r.started_ns IS NOT NULL AND r.ended_ns IS NULL),
         senders AS (
             SELECT job, comm, rank, any_value(node) AS node
-            FROM rank_traffic SEMI JOIN stands USING (job, comm)
+            FROM rank_traffic SEMI JOIN unfinished USING (job, comm)
             WHERE started_ns IS NOT NULL GROUP BY ALL),
         open AS (
             SELECT job, comm, kind, turn, min(started_ns) AS at_ns, any_value(op) AS op,
                 min(seq) AS seq
-            FROM stands GROUP BY ALL)
+            FROM unfinished GROUP BY ALL)
         SELECT o.*, s.rank, s.node, r.started_ns, r.bytes,
             coalesce(r.ended_ns IS NOT NULL, false) AS over,
             count(*) OVER one AS members, count(r.started_ns) OVER one AS begun

@@ -98,7 +98,7 @@ _EPOCHS = f"""
     FROM flow_epochs e JOIN (SELECT flow, lane FROM carriers) USING (flow)
     GROUP BY lane, slot ORDER BY lane, slot
 """
-_TOLD = ("job", "comm", "seq", "kind", "rank", "peer", "op", "group_id", "algo", "expected_bytes")
+_COPIED = ("job", "comm", "seq", "kind", "rank", "peer", "op", "group_id", "algo", "expected_bytes")
 
 
 @relation(
@@ -155,7 +155,7 @@ def segmented_traffic(
     }
     node = np.where(unseen, expected["node"][kept], lanes["node"][place])
     return {
-        **{name: expected[name][kept] for name in _TOLD},
+        **{name: expected[name][kept] for name in _COPIED},
         **columns,
         **of_lane,
         "node": node,

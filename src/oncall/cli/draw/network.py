@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.draw.pictures import Drawing, check_target, drawable, show
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import Drawing, check_target, drawable, show
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import PNG, SVG, Drawing, check_target, drawable, show
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def evidence_of(path: Path, job: str | None) -> Incident:
     if not shards:
         return read_evidence([str(path)], job)
     from oncall.cli.gathering import Wanted, read_shards
-    from oncall.cli.rulebooks import rulebooks_in_force
+    from oncall.cli.options.rulebooks import rulebooks_in_force
 
     rulebooks = rulebooks_in_force((), True, {}).in_force
     return read_shards(shards, Wanted(job), rulebooks).incident

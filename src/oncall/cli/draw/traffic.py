@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.draw.pictures import Drawing, check_target, drawable, show
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import Drawing, check_target, drawable, show
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
 
 def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
     """The first finding about traffic, on the given communicator if any."""
-    from oncall.cli.rulebooks import rulebooks_in_force
+    from oncall.cli.options.rulebooks import rulebooks_in_force
     from oncall.diagnose import diagnose
     from oncall.views.traffic.operations import PICTURE
 

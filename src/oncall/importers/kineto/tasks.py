@@ -173,7 +173,7 @@ class _Transfers:
 
 
 def _chunked(tasks: Sequence[Task]) -> list[Task]:
-    """Of several stages told on one rank, each is a chunk; the rank's own stage is the first."""
+    """Of several stages stated on one rank, each is a chunk; the rank's own stage is the first."""
     stages = sorted({one.stage for one in tasks if one.stage is not None})
     chunks = {stage: chunk for chunk, stage in enumerate(stages)} | {None: 0}
     own = stages[0] if stages else None

@@ -116,9 +116,8 @@ def read(line: Line) -> Sequence[Found]:
     if "work:" in text or "sequence id:" in text:
         whole = text if "completed" in text else line.unwrapped
         if dump := _DUMP.search(whole):
-            return [
-                _report(line, whole, "told" if dump["other"] else "told_here", **_counts(whole))
-            ]
+            kind = "remote_dump" if dump["other"] else "local_dump"
+            return [_report(line, whole, kind, **_counts(whole))]
         if at_work := _AT_WORK.search(whole):
             started = _STARTED_OP.search(whole)
             return [

@@ -35,7 +35,7 @@ _LINE = re.compile(
     re.MULTILINE,
 )
 _EXPORTED = b"nccl"
-_NOT_TOLD = ("", "unknown")
+_NOT_STATED = ("", "unknown")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _named(rank: Array, texts: Sequence[bytes], name: Any) -> dict[int, str]:
         mine = named[rank == each]
         for text in np.unique(mine[mine != b""]).tolist()[:1]:
             found[each] = name(text).decode("utf-8", "replace")
-    return {rank: text for rank, text in found.items() if text not in _NOT_TOLD}
+    return {rank: text for rank, text in found.items() if text not in _NOT_STATED}
 
 
 def _integers(texts: Sequence[bytes]) -> Array:

@@ -293,7 +293,7 @@ class _Reader:
             ] = None
 
     def _match_gone(self, block: _Block) -> None:
-        """One missing rank and one missing process belong together; more cannot be told apart."""
+        """One missing rank and one missing process belong together; more are not distinguished."""
         if len(block.missing.named) == 1 == len(self._gone):
             block.processes.setdefault(next(iter(block.missing.named)), next(iter(self._gone)))
 

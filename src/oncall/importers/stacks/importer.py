@@ -1,7 +1,7 @@
 """Files of stacks: one a process, one a node or one of a whole job.
 
 Whose they are is in a heading, in the file's name or in py-spy's own lines; what nothing says is
-NULL, and such processes are told apart by file and thread.
+NULL, and such processes are distinguished by file and thread.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _meta_of(trace: Path, given: Sequence[Path]) -> _Meta:
 
 
 def _load(db: Database, path: Path) -> tuple[TraceSummary, str | None]:
-    """Put the file's rows into `told`; what they are, and what could not be read."""
+    """Put the file's rows into its tables; what they are, and what could not be read."""
     try:
         cut = db.load("file", path)
         with db.deadline(path):

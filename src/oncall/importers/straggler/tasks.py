@@ -47,7 +47,7 @@ _TYPED = """
 
 # Where steps overlap, each has a clock of its own that begins with it. They are laid one after
 # another: comparisons are within a step, and a gap would be time that was not recorded.
-_TOLD = """
+_STATED = """
     CREATE TABLE trace_rows AS
     WITH steps AS (
         SELECT step, min(started_ns) AS first_ns, max(ended_ns) AS last_ns
@@ -185,7 +185,7 @@ def load(con: duckdb.DuckDBPyConnection) -> TraceSummary:
         for name, kind in _OPTIONAL.items()
     )
     con.execute(_TYPED.format(optional=optional, needed=", ".join(NEEDED)))
-    for sql in (_TOLD, _PLACES, _MOVES):
+    for sql in (_STATED, _PLACES, _MOVES):
         con.execute(sql)
     row = con.execute(_SUMMARY).fetchone()
     if row is None:

@@ -204,17 +204,17 @@ def _rows(readings: Iterator[tuple[Place, Reading]]) -> tuple[list[Row], list[Ro
         ports[place] |= _known(values)
         base = {name: ports[place][name] for name in ("node", "nic", "at_ns", "port")}
         for priority, columns in priority_counters(values).items():
-            priorities[place, priority] = {**base, "priority": priority, **_told(columns)}
+            priorities[place, priority] = {**base, "priority": priority, **_present(columns)}
     return list(priorities.values()), [
         {**sums.get(place, {}), **row} for place, row in ports.items()
     ]
 
 
 def _known(values: Values) -> Row:
-    return _told({**port_counters(values), "pcie_waiting": pcie_waiting(values)})
+    return _present({**port_counters(values), "pcie_waiting": pcie_waiting(values)})
 
 
-def _told(columns: Row) -> Row:
+def _present(columns: Row) -> Row:
     return {name: value for name, value in columns.items() if value is not None}
 
 

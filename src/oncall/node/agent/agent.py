@@ -187,7 +187,7 @@ class Agent:
     def _begin_seal(self, now: Instant) -> None:
         """Commit all there is with the current state, and seal beside, if that can be now."""
         self._drain(now)
-        self._recorder.add(self._standing(now))
+        self._recorder.add(self._current_state(now))
         self._drain(now)  # what a source then found to be over
         self._record_accounts(now)
         self._commit(now)
@@ -252,11 +252,11 @@ class Agent:
     def _must_commit(self, now: Instant) -> bool:
         return now.monotonic_ns >= self._commit_at_ns or self._recorder.is_due
 
-    def _standing(self, now: Instant) -> list[Batch]:
+    def _current_state(self, now: Instant) -> list[Batch]:
         batches: list[Batch] = []
         for source in self._sources:
             try:
-                batches += source.standing(now)
+                batches += source.current_state(now)
             except Exception as error:
                 account = self._accounts[source.name]
                 problems = dict.fromkeys((*account.problems, say_bug(error)))
@@ -308,13 +308,13 @@ class Agent:
         """Send the current state to those who asked."""
         if self._asked.empty():
             return
-        standing = self._standing(now)
+        current = self._current_state(now)
         self._drain(now)  # with what was found to be over
         self._commit(now)
         waiting = self._recorder.waiting  # what could not be committed just now
         accounts = [*self._accounts.values(), self._own]
-        told = [self._account_row(account, now) for account in accounts]
-        present = [*waiting, *standing, *told]
+        own_rows = [self._account_row(account, now) for account in accounts]
+        present = [*waiting, *current, *own_rows]
         while not self._asked.empty():
             self._asked.get().set_result(present)
 

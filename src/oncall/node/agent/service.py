@@ -26,13 +26,13 @@ from oncall.node.store.places import rings_dir, socket_path
 from oncall.node.store.shard_digest import ShardDigests
 
 
-def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = False) -> None:
+def serve(config_path: Path | None, overrides: Mapping[str, Any], *, once: bool = False) -> None:
     """Collect until SIGTERM or SIGINT; with `once` drain, seal and leave.
 
     Raises UsageError or BadInput if it cannot start: a folder that cannot be used, another
     collector at work, a wrong configuration.
     """
-    config = load(config_path, told)
+    config = load(config_path, overrides)
     os.umask(0o027)  # evidence is the owner's and its group's
     log = Log()
     with ExitStack() as stack:
@@ -46,7 +46,7 @@ def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = Fal
             return
         tail = listen(config, agent, recorder, log)
         stack.callback(tail.close)
-        _follow_signals(agent, lambda: load(config_path, told), log)
+        _follow_signals(agent, lambda: load(config_path, overrides), log)
         spare_garbage_collector()
         stack.callback(gc.unfreeze)  # at its end Python takes apart what it sees, in order
         log.info(f"collecting on {config.node}: {config.run_dir} into {config.data_dir}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oncall.node.store.batch import Batch, one_row
 
-_MOST_TOLD = 4  # problems at once; a folder of garbage must not fill the shards
+_MOST_SHOWN = 4  # problems at once; a folder of garbage must not fill the shards
 
 
 @dataclass
@@ -55,9 +55,9 @@ class Account:
 def _together(sentences: tuple[str, ...]) -> str | None:
     if not sentences:
         return None
-    more = len(sentences) - _MOST_TOLD
+    more = len(sentences) - _MOST_SHOWN
     rest = (f"and {more} more",) if more > 0 else ()
-    return "; ".join((*sentences[:_MOST_TOLD], *rest))
+    return "; ".join((*sentences[:_MOST_SHOWN], *rest))
 
 
 def rss_bytes() -> int:

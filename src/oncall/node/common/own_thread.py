@@ -48,7 +48,7 @@ class OwnThread:
         self._dropped = 0
         self._cpu_ns = 0
         self._newest = Collected()
-        self._standing: Sequence[Batch] = ()
+        self._current_state: Sequence[Batch] = ()
         self._asked: Instant | None = None  # when the reading under way began
 
     # ------------------------------------------------------------ the agent's thread
@@ -70,10 +70,10 @@ class OwnThread:
                 cpu_ns,
             )
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         """As it stood at the last reading."""
         with self._lock:
-            return self._standing
+            return self._current_state
 
     def wait_for_a_reading(self, timeout_s: float) -> bool:
         """Wait until the source was read once; whether it was."""
@@ -111,25 +111,25 @@ class OwnThread:
         now = self._clock()
         self._asked = now
         began_ns = time.thread_time_ns()
-        standing: Sequence[Batch] = ()
+        current: Sequence[Batch] = ()
         try:
             collected = self._source.collect(now)
-            standing = self._source.standing(now)
+            current = self._source.current_state(now)
         except Exception as error:  # a bug in one source must not cost us the others
             before = self._newest
             collected = Collected(
                 (), before.dropped, (say_bug(error),), before.bookmarks, before.notes
             )
-        self._hand_over(collected, standing, time.thread_time_ns() - began_ns)
+        self._hand_over(collected, current, time.thread_time_ns() - began_ns)
         self._asked = None
         self._has_read.set()
 
-    def _hand_over(self, collected: Collected, standing: Sequence[Batch], cpu_ns: int) -> None:
+    def _hand_over(self, collected: Collected, current: Sequence[Batch], cpu_ns: int) -> None:
         with self._lock:
             self._newest = Collected(
                 (), collected.dropped, collected.problems, collected.bookmarks, collected.notes
             )
-            self._standing = standing
+            self._current_state = current
             self._cpu_ns += cpu_ns + collected.cpu_ns
             self._batches.extend(collected.batches)
             self._rows += sum(batch.rows for batch in collected.batches)

@@ -59,8 +59,8 @@ class Source(Protocol):
         """What happened since the last call; several times a second. What one call brings is
         committed as a whole: a few MiB of rows at most, the rest by calls that follow at once."""
 
-    def standing(self, now: Instant) -> Sequence[Batch]:
-        """What is so right now and every shard must tell by itself: who is there, and what is
+    def current_state(self, now: Instant) -> Sequence[Batch]:
+        """What is so right now and every shard must record by itself: who is there, and what is
         in flight. Written at each seal and laid over each answer, so it may be reported again."""
 
     def close(self) -> None:
@@ -101,12 +101,12 @@ class FailedSource:
 
     def __init__(self, name: str, problem: str) -> None:
         self.name = name
-        self._told = Collected(problems=(f"collects nothing: {problem}",))
+        self._reported = Collected(problems=(f"collects nothing: {problem}",))
 
     def collect(self, now: Instant) -> Collected:  # noqa: ARG002
-        return self._told
+        return self._reported
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:

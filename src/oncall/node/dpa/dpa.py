@@ -91,7 +91,7 @@ class DpaSource:
         dropped = sum(nic.dropped for nic in self._nics)
         return Collected(batches, dropped, problems, notes=(*self._why_not, *notes))
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class GpuSource:
         if self._session is None and now.monotonic_ns >= self._try_at_ns:
             self._try_at_ns = now.monotonic_ns + _TRY_AGAIN_NS
             self._session, self._why_not = self._open()
-            batches += self.standing(now)
+            batches += self.current_state(now)
         if self._session is None:
             return self._why_not
         try:
@@ -80,7 +80,7 @@ class GpuSource:
             self._why_not = Collected(dropped=self._dropped, problems=(problem,))
             return self._why_not
 
-    def standing(self, now: Instant) -> Sequence[Batch]:
+    def current_state(self, now: Instant) -> Sequence[Batch]:
         """Which GPUs there are, and where."""
         if self._session is None:
             return []

@@ -63,7 +63,7 @@ class HostProcessSource:
         batch = of_rows("host_processes", _COLUMNS, rows)
         return Collected([batch] if rows else [], notes=_hidden(self._root, hidden))
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:

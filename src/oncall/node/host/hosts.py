@@ -70,7 +70,7 @@ class HostSource:
         )
         return Collected([row], notes=_unseen(pressure_ns, clocks, errors))
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:

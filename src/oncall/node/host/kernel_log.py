@@ -81,7 +81,7 @@ class KernelLogSource:
         batches = [of_rows("host_events", _COLUMNS, rows)] if rows else []
         return Collected(batches, self._dropped, bookmarks=marks, notes=why_not)
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ class Flights(Generic[F]):
         return self._flights.get(sequence)
 
     def end(self, sequence: int, lacked: Kind | None) -> F:
-        """It is over: it lacked its answer (PONG), the second half of it (TOLD), or nothing."""
+        """It is over: it lacked its answer (PONG), the second half of it (STAMPED), or nothing."""
         flight = self._flights.pop(sequence)
         self._ended[sequence] = lacked
         if len(self._ended) > _MOST_ENDED:

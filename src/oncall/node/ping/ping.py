@@ -121,7 +121,7 @@ class Pinger:
             self._take(received, pings)
         self._take_reports()
         for sequence, flight in self._flights.expired(time.monotonic_ns()):
-            self._end(sequence, Kind.PONG if flight.received is None else Kind.TOLD, pings)
+            self._end(sequence, Kind.PONG if flight.received is None else Kind.STAMPED, pings)
         return pings
 
     def next_deadline_ns(self) -> int | None:
@@ -141,7 +141,7 @@ class Pinger:
             flight.turnaround = _turnaround(packet)
             flight.nic = packet.nic
             self._ask(packet.sequence, flight)
-        elif packet.kind is Kind.TOLD and flight.received is not None:
+        elif packet.kind is Kind.STAMPED and flight.received is not None:
             flight.turnaround = _turnaround(packet)
             self._end(packet.sequence, None, pings)
         else:

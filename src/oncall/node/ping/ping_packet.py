@@ -1,7 +1,7 @@
 """What a ping and its answers look like: packets of one size.
 
     PING ->    <- PONG     the round trip, and the target's turnaround as its program knows it
-    ASK  ->    <- TOLD     the turnaround as the target's kernel or NIC stamped it: known only
+    ASK  ->    <- STAMPED  the turnaround as the target's kernel or NIC stamped it: known only
                            after the PONG has left
     FIND ->    <- FOUND    where the NIC that was reached takes RDMA pings
 
@@ -32,7 +32,7 @@ class Kind(IntEnum):
     PING = 1
     PONG = 2
     ASK = 3
-    TOLD = 4
+    STAMPED = 4
     FIND = 5
     FOUND = 6
 

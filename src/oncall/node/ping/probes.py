@@ -159,7 +159,7 @@ class ProbeSource:
         newly_ns, self._reported_cpu_ns = used_ns - self._reported_cpu_ns, used_ns
         return newly_ns
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ class Responder:
         began_ns = answered.received.realtime_ns
         reply = replace(
             ask,
-            kind=Kind.TOLD,
+            kind=Kind.STAMPED,
             received_ns=began_ns,
             sent_ns=began_ns + span.ns,
             clock=span.clock,

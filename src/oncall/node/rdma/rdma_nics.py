@@ -108,7 +108,7 @@ class RdmaNicSource:
             notes=self._notes(names),
         )
 
-    def standing(self, now: Instant) -> Sequence[Batch]:
+    def current_state(self, now: Instant) -> Sequence[Batch]:
         """Which devices there are."""
         rows = [self._device_row(device, now) for device in self._devices.values()]
         return [_batch("devices", rows)] if rows else []

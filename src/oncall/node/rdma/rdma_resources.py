@@ -55,7 +55,7 @@ class RdmaResourceSource:
         changed, self._pairs = pairs - self._pairs, pairs
         return Collected(self._batches(changed, now))
 
-    def standing(self, now: Instant) -> Sequence[Batch]:
+    def current_state(self, now: Instant) -> Sequence[Batch]:
         """Every queue pair there is."""
         return self._batches(self._pairs, now)
 

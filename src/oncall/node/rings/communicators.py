@@ -20,7 +20,7 @@ MEMBER = np.dtype(
         ("state", "u4"),  # its state (CommunicatorState)
         ("closed_ns", "i8"),  # when its life ended (CLOCK_MONOTONIC); 0: not known, or not
         ("is_alone", "?"),  # it has one rank only
-        ("ends_told", "?"),  # a profiler records the end of its operations
+        ("ends_recorded", "?"),  # a profiler records the end of its operations
         ("steps_reported", "?"),  # its transfers are recorded, and so send and receive steps
     ]
 )
@@ -35,7 +35,7 @@ class Communicators:
     def __init__(self, slots: int) -> None:
         self._boards: Array = np.zeros(0, COMMUNICATOR)
         self._with_steps: set[int] = set()  # numbers of those of which a transfer was seen
-        self._ends_told = False
+        self._ends_recorded = False
         self._now: Array = np.zeros(slots, np.int64)  # number by slot
         self._before: Array = np.zeros(slots, np.int64)
         self._since_ns: Array = np.zeros(slots, np.int64)  # when the one now there was made
@@ -45,12 +45,12 @@ class Communicators:
         """The newest board of each communicator (COMMUNICATOR), by number."""
         return self._boards
 
-    def see(self, slots: Array, boards: Array, *, ends_told: bool) -> None:
+    def see(self, slots: Array, boards: Array, *, ends_recorded: bool) -> None:
         """Take in the boards in use, read after the records that are to be distinguished.
 
-        `ends_told`: the profiler is asked for the events that tell an operation's end.
+        `ends_recorded`: the profiler is asked for the events that record an operation's end.
         """
-        self._ends_told = ends_told
+        self._ends_recorded = ends_recorded
         changed = slots[self._now[slots] != boards["number"]]
         self._before[changed] = self._now[changed]
         self._now[slots] = boards["number"]
@@ -87,8 +87,8 @@ class Communicators:
         is_alone = known["is_alone"]
         is_alone[:-1] = boards["size"] == 1
         # Only NCCL's profiler reports the hash, and for a single rank it reports nothing.
-        if self._ends_told:
-            known["ends_told"][:-1] = (boards["identity_is_hash"] != 0) & ~is_alone[:-1]
+        if self._ends_recorded:
+            known["ends_recorded"][:-1] = (boards["identity_is_hash"] != 0) & ~is_alone[:-1]
         have = np.append(boards["number"].astype(np.int64), 0)
         known["steps_reported"] = np.isin(have, list(self._with_steps))
         at = np.searchsorted(have[:-1], numbers)

@@ -17,14 +17,14 @@ _MOST_BYTES = 256 * 1024
 def parse_configuration(text: str) -> dict[str, int | str]:
     """The settings that the evidence schema knows; others, and what is no number, are passed
     over: a job's own words must never stop the collector."""
-    told: dict[str, int | str] = {}
+    stated: dict[str, int | str] = {}
     for word in text.replace(",", " ").split():
         name, _, value = word.partition("=")
         if name in _NUMBERS and value.isascii() and value.isdigit() and len(value) <= 9:
-            told[name] = int(value)
+            stated[name] = int(value)
         elif name in _WORDS and value:
-            told[name] = value
-    return told
+            stated[name] = value
+    return stated
 
 
 def job_row(
@@ -36,15 +36,15 @@ def job_row(
 ) -> Batch:
     """One row of `jobs`. What the launcher stated goes before the arguments of the process."""
     started = from_arguments(arguments, "command line")
-    told: dict[str, int | bool | str | None] = {"framework": framework or None}
+    stated: dict[str, int | bool | str | None] = {"framework": framework or None}
     if started is not None:
-        told = {**started.complete(world_size), "origin": started.origin}
-        told["framework"] = framework or told.get("framework")
+        stated = {**started.complete(world_size), "origin": started.origin}
+        stated["framework"] = framework or stated.get("framework")
     launched = parse_configuration(configuration)
     if launched:
-        told |= {**launched, "origin": "launcher"}
-    told.pop("world_size", None)
-    return one_row("jobs", job=job, world_size=world_size, **told)
+        stated |= {**launched, "origin": "launcher"}
+    stated.pop("world_size", None)
+    return one_row("jobs", job=job, world_size=world_size, **stated)
 
 
 def arguments_of(pid: int, root: Path = Path("/")) -> tuple[str, ...]:

@@ -120,10 +120,10 @@ class Tracker:
         """The same as `pack` makes it, with no copy where there are too many."""
         return pack(self._table)
 
-    def advance(self, records: Array, communicators: Array, ends_told: Array) -> Advance:
+    def advance(self, records: Array, communicators: Array, ends_recorded: Array) -> Advance:
         """Take in a batch of records (n,), oldest first.
 
-        `communicators` (n,) gives the communicator of each, `ends_told` (n,) whether a profiler
+        `communicators` (n,) gives the communicator of each, `ends_recorded` (n,) whether a profiler
         records the end of its operations.
         """
         order = np.argsort(records["kind"], kind="stable")
@@ -136,7 +136,9 @@ class Tracker:
         self._table["started_ns"][at] = started["time_ns"]
         transfers = records[of[RecordKind.TRANSFER]].view(TRANSFER_OVER)
         transfers_of = self._transfer(transfers, communicators[of[RecordKind.TRANSFER]])
-        self._enqueue(records[of[RecordKind.ENQUEUED]], ends_told[order[of[RecordKind.ENQUEUED]]])
+        self._enqueue(
+            records[of[RecordKind.ENQUEUED]], ends_recorded[order[of[RecordKind.ENQUEUED]]]
+        )
         self._end(records[of[RecordKind.ENDED]])
         return self._leave(transfers, transfers_of)
 
@@ -223,7 +225,7 @@ class Tracker:
         np.add.at(self._table["wire_ns"], at[known][is_send], wire_ns[is_send])
         return of
 
-    def _enqueue(self, records: Array, ends_told: Array) -> None:
+    def _enqueue(self, records: Array, ends_recorded: Array) -> None:
         at = self._positions(records["operation"])
         known = at >= 0
         at = at[known]
@@ -231,8 +233,8 @@ class Tracker:
         self._table["enqueued_ns"][at] = found["time_ns"]
         self._table["result"][at] = found["result"]
         # Of what is only captured, or what no profiler follows, no end will ever be recorded.
-        untold = ~ends_told[known] | self._table["captured"][at]
-        self._table["over"][at[untold]] = True
+        unrecorded = ~ends_recorded[known] | self._table["captured"][at]
+        self._table["over"][at[unrecorded]] = True
 
     def _end(self, records: Array) -> None:
         at, found = self._find(records)

@@ -57,11 +57,11 @@ class Process:
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
-        self.end_recorded = False  # `standing` has reported how it ended
+        self.end_recorded = False  # `current_state` has reported how it ended
         # What an earlier collector had drained and did not live to commit: all of it, if it left
         # no bookmark of this ring.
         self._cut_off = self.position - (drained or 0)
-        self._settled: list[Batch] = []  # rows that `standing` found, for the next `collect`
+        self._settled: list[Batch] = []  # rows that `current_state` found, for the next `collect`
         self._forgotten = 0  # operations in flight among too many
         self.lost = self._cut_off  # records that are known to be lost, ever
         self._node = node
@@ -101,12 +101,12 @@ class Process:
         if len(records):
             self.position = self.reader.tail
             numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
-            told = self._communicators.members(numbers)["ends_told"]
-            batches += self._rows_of(self._tracker.advance(records, numbers, told), now, over)
+            recorded = self._communicators.members(numbers)["ends_recorded"]
+            batches += self._rows_of(self._tracker.advance(records, numbers, recorded), now, over)
         self.bookmarks = self._marks()
         return batches
 
-    def standing(self, now: Instant) -> list[Batch]:
+    def current_state(self, now: Instant) -> list[Batch]:
         """Who the process is, its communicators, and what it has in flight. What it finds to be
         over comes with the next `collect`, once."""
         self._see_boards()
@@ -146,8 +146,8 @@ class Process:
 
     def _count_losses(self) -> None:
         """Losses that the ring counts, and our own. With one, boards must help out."""
-        told = sum(int(getattr(self.reader, name)) for name in _LOST)
-        lost = self._cut_off + self._forgotten + told
+        counted = sum(int(getattr(self.reader, name)) for name in _LOST)
+        lost = self._cut_off + self._forgotten + counted
         self._missed |= lost > self.lost
         self.lost = lost
 
@@ -241,7 +241,7 @@ class Process:
                 "role": names,
             },
         )
-        told = self._communicators.members(boards["number"].astype(np.int64))["ends_told"]
+        recorded = self._communicators.members(boards["number"].astype(np.int64))["ends_recorded"]
         progress = boards["collectives"]
         yield Batch(
             "launches",
@@ -252,7 +252,7 @@ class Process:
                 "rank": scale.rank,
                 "at_ns": now.realtime_ns,
                 "launched": progress["entered"].astype(np.int64),
-                "completed": np.ma.MaskedArray(progress["ended"].astype(np.int64), mask=~told),
+                "completed": np.ma.MaskedArray(progress["ended"].astype(np.int64), mask=~recorded),
                 "state": self._states(boards),
                 "source": "board",
             },
@@ -274,8 +274,8 @@ class Process:
 
     def _see_boards(self) -> None:
         boards = self.reader.communicators()
-        ends_told = bool(self.reader.event_mask & (_KERNEL_CHANNEL | _PROXY))
-        self._communicators.see(boards.slots, boards.rows, ends_told=ends_told)
+        ends_recorded = bool(self.reader.event_mask & (_KERNEL_CHANNEL | _PROXY))
+        self._communicators.see(boards.slots, boards.rows, ends_recorded=ends_recorded)
 
     def _reconcile(self, scale: Scale, observed_ns: int) -> list[Batch]:
         """Make the table of operations in flight agree with the boards; returns rows of what is

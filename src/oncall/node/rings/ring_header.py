@@ -102,8 +102,8 @@ def read_header(place: str, head: bytes, file_bytes: int) -> RingHeader:
 def _text(field: np.bytes_) -> str:
     """A job's own words: what cannot be printed could steer a terminal, and no console could ask
     for a job by such a name."""
-    told = bytes(field).split(b"\0", 1)[0].decode("utf-8", "replace")
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in told)
+    text = bytes(field).split(b"\0", 1)[0].decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def _known(number: np.int32) -> int | None:
@@ -113,9 +113,9 @@ def _known(number: np.int32) -> int | None:
 _BY_TYPE: dict[str, Callable[[Any], Any]] = {"str": _text, "int | None": _known, "int": int}
 
 
-def read_fields(told: type, fields: np.void) -> dict[str, Any]:
-    """The values of the annotated attributes of `told`, from the fields of the same names."""
-    return {name: _BY_TYPE[kind](fields[name]) for name, kind in told.__annotations__.items()}
+def read_fields(layout: type, fields: np.void) -> dict[str, Any]:
+    """The values of the annotated attributes of `layout`, from the fields of the same names."""
+    return {name: _BY_TYPE[kind](fields[name]) for name, kind in layout.__annotations__.items()}
 
 
 def check_sizes(place: str, fields: np.void, **ours: np.dtype[np.void]) -> None:

@@ -92,12 +92,12 @@ class RingSource:
             self._turn.extend(_Go(path, process, left=1) for path, process in full)
         return self._drain_some(now)
 
-    def standing(self, now: Instant) -> Sequence[Batch]:
+    def current_state(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
         batches: list[Batch] = []
         for path, process in self._processes:
             try:
-                batches += process.standing(now)
+                batches += process.current_state(now)
             except (BadInput, OSError) as error:
                 self._processes.refuse(path, error)
         return batches

@@ -82,12 +82,12 @@ def finished_rows(operations: Operations) -> Batch:
     table, members = operations.table, operations.members
     ended = table["ended_ns"] != 0
     # A rank alone waits for nobody, and what is only captured does not run now.
-    told = ended | members["ends_told"] | members["is_alone"] | table["captured"]
+    known = ended | members["ends_recorded"] | members["is_alone"] | table["captured"]
     columns = _common(operations) | {
         "ended_ns": operations.unix_ns(table["ended_ns"]),
         # The stream goes on when the kernel is over, though the proxy may still be sending.
         "duration_ns": _positive(table["gpu_ns"]),
-        "done": np.ma.MaskedArray(np.ones(len(table), bool), mask=~told),
+        "done": np.ma.MaskedArray(np.ones(len(table), bool), mask=~known),
         **_rates(table, members["steps_reported"]),
     }
     return Batch("ops", len(table), columns)
@@ -106,7 +106,7 @@ def open_rows(operations: Operations, observed_ns: int | Array) -> Batch:
     # For communicators whose transfers are recorded, no step means none; for others, not known.
     steps_unknown = ~members["steps_reported"]
     columns = _common(operations) | {
-        "done": np.ma.MaskedArray(np.zeros(len(table), bool), mask=~members["ends_told"]),
+        "done": np.ma.MaskedArray(np.zeros(len(table), bool), mask=~members["ends_recorded"]),
         "sends": np.ma.MaskedArray(table["sends"], mask=steps_unknown),
         "recvs": np.ma.MaskedArray(table["recvs"], mask=steps_unknown),
         "observed_ns": observed_ns,
@@ -245,10 +245,10 @@ def _names(values: Array) -> Words:
         names, codes = values[:1], np.zeros(len(values), np.intp)
     else:
         names, codes = np.unique(values, return_inverse=True)
-    told = [name.decode("ascii", "replace") for name in names.tolist()]
-    if told and told[0] == "":
-        return Words(codes.astype(np.int32) - 1, told[1:])
-    return Words(codes.astype(np.int32), told)
+    words = [name.decode("ascii", "replace") for name in names.tolist()]
+    if words and words[0] == "":
+        return Words(codes.astype(np.int32) - 1, words[1:])
+    return Words(codes.astype(np.int32), words)
 
 
 def _positive(values: Array) -> ColumnData:

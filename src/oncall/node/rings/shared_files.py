@@ -79,8 +79,8 @@ class SharedFiles(Generic[P]):
         """Why files were refused that are still there; of very many the first."""
         reasons = list(dict.fromkeys(why for _, why in self._refused.values()))
         more = len(reasons) - _MOST_REASONS
-        told = (f"{self._folder}: and {more} files more",) if more > 0 else ()
-        return (*reasons[:_MOST_REASONS], *told)
+        rest = (f"{self._folder}: and {more} files more",) if more > 0 else ()
+        return (*reasons[:_MOST_REASONS], *rest)
 
     def look(self, now: Instant) -> bool:
         """Open what is new, and let go of processes that are gone for long; once a second.

@@ -54,7 +54,7 @@ def reason(error: BaseException) -> str:
     """One line that says what went wrong, without DuckDB's sentences about itself."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    told = str(error).rpartition("Original error: ")[2].strip()
-    if nested := _NESTED.search(told):
-        told = nested[1].replace('\\"', '"')
-    return next(iter(told.splitlines()), type(error).__name__)
+    text = str(error).rpartition("Original error: ")[2].strip()
+    if nested := _NESTED.search(text):
+        text = nested[1].replace('\\"', '"')
+    return next(iter(text.splitlines()), type(error).__name__)

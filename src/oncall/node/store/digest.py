@@ -210,7 +210,7 @@ def measure_own_time(
     """Make the temporary view `target`: the rows of `source`, each collective with its own time
     since the one before it on the communicator, where nothing in between was lost.
 
-    What came before the rows of `source` may be told by `before`, rows of the table that this
+    What came before the rows of `source` may be given as `before`, rows of the table that this
     makes for who comes after: the temporary `digest_left_off`.
     """
     import numpy as np

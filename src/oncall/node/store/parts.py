@@ -101,15 +101,15 @@ def _load(
 
 def _insert(con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[ReceivedPart]) -> None:
     files = [str(part.path) for part in parts]
-    told = sum(part.rows for part in parts)
+    announced = sum(part.rows for part in parts)
     # The count for the whole file is never checked; those of its row groups are what is read.
     ((rows,),) = con.execute(
         "SELECT sum(rows)::BIGINT FROM (SELECT any_value(row_group_num_rows) AS rows "
         "FROM parquet_metadata(?) GROUP BY file_name, row_group_id)",
         [files],
     ).fetchall()
-    if rows != told:
-        raise ValueError(f"{rows} rows of {table}, {told} were announced")
+    if rows != announced:
+        raise ValueError(f"{rows} rows of {table}, {announced} were announced")
     read = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
     described = con.execute(f"DESCRIBE SELECT * FROM {read}", [files]).fetchall()
     present = {name for name, *_ in described}

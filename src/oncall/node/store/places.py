@@ -10,8 +10,8 @@ from pathlib import Path
 def data_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of live store and sealed shards: `$ONCALL_DATA_DIR`, else the system's for
     root (/var/lib/oncall), else the user's own state folder."""
-    if told := environment.get("ONCALL_DATA_DIR"):
-        return Path(told)
+    if configured := environment.get("ONCALL_DATA_DIR"):
+        return Path(configured)
     if os.geteuid() == 0:
         return Path("/var/lib/oncall")
     state = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -21,8 +21,8 @@ def data_dir(environment: Mapping[str, str] = os.environ) -> Path:
 def run_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of rings and of the collector's socket: `$ONCALL_RUN_DIR`, else /run/oncall for
     root and where the user has no folder for such files."""
-    if told := environment.get("ONCALL_RUN_DIR"):
-        return Path(told)
+    if configured := environment.get("ONCALL_RUN_DIR"):
+        return Path(configured)
     own = environment.get("XDG_RUNTIME_DIR")
     return Path("/run/oncall") if os.geteuid() == 0 or not own else Path(own, "oncall")
 

@@ -47,10 +47,10 @@ class ProbeRequest:
         return Request("probe", probe=asdict(self))
 
 
-def parse_probe(told: Mapping[str, Any] | None) -> ProbeRequest:
+def parse_probe(request: Mapping[str, Any] | None) -> ProbeRequest:
     """The probe that a request asks for. Raises WireError (reason `request`)."""
-    told = told or {}
-    do, targets, count = told.get("do"), told.get("targets", []), told.get("count", 0)
+    request = request or {}
+    do, targets, count = request.get("do"), request.get("targets", []), request.get("count", 0)
     if do not in get_args(Do):
         raise WireError(f"probes are {', '.join(get_args(Do))}", "request")
     if not isinstance(targets, list) or len(targets) > MOST_TARGETS:
@@ -62,11 +62,11 @@ def parse_probe(told: Mapping[str, Any] | None) -> ProbeRequest:
     return ProbeRequest(cast(Do, do), tuple(map(_target, targets)), count)
 
 
-def _target(told: Any) -> ProbeTarget:
+def _target(target: Any) -> ProbeTarget:
     names = ("here", "node", "nic", "address", "udp_port", "tcp_port")
-    if not isinstance(told, dict) or any(name not in told for name in names):
+    if not isinstance(target, dict) or any(name not in target for name in names):
         raise WireError(f"a target of a probe has {', '.join(names)}", "request")
-    here, node, nic, address, udp_port, tcp_port = (told[name] for name in names)
+    here, node, nic, address, udp_port, tcp_port = (target[name] for name in names)
     whole = _is_number(here, 0, 1023) and all(
         _is_number(port, 0, 65535) for port in (udp_port, tcp_port)
     )

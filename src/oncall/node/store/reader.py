@@ -115,8 +115,8 @@ class Shards:
 
         Returns what is newly left out; with nothing left out the query itself was at fault.
         """
-        told = str(error)
-        named = [shard for shard in self.shards if shard.path.name in told]
+        text = str(error)
+        named = [shard for shard in self.shards if shard.path.name in text]
         found = _damaged(named) or _damaged(self.shards)
         if found or not _is_usable(self.con):
             damaged = {gap.shard for gap in found}
@@ -290,10 +290,10 @@ def _check_version(
 
 
 def _gap_of(shard: Shard, error: duckdb.Error) -> ShardGap:
-    told = reason(error)
-    if "newer version" in told or "storage version" in told:
-        return ShardGap(shard, "newer", f"written by a newer DuckDB: {told}")
-    return ShardGap(shard, "damaged", f"damaged: {told}")
+    text = reason(error)
+    if "newer version" in text or "storage version" in text:
+        return ShardGap(shard, "newer", f"written by a newer DuckDB: {text}")
+    return ShardGap(shard, "damaged", f"damaged: {text}")
 
 
 def _is_usable(con: duckdb.DuckDBPyConnection) -> bool:

@@ -31,33 +31,33 @@ def _operations(source: str) -> str:
     sampled = is_sampled("coalesce(seq, 0)", "step")
     a_minute = f"job, comm, rank, kind, op, started_ns // {_MINUTE_NS}"
     return f"""
-        -- What was told while it was under way does not count once it was told to be over.
-        WITH told AS (
+        -- An operation recorded in flight does not count once its end is recorded.
+        WITH recorded AS (
             FROM ({source})
             QUALIFY row_number() OVER (
                 PARTITION BY job, comm, kind, seq, rank, op, coalesce(peer, qpn), nic
                 ORDER BY ended_ns IS NULL, bytes DESC) = 1),
         steps AS (
             SELECT (2 ** greatest(0, ceil(log2(greatest(count(*), 1) / {ROUNDS}))))::BIGINT AS step
-            FROM told WHERE kind IS DISTINCT FROM 'p2p')
+            FROM recorded WHERE kind IS DISTINCT FROM 'p2p')
         SELECT * EXCLUDE (step, nth) FROM (
             SELECT *, row_number() OVER (PARTITION BY kind ORDER BY started_ns DESC) AS nth
-            FROM told, steps)
+            FROM recorded, steps)
         WHERE ended_ns IS NULL
             OR CASE WHEN kind = 'p2p' THEN nth <= {CALLS} ELSE {sampled} END
         UNION
-        SELECT * FROM told
+        SELECT * FROM recorded
         QUALIFY row_number() OVER (PARTITION BY {a_minute} ORDER BY active_ns DESC) = 1
     """
 
 
 def _windows(source: str) -> str:
     return f"""
-        WITH told AS ({source})
-        SELECT * FROM (SELECT * FROM told WHERE oldest_ns IS NOT NULL
+        WITH recorded AS ({source})
+        SELECT * FROM (SELECT * FROM recorded WHERE oldest_ns IS NOT NULL
                        ORDER BY end_ns DESC LIMIT {STUCK})
         UNION
-        SELECT * FROM told
+        SELECT * FROM recorded
         QUALIFY row_number() OVER (
             PARTITION BY node, nic, qpn, end_ns // {_MINUTE_NS} ORDER BY outstanding DESC) = 1
     """

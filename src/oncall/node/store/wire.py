@@ -110,16 +110,16 @@ def parse_request(line: bytes) -> Request:
 
     Raises WireError with reason `request`, or `version` where the two sides share no protocol.
     """
-    told = _json_line(line, "request")
-    _check_protocols(told)
-    if told.get("ask") not in get_args(Ask):
+    message = _json_line(line, "request")
+    _check_protocols(message)
+    if message.get("ask") not in get_args(Ask):
         known = ", ".join(get_args(Ask))
-        raise WireError(f"unknown request {_shown(told.get('ask'))}; known: {known}", "request")
-    values: dict[str, Any] = {"ask": told["ask"]}
+        raise WireError(f"unknown request {_shown(message.get('ask'))}; known: {known}", "request")
+    values: dict[str, Any] = {"ask": message["ask"]}
     for each in fields(Request):
-        if each.name in _CHECKS and told.get(each.name) is not None:
+        if each.name in _CHECKS and message.get(each.name) is not None:
             check, wanted = _CHECKS[each.name]
-            value = told[each.name]
+            value = message[each.name]
             if not check(value):
                 raise WireError(f"`{each.name}` is {_shown(value)}, not {wanted}", "request")
             values[each.name] = _once(each.name, value) if isinstance(value, list) else value
@@ -134,8 +134,11 @@ def _once(name: str, values: list[Any]) -> tuple[Any, ...]:
     return tuple(values) if name == "seqs" else tuple(dict.fromkeys(values))
 
 
-def _check_protocols(told: dict[str, Any]) -> None:
-    newest, oldest = told.get("protocol", PROTOCOL), told.get("oldest_protocol", OLDEST_PROTOCOL)
+def _check_protocols(message: dict[str, Any]) -> None:
+    newest, oldest = (
+        message.get("protocol", PROTOCOL),
+        message.get("oldest_protocol", OLDEST_PROTOCOL),
+    )
     if not _is_int(newest) or not _is_int(oldest):
         raise WireError("`protocol` is not a number", "request")
     if oldest > PROTOCOL:
@@ -154,10 +157,10 @@ def _check_protocols(told: dict[str, Any]) -> None:
 
 def check_versions(status: dict[str, Any]) -> None:
     """Whether a node's `hello` is one that this console understands. Raises WireError if not."""
-    told = status.get("protocol")
-    if not isinstance(told, list) or len(told) != 2 or not all(map(_is_int, told)):
+    spoken = status.get("protocol")
+    if not isinstance(spoken, list) or len(spoken) != 2 or not all(map(_is_int, spoken)):
         raise WireError("the node does not say which protocol it speaks")
-    oldest, newest = told
+    oldest, newest = spoken
     version = _shown(status.get("oncall_version"))
     if newest < OLDEST_PROTOCOL:
         raise WireError(f"oncall {version} on the node is too old: upgrade it there", "version")
@@ -222,8 +225,8 @@ def write_frames(stream: IO[bytes], frames: Iterator[Part | End]) -> None:
 
 def write_error(stream: IO[bytes], message: str, reason: Reason) -> None:
     """Send that there is no answer, and why."""
-    told = {"error": message[:_MOST_MESSAGE], "reason": reason}
-    stream.write(json.dumps(told).encode() + b"\n")
+    refusal = {"error": message[:_MOST_MESSAGE], "reason": reason}
+    stream.write(json.dumps(refusal).encode() + b"\n")
     stream.flush()
 
 
@@ -366,12 +369,12 @@ def _json_line(line: bytes, reason: str) -> dict[str, Any]:
     if len(line) > MOST_LINE_BYTES:
         raise WireError(f"a line of more than {MOST_LINE_BYTES} bytes", reason)
     try:
-        told = json.loads(line)
+        parsed = json.loads(line)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise WireError(f"does not speak the protocol: {_shown(line)}", reason)
-    return told
+    return parsed
 
 
 def _shown(value: object) -> str:

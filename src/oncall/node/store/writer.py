@@ -338,8 +338,8 @@ def _attach(con: duckdb.DuckDBPyConnection, place: Place) -> None:
 
 def _failure(place: Place, error: Exception) -> Exception:
     """StoreError where the machine refused, _Damaged where the file itself is wrong."""
-    told = str(error).lower()
-    if "conflicting lock" in told or any(word in told for word in _OF_THE_MACHINE):
+    text = str(error).lower()
+    if "conflicting lock" in text or any(word in text for word in _OF_THE_MACHINE):
         return StoreError(f"{place.live}: {reason(error)}")
     return _Damaged(reason(error))
 

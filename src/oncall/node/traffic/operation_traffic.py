@@ -98,7 +98,7 @@ class TrafficSource:
             batches += self._round(now)
         return Collected(batches, self._dropped, notes=self._notes())
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         """What each operation that is not over has sent so far."""
         return self._open
 

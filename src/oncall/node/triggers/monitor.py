@@ -102,7 +102,7 @@ class Monitor:
             return None
         limit_ns, still_ns = self._now.stall_ns, at_ns - self._moved_ns
         # A stall shows something new when it has lasted twice as long: a queue would have
-        # drained, a circle of pauses never opens. So few detections last for any.
+        # drained, a cycle of pauses never opens. So few detections last for any.
         if still_ns <= max(limit_ns, 2 * self._looked_still_ns):
             return None
         if not self._budget.take_for_stall(at_ns) and not self._budget.take(at_ns):

@@ -31,7 +31,7 @@ class PeerAddresses:
     def __init__(self, folder: Path) -> None:
         self._files = LivingFiles(folder, ".verbs", VerbsReader)
         self._chance = random.Random()
-        self._told: dict[str, list[str]] = {}
+        self._addresses: dict[str, list[str]] = {}
         self._ask_again_ns = 0
 
     def of(self, process: str, now_ns: int) -> list[str]:
@@ -39,11 +39,11 @@ class PeerAddresses:
         not report it."""
         if now_ns >= self._ask_again_ns:
             self._ask_again_ns = now_ns + _BELIEVED_NS
-            self._told.clear()
+            self._addresses.clear()
             self._files.look(now_ns)
-        if process not in self._told:
-            self._told[process] = self._find(process)
-        return self._told[process]
+        if process not in self._addresses:
+            self._addresses[process] = self._find(process)
+        return self._addresses[process]
 
     def _find(self, process: str) -> list[str]:
         found: set[str] = set()

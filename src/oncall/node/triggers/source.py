@@ -30,7 +30,7 @@ from oncall.node.triggers.trigger_options import TriggerOptions
 
 _MOST_WAITING = 1_000  # batches of pings that wait for the next look
 _COLUMNS = ("node", "at_ns", "source", "code", "text")
-_MOST_TOLD = 16  # flows of one closer look
+_MOST_REPORTED = 16  # flows of one closer look
 _OLD_NS = 10 * NS_PER_S  # of a ping: too late to look closer
 
 
@@ -82,7 +82,7 @@ class TriggerSource:
         others = self._handing_over
         return Collected(batches, problems=others.problems, notes=(*notes, *others.notes))
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class TriggerSource:
                 *(self._node, round(capture.at_ns) + now.offset_ns, "triggers"),
                 *(f"captured_{capture.reason}", sentence(capture)),
             )
-            for capture in captures[:_MOST_TOLD]
+            for capture in captures[:_MOST_REPORTED]
         ]
         return of_rows("host_events", _COLUMNS, rows)
 

@@ -105,12 +105,12 @@ class VerbsSource:
         lost, refused = self._processes.lost, self._processes.refused
         return Collected(batches, lost, refused, notes=self._notes())
 
-    def standing(self, now: Instant) -> Sequence[Batch]:
+    def current_state(self, now: Instant) -> Sequence[Batch]:
         """Every queue pair there is, and those that are stalled."""
         batches: list[Batch] = []
         for path, process in self._processes:
             try:
-                batches += process.standing(now)
+                batches += process.current_state(now)
             except (BadInput, OSError) as error:
                 self._processes.refuse(path, error)
         return batches

@@ -19,7 +19,7 @@ from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows, 
 from oncall.node.verbs.full_queues import FullQueues, LinkRate, queues_of
 from oncall.node.verbs.verbs_file import VerbsReader
 from oncall.node.verbs.verbs_layout import QUEUE_PAIR, QueuePairState
-from oncall.node.verbs.windows import Runs, Windows, telling, windows
+from oncall.node.verbs.windows import Runs, Windows, representative, windows
 
 Ints = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.void]
@@ -120,7 +120,7 @@ class VerbsProcess:
         batches += self._raw_batches()
         return [batch for batch in batches if batch.rows], stuck
 
-    def standing(self, now: Instant) -> list[Batch]:
+    def current_state(self, now: Instant) -> list[Batch]:
         """Every queue pair, and those that are stalled."""
         if self._every_pair is None:  # thousands of them, which seldom change
             self._every_pair = self._pairs_batch(self._boards)
@@ -217,7 +217,7 @@ class VerbsProcess:
         self._completed_ns |= dict(zip(flow[last].tolist(), completed[last].tolist(), strict=True))
 
     def _windows_batches(self, now: Instant) -> list[Batch]:
-        """Once a second, the most telling window of each queue pair."""
+        """Once a second, the window to keep of each queue pair."""
         if not self._second or now.monotonic_ns < self._tell_at_ns:
             return []
         self._tell_at_ns = now.monotonic_ns + NS_PER_S
@@ -228,7 +228,7 @@ class VerbsProcess:
             }
         )
         self._second = []
-        kept = telling(found)
+        kept = representative(found)
         names = ("start_ns", "end_ns", "posted", "completed", "outstanding", "bytes")
         columns: dict[str, Any] = {name: getattr(found, name)[kept] for name in names}
         return [Batch("wr_windows", len(kept), self._of(found.flow[kept]) | columns)]

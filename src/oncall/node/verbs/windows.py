@@ -76,7 +76,7 @@ def windows(runs: Runs, w: int = REQUESTS) -> Windows:
     )
 
 
-def telling(found: Windows) -> Ints:
+def representative(found: Windows) -> Ints:
     """Which window of each flow to keep: the slowest full one; without one, the largest."""
     lasted_ns = np.maximum(found.end_ns - found.start_ns, 1)
     speed = np.where(found.full, found.bytes / lasted_ns, np.inf)

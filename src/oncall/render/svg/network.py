@@ -1,4 +1,4 @@
-"""What SVG pictures of the network are made of; colours are told apart by the colour-blind, too."""
+"""What SVG pictures of the network are made of; its colours suit the colour-blind, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The timeline of an iteration as SVG: drawn here, without a library, for a ticket or a page.
 
-Colours are Okabe and Ito's, told apart with any common colour blindness, and nothing hangs on them:
-boxes are lettered, the critical path is outlined and joined, what is blamed says so in words.
+Colours are Okabe and Ito's, distinguished with any common colour blindness, and nothing depends on
+them: boxes are lettered, the critical path is outlined and joined, blamed boxes say so in words.
 """
 
 from __future__ import annotations

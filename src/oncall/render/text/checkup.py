@@ -11,9 +11,9 @@ from typing import Any
 
 from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, typed
-from oncall.fleet.doctor import Checkup, summary
-from oncall.fleet.doctor_here import Check
-from oncall.fleet.job_checkup import JobCheckup, not_checked
+from oncall.fleet.checkup.doctor import Checkup, summary
+from oncall.fleet.checkup.doctor_here import Check
+from oncall.fleet.checkup.job_checkup import JobCheckup, not_checked
 from oncall.fleet.outcome import REASONS, Outcome
 
 WIDTH = 80

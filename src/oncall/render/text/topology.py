@@ -1,4 +1,4 @@
-"""The network in tiers as lines of text, the way of the pauses drawn in it and told below."""
+"""The network in tiers as lines of text, the way of the pauses drawn in it and described below."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Checker:
         binding = _Binding(self._con, self._confined, rulebook)
         with binding:
             faults = [*binding.faults()]
-        faults += _told(rulebook, binding.columns)
+        faults += _named_columns(rulebook, binding.columns)
         faults += _compared(rulebook, binding.columns)
         faults += _roles(rulebook, binding.columns)
         return binding, faults
@@ -224,7 +224,7 @@ def _sql_fault(error: QueryFailed, sql: str) -> SqlFault:
 # ------------------------------------------------- what is read from the facts
 
 
-def _told(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fault]:
+def _named_columns(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fault]:
     """Columns that sentences name and facts do not have, or that a filter cannot show."""
     for where, text in sentences(rulebook.book):
         try:

@@ -19,8 +19,6 @@ from oncall.rules.language.load import apply_overrides
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node
 
-# Why a job stopped matters most, and costs little.
-_FIRST = {name: place for place, name in enumerate(("hang", "process", "stacks", "logs"))}
 # One row group of DuckDB; below, planning a query takes longer than running it.
 FEW_ROWS = 122_880
 
@@ -33,6 +31,15 @@ class Trace:
     case: Case
     path: tuple[tuple[str, Answer], ...]
     verdict: str | None
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """How many rulebooks have run, of how many, and the weightiest root cause that they found."""
+
+    run: int
+    of: int
+    worst: Finding | None = None
 
 
 @dataclass(frozen=True)
@@ -72,14 +79,14 @@ def run(
     fact_time_limit_s: float = FACT_TIME_LIMIT_S,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     observe: Callable[[Evaluation], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[SoFar], None] | None = None,
 ) -> Outcome:
     """Every finding of every enabled rulebook, and what could not run and why.
 
     Closes the sandbox of the incident's connection for good. A rulebook that lacks evidence or
     fails is skipped, never the others. `observe` sees each rulebook's facts before they go;
-    `progress` receives how many rulebooks have run, of how many. Those that say why a job stopped
-    run first; the outcome does not depend on the order.
+    `progress` hears after each rulebook what is found so far. Those that say why a job stopped run
+    first; the outcome does not depend on the order.
     Raises UsageError for an override that names nothing or has the wrong unit.
     """
     books = apply_overrides(rulebooks, overrides or {})
@@ -100,15 +107,14 @@ def _run(
     fact_time_limit_s: float,
     memory_limit_bytes: int,
     observe: Callable[[Evaluation], None] | None,
-    progress: Callable[[int, int], None] | None,
+    progress: Callable[[SoFar], None] | None,
 ) -> Outcome:
     close_sandbox(incident.con, memory_limit_bytes, few_rows=incident.rows("ops") < FEW_ROWS)
     gathered = _Run()
-    ordered = sorted(books, key=lambda book: _FIRST.get(book.name, len(_FIRST)))
     runs: dict[str, _Run] = {}
-    for number, rulebook in enumerate(ordered):
+    for rulebook in sorted(books, key=_part_about_hangs, reverse=True):
         if progress is not None:
-            progress(number, len(books))
+            progress(_so_far(runs, len(books)))
         began = time.perf_counter()
 
         def evaluate(book: Rulebook) -> _Run:
@@ -136,6 +142,18 @@ def _run(
         traces=tuple(gathered.traces),
         rests_on=frozenset(gathered.rests_on),
     )
+
+
+def _part_about_hangs(rulebook: Rulebook) -> float:
+    """Of a rulebook's verdicts: why a job stopped matters most."""
+    classes = [verdict.fault_class for verdict in rulebook.book.verdicts.values()]
+    return classes.count("hang") / max(len(classes), 1)
+
+
+def _so_far(runs: Mapping[str, _Run], of: int) -> SoFar:
+    found = ranked([draft for one in runs.values() for draft in one.drafts])
+    faults = (one for one in found if one.explained_by is None and one.severity != "info")
+    return SoFar(len(runs), of, next(faults, None))
 
 
 def _without_failures(rulebook: Rulebook, one: _Run, evaluate: Callable[[Rulebook], _Run]) -> _Run:

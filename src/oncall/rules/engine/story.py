@@ -35,7 +35,7 @@ LEAST_SURE, MOST_SURE = 0.01, 0.99
 
 _KINDS = frozenset(get_args(BlameKind))
 _NO_ROWS = Rows({}, (), 0)
-# The most telling column decides the kind of a blame that does not name its own.
+# The most specific column decides the kind of a blame that does not name its own.
 _KIND_BY_COLUMN: tuple[tuple[str, BlameKind], ...] = (
     ("rank", "rank"),
     ("flow", "flow"),

@@ -77,7 +77,7 @@ def span(series: Sequence[Series]) -> tuple[int, int]:
 def columns_of(series: Series, first_ns: int, last_ns: int, width: int) -> Floats:
     """(width,) the mean of what falls in each column's time; NaN where there is no data.
 
-    Where samples lie farther apart than columns, a sample stands until the next is due.
+    Where samples lie farther apart than columns, a sample holds until the next is due.
     """
     means = np.full(width, np.nan)
     at, value = series.at_ns, series.value
@@ -94,9 +94,9 @@ def columns_of(series: Series, first_ns: int, last_ns: int, width: int) -> Float
     due_ns = 1.5 * float(np.median(np.diff(at))) if len(at) > 1 else step
     instant = first_ns + np.arange(width) * step
     before = np.searchsorted(at, instant, side="right") - 1
-    stands = (number == 0) & (before >= 0) & (np.bincount(column, minlength=width) == 0)
-    stands &= instant - at[np.maximum(before, 0)] <= due_ns
-    means[stands] = value[before[stands]]
+    carried = (number == 0) & (before >= 0) & (np.bincount(column, minlength=width) == 0)
+    carried &= instant - at[np.maximum(before, 0)] <= due_ns
+    means[carried] = value[before[carried]]
     return np.where(np.isfinite(means), means, np.nan)
 
 
@@ -110,7 +110,7 @@ def levels(values: Floats, scale: Scale, steps: int = 8) -> npt.NDArray[np.int64
 def line(
     series: Series, values: Floats, scale: Scale, plain: bool = False
 ) -> list[tuple[str, Kind]]:
-    """One line of glyphs, a column each: what lies outside the baseline is told apart."""
+    """One line of glyphs, a column each: what lies outside the baseline has its own glyphs."""
     blocks, gap = (BLOCKS_ASCII, GAP_ASCII) if plain else (BLOCKS, GAP_GLYPH)
     outside = outside_band(series, values)
     return [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
 from oncall.core.units import NS_PER_S
+from oncall.tui.shell.lines.night import changes
 from oncall.tui.shell.messages import PROBE, RUN, Answered, Question, Refused
-from oncall.tui.shell.night import changes
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.workers import SessionThread
 
@@ -37,7 +37,7 @@ class Asking:
         self._opener = opener
         self._timekeeping = timekeeping
         self._keeping = keeping
-        self._told: Snapshot | None = None  # the last one whose changes are in the log
+        self._logged: Snapshot | None = None  # the last one whose changes are in the log
         self.evidence_at_s = 0.0  # when the newest evidence shown is of, by the application's clock
 
     # ------------------------------------------------------------------ asking
@@ -71,7 +71,7 @@ class Asking:
         """Choose a job, and ask for its snapshot."""
         app = self._app
         app.known_moments.clear()
-        self._told = None
+        self._logged = None
         app.change(job=job, snapshot=None, cursor=app.state.cursor.following(), problem="")
         self.ask(Question("snapshot", OpenJob(job), app, f"reading {job}"))
 
@@ -164,9 +164,9 @@ class Asking:
             app.write_log(f"{snapshot.job}: {snapshot.origin}")
             self._keeping.recall()
         if snapshot.moment.live or first:  # not what the time cursor passes by
-            for said, problem in changes(self._told, snapshot):
+            for said, problem in changes(self._logged, snapshot):
                 app.write_log(said, problem)
-            self._told = snapshot
+            self._logged = snapshot
         if first:
             main = _main_screen()
             if main and app.current_mode == "jobs":

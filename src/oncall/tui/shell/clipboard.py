@@ -23,7 +23,7 @@ _SCREEN_CHUNK = 250  # GNU screen passes on at most 256 bytes at a time
 def osc52(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """What tells a terminal to take `text` into its clipboard.
 
-    GNU screen knows no OSC 52 and is told to hand it through; tmux knows it.
+    GNU screen knows no OSC 52 and must be asked to pass it through; tmux knows it.
     """
     encoded = base64.b64encode(text.encode(errors="replace")).decode()
     sequence = f"\x1b]52;c;{encoded}\x07"

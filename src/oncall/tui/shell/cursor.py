@@ -62,7 +62,7 @@ class TimeCursor:
         return replace(self, at_ns=self.first_ns if at_end else self.at_ns, playing=self.movable)
 
     def stepped(self, steps: int) -> TimeCursor:
-        """Moved by that many steps, standing; what reaches the end follows it."""
+        """Paused and moved by that many steps; at the end it follows the end."""
         if (at_ns := self.shown_ns) is None:
             return self
         return self.jumped(at_ns + steps * self.step_ns)

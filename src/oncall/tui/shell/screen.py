@@ -14,10 +14,10 @@ from textual.screen import Screen
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.console import Console
+from oncall.tui.shell.lines.status import KeyBar, StatusLine, TitleLine
 from oncall.tui.shell.messages import Copy, GoTo, Question, StateChanged
 from oncall.tui.shell.registry import ScreenEntry
 from oncall.tui.shell.state import State
-from oncall.tui.shell.status import KeyBar, StatusLine, TitleLine
 
 if TYPE_CHECKING:
     from oncall.console.session import Query

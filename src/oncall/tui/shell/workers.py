@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from oncall.console.cancellation import Lane
     from oncall.console.session import Session
 
-_PATIENCE_S = 1.5  # for a call that was told to stop
+_PATIENCE_S = 1.5  # for a call that was asked to stop
 _BETWEEN_S = 0.1
 
 
 class _Lane:
-    """What one thread asks, and has been told to ask."""
+    """What one thread asks now, and what it still has to ask."""
 
     def __init__(self, name: Lane, run: Callable[[_Lane], None]) -> None:
         self.name: Lane = name
@@ -43,7 +43,7 @@ class _Lane:
 
 
 class SessionThread:
-    """Opens a session, asks it what it is told to, and closes it.
+    """Opens a session, asks it the questions it receives, and closes it.
 
     `post` takes messages for the application, from these threads. The first answer is the one to
     `opening`: the session itself.
@@ -138,7 +138,7 @@ class SessionThread:
                     other.thread.join(_PATIENCE_S)
         finally:
             if self._session is not None:
-                with suppress(Exception):  # nobody is left to be told
+                with suppress(Exception):  # nobody is left to report to
                     self._session.close()
 
     def _run_lane(self, lane: _Lane) -> None:
@@ -183,7 +183,7 @@ class SessionThread:
         """What is being done: of two things the one that takes longer as a rule."""
         with self._changed:
             labels = [lane.running.label for lane in self._lanes if lane.running is not None]
-            # Within the lock: of two threads the later must not be told first.
+            # Within the lock: of two threads the later must not report first.
             self._tell(Busy(next(filter(None, labels), "")))
 
     def _tell(self, message: Message) -> None:

@@ -124,8 +124,8 @@ def test_counters_fall_where_a_nic_was_reset() -> None:
     with incident:
         fell = falls(incident, "nics", "node, nic", "tx_bytes")
         assert fell and {(node, nic) for node, nic, *_ in fell} == {("gpu002", "mlx5_2")}
-        told = rows(incident, "SELECT count(*) FROM host_events WHERE code = 'nic_health'")
-        assert len(fell) in (told[0][0], told[0][0] - 1)
+        stored = rows(incident, "SELECT count(*) FROM host_events WHERE code = 'nic_health'")
+        assert len(fell) in (stored[0][0], stored[0][0] - 1)
 
 
 def test_a_healthy_run_shows_no_fault(healthy: Incident) -> None:

@@ -137,13 +137,13 @@ class NicModel:
     def _congestion(self) -> dict[str, Ints]:
         """Packets marked on the way to a NIC; it tells the senders, and they slow down."""
         marked = self._noisy((USUAL_MARKS + self._mean(q.MARKS)) * self.rx_packets)
-        told = CNP_PER_MARK * marked
+        notified = CNP_PER_MARK * marked
         # Who sends to a NIC handles its notifications, in proportion to what it sends there.
         to_it = self.shares.T / np.maximum(self.shares.sum(axis=0), 1e-12)[:, np.newaxis]
         return {
             "ecn_marked": counted(marked, self.rng),
-            "cnp_sent": counted(told, self.rng),
-            "cnp_handled": counted(to_it.T @ told, self.rng),
+            "cnp_sent": counted(notified, self.rng),
+            "cnp_handled": counted(to_it.T @ notified, self.rng),
         }
 
     def _losses(self) -> dict[str, Ints]:

@@ -134,7 +134,7 @@ class Recording:
         self._rows("host_processes", on, self.fleet.device_node, keys, processes)
 
     def _last_xid(self, on: Grid) -> np.ma.MaskedArray[Any, Any]:
-        """The last XID of each GPU as the event set told it: none yet is unknown."""
+        """The last XID of each GPU as the event set reported it: none yet is unknown."""
         last = np.zeros((self.fleet.world_size, len(on.times_ns)), dtype=np.int64)
         for event in sorted(self.condition.events, key=lambda e: e.at_ns):
             if event.code.startswith("xid_"):

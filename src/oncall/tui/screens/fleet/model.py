@@ -28,9 +28,9 @@ Mask = npt.NDArray[np.bool_]
 
 # Those that others wait for, or may: a hung rank is a victim.
 FAULTS = (RankState.BLAMED, RankState.LATE, RankState.NO_DATA)
-_TOLD_FIRST = (*FAULTS, RankState.HUNG, RankState.WAITING, RankState.RUNNING)
+_COUNTED = (*FAULTS, RankState.HUNG, RankState.WAITING, RankState.RUNNING)
 
-# r12-n03, rack7gpu03, dgx-a100-12-03: what stands before the last number, if it holds one itself.
+# r12-n03, rack7gpu03, dgx-a100-12-03: what precedes the last number, if it holds one itself.
 _RACK = re.compile(r"(.*[0-9])[^0-9]+[0-9]+[^0-9]*")
 _ROLE_TERM = re.compile(r"([a-z_]+)[:=]?([0-9]+)")
 _NUMBERS = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
@@ -109,7 +109,7 @@ def _named(by: str, names: tuple[str, ...], unknown: str) -> Groups:
 
 
 def rack_of(node: str) -> str:
-    """The rack that a host name tells: `r12-n03` stands in r12, `gpu017` says nothing ("")."""
+    """The rack that a host name states: `r12-n03` is in r12, `gpu017` says nothing ("")."""
     match = _RACK.fullmatch(node.split(".", 1)[0])
     return match[1] if match else ""
 
@@ -172,7 +172,7 @@ def rank_phrase(ranks: Ranks, rank: int) -> str:
     (at,) = found
     state = STATES[int(ranks.state[at])].name
     waited_ns = int(ranks.waited_ns[at])
-    stands = "" if ranks.state[at] in (RankState.WAITING, RankState.HUNG) else ", waits"
+    waits = "" if ranks.state[at] in (RankState.WAITING, RankState.HUNG) else ", waits"
     tells = {role: bool((code != code[0]).any()) for role, code in ranks.groups.items()}
     number, gpu = {role: int(code[at]) for role, code in ranks.groups.items()}, int(ranks.gpu[at])
     parts = [
@@ -180,7 +180,7 @@ def rank_phrase(ranks: Ranks, rank: int) -> str:
         f"GPU {gpu}" if gpu >= 0 else "",
         short(ranks.nic[at]),
         # Not `blamed for 10 min`: that is how long it waits.
-        state + (f"{stands} for {format_duration(waited_ns)}" if waited_ns >= 0 else ""),
+        state + (f"{waits} for {format_duration(waited_ns)}" if waited_ns >= 0 else ""),
         ", ".join(f"{role} {one}" for role, one in number.items() if one >= 0 and tells[role]),
     ]
     return " · ".join(part for part in parts if part)
@@ -225,7 +225,7 @@ def measure_phrase(values: RankValues) -> str:
 def counts(state: Ints) -> tuple[tuple[RankState, int], ...]:
     """How many ranks are in each state that occurs, faults first."""
     number = np.bincount(state, minlength=len(RankState))
-    return tuple((one, int(number[one])) for one in _TOLD_FIRST if number[one])
+    return tuple((one, int(number[one])) for one in _COUNTED if number[one])
 
 
 def counts_phrase(state: Ints) -> str:

@@ -147,9 +147,9 @@ def beginning(items: Sequence[Item], finding: Finding | None) -> str | None:
     """The item of a story that the cursor begins on: its conclusion, or the last step that has
     rows, so that the first key shows the culprit's; of what has no steps, the first."""
     steps = finding.story if finding else ()
-    telling = [one.name for one in items if one.step is not None and steps[one.step].rows]
+    with_rows = [one.name for one in items if one.step is not None and steps[one.step].rows]
     readable = [one.name for one in items if one.reads]
-    return telling[-1] if telling else readable[0] if readable else None
+    return with_rows[-1] if with_rows else readable[0] if readable else None
 
 
 def step_at(items: Sequence[Item], item: Item | None, finding: Finding) -> int | None:

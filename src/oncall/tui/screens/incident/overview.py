@@ -31,7 +31,7 @@ _LABEL, _VALUE = 11, 12  # columns before and after a curve
 _SHORT = {"completed operations": "completed", "iteration time": "iteration"}
 _MOST_CHART, _LEAST_CHART = 10, 4  # lines
 _MOST_MAP = 8
-_TOLD = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.NO_DATA)
+_COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.NO_DATA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ def _states(cells: Sequence[int]) -> Pieces:
 def _legend(ranks: Ranks, width: int) -> Pieces:
     """`█ 13 blamed  ▪ 31 hung`: the culprit by number."""
     pieces: Pieces = [(" " * _LABEL, "plain")]
-    for state in _TOLD:
+    for state in _COUNTED:
         members = ranks.rank[ranks.state == state]
         if not len(members):
             continue

@@ -34,12 +34,12 @@ from oncall.tui.screens.incident.verdict import Verdict
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.lines.status import KeyBar
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.probing import ProbeScreen
 from oncall.tui.shell.running import RunScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
-from oncall.tui.shell.status import KeyBar
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.views.log_lines import LoggedLine
@@ -129,7 +129,7 @@ class IncidentScreen(ConsoleScreen):
         self._opened: frozenset[str] = frozenset()
         self._known: frozenset[str] | None = None
         self._chosen: str | None = None  # the name of the line that the reader went to
-        self._told: str | None = None  # the name of the finding in the story
+        self._shown_finding: str | None = None  # the name of the finding in the story
         self._series: tuple[Series, ...] | None = None
         self._log: tuple[LoggedLine, ...] = ()
 
@@ -185,10 +185,10 @@ class IncidentScreen(ConsoleScreen):
         if line is None or snapshot is None:
             return
         items = story(snapshot, line.finding)
-        if line.name == self._told:
+        if line.name == self._shown_finding:
             self._story.show(items)
         else:
-            self._told = line.name
+            self._shown_finding = line.name
             self._story.scroll_home(animate=False, immediate=True)
             self._story.show(items, at=model.beginning(items, line.finding))
         self._rows.sources = line.finding.sources if line.finding else ()

@@ -15,8 +15,8 @@ from oncall.tui.drawing.states import theme_style
 from oncall.tui.screens.jobs.model import COLUMNS, heading, job_rows, trouble_lines
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.lines.phrases import busy_phrase
 from oncall.tui.shell.messages import Copy
-from oncall.tui.shell.phrases import busy_phrase
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 

@@ -169,15 +169,16 @@ def latency_lines(latencies: Sequence[NodeLatency], width: int, most: int) -> li
         return wrap("No pings: `oncall collect` measures them between nodes.", width)
     shown = latencies[: max(most - 2, 1)]
     names = [f"{one.node} {one.nic}".rstrip() for one in shown]
+    measured = [(_latency(one.network_ns), _latency(one.host_ns)) for one in shown]
     wide = min(max(map(cell_len, names)), max(width - 20, 8))
     lines = [f"{'':<{wide}}  {'network':>8}  {'in host':>8}"]
     lines += [
-        f"{padded(cut(name, wide), wide)}  {_told(one.network_ns):>8}  {_told(one.host_ns):>8}"
-        for name, one in zip(names, shown, strict=True)
+        f"{padded(cut(name, wide), wide)}  {network:>8}  {host:>8}"
+        for name, (network, host) in zip(names, measured, strict=True)
     ]
     more = len(latencies) - len(shown)
     return [cut(line, width) for line in lines] + [f"and {more:,} faster"] * (more > 0)
 
 
-def _told(duration_ns: float | None) -> str:
+def _latency(duration_ns: float | None) -> str:
     return "-" if duration_ns is None else format_duration(duration_ns)

@@ -34,14 +34,14 @@ from oncall.tui.screens.rules.pane import RulePane
 from oncall.tui.screens.rules.watching import WatchingScreen
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.lines.status import KeyBar
 from oncall.tui.shell.messages import Answered, Copy, GoTo, Refused
 from oncall.tui.shell.state import State
-from oncall.tui.shell.status import KeyBar
 from oncall.tui.widgets.prompt import Choice, Prompt
 from oncall.tui.widgets.reading_list import ReadingList
 
 _CHECKED_AFTER_S = 0.3  # of not typing
-_READ_AFTER_S = 0.15  # of standing on a rulebook in the list
+_READ_AFTER_S = 0.15  # that the cursor rests on a rulebook in the list
 
 
 def _no_rule(screen: RulesScreen) -> str | None:

@@ -113,7 +113,7 @@ def pattern(case: Case) -> None:
 
 
 def settings(case: Case) -> None:
-    """SETTINGS: NCCL is told to use less than the machines offer, from a restart on.
+    """SETTINGS: NCCL is configured to use less than the machines offer, from a restart on.
 
     Ways: `channels`: one or two, which fill no link; `protocol`: LL for large messages, which
     carries a flag with every word. `schedule` gives operations these settings, and slows them.

@@ -1,4 +1,4 @@
-"""PFC deadlock: ports wait for one another in a circle and nothing moves."""
+"""PFC deadlock: ports wait for one another in a cycle and nothing moves."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def throttle(case: Case) -> None:
 def hardware(case: Case) -> None:
     """GPU: the chip or its memory is broken, and the GPU computes slower.
 
-    Ways: `ecc`: errors that cannot be corrected, rows remapped; `xid`: told by the driver alone;
+    Ways: `ecc`: errors that cannot be corrected, rows remapped; `xid`: only the driver reports it;
     `remap`: no spare row is left; `slow`: no event is logged; `slowdown`: the hardware clocks
     itself down, cool and within its power limit.
     """

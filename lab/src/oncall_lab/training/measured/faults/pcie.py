@@ -13,8 +13,8 @@ AER_LINES_MOST = 12  # the kernel's rate limit leaves some of a burst
 def link(case: Case) -> None:
     """PCIE_LINK (TFD 4.2): the NIC's link trains narrower or slower, or repeats what it sends.
 
-    Ways: `width`, `generation`; `replays`: nominal width, with errors told; `silent`: as slow,
-    with none of that told; `gpu`: it is the GPU's side of the path that is narrow.
+    Ways: `width`, `generation`; `replays`: nominal width, with errors reported; `silent`: as slow,
+    with none of that reported; `gpu`: it is the GPU's side of the path that is narrow.
     """
     case.blame_device("nic", "gpu", "rank")
     way = case.fault.how

@@ -8,7 +8,7 @@ from oncall_lab.training.measured.faults.wire import flap, goodput
 
 
 def switch(case: Case) -> None:
-    """SWITCH. Ways: `loss`: it drops packets without telling; `congestion`: uplinks or buffer
+    """SWITCH. Ways: `loss`: it drops packets without reporting it; `congestion`: uplinks or buffer
     memory are gone and its ports mark and pause; `restart`: all of its links go down together.
     """
     rail = int(case.fleet.device_rail[case.device])

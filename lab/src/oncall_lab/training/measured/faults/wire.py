@@ -59,7 +59,7 @@ def degraded(case: Case) -> None:
     """LINK: up, but at less than its rate.
 
     Ways: `rate`: it trained lower, after a moment down; `lanes`: one of its lanes is dark and the
-    rate told is still the nominal one; `shaped`: the switch port lets less through.
+    reported rate is still the nominal one; `shaped`: the switch port lets less through.
     """
     case.blame_device("nic", "rank")
     share = case.pick(0.5, 0.25, 0.125 if case.fault.how == "rate" else 0.2)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.rulebooks import warn
+from oncall.cli.options.rulebooks import warn
 from oncall.core.errors import OncallError, UsageError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from oncall.core.printable import shell_word
-from oncall.fleet.doctor_here import Check
+from oncall.fleet.checkup.doctor_here import Check
 
 Version = tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""Pipelines that share experts or contexts are one company; others are by themselves."""
+"""Pipelines that share experts or contexts are one group; others are by themselves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.pipeline.task_companies import meeting_groups
+from oncall.analysis.pipeline.coupled_pipelines import meeting_groups
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 5)), max_size=12))
-def test_companies_are_what_meetings_connect(pairs: list[tuple[int, int]]) -> None:
+def test_pipeline_groups_are_what_meetings_connect(pairs: list[tuple[int, int]]) -> None:
     pairs = [*pairs, *((pipeline, 6 + pipeline) for pipeline in range(8))]  # each meets itself
     sets = [{pipeline} for pipeline in range(8)]
     for pipeline, meeting in pairs:
@@ -45,8 +45,10 @@ def test_who_meets_inside_tasks_is_reported_by_communicators_or_the_configuratio
     )
     incident, _ = simulate_pipeline(scenario)
     with incident:
-        incident.provide(["task_companies"])
-        rows = incident.con.execute("SELECT replica, company FROM task_companies ORDER BY 1")
+        incident.provide(["coupled_pipelines"])
+        rows = incident.con.execute(
+            "SELECT replica, pipeline_group FROM coupled_pipelines ORDER BY 1"
+        )
         found = rows.fetchall()
     assert [dict(found).get(replica) for replica in range(4)] == expected
 

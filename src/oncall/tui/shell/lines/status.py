@@ -12,9 +12,9 @@ from textual.screen import Screen
 
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.shell import phrases
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.keys import key_phrase, keys_by_id
+from oncall.tui.shell.lines import phrases
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.state import State
 

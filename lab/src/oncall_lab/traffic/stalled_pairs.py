@@ -20,7 +20,7 @@ from oncall_lab.training.cluster import Ints
 TIMEOUT_NS = 500e6  # after which a request counts as stalled (VenusTrace)
 
 
-def standing_still(played: Played, slices: Slices, pairs: QueuePairs) -> dict[str, Any] | None:
+def stalled_pairs(played: Played, slices: Slices, pairs: QueuePairs) -> dict[str, Any] | None:
     """Columns of `wr_windows` that are no names or instants: `flow`, oldest (true time), counts,
     the empty probe; None if every request was completed."""
     stuck = ~np.isfinite(slices.completed_ns) & (slices.posted_ns < played.until_ns - TIMEOUT_NS)

@@ -44,14 +44,14 @@ _MEETINGS = """
 
 
 @relation(
-    "task_companies",
+    "coupled_pipelines",
     reads=["stage_layout"],
     optional=["members", "parallelism", "jobs"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("replica", "INTEGER", "", "a pipeline whose tasks are known to meet others"),
         (
-            "company",
+            "pipeline_group",
             "INTEGER",
             "",
             "the first pipeline of its group: those that meet it, maybe through others",
@@ -59,7 +59,7 @@ _MEETINGS = """
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
 )
-def task_companies(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def coupled_pipelines(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Each pipeline with the first of its group; its own number where it meets no other."""
     found = con.execute(
         f"""SELECT job, replica, dense_rank() OVER (ORDER BY job, replica) - 1 AS pipeline,
@@ -68,8 +68,8 @@ def task_companies(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     pipeline, meeting = (np.asarray(found[k], np.int64) for k in ("pipeline", "meeting"))
     pipelines, first = np.unique(pipeline, return_index=True)
     job, replica = (np.ma.getdata(found[k])[first] for k in ("job", "replica"))
-    company = meeting_groups(pipeline, meeting) if len(pipelines) else pipelines
-    return {"job": job, "replica": replica, "company": replica[company]}
+    pipeline_group = meeting_groups(pipeline, meeting) if len(pipelines) else pipelines
+    return {"job": job, "replica": replica, "pipeline_group": replica[pipeline_group]}
 
 
 def meeting_groups(pipeline: Integers, meeting: Integers) -> Integers:

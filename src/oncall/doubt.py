@@ -1,0 +1,142 @@
+"""Why finding no fault would not mean that the job is healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+from oncall.core.errors import MissingEvidence, RelationFailed
+from oncall.evidence.incident import Incident
+
+_MOST_AWAITED = 3  # ranks to look at first; of more it is none in particular
+# Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
+_BY_COUNTERS = """
+    WITH looks AS (
+        SELECT comm, rank, count(DISTINCT launched) AS counts FROM launches
+        WHERE launched IS NOT NULL AND at_ns IS NOT NULL GROUP BY comm, rank),
+    times AS (
+        SELECT count(DISTINCT at_ns) AS looks, (max(at_ns) - min(at_ns)) / 1e9 AS span_s
+        FROM launches WHERE launched IS NOT NULL)
+    SELECT CASE WHEN EXISTS (FROM ops) OR NOT EXISTS (FROM launches) THEN ''
+        WHEN EXISTS (FROM recordings WHERE kind = 'nccl_ras' AND problem IS NOT NULL)
+            THEN 'not every answer of NCCL RAS could be read'
+        WHEN looks = 0 THEN 'no counts of operations are recorded: the job may be stopped'
+        WHEN looks = 1 THEN 'one look at counters cannot show whether the job moves'
+        WHEN NOT EXISTS (FROM looks WHERE counts > 1)
+            THEN 'no rank launched an operation between ' || looks || ' looks'
+                || CASE WHEN span_s >= 0.1 THEN printf(' (%.0f s)', span_s) ELSE '' END
+        ELSE '' END
+    FROM times
+"""
+
+
+def why_undecided(incident: Incident, checked: Container[str]) -> str:
+    """Why it is not known whether the job moves, or moves as it should; empty if that is known."""
+    return (
+        _waiting(incident)
+        or _calls_alone(incident)
+        or _alike(incident)
+        or (_few_iterations(incident) if "slow" in checked else "")
+        or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0])
+    )
+
+
+def _waiting(incident: Incident) -> str:
+    """How many ranks wait where nothing shows that the job went on, and for whom."""
+    waiting = _asked(
+        incident,
+        ["front", "job_progress"],
+        "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
+        "WHERE NOT coalesce(moved, false) HAVING count(DISTINCT rank) > 0",
+    )
+    if not waiting:
+        return ""
+    ranks = "1 rank waits" if waiting[0][0] == 1 else f"{waiting[0][0]} ranks wait"
+    doubt = f"{ranks} for others, and nothing recorded shows that the job went on"
+    awaited = _asked(
+        incident,
+        ["hang_roots"],
+        "SELECT DISTINCT rank FROM hang_roots WHERE how = 'absent' ORDER BY rank",
+    )
+    if not 0 < len(awaited) <= _MOST_AWAITED:
+        return doubt
+    first = " and ".join(f"rank {rank}" for (rank,) in awaited)
+    return f"{doubt}; if it did not, look at {first} first"
+
+
+def _calls_alone(incident: Incident) -> str:
+    """Of logs of calls: that they cannot show how the job went on; empty if ends are recorded."""
+    ((alone,),) = _asked(
+        incident,
+        ["knowledge"],
+        "SELECT bool_and(NOT completion AND len(live) = 0) FROM knowledge",
+    ) or [(False,)]
+    return (
+        "only calls are recorded, and nothing shows that the last ones completed" if alone else ""
+    )
+
+
+def _few_iterations(incident: Incident) -> str:
+    """Why operations do not show which rank slows the job; empty if they could."""
+    try:
+        incident.require(["replayed_jobs", "round_baselines"])
+    except MissingEvidence:
+        return ""
+    except RelationFailed:
+        pass
+    else:
+        known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
+        if incident.con.execute(known).fetchall()[0][0]:
+            return ""
+    return "too few iterations were recorded to show a rank that slows the job"
+
+
+def _alike(incident: Incident) -> str:
+    """Why stacks do not show which process is the reason; empty if there are none."""
+    rows = _asked(
+        incident,
+        ["main_threads"],
+        "SELECT activity, count(*) FROM main_threads "
+        "WHERE looks > 0 AND moved IS DISTINCT FROM true "
+        "GROUP BY activity ORDER BY count(*) DESC, activity",
+    )
+    if not rows:
+        return ""
+    where = ", ".join(f"{count} in {activity}" for activity, count in rows)
+    return f"the stacks show no process that the others wait for ({where})"
+
+
+def _asked(incident: Incident, relations: Sequence[str], sql: str) -> list[tuple[Any, ...]]:
+    """The rows, none where the evidence for a relation is missing or it failed."""
+    try:
+        incident.require(list(relations))
+    except (MissingEvidence, RelationFailed):
+        return []
+    return incident.con.execute(sql).fetchall()
+
+
+def why_logs_say_too_little(incident: Incident) -> str | None:
+    """Why text, where it is the only evidence, does not show a healthy job; empty if it does."""
+    logs = [not incident.is_empty(name) for name in ("log_events", "logged_steps")]
+    ((of_hosts,),) = incident.con.execute(
+        "SELECT count(*) > 0 FROM recordings WHERE kind = 'host_text'"
+    ).fetchall()
+    # A host's snapshot is no measurement of a job.
+    others = ("ops", "launches", "stage_tasks", *(() if of_hosts else ("gpus", "hosts")))
+    if not (any(logs) or of_hosts) or not all(map(incident.is_empty, others)):
+        return None
+    if not any(logs):
+        return "text of hosts shows no fault, and nothing shows how the job goes on"
+    try:
+        incident.require(["log_progress"])
+    except (MissingEvidence, RelationFailed):
+        return "the logs' steps could not be read"
+    rows = incident.con.execute(
+        "SELECT bool_or(finished AND steps > 1), sum(steps), max(last_iteration) FROM log_progress"
+    ).fetchall()
+    ((finished, steps, last),) = rows
+    if finished:
+        return ""
+    if steps:
+        return f"the log ends after step {last:,}" if last is not None else "the log just ends"
+    return "the log shows neither a fault nor steps of training"

@@ -1,0 +1,31 @@
+"""What a slow command says on a terminal while it works."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from oncall.cli.status_line import status_line
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_it_shows_one_line_that_fits_and_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "20")
+    with status_line() as show:
+        show("reading a file with a long name")
+    assert terminal.getvalue() == "\r\x1b[Kreading a file with\r\x1b[K"
+
+
+def test_a_pipe_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    with status_line() as show:
+        show("reading")
+    assert pipe.getvalue() == ""
