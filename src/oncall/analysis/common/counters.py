@@ -67,8 +67,7 @@ def increase(column: str, wraps: Sequence[int] = WRAPS, most_per_ns: int | None 
     grown = f"CASE WHEN {column} >= {column}_0 THEN {column} - {column}_0 {fell} END"
     if most_per_ns is None:
         return grown
-    # Divided, as a product of the time could overflow.
-    return f"CASE WHEN (({grown}) + {most_per_ns - 1}) // {most_per_ns} <= took_ns THEN {grown} END"
+    return f"CASE WHEN ({grown}) <= {most_per_ns}::HUGEINT * took_ns THEN {grown} END"
 
 
 def per_second(amount: str, took_ns: str = "took_ns") -> str:
