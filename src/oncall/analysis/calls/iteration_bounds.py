@@ -64,21 +64,22 @@ def find_blocks(calls: RankCalls) -> list[Block]:
     ends = np.minimum(padded[behind], np.append(events[firsts[1:]], len(calls)))
     torn_between = [True, *torn[cuts].tolist(), True]
     left_ns = np.where(calls.ended_ns >= 0, calls.ended_ns, calls.entered_ns)
+    started_ns = np.where(before >= 0, left_ns[begins - 1], UNKNOWN).tolist()
+    n, begin = len(firsts), begins.tolist()
     return [
         Block(
-            begin=int(begins[i]),
-            end=int(ends[i]),
-            until=int(begins[i + 1]) if i + 1 < len(firsts) else len(calls),
-            events=events[firsts[i] : lasts[i] + 1],
+            begin=begin[i],
+            end=end,
+            until=begin[i + 1] if i + 1 < n else len(calls),
+            events=events[first : last + 1],
             # Where the recording begins with a bound the first block is whole.
             torn_before=torn_between[i] and (i > 0 or before[0] < 0),
-            torn_after=torn_between[i + 1]
-            and (i + 1 < len(firsts) or behind[-1] >= len(positions)),
-            started_ns=int(left_ns[begins[i] - 1])
-            if before[i] >= 0 and not (torn_between[i] and i)
-            else UNKNOWN,
+            torn_after=torn_between[i + 1] and (i + 1 < n or behind[-1] >= len(positions)),
+            started_ns=UNKNOWN if torn_between[i] and i else started_ns[i],
         )
-        for i in range(len(firsts))
+        for i, (first, last, end) in enumerate(
+            zip(firsts.tolist(), lasts.tolist(), ends.tolist(), strict=True)
+        )
     ]
 
 

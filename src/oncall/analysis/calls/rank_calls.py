@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import duckdb
@@ -94,7 +95,7 @@ class RankCalls:
     def __len__(self) -> int:
         return len(self.use)
 
-    @property
+    @cached_property
     def knows_ends(self) -> bool:
         """The recorder records when operations ended."""
         return bool((self.ended_ns >= 0).any())

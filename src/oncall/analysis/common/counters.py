@@ -21,18 +21,33 @@ MOST_BYTES_PER_NS = 1000
 MOST_EVENTS_PER_NS = 16
 
 
-def believed(table: str, counters: Sequence[str], device: str) -> str:
-    """SQL: the rows of `table`, a counter NULL where it lies outside the readings around it of the
-    same `device` (its columns) while these agree that it only grew."""
-    sound = ", ".join(
-        f"CASE WHEN lag({name}) OVER w <= lead({name}) OVER w "
-        f"AND {name} NOT BETWEEN lag({name}) OVER w AND lead({name}) OVER w "
-        f"THEN NULL ELSE {name} END AS {name}"
+def readings(table: str, counters: Sequence[str], device: str) -> str:
+    """SQL: the rows of `table` with `since_ns`, when the same `device` (its columns) was read
+    before, and `<counter>_0`, what each counter was then. A counter is NULL where it lies outside
+    the readings around it while these agree that it only grew."""
+    around = "".join(
+        f", lag({name}) OVER w AS {name}_0, lag({name}, 2) OVER w AS {name}_before_0, "
+        f"lead({name}) OVER w AS {name}_next"
         for name in counters
     )
+    # What stood before is believed as what stands now is, in the same pass over the readings.
+    sound = ", ".join(
+        f"{_unless_belied(name, f'{name}_0', f'{name}_next')} AS {name}, "
+        f"{_unless_belied(f'{name}_0', f'{name}_before_0', name)} AS {name}_0"
+        for name in counters
+    )
+    left_out = ", ".join(f"{name}_before_0, {name}_next" for name in counters)
     return (
-        f"SELECT * REPLACE ({sound}) FROM {table} "
-        f"WINDOW w AS (PARTITION BY {device} ORDER BY at_ns)"
+        f"SELECT * EXCLUDE ({left_out}) REPLACE ({sound}) FROM ("
+        f"SELECT *, lag(at_ns) OVER w AS since_ns{around} FROM {table} "
+        f"WINDOW w AS (PARTITION BY {device} ORDER BY at_ns))"
+    )
+
+
+def _unless_belied(value: str, earlier: str, later: str) -> str:
+    return (
+        f"CASE WHEN {earlier} <= {later} AND {value} NOT BETWEEN {earlier} AND {later} "
+        f"THEN NULL ELSE {value} END"
     )
 
 

@@ -7,7 +7,7 @@ its errors always.
 
 from __future__ import annotations
 
-from oncall.analysis.common.counters import before, believed, increase
+from oncall.analysis.common.counters import increase, readings
 from oncall.evidence import Param, relation
 from oncall.evidence.codes.throttle_reasons import REASONS, THROTTLING
 
@@ -53,7 +53,6 @@ _COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays"
 )
 def gpu_states() -> str:
     """Each reading of each GPU with its throttle reasons by name, under load only."""
-    olds = ", ".join(f"{before(name)} AS {name}_0" for name in _COUNTERS)
     grown = ", ".join(f"{increase(name)} AS {name}" for name in _COUNTERS)
     names = ", ".join(
         f"CASE WHEN throttle_reasons & {bit} > 0 THEN '{name}' END" for bit, name in REASONS.items()
@@ -63,10 +62,8 @@ def gpu_states() -> str:
             SELECT DISTINCT throttle_reasons, [n FOR n IN [{names}] IF n IS NOT NULL] AS names
             FROM gpus WHERE throttle_reasons IS NOT NULL),
         readings AS (
-            SELECT *, utilisation >= $loaded AS loaded,
-                at_ns - {before("at_ns")} AS took_ns, {olds}
-            FROM ({believed("gpus", _COUNTERS, "node, gpu")})
-            WINDOW w AS (PARTITION BY node, gpu ORDER BY at_ns))
+            SELECT *, utilisation >= $loaded AS loaded, at_ns - since_ns AS took_ns
+            FROM ({readings("gpus", _COUNTERS, "node, gpu")}))
         SELECT node, gpu, at_ns, took_ns, loaded, utilisation, sm_clock_mhz,
             CASE WHEN loaded THEN sm_clock_mhz / nullif(sm_clock_max_mhz, 0) END AS clock_share,
             power_w, power_w / nullif(power_limit_w, 0) AS power_share, temp_c,

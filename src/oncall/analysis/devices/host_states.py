@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.analysis.common.counters import before, believed, increase, per_second, share
+from oncall.analysis.common.counters import before, increase, per_second, readings, share
 from oncall.evidence import relation
 
 
@@ -33,11 +33,9 @@ def host_states() -> str:
     """Each reading of each host, errors as increases and memory as shares."""
     return f"""
         WITH readings AS (
-            SELECT *, at_ns - {before("at_ns")} AS took_ns,
-                swap_used_bytes - {before("swap_used_bytes")} AS swapped_bytes,
-                {before("memory_corrected")} AS memory_corrected_0,
-                {before("memory_uncorrected")} AS memory_uncorrected_0
-            FROM ({believed("hosts", ("memory_corrected", "memory_uncorrected"), "node")})
+            SELECT *, at_ns - since_ns AS took_ns,
+                swap_used_bytes - {before("swap_used_bytes")} AS swapped_bytes
+            FROM ({readings("hosts", ("memory_corrected", "memory_uncorrected"), "node")})
             WINDOW w AS (PARTITION BY node ORDER BY at_ns))
         SELECT node, at_ns, took_ns, cpu_busy, cpus, cpu_pressure, io_pressure, memory_pressure,
             cpu_mhz, cpu_mhz / nullif(cpu_max_mhz, 0) AS clock_share, governor,

@@ -9,10 +9,9 @@ from oncall.analysis.common.counters import (
     MOST_BYTES_PER_NS,
     MOST_EVENTS_PER_NS,
     WRAPS,
-    before,
-    believed,
     increase,
     per_second,
+    readings,
     share,
 )
 from oncall.evidence import Param, relation
@@ -61,7 +60,6 @@ _BYTES = ("tx_bytes", "rx_bytes")
 
 def _grown(counters: Sequence[str], table: str, port: str) -> str:
     """SQL: rows of `table` with what each counter grew by since the reading before of its port."""
-    olds = ", ".join(f"{before(name)} AS {name}_0" for name in counters)
     grown = ", ".join(
         f"{increase(name, BYTE_WRAPS, MOST_BYTES_PER_NS)} AS {name}"
         if name in _BYTES
@@ -71,13 +69,10 @@ def _grown(counters: Sequence[str], table: str, port: str) -> str:
     fell = " AND ".join(f"{name} < {name}_0" for name in _BYTES)
     wrapped = " AND ".join(f"({increase(name, BYTE_WRAPS)}) IS NOT NULL" for name in _BYTES)
     return f"""
-        sound AS ({believed(table, counters, port)}),
-        readings AS (
-            SELECT *, {before("at_ns")} AS since_ns, at_ns - since_ns AS took_ns, {olds}
-            FROM sound WINDOW w AS (PARTITION BY {port} ORDER BY at_ns)),
         grown AS (
             SELECT * REPLACE ({grown}), {fell} AND NOT ({wrapped}) AS set_back
-            FROM readings WHERE took_ns > 0)
+            FROM (SELECT *, at_ns - since_ns AS took_ns FROM ({readings(table, counters, port)}))
+            WHERE took_ns > 0)
     """
 
 

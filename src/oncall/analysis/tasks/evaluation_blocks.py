@@ -15,7 +15,7 @@ import numpy as np
 from oncall.analysis.calls.iteration_bounds import Block
 from oncall.analysis.calls.rank_calls import RECV, SEND, UNKNOWN
 from oncall.analysis.calls.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, warm_up
-from oncall.analysis.tasks.pipeline_places import Seated, shape_of
+from oncall.analysis.tasks.pipeline_places import Seated, shapes_of
 
 
 def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:
@@ -73,7 +73,7 @@ def _passes(one: Seated, block: Block, evaluates: bool) -> int:
         usually = 2 * place.transfers_each * (place.micro_batches or 0)
         same = usually and place.fewest_micro_batches in (None, place.micro_batches)
         return max(0, len(block.events) - usually) // each if same else 0
-    shape = shape_of(one.calls, block, one.forward)
+    shape = shapes_of(one.calls, [block], one.forward)[0]
     if (
         min(place.micro_batches or 0, place.fewest_micro_batches or place.behind + 1)
         <= place.behind
@@ -94,7 +94,7 @@ def _passes_begun(one: Seated, block: Block, evaluates: bool) -> int:
     calls, place, events = one.calls, one.place, block.events
     each = place.transfers_forward
     if one.forward is None:
-        shape = shape_of(calls, block, None)
+        shape = shapes_of(calls, [block], None)[0]
         # In a ring each pass leaves one more Send on the first stage, one more Recv on the last.
         passes = abs(shape.sends - shape.receives)
         evaluates |= passes * each == len(events) and passes >= (place.micro_batches or 1)

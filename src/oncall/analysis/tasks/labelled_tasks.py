@@ -237,17 +237,18 @@ def _alone(one: Found, stated: Stated) -> _Labelled:
 
 
 def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> list[dict[str, Any]]:
-    """The rank's tasks, what they received and sent, and the ends of iterations."""
+    """The rank's tasks, what they received and sent, and the ends of iterations: columns as
+    `_columns` joins them."""
     calls, tasks = one.calls, one.tasks
     if one.replicas_alone:
         return _rows_of_replicas(one, number)
     inside = calls_inside(calls, tasks)
     times = time_tasks(calls, one.blocks, tasks, inside, late, sent_ns)
     stage = UNKNOWN if one.place is None else one.place.stage
-    iteration = np.ma.MaskedArray(number[tasks.block], mask=number[tasks.block] == NOT_NUMBERED)
-    iteration[tasks.evaluation] = np.ma.masked
+    iteration = np.where(tasks.evaluation, NOT_NUMBERED, number[tasks.block])
     shared: dict[str, Any] = {
         "job": calls.job,
+        "comms": calls.comms,
         "rank": calls.rank,
         "stage": (0 if one.place is None else None) if stage in (None, UNKNOWN) else stage,
         "source": "calls",
@@ -261,14 +262,14 @@ def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> l
         "chunk": tasks.chunk,
         "micro_batch": tasks.micro_batch,
         "comm": _comm(calls, inside.positions, inside.first, inside.last > inside.first),
-        "started_ns": _known(times.started_ns),
-        "ended_ns": _known(times.ended_ns),
-        "first_call_ns": _known(times.first_call_ns),
-        "last_call_ns": _known(times.last_call_ns),
+        "started_ns": times.started_ns,
+        "ended_ns": times.ended_ns,
+        "first_call_ns": times.first_call_ns,
+        "last_call_ns": times.last_call_ns,
         "calls": times.calls,
-        "own_ns": _known(times.own_ns),
-        "late_ns": _known(late_ns),
-        "last_calls": _known(last_calls),
+        "own_ns": times.own_ns,
+        "late_ns": late_ns,
+        "last_calls": last_calls,
         "whole": inside.whole & (times.ended_ns >= 0),
     }
     parts = [shared | {name: values[kept] for name, values in task.items()}]
@@ -279,8 +280,8 @@ def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> l
             # No call shows when it was over: no sooner than asked for and sent.
             came = np.maximum(calls.entered_ns[at[mine]], sent_ns[mine])
             was_sent = (sent_ns[mine] >= 0) & (times.calls[mine] == 0)
-            over = np.where(was_sent, came, np.ma.filled(parts[-1]["ended_ns"], UNKNOWN))
-            parts[-1] |= {"ended_ns": _known(over), "whole": over >= 0}
+            over = np.where(was_sent, came, parts[-1]["ended_ns"])
+            parts[-1] |= {"ended_ns": over, "whole": over >= 0}
     trained = tasks.block[~tasks.evaluation]
     last, over_ns, next_ns = np.full((3, len(one.blocks)), UNKNOWN)
     last_call = np.append(inside.positions, UNKNOWN)[np.where(times.calls > 0, inside.last - 1, -1)]
@@ -301,7 +302,13 @@ def _rows_of_replicas(one: _Labelled, number: Array) -> list[dict[str, Any]]:
     calls, blocks = one.calls, one.blocks
     if not blocks:
         return []
-    shared = {"job": calls.job, "rank": calls.rank, "stage": 0, "source": "calls"}
+    shared = {
+        "job": calls.job,
+        "comms": calls.comms,
+        "rank": calls.rank,
+        "stage": 0,
+        "source": "calls",
+    }
     begins = np.array([block.begin for block in blocks])
     started = np.array([block.started_ns for block in blocks])
     exchanged = np.maximum(calls.entered_ns[begins], started)
@@ -327,8 +334,8 @@ def _ends(calls: RankCalls, ends: Ends, number: Array) -> dict[str, Any]:
         "task": np.full(n, _TASKS.index(ends.task)),
         "chunk": np.zeros(n, dtype=np.int64),
         "comm": _comm(calls, np.arange(len(calls)), at, at >= 0),
-        "started_ns": _known(ends.started_ns[kept]),
-        "ended_ns": _known(ends.ended_ns[kept]),
+        "started_ns": ends.started_ns[kept],
+        "ended_ns": ends.ended_ns[kept],
         "calls": np.zeros(n, dtype=np.int64),
         "whole": ends.ended_ns[kept] >= 0,
     }
@@ -345,10 +352,10 @@ def _transfers(
         "task": np.where(tasks.backward[mine], codes[True], codes[False]),
         "chunk": tasks.chunk[mine],
         "micro_batch": tasks.micro_batch[mine],
-        "peer": np.ma.MaskedArray(calls.peer[at], mask=~calls.peer_recorded[at].astype(np.bool_)),
+        "peer": np.where(calls.peer_recorded[at], calls.peer[at], UNKNOWN),
         "comm": _comm(calls, np.arange(len(calls)), at, np.ones(len(at), dtype=np.bool_)),
         "started_ns": calls.entered_ns[at],
-        "ended_ns": _known(ended),
+        "ended_ns": ended,
         "calls": np.zeros(len(at), dtype=np.int64),
         "whole": ended >= 0,
     }
@@ -369,50 +376,54 @@ def _with_others(calls: RankCalls, tasks: Tasks) -> Array:
     return shared
 
 
-def _comm(calls: RankCalls, positions: Array, index: Array, wanted: Array) -> Any:
-    """The communicator of the call at each index of `positions`; NULL where not wanted."""
-    names = np.array([comm or 0 for comm in calls.comms], dtype=np.uint64)
-    named = np.array([comm is not None for comm in calls.comms])
+def _comm(calls: RankCalls, positions: Array, index: Array, wanted: Array) -> Array:
+    """The communicator, as a place in `calls.comms`, of the call at each index of `positions`;
+    UNKNOWN where not wanted."""
     if not len(positions):
-        return np.ma.MaskedArray(np.zeros(len(index), dtype=np.uint64), mask=True)
+        return np.full(len(index), UNKNOWN, dtype=np.int64)
     place = calls.comm[positions[np.clip(index, 0, len(positions) - 1)]]
-    return np.ma.MaskedArray(names[place], mask=~(wanted & named[place]))
-
-
-def _known(values: Array) -> Any:
-    return np.ma.MaskedArray(values, mask=values < 0)
+    return np.where(wanted, place, UNKNOWN)
 
 
 def _columns(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """All parts' rows as columns of stage_tasks."""
+    """All parts' rows as columns of stage_tasks. In a part a number below 0 is NULL, of an
+    iteration NOT_NUMBERED, and so is what it lacks; `comm` counts into its `comms`."""
     sizes = [len(part["started_ns"]) for part in parts]
     if not sum(sizes):
         return {name: [] for name, *_ in TASK_COLUMNS}
     joined: dict[str, Any] = {}
     for name, *_ in TASK_COLUMNS:
-        pieces = [_piece(part.get(name), n) for part, n in zip(parts, sizes, strict=True)]
         if name in ("job", "source"):
             words = sorted({part[name] for part in parts})
             codes = [words.index(part[name]) for part in parts]
             joined[name] = Words(np.repeat(codes, sizes).astype(np.int32), words)
-        elif name == "task":
-            joined[name] = Words(np.concatenate(pieces).astype(np.int32), _TASKS)
+            continue
+        null = NOT_NUMBERED if name == "iteration" else UNKNOWN
+        pieces = [_piece(part.get(name), n, null) for part, n in zip(parts, sizes, strict=True)]
+        values = np.concatenate(pieces)
+        if name == "task":
+            joined[name] = Words(values.astype(np.int32), _TASKS)
+        elif name == "comm":
+            joined[name] = _named(parts, sizes, values)
         else:
-            joined[name] = _concatenate(pieces)
+            unknown = values == null if name == "iteration" else values < 0
+            joined[name] = np.ma.MaskedArray(values, mask=unknown)
     return joined
 
 
-def _concatenate(pieces: Sequence[Any]) -> Any:
-    """Arrays in a row, masked where they are."""
-    values = np.concatenate([np.ma.getdata(piece) for piece in pieces])
-    mask = np.concatenate([np.ma.getmaskarray(piece) for piece in pieces])
-    return np.ma.MaskedArray(values, mask=mask)
+def _named(parts: Sequence[Mapping[str, Any]], sizes: Sequence[int], comm: Array) -> Any:
+    """The communicators by name, each a place in those of its job."""
+    comms = {part["job"]: part["comms"] for part in parts}
+    begins = dict(zip(comms, np.cumsum([0, *map(len, comms.values())]).tolist(), strict=False))
+    names = [name for mine in comms.values() for name in mine]
+    place = np.repeat([begins[part["job"]] for part in parts], sizes) + np.maximum(comm, 0)
+    unnamed = np.array([name is None for name in names])
+    known = np.array([name or 0 for name in names], dtype=np.uint64)
+    return np.ma.MaskedArray(known[place], mask=(comm < 0) | unnamed[place])
 
 
-def _piece(values: Any, n: int) -> Any:
-    """One part's values of a column, for every row; NULL where there are none."""
+def _piece(values: Any, n: int, null: int) -> Array:
+    """One part's values of a column, for every row."""
     if values is None:
-        return np.ma.MaskedArray(np.zeros(n, dtype=np.int64), mask=True)
-    if isinstance(values, str):
-        return np.zeros(n, dtype=np.int64)
+        return np.full(n, null)
     return np.full(n, values) if np.ndim(values) == 0 else values

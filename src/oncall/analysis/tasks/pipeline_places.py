@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -215,8 +216,7 @@ def place_by_itself(one: Found, forward: Array | None, stated: Stated) -> Place 
     """The place of a rank by its own calls, were they 1F1B's; None where they do not show it."""
     calls, blocks = one.calls, one.blocks
     whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
-    shapes = [shape_of(calls, block, forward) for block in (whole or blocks)]
-    shapes = [shape for shape in shapes if shape.sends and shape.receives]
+    shapes = [s for s in shapes_of(calls, whole or blocks, forward) if s.sends and s.receives]
     if not shapes:
         return None
     # Evaluations and torn blocks are fewer than iterations.
@@ -241,8 +241,7 @@ def place_by_itself(one: Found, forward: Array | None, stated: Stated) -> Place 
     return place
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """A block's transfers: how many, and the Sends before the first that comes with a Recv."""
 
     sends: int
@@ -252,22 +251,49 @@ class Shape:
     joint: bool
 
 
-def shape_of(calls: RankCalls, block: Block, forward: Array | None) -> Shape:
-    events = block.events
+def shapes_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) -> list[Shape]:
+    """The shape of each block."""
+    if not blocks:
+        return []
+    events = np.concatenate([block.events for block in blocks])
+    sizes = np.array([len(block.events) for block in blocks])
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    block = np.repeat(np.arange(len(blocks)), sizes)
+    place = np.arange(len(events))
     send = calls.use[events] == SEND
-    # Megatron exchanges a forward's output and a gradient in one group call.
-    group = calls.group[events]
-    if (group >= 0).all():
-        joint = (send[:-1] != send[1:]) & (group[:-1] == group[1:])
-    else:
-        between = np.cumsum(calls.use > RECV)[events]
-        joint = send[:-1] & ~send[1:] & (between[:-1] == between[1:])
+    joint = _joint(calls, events, starts, block)
     if forward is not None:
-        gradients = np.flatnonzero(~forward[events])
-        first = gradients[0] if len(gradients) else len(events)
-        together = 0 < first < len(events) and joint[first - 1] and send[first - 1]
-        sent_alone = int(send[:first].sum()) - bool(together)
+        gradient = np.where(forward[events], ends[block], place)
+        turn = np.minimum.reduceat(gradient, starts)
+        before = np.maximum(turn - 1, 0)
+        together = (starts < turn) & (turn < ends) & joint[before] & send[before]
     else:
-        firsts = np.flatnonzero(joint)
-        sent_alone = int(send[: firsts[0]].sum()) if len(firsts) else int(send.sum())
-    return Shape(int(send.sum()), int((~send).sum()), bool(send[0]), sent_alone, bool(joint.any()))
+        turn = np.minimum.reduceat(np.where(joint, place, ends[block]), starts)
+        together = np.zeros(len(blocks), dtype=np.bool_)
+    sent = np.concatenate([[0], np.cumsum(send)])
+    sends = sent[ends] - sent[starts]
+    columns = (
+        sends,
+        sizes - sends,
+        send[starts],
+        sent[turn] - sent[starts] - together,
+        np.logical_or.reduceat(joint, starts),
+    )
+    return list(map(Shape, *(column.tolist() for column in columns)))
+
+
+def _joint(calls: RankCalls, events: Array, starts: Array, block: Array) -> Array:
+    """The transfers (n,) that are exchanged together with the next one of their block: Megatron
+    does so with a forward's output and a gradient, in one group call."""
+    send = calls.use[events] == SEND
+    group = calls.group[events]
+    between = np.cumsum(calls.use[events[0] : events[-1] + 1] > RECV)[events - events[0]]
+    grouped = np.logical_and.reduceat(group >= 0, starts)[block]
+    joint = np.zeros(len(events), dtype=np.bool_)
+    joint[:-1] = (block[:-1] == block[1:]) & np.where(
+        grouped[:-1],
+        (send[:-1] != send[1:]) & (group[:-1] == group[1:]),
+        send[:-1] & ~send[1:] & (between[:-1] == between[1:]),
+    )
+    return joint

@@ -108,14 +108,16 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
     order = np.lexsort((~onward, ~send, np.cumsum(apart)))
     flags = (send if forward is None else onward)[order].astype(np.bool_)
     counts: dict[bytes, int] = {}
-    for block in blocks:
-        if block.torn_before or block.torn_after:
-            continue
-        begin = int(np.searchsorted(events, block.events[0]))
-        mine = flags[begin : begin + len(block.events)]
-        excess = 2 * int(mine.sum()) - len(mine)
-        if (mine[: abs(excess)] == (excess > 0)).all() and abs(excess) < len(mine):
-            shape = mine[abs(excess) :].tobytes()
+    whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
+    begins = np.searchsorted(events, [block.events[0] for block in whole]).tolist()
+    for begin, block in zip(begins, whole, strict=True):
+        shape = flags[begin : begin + len(block.events)].tobytes()
+        excess = 2 * shape.count(1) - len(shape)
+        if (
+            abs(excess) < len(shape)
+            and (b"\1" if excess > 0 else b"\0") * abs(excess) == shape[: abs(excess)]
+        ):
+            shape = shape[abs(excess) :]
             counts[shape] = counts.get(shape, 0) + 1
     usual = sorted(counts.items(), key=lambda item: -item[1])
     peers = np.unique(calls.peer[events])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -67,12 +68,14 @@ def place_tasks(one: Seated, micro_batches: Array) -> Tasks:
     interleaved = one.place.schedule == INTERLEAVED
     exchanged = [_exchanged(calls, blocks[n], order, end) for n, order, end in parts]
     together = interleaved and (any(exchanged) or _together(calls, blocks, parts, forward))
+    if not any(exchanged):
+        return _in_blocks(calls, blocks, parts, forward, together=together)
     return _join(
         [
-            _in_block(calls, blocks[n], n, order(together), forward, end)
+            _in_blocks(calls, blocks, [part], forward, together=together)
             if found is None
-            else _between_exchanges(blocks[n], n, order(True), found)
-            for (n, order, end), found in zip(parts, exchanged, strict=True)
+            else _between_exchanges(blocks[part[0]], part[0], part[1](True), found)
+            for part, found in zip(parts, exchanged, strict=True)
         ]
     )
 
@@ -95,6 +98,9 @@ class _Ordered:
             self.place.chunks,
             exchanged_together=together,
         )
+
+
+_Counted: TypeAlias = tuple[int, _Ordered, int]  # a block, its schedule, from where it is counted
 
 
 def _count(one: Seated, block: Block, micro_batches: int) -> tuple[_Ordered, int] | None:
@@ -120,7 +126,7 @@ def _count(one: Seated, block: Block, micro_batches: int) -> tuple[_Ordered, int
 def _together(
     calls: RankCalls,
     blocks: Sequence[Block],
-    parts: Sequence[tuple[int, _Ordered, int]],
+    parts: Sequence[_Counted],
     forward: Array | None,
 ) -> bool:
     """Whether forwards and backwards of the steady state exchange in one group call after both:
@@ -128,34 +134,53 @@ def _together(
     whole = [part for part in parts if part[2] == 0]
     if not whole:
         return False
-    number, order, end = whole[len(whole) // 2]
-    tasks = _in_block(calls, blocks[number], number, order(False), forward, end)
+    tasks = _in_blocks(calls, blocks, [whole[len(whole) // 2]], forward, together=False)
     inverted = (tasks.send_at >= 0) & (tasks.send_at < tasks.low)
     late = (tasks.low > NOWHERE) & (tasks.high >= 0) & (tasks.high < tasks.low)
     return bool((inverted | late).mean() > calls.thresholds.inverted)
 
 
-def _in_block(
-    calls: RankCalls, block: Block, number: int, order: Order, forward: Array | None, end: int
+def _in_blocks(
+    calls: RankCalls,
+    blocks: Sequence[Block],
+    counted: Sequence[_Counted],
+    forward: Array | None,
+    *,
+    together: bool,
 ) -> Tasks:
-    """The tasks of a block with their transfers and bounds."""
-    events = block.events
+    """The tasks of blocks with their transfers and bounds, of all blocks at once."""
+    parts = [(n, order(together), end) for n, order, end in counted]
+    parts = [part for part in parts if len(part[1])]
+    if not parts:
+        return _join([])
+    mine = [blocks[n] for n, _, _ in parts]
+    ends = np.array([end for _, _, end in parts])
+    sizes = np.array([len(order) for _, order, _ in parts])
+    part = np.repeat(np.arange(len(parts)), sizes)
+    order = Order(
+        **{
+            name: np.concatenate([getattr(each, name) for _, each, _ in parts])
+            for name in Order.__dataclass_fields__
+        }
+    )
+    events = np.concatenate([block.events for block in mine])
+    moved = _Moved(events, np.repeat(np.arange(len(mine)), [len(b.events) for b in mine]), ends < 0)
     send = calls.use[events] == SEND
-    recv_at = np.full(len(order), UNKNOWN, dtype=np.int64)
-    send_at = recv_at.copy()
+    recv_at, send_at = np.full((2, len(part)), UNKNOWN, dtype=np.int64)
     if forward is None:
-        _fill(recv_at, np.flatnonzero(order.receives), events[~send], end)
-        _fill(send_at, np.flatnonzero(order.sends), events[send], end)
+        moved.fill(recv_at, part, order.receives, ~send)
+        moved.fill(send_at, part, order.sends, send)
     else:
-        onward = forward[events]
         for backward in (False, True):
-            mine, turned = order.backward == backward, onward != backward
-            _fill(recv_at, np.flatnonzero(order.receives & mine), events[~send & turned], end)
-            _fill(send_at, np.flatnonzero(order.sends & mine), events[send & turned], end)
-    group = np.concatenate([[0], np.cumsum(~order.joined[:-1])]) if len(order) else recv_at
-    low, high = _bounds(block, recv_at, send_at, group, from_begin=end >= 0)
+            tasks, turned = order.backward == backward, forward[events] != backward
+            moved.fill(recv_at, part, order.receives & tasks, ~send & turned)
+            moved.fill(send_at, part, order.sends & tasks, send & turned)
+    opening = np.diff(part, prepend=-1) != 0
+    group = np.cumsum(opening | ~np.append(False, order.joined[:-1])) - 1
+    low, high = _bounds(mine, ends >= 0, recv_at, send_at, group, part)
+    trains = np.maximum.reduceat(order.backward, np.flatnonzero(opening))
     return Tasks(
-        block=np.full(len(order), number),
+        block=np.array([n for n, _, _ in parts])[part],
         backward=order.backward,
         chunk=order.chunk,
         micro_batch=order.micro_batch,
@@ -166,8 +191,8 @@ def _in_block(
         group=group,
         low=low,
         high=high,
-        evaluation=np.full(len(order), not order.backward.any()),
-        complete=np.full(len(order), end == 0),
+        evaluation=~trains[part],
+        complete=(ends == 0)[part],
     )
 
 
@@ -188,10 +213,12 @@ def _between_exchanges(block: Block, number: int, order: Order, due: Exchanges) 
     """The tasks of a whole block: each has its calls between the exchanges before and after it."""
     n, events = len(order), block.events
     recv_at, send_at = np.full((2, n), UNKNOWN, dtype=np.int64)
+    moved = _Moved(events, np.zeros(len(events), dtype=np.int64), np.array([False]))
+    alone = np.zeros(n, dtype=np.int64)
     for backward in (False, True):
         mine, turned = order.backward == backward, due.forward != backward
-        _fill(recv_at, np.flatnonzero(order.receives & mine), events[~due.send & turned], 0)
-        _fill(send_at, np.flatnonzero(order.sends & mine), events[due.send & turned], 0)
+        moved.fill(recv_at, alone, order.receives & mine, ~due.send & turned)
+        moved.fill(send_at, alone, order.sends & mine, due.send & turned)
     done = np.arange(n)
     before = np.searchsorted(due.after, done, side="right")  # events up to the task's begin
     low = np.concatenate([[block.begin - 1], events])[before]
@@ -213,35 +240,64 @@ def _between_exchanges(block: Block, number: int, order: Order, due: Exchanges) 
     )
 
 
-def _fill(target: Array, tasks: Array, positions: Array, end: int) -> None:
-    """Give the positions to the tasks in order, counted from the begin or (-1) from the end."""
-    n = min(len(tasks), len(positions))
-    if n and end < 0:
-        target[tasks[-n:]] = positions[-n:]
-    elif n:
-        target[tasks[:n]] = positions[:n]
+@dataclass(frozen=True)
+class _Moved:
+    """Sends and Recvs of blocks in order; (n,): their positions, and the block of each.
+    `from_end` (blocks,): they are counted from the end of the block."""
+
+    positions: Array
+    block: Array
+    from_end: Array
+
+    def fill(self, target: Array, block: Array, tasks: Array, transfers: Array) -> None:
+        """Give the chosen transfers (n,) to the chosen tasks, in order within each block; `target`
+        (tasks,) are the positions, `block` the block of each task."""
+        at, given = np.flatnonzero(tasks), np.flatnonzero(transfers)
+        asks = np.bincount(block[at], minlength=len(self.from_end))
+        has = np.bincount(self.block[given], minlength=len(self.from_end))
+        mine = block[at]
+        nth = np.arange(len(at)) - (np.cumsum(asks) - asks)[mine]
+        nth += np.where(self.from_end, has - asks, 0)[mine]
+        there = (nth >= 0) & (nth < has[mine])
+        place = (np.cumsum(has) - has)[mine] + nth
+        target[at[there]] = self.positions[given[place[there]]]
 
 
 def _bounds(
-    block: Block, recv_at: Array, send_at: Array, group: Array, *, from_begin: bool
+    blocks: Sequence[Block],
+    from_begin: Array,
+    recv_at: Array,
+    send_at: Array,
+    group: Array,
+    part: Array,
 ) -> tuple[Array, Array]:
-    """Between which positions each task's group has its calls (tasks,); NOWHERE if not known."""
-    groups = int(group[-1]) + 1 if len(group) else 0
+    """Between which positions each task's group has its calls (tasks,); NOWHERE if not known.
+
+    `part` (tasks,) is the block of each; `from_begin` (blocks,): counted from its begin."""
     far = np.iinfo(np.int64).max
-    last_recv, last_send = np.full((2, groups), NOWHERE)
-    first_recv, first_send = np.full((2, groups), far)
-    for at, lowest, highest in ((recv_at, first_recv, last_recv), (send_at, first_send, last_send)):
-        known = at >= 0
-        np.minimum.at(lowest, group[known], at[known])
-        np.maximum.at(highest, group[known], at[known])
-    opening = block.begin - 1 if from_begin else NOWHERE
-    low = np.maximum(last_recv, np.concatenate([[opening], last_send[:-1]]))
-    closing = far if from_begin and block.torn_after else block.end
-    high = np.where(first_send < far, first_send, np.append(first_recv[1:], closing))
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    last_recv, last_send, first_recv, first_send = (
+        each
+        for extreme, none in ((np.maximum, NOWHERE), (np.minimum, far))
+        for each in (
+            extreme.reduceat(np.where(at >= 0, at, none), starts) for at in (recv_at, send_at)
+        )
+    )
+    block = part[starts]
+    begins = np.array([one.begin for one in blocks])
+    ends = np.array([one.end for one in blocks])
+    torn = np.array([one.torn_after for one in blocks])
+    is_first, is_last = np.diff(block, prepend=-1) != 0, np.diff(block, append=-1) != 0
+    opening = np.where(from_begin, begins - 1, NOWHERE)[block]
+    low = np.maximum(last_recv, np.where(is_first, opening, np.roll(last_send, 1)))
+    closing = np.where(from_begin & torn, far, ends)[block]
+    following = np.where(is_last, closing, np.roll(first_recv, -1))
+    high = np.where(first_send < far, first_send, following)
     # What nothing bounds from behind ends with the block, if the rank has begun it.
-    later = np.maximum.accumulate((high < far)[::-1])[::-1]
-    begun = ~later & (low > NOWHERE)
-    high = np.where(begun, block.end, np.where(high == far, NOWHERE, high))
+    place = np.arange(len(starts))
+    bounded = np.maximum.reduceat(np.where(high < far, place, -1), np.flatnonzero(is_first))
+    begun = (place > bounded[block]) & (low > NOWHERE)
+    high = np.where(begun, ends[block], np.where(high == far, NOWHERE, high))
     return low[group], high[group]
 
 

@@ -15,6 +15,7 @@ functions as NCCL exports them, those of a stream.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,19 +23,19 @@ import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+# Most quantifiers are possessive (`{1,9}+`): what they take never belongs to what follows.
 _LINE = re.compile(
-    rb"^((?:\[(?!save_count )[^\]\r\n]{0,128}\] ){0,16})"
-    rb"(?:\[save_count \d{1,9}\] )?\[(\d{1,10})\.(\d{9})\] \[Rank (\d{1,6})\]"
-    rb"(?: \[PCI ([^\]\r\n]{0,40})\])? \[?Func? (\w{1,40})\]?"
-    rb" \[?Data (\d{1,18})\]? \[?stream (0x[0-9a-fA-F]{1,16}|\(nil\))\]?"
-    rb"(?: \[?opCount (-?\d{1,18})\]?| \[?groupHash (-?\d{1,20}|0x[0-9a-fA-F]{1,16})\]?"
-    rb"| \[?(?!opCount |groupHash )\w{1,40} [^\s\]]{1,80}\]?)*"
+    rb"^((?:\[(?!save_count )[^\]\r\n]{0,128}+\] ){0,16})"
+    rb"(?:\[save_count \d{1,9}+\] )?+\[(\d{1,10}+)\.(\d{9})\] \[Rank (\d{1,6}+)\]"
+    rb"(?: \[PCI ([^\]\r\n]{0,40}+)\])?+ \[?Func? (\w{1,40}+)\]?"
+    rb" \[?Data (\d{1,18}+)\]? \[?stream (0x[0-9a-fA-F]{1,16}+|\(nil\))\]?"
+    rb"(?: \[?opCount (-?\d{1,18}+)\]?| \[?groupHash (0x[0-9a-fA-F]{1,16}+|-?\d{1,20}+)\]?"
+    rb"| \[?(?!opCount |groupHash )\w{1,40}+ [^\s\]]{1,80}+\]?)*+"
     rb"\r?\n",
     re.MULTILINE,
 )
 _EXPORTED = b"nccl"
 _NOT_STATED = ("", "unknown")
-_WRITTEN_LINE = re.compile(rb"^[^\r\n]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -77,52 +78,66 @@ def parse(data: bytes) -> Calls | None:
     found = _LINE.findall(data)
     if not found:
         return None
-    before, seconds, nanoseconds, rank, pci, op, count, stream, op_count, comm = (
-        np.array(column) for column in zip(*found, strict=True)
+    before, seconds, nanoseconds, rank_text, pci, op, count, stream, op_count, comm = zip(
+        *found, strict=True
     )
-    del found
-    ops, op_code = np.unique(op, return_inverse=True)
+    ops, op_code = np.unique(np.array(op), return_inverse=True)
     exported = all(name.startswith(_EXPORTED) for name in ops.tolist())
-    rank = rank.astype(np.int64)
+    rank = _integers(rank_text)
     return Calls(
         version=_version(op_count, before, exported),
         rank=rank,
-        at_ns=seconds.astype(np.int64) * 1_000_000_000 + nanoseconds.astype(np.int64),
+        at_ns=_integers(seconds) * 1_000_000_000 + _integers(nanoseconds),
         op_code=op_code,
         ops=tuple(name.decode().removeprefix(_EXPORTED.decode()) for name in ops.tolist()),
-        count=count.astype(np.int64),
+        count=_integers(count),
         stream=_each(stream, lambda text: 0 if text == b"(nil)" else int(text, 16)),
-        op_count=np.where(op_count == b"", b"-1", op_count).astype(np.int64),
+        op_count=_integers([text or b"-1" for text in op_count] if b"" in op_count else op_count),
         # groupHash is printed signed or in hexadecimal; its bits unsigned are NCCL's commHash.
-        comm=np.ma.MaskedArray(_each(comm, _hash), mask=comm == b""),
-        torn=len(_WRITTEN_LINE.findall(data)) - len(rank),
+        comm=np.ma.MaskedArray(_each(comm, _hash), mask=np.array([not text for text in comm])),
+        torn=_written_lines(data) - len(rank),
         counts_streams=exported,
         hosts=_named(rank, before, lambda text: text.rstrip(b"] ").rpartition(b"[")[2]),
         pci_buses=_named(rank, pci, lambda text: text),
     )
 
 
-def _version(op_count: Array, before: Array, exported: bool) -> str:
-    if exported or (before != b"").any():
+def _version(op_count: Sequence[bytes], before: Sequence[bytes], exported: bool) -> str:
+    if exported or any(before):
         return "v3"
-    return "v2" if (op_count != b"").any() else "v1"
+    return "v2" if any(op_count) else "v1"
 
 
 def _hash(text: bytes) -> int:
     return int(text, 16) if text.startswith(b"0x") else int(text or b"0") % (1 << 64)
 
 
-def _named(rank: Array, texts: Array, name: Any) -> dict[int, str]:
+def _named(rank: Array, texts: Sequence[bytes], name: Any) -> dict[int, str]:
     """What lines of each rank name, by the first of them that does."""
+    if not any(texts):
+        return {}
     found: dict[int, str] = {}
+    named = np.array(texts)
     for each in np.unique(rank).tolist():
-        mine = texts[rank == each]
+        mine = named[rank == each]
         for text in np.unique(mine[mine != b""]).tolist()[:1]:
             found[each] = name(text).decode("utf-8", "replace")
     return {rank: text for rank, text in found.items() if text not in _NOT_STATED}
 
 
-def _each(texts: Array, number: Any) -> Array:
+def _integers(texts: Sequence[bytes]) -> Array:
+    """int64 (n,)."""
+    return np.fromiter(map(int, texts), dtype=np.int64, count=len(texts))
+
+
+def _each(texts: Sequence[bytes], number: Any) -> Array:
     """`number` of each distinct text, as uint64 (n,)."""
-    words, codes = np.unique(texts, return_inverse=True)
-    return np.array([number(word) for word in words.tolist()], dtype=np.uint64)[codes]
+    numbers = {text: number(text) for text in set(texts)}
+    return np.fromiter(map(numbers.__getitem__, texts), dtype=np.uint64, count=len(texts))
+
+
+def _written_lines(data: bytes) -> int:
+    """The lines that are not empty."""
+    text = np.frombuffer(data, dtype=np.uint8)
+    begins = np.append(0, np.flatnonzero(text[:-1] == ord("\n")) + 1)
+    return int(np.isin(text[begins], (ord("\n"), ord("\r")), invert=True).sum())
