@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 
 from oncall import __version__
 from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.plain_values import take_plain_values
 from oncall.cli.options.rulebooks import ParamOption, RulesOption, SiteRulesOption
 from oncall.cli.options.training import TrainingOption
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
@@ -156,7 +155,6 @@ class _Commands(TyperGroup):
                 sys.stdout.flush()
 
 
-take_plain_values()
 app = typer.Typer(cls=_Commands, invoke_without_command=True, **_SETTINGS)
 
 
