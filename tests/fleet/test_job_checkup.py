@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app
-from oncall.fleet import job_checkup
+from oncall.fleet.checkup import job_checkup
 from oncall.fleet.checkup.job_checkup import JobCheckup, check_job_here
 from oncall.fleet.outcome import Outcome
 from oncall.node.processes import training_processes

@@ -118,6 +118,7 @@ LINES = [
     ("rcu: INFO: rcu_sched self-detected stall on CPU", ("cpu_stall", None)),
     ("python[123]: segfault at 0 ip 00007f sp 00007f error 4 in libc.so", ("segfault", "123")),
     ("blk_update_request: I/O error, dev nvme0n1, sector 1234", ("io_error", "nvme0n1")),
+    ("nfs: server storage1 OK", ("storage_answers", "storage1")),
     ("nfs: server storage1 not responding, still trying", ("storage_stalled", "storage1")),
     # The same words where nothing is wrong, or what follows tells it better.
     ("mlx5_core 0000:01:00.0: Port module event: module 0, Cable plugged", None),

@@ -81,7 +81,7 @@ class HostSource:
         times: list[int] = []
         cpus = []
         for line in (read_text(self._proc / "stat") or "").splitlines():
-            name, *words = line.split()
+            name, *words = line.split() or [""]
             if not name.startswith("cpu"):
                 break  # the rest are interrupts, thousands of them
             if name == "cpu":
