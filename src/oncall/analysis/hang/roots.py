@@ -142,11 +142,16 @@ _OF_CALLS_ALONE = """
         WINDOW c AS (PARTITION BY f.job, f.comm)
         QUALIFY f.behind AND 2 * count(*) FILTER (f.behind) OVER c <= count(*) OVER c),
     -- Of two, one may wait for what the other never sent.
-    odd AS (
+    free AS (
         FROM lagging ANTI JOIN (
             SELECT t.job, t.rank FROM called_transfers t
             JOIN lagging l ON l.job = t.job AND l.rank = t.peer
             WHERE t.receives AND NOT t.answered) w USING (job, rank)),
+    -- Who has made a call that others have not waits itself, where somebody waits for nobody.
+    odd AS (
+        FROM free ANTI JOIN (
+            SELECT f.job, f.rank FROM call_fronts f SEMI JOIN awaited_callers USING (job)
+            WHERE f.ahead) w USING (job, rank)),
     -- Who goes against the rest is waited for where the rest are.
     crossed AS (
         SELECT job, rank, first(later_comm) OVER pair AS comm, first(later_seq) OVER pair AS seq
