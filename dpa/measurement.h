@@ -39,7 +39,7 @@
 #define TABLE_BITS 24
 #endif
 #define FLOWS (SHARDS * SHARD_FLOWS) /* numbered from 1 */
-#define CHAIN_MOST 8u /* functions of one NIC with the same number; ends any cycle */
+#define CHAIN_MOST 8u                /* functions of one NIC with the same number; ends any cycle */
 _Static_assert(EPOCH_NS > 1u << 13 && EPOCH_NS < 1u << 17, "epoch_of is exact for 36 years");
 _Static_assert(FLOWS < 65536, "a flow's number is 16 bits");
 _Static_assert((SHARD_BATCHES & (SHARD_BATCHES - 1)) == 0, "positions wrap at 2^32");
