@@ -193,7 +193,7 @@ def oncall(
       0    no problem found
       1    diagnose: a finding; doctor: a failed check; demo: a wrong diagnosis
       2    usage error or bad input; rules test: a failed test
-      3    diagnose: no finding, and the evidence could not have shown every fault;
+      3    diagnose: no finding, and the evidence might not have shown a fault;
            probe, stacks, doctor --job: some nodes or processes could not be seen
       70   bug in oncall
       130  interrupted
