@@ -93,7 +93,7 @@ def pair_written(
 
 @pytest.fixture
 def pair(pair_written: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
-    """The least that is a fleet: two nodes, a shard each, where only the company is in question."""
+    """The smallest fleet: two nodes with a shard each, for tests of gathering alone."""
     return {node: shutil.copytree(folder, tmp_path / node) for node, folder in pair_written.items()}
 
 
