@@ -60,7 +60,7 @@ def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
 
 
 def gains_of_transfers(one: Class, candidates: Ints) -> Times:
-    """The same if all transfers of a rank take their baseline, but for those of everybody."""
+    """The same if all transfers of a rank take their baseline time, but for those of everybody."""
     account = one.account
     rounds, transfers = _touched(one.order)
 
