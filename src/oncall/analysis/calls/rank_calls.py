@@ -285,8 +285,8 @@ class _Use:
 def _use(part: dict[str, Array], mine: Array, pipeline: Array, thresholds: Thresholds) -> _Use:
     at = part["called_ns"][mine]
     pauses = np.diff(at)
-    usual = np.median(pauses) if len(pauses) else 0
-    long = pauses[pauses > thresholds.pause_times * usual].sum() / max(1, pauses.sum())
+    median = np.median(pauses) if len(pauses) else 0
+    long = pauses[pauses > thresholds.pause_times * median].sum() / max(1, pauses.sum())
     events = np.flatnonzero(pipeline)
     sends = part["send"][events].astype(np.bool_)
     before_sends = None

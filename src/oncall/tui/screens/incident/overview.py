@@ -117,12 +117,12 @@ def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]
     room = max(width - _LABEL, 8)
     values = rates.columns_of(first, *span, room)
     said = rates.latest_phrase(first, span[1])
-    usual = rates.deviation_phrase(first, span[1])
+    deviation = rates.deviation_phrase(first, span[1])
     lines: list[Pieces] = [
         [
             (f"{first.name}: ", "heading"),
             (said, "strong"),
-            (f" · {usual}" if usual else "", "faint"),
+            (f" · {deviation}" if deviation else "", "faint"),
         ]
     ]
     rows = rates.chart(first, values, scale, height, plain)
