@@ -49,26 +49,27 @@ def spent(
         return None
     if times.timed:
         return _from_durations(graph, groups, times, lead, limits)
-    own = _from_calls(graph, times, relative, lead)
+    beside = _asynchronous_calls(graph, groups, relative, lead, limits)
+    own = _from_calls(graph, times, relative, lead, beside)
     empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
-    return Spent(own, *empty, np.zeros(graph.ranks * graph.width, dtype=np.bool_), lead)
+    return Spent(own, *empty, beside, lead)
 
 
 def _lead(graph: Graph, times: Measured, relative: Times, limits: Limits) -> int:
     """The smallest lead with which the calls are (nearly) as possible as with the best one."""
     shortest = int(graph.length[graph.length > 0].min())
-    badness = []
-    for lead in range(limits.most_lead + 1):
-        if shortest <= lead + 4:
-            break
-        badness.append(
-            _too_soon_for_durations(graph, times, lead, limits)
-            if times.timed
-            else _before_others(graph, relative, lead)
-        )
-    bad = np.array(badness or [0.0])
-    slack = limits.equally_good_share if times.timed else limits.equally_good_time
-    return int(np.argmax(bad <= bad.min() * limits.equally_good + slack))
+    leads = range(max(1, min(limits.most_lead + 1, shortest - 4)))
+    if times.timed:
+        bad = np.array([_too_soon_for_durations(graph, times, lead, limits) for lead in leads])
+        return int(np.argmax(bad <= bad.min() * limits.equally_good + limits.equally_good_share))
+    kinds, number = np.unique(_kinds_of_waits(graph), return_counts=True)
+    bad = np.array([_before_others(graph, relative, lead) for lead in leads])
+    # What goes on beside its members does so with any lead, and shows none.
+    waited = bad.min(0) <= limits.overlaps_time
+    if not waited.any():
+        waited[:] = True
+    possible = bad <= bad.min(0) * limits.equally_good + limits.equally_good_time
+    return int(np.argmax((possible * number * waited).sum(1)))
 
 
 def _nodes_of(call: Times, graph: Graph) -> Times:
@@ -88,32 +89,71 @@ def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Li
     return float(bad[seen].mean()) if seen.any() else 0.0
 
 
-def _before_others(graph: Graph, relative: Times, lead: int) -> float:
-    """By how long ranks would go on before the last of those they wait for has called, ns."""
+def _kinds_of_waits(graph: Graph) -> Ints:
+    """A number for each member of a round (entries,), then each side of a transfer (2 t,): who waits
+    in operations of one kind waits alike."""
+    rounds = graph.rounds
+    of_rounds = np.stack([rounds.op, rounds.count])
+    _, kind = np.unique(of_rounds, axis=1, return_inverse=True)
+    return np.append(kind.ravel()[rounds.of] + 1, np.zeros(2 * len(graph.sender), dtype=np.int64))
+
+
+def _before_others(graph: Graph, relative: Times, lead: int) -> Times:
+    """By how long, on average, ranks would go on before the last of those they wait for has called,
+    for each kind of waits, ns."""
+    early = np.concatenate(_early(graph, relative, lead))
+    _, kind = np.unique(_kinds_of_waits(graph), return_inverse=True)
+    seen = ~np.isnan(early)
+    total = np.bincount(kind, np.where(seen, early, 0))
+    return np.asarray(total / np.maximum(np.bincount(kind, seen), 1))
+
+
+def _early(graph: Graph, relative: Times, lead: int) -> tuple[Times, Times]:
+    """By how much each member of a round (entries,), and each side of a transfer (2 t,), goes on
+    before the last of them has called, ns: the median over segments, as a host that stalls calls
+    late what its device has done; NaN where that is not seen."""
     call = _nodes_of(relative, graph)
-    segments = len(call)
     at = np.full_like(call, np.nan)
     after = np.full_like(call, np.nan)
     at[:, :, : graph.width - lead] = call[:, :, lead:]
     after[:, :, : graph.width - lead - 1] = call[:, :, lead + 1 :]
-    at, after = (np.where(np.isnan(after), np.nan, x).reshape(segments, -1) for x in (at, after))
-    total, number = 0.0, 0
-    rounds = graph.rounds
+    at, after = (np.where(np.isnan(after), np.nan, x).reshape(len(call), -1) for x in (at, after))
+    rounds, sides = graph.rounds, np.concatenate([graph.sender, graph.receiver])
+    early = np.zeros((len(call), 0))
     if len(rounds):
-        with_members = rounds.size > 1
         latest = np.fmax.reduceat(at[:, rounds.nodes], rounds.start, axis=1)
         early = np.maximum(0, latest[:, rounds.of] - after[:, rounds.nodes])
-        seen = ~np.isnan(early)
-        mean = np.add.reduceat(np.nan_to_num(early), rounds.start, axis=1) / rounds.size
-        counted = np.add.reduceat(seen, rounds.start, axis=1).any(0) & with_members
-        total += float(mean[:, counted].sum())
-        number += int(counted.sum())
-    if len(graph.sender):
-        latest = np.fmax(at[:, graph.sender], at[:, graph.receiver])
-        for side in (graph.sender, graph.receiver):
-            total += float(np.nansum(np.maximum(0, latest - after[:, side])))
-        number += len(graph.sender)
-    return total / max(number, 1) / segments
+    latest = np.tile(np.fmax(at[:, graph.sender], at[:, graph.receiver]), 2)
+    return median(early, 0), median(np.maximum(0, latest - after[:, sides]), 0)
+
+
+def _may_overlap(graph: Graph, groups: Groups) -> Flags:
+    """The rounds (k,) of gradients and parameters, which frameworks let go on beside: not those of
+    tensor groups, nor the cut."""
+    rounds = graph.rounds
+    named = np.array([name in _OVERLAPPING for name in groups.ops], dtype=np.bool_)
+    first = rounds.nodes[rounds.start]
+    is_cut = first % graph.width == graph.length[first // graph.width] - 1
+    return np.asarray(named[rounds.op] & ~is_cut & ~groups.tight_rounds)
+
+
+def _asynchronous_calls(
+    graph: Graph, groups: Groups, relative: Times, lead: int, limits: Limits
+) -> Flags:
+    """Collectives (nodes,) beside which their members go on, by calls alone: who waits cannot call
+    on before the last member has called."""
+    rounds = graph.rounds
+    beside = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
+    chosen = _may_overlap(graph, groups)
+    if not chosen.any():
+        return beside
+    early, _ = _early(graph, relative, lead)
+    kinds, kind = np.unique(np.stack([rounds.op, rounds.count]), axis=1, return_inverse=True)
+    for one in range(kinds.shape[1]):
+        mine = chosen & (kind.ravel() == one)
+        if mine.any() and np.nanmean(early[mine[rounds.of]]) > limits.overlaps_time:
+            beside[rounds.nodes[mine[rounds.of]]] = True
+    return beside
 
 
 def lengths(graph: Graph, times: Measured) -> Times:
@@ -284,8 +324,9 @@ def _settled(graph: Graph, own: Times) -> Times:
     return own
 
 
-def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Times:
-    """Waiting is the last member's call less one's own; transfers stay within the next own time."""
+def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, beside: Flags) -> Times:
+    """Waiting is the last member's call less one's own; transfers stay within the next own time.
+    For what goes on `beside` (nodes,) a rank waits after the last of it."""
     segments, ranks, width = times.duration.shape
     begun = np.full((segments, ranks, width), np.nan)
     begun[:, :, : width - lead] = relative[:, :, lead:-1]
@@ -308,6 +349,7 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Ti
                 np.fmax.at(over[segment], side, latest[segment])
                 np.logical_or.at(lost[segment], side, missing[segment])
     over = np.where(np.isnan(over), at, over).reshape(segments, ranks, width)
+    _wait_at_joins(over, at.reshape(over.shape), beside.reshape(ranks, width))
     lost = lost.reshape(over.shape)
     own = np.full_like(begun, np.nan)
     own[:, :, 1:] = np.where(lost[:, :, :-1], np.nan, begun[:, :, 1:] - over[:, :, :-1])
@@ -321,3 +363,12 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Ti
         tail = (np.arange(width) >= (graph.length - lead)[:, None]) & graph.exists
         own = np.where(tail, rest[:, :, None] / lead, own)
     return own
+
+
+def _wait_at_joins(over: Times, at: Times, beside: Flags) -> None:
+    """Let ranks go on `beside` (r, width) their calls, and wait for all of them after the last."""
+    for rank in np.flatnonzero(beside.any(1)):
+        mine = np.flatnonzero(beside[rank])
+        pending = np.fmax.reduce(over[:, rank, mine], axis=1)
+        over[:, rank, mine] = at[:, rank, mine]
+        over[:, rank, mine[-1]] = pending
