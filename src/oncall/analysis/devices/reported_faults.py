@@ -281,7 +281,12 @@ def reported_faults() -> str:
     optional=["gpus", "nics", "recordings", "ranks", "reported_faults"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("kind", "VARCHAR", "", "counters; waiting: GPUs busy at little power; old; outlived; rare"),
+        (
+            "kind",
+            "VARCHAR",
+            "",
+            "counters; waiting: GPUs busy at little power; old; outlived; rare",
+        ),
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "index of a GPU"),
         ("nic", "VARCHAR", "", "a NIC"),

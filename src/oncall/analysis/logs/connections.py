@@ -81,7 +81,8 @@ def _versions(attempt: Attempt) -> list[Cause]:
     rows = attempt.of("version")
     stated = [row for row in rows if row["code"] == "stated"]
     if rows and not stated:
-        return [caused("version", rows[0]["code"], rows[0])]
+        of_driver = [row for row in rows if row["code"] == "driver"]
+        return [caused("version", row["code"], row) for row in once_known(of_driver) or rows[:1]]
     loaded = once(attempt.of("nccl_version"), "code", "node")
     if len({row["code"] for row in loaded}) > 1:
         said = " and ".join(sorted({row["code"] for row in loaded}))
@@ -127,6 +128,9 @@ def _init(attempt: Attempt) -> list[Cause]:
     first = next((row for row in rows if row["code"] not in weak), rows[0] if rows else None)
     if first is None:
         return []
+    if first["code"] == "absent":
+        absent = [row for row in rows if row["code"] == "absent"]
+        return [caused("init_hang", "absent", row) for row in once(absent, "rank")]
     if is_unreachable(first["peer_host"]):
         return _wrong_interface(attempt, first)
     alike = [row for row in rows if row["peer_host"] == first["peer_host"]]
@@ -147,7 +151,7 @@ def _init(attempt: Attempt) -> list[Cause]:
 def _host_to_see(row: Row, hosts: int) -> str | None:
     """Who cannot reach an address alone may be at fault; an address that several cannot reach is.
     Who reports that others did not come is no culprit."""
-    if row["code"] in ("no_interface", "port_in_use", "unscheduled"):
+    if row["code"] in ("no_interface", "port_in_use", "unscheduled", "ssh"):
         return _text(row["node"])
     if row["peer_host"] is None or (hosts > 1 and row["code"] != "connect"):
         return None

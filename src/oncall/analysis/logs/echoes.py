@@ -17,6 +17,7 @@ _TYPES = {
         "RendezvousTimeoutError",
         "SystemExit",
         "ProcessRaisedException",
+        "CheckpointException",
     ),
     *("RendezvousClosedError", "ConnectionAbortedError", "DistStoreError", "TimeoutExpired"),
     *("TimeoutError", "GetTimeoutError"),

@@ -96,7 +96,7 @@ def slow_steps() -> str:
         ("at_ns", "BIGINT", "ns", "the first of these reports"),
         ("text", "VARCHAR", "", "the last of them"),
     ],
-    source="Megatron's timers, a line for each rank",
+    source="Megatron's timers, a line for each rank; its and NVRx's detectors of stragglers",
     params={
         "beyond": Param(
             "120 %", "of the ranks' median: ranks of one stage differ by a few percent"
@@ -112,20 +112,22 @@ def slow_timers() -> str:
             SELECT job, attempt, rank, code AS timer, number / 100 AS times, at_ns, text,
                 row_number() OVER same AS nth, count(*) OVER same_timer AS of_reports
             FROM log_events WHERE kind = 'slowest'
-                AND regexp_matches(code, 'compute|batch-generator|^(forward|backward)$|inner-step')
+                AND regexp_matches(code,
+                    'stated|compute|batch-generator|^(forward|backward)$|inner-step')
             WINDOW same AS (PARTITION BY job, attempt, code ORDER BY path, line),
                 same_timer AS (PARTITION BY job, attempt, code)),
         slow AS (
             SELECT job, attempt, rank, timer, count(*) AS reports,
                 any_value(of_reports) AS of_reports, any_value(of_reports) + 1 - min(nth) AS since,
                 median(times) AS times, min(at_ns) AS at_ns, arg_max(text, nth) AS text
-            FROM reported WHERE times >= $beyond GROUP BY job, attempt, rank, timer)
+            FROM reported WHERE times >= $beyond OR timer = 'stated'
+            GROUP BY job, attempt, rank, timer)
         SELECT s.* EXCLUDE (since), r.node FROM slow s
         LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
             USING (job, rank)
-        WHERE reports > $reports AND 2 * reports > since
+        WHERE timer = 'stated' OR (reports > $reports AND 2 * reports > since)
         QUALIFY row_number() OVER (
-            PARTITION BY job, attempt, rank ORDER BY times DESC, timer) = 1"""
+            PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1"""
 
 
 @relation(

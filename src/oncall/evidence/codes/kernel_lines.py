@@ -2,7 +2,8 @@
 `event_catalogue`.
 
 Each pattern was written after lines as kernels and drivers print them: NVIDIA's driver and
-NVSwitch, amdgpu, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs, storage.
+NVSwitch, amdgpu, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs,
+storage.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ _PATTERNS = (
     _line("gpu_ecc", rf"{_AMD}{_ANY}\b[1-9]\d*{_NEW} uncorrectable hardware errors detected in"),
     _line("gpu_ecc", rf"{_AMD}{_ANY}poison (?:consumption|creation)"),
     _line("gpu_page_fault", rf"{_AMD}{_ANY}(?:no-)?retry page fault"),
-    _line("gpu_hung", rf"{_AMD}{_ANY}(?:ring \S+ timeout|queue preemption time out|unrecoverable)"),
+    _line(
+        "gpu_hung",
+        rf"{_AMD}{_ANY}(?:ring \S+ timeout, signaled|queue preemption time out|unrecoverable)",
+    ),
     _line("gpu_lost", rf"{_AMD}{_ANY}device lost from bus"),
     _line("gpu_init_failed", rf"{_AMD}{_ANY}Fatal error during GPU init"),
     _line("gpu_reset", rf"{_AMD}{_ANY}(?:GPU reset begin|GPU recovery failed|ASIC reset failed)"),

@@ -17,7 +17,10 @@ _TASK = re.compile(
     r"Exited with exit code (?P<code>\d+))"
 )
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
-_NODE_FAILED = re.compile(r"srun: error: Node failure on (?P<node>\S+)")
+_NODE_FAILED = re.compile(
+    r"srun: error: Node failure on (?P<slurm>\S+)|"
+    r"The node with .*?(?:address|ip): (?P<ray>[\w.:-]+?),? .*has been marked dead because"
+)
 _WORDS = (
     (
         re.compile(r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|DeadlineExceeded"),
@@ -57,7 +60,8 @@ def read(line: Line) -> Sequence[Found]:
         code = _REASONS.get(why, "cancelled")
         return [event("scheduler", code, text=text)]
     if found := _NODE_FAILED.search(text):
-        return [event("scheduler", "node_failed", node=found["node"], text=text)]
+        node = found["slurm"] or found["ray"]
+        return [event("scheduler", "node_failed", node=node, text=text)]
     if _OOM_STEP.search(text):
         return [event("memory", "host", text=text)]
     if found := _TASK.search(text):
@@ -95,6 +99,7 @@ SCHEDULERS = Recogniser(
         "received SIGINT",
         "DUE TO ",
         "Requeued SLURM job",
+        "has been marked dead",
         "TERM_RUNLIMIT",
         "walltime ",
         "DeadlineExceeded",

@@ -27,6 +27,11 @@ _NAME = re.compile(
     r"network addresses of \((?P<peer>[\w.:-]+), \d+\) cannot be retrieved|"
     r"(?P<what>Temporary failure in name resolution|Name or service not known)"
 )
+# A launcher that starts processes on other hosts by ssh.
+_SSH = re.compile(
+    r"ssh: connect to host (?P<peer>[\w.:-]+) port \d+: (?P<why>[\w ]+)|"
+    r"ssh: Could not resolve hostname (?P<name>[\w.-]+?):"
+)
 _PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _NO_INTERFACE = re.compile(
     r"(?:[Nn]o socket interface found|[Ff]ailed to find interface \S+|"
@@ -91,6 +96,10 @@ def read(line: Line) -> Sequence[Found]:
             peer = found["peer"]
             said = f"connect{f' to {peer}' if peer else ''}: {found['why'].strip()}"
             return [event("init", "connect", peer_host=peer, text=said)]
+    if found := _SSH.search(text):
+        host, why = found["peer"] or found["name"], found["why"] or "its name has no address"
+        said = f"ssh to {host}: {why}"
+        return [event("init", "ssh", node=host, text=said)]
     if _GLOO.search(text):
         return [event("init", "gloo", text=text)]
     if _PORT.search(text):
@@ -117,6 +126,8 @@ STARTING = Recogniser(
         "client socket has timed out",
         "onnect to ",
         "connect returned",
+        "ssh: connect to",
+        "ssh: Could not",
         "retrying (",
         "ait timeout after",
         "Socket Timeout",
