@@ -26,7 +26,8 @@ def _link_down(attempt: Attempt) -> list[Cause]:
 
 def _completions(attempt: Attempt) -> list[Cause]:
     """Completion errors; 5 (flushed) follows from another. A peer that several hosts name is it."""
-    rows = [row for row in attempt.of("ib") if row["code"] != "5"] or attempt.of("ib")
+    every = [row for row in attempt.of("ib") if not attempt.finished_before(row)]
+    rows = [row for row in every if row["code"] != "5"] or every
     if not rows:
         return []
     hosts_of = _hosts_by_address(attempt)
@@ -151,7 +152,7 @@ def _init(attempt: Attempt) -> list[Cause]:
 def _host_to_see(row: Row, hosts: int) -> str | None:
     """Who cannot reach an address alone may be at fault; an address that several cannot reach is.
     Who reports that others did not come is no culprit."""
-    if row["code"] in ("no_interface", "port_in_use", "unscheduled", "ssh"):
+    if row["code"] in ("no_interface", "port_in_use", "unscheduled", "ssh", "launch"):
         return _text(row["node"])
     if row["peer_host"] is None or (hosts > 1 and row["code"] != "connect"):
         return None

@@ -46,6 +46,7 @@ _DRIVER = re.compile(
 # rendezvous, that somebody did not come.
 _ENDLESS = (
     (re.compile(r"Watchdog timeout \(self\.watchdog_timeout=(\d+)"), "no forward pass in {} s"),
+    (re.compile(r"\b(EI0002): .*[Nn]otify"), "HCCL {}: no word from another rank in time"),
     (re.compile(r"RPC call to (\w+) timed out"), "its workers did not answer {}"),
     (
         re.compile(r"Termination timeout for .* exceeded.* All (\d+) threads joined"),
@@ -175,6 +176,7 @@ DISAGREEMENTS = Recogniser(
         "unsupported toolchain",
         "Watchdog timeout (self.",
         "RPC call to ",
+        "EI0002: ",
         "Termination timeout for",
     ),
     read,

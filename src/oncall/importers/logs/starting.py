@@ -32,6 +32,11 @@ _SSH = re.compile(
     r"ssh: connect to host (?P<peer>[\w.:-]+) port \d+: (?P<why>[\w ]+)|"
     r"ssh: Could not resolve hostname (?P<name>[\w.-]+?):"
 )
+_NO_ROOM = re.compile(
+    r"Cannot provide a placement group|[Nn]o available node types can fulfill resource request"
+)
+# Of Huawei's HCCL, whose processes could not connect to one another.
+_HCCL = re.compile(r"EI0006: .*?Getting socket times out")
 _PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _NO_INTERFACE = re.compile(
     r"(?:[Nn]o socket interface found|[Ff]ailed to find interface \S+|"
@@ -100,6 +105,10 @@ def read(line: Line) -> Sequence[Found]:
         host, why = found["peer"] or found["name"], found["why"] or "its name has no address"
         said = f"ssh to {host}: {why}"
         return [event("init", "ssh", node=host, text=said)]
+    if _NO_ROOM.search(text):
+        return [event("init", "unscheduled", text=text)]
+    if found := _HCCL.search(text):
+        return [event("init", "socket", text="HCCL: getting a socket to another rank timed out")]
     if _GLOO.search(text):
         return [event("init", "gloo", text=text)]
     if _PORT.search(text):
@@ -127,6 +136,9 @@ STARTING = Recogniser(
         "onnect to ",
         "connect returned",
         "ssh: connect to",
+        "provide a placement group",
+        "node types can fulfill",
+        "Getting socket times out",
         "ssh: Could not",
         "retrying (",
         "ait timeout after",
