@@ -79,7 +79,7 @@ def _hosts_by_address(attempt: Attempt) -> Mapping[str, str]:
 
 def _versions(attempt: Attempt) -> list[Cause]:
     """Who has another version than most: hosts, where their lines state versions, else ranks."""
-    rows = attempt.of("version")
+    rows = attempt.fatal("version")
     stated = [row for row in rows if row["code"] == "stated"]
     if rows and not stated:
         of_driver = [row for row in rows if row["code"] == "driver"]

@@ -54,6 +54,7 @@ def step_times() -> str:
             2, "iterations this many times the baseline are slow: lengths of samples vary"
         ),
         "span": Param(3, "fewer in a row are a checkpoint, an evaluation or garbage collection"),
+        "warm_up": Param(5, "the first ones logged compile kernels, tune them and fill caches"),
         "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
     },
 )
@@ -77,7 +78,10 @@ def slow_steps() -> str:
           any_value(baseline) AS baseline_ns, median(cost) AS slow_ns,
           max(processes) AS processes, min(at_ns) AS at_ns, any_value(spread) AS spread
         FROM marked LEFT JOIN timers USING (job, attempt) WHERE is_slow
-        GROUP BY job, attempt, span_key HAVING count(*) >= $span"""
+        GROUP BY job, attempt, span_key
+        -- From the job's own first iteration on, not from where an excerpt begins.
+        HAVING count(*) >= $span AND NOT (count(*) <= $warm_up
+          AND min(nth) = 1 AND min(iteration) <= max(iteration) - min(iteration))"""
 
 
 @relation(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 from oncall.importers.logs.prefixes import peeled
+from oncall.importers.logs.watchdog import whose
 
 _EXCEPTION = re.compile(
     r"^(?:[a-z_][\w]*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Exit|Signal)|"
@@ -56,7 +57,8 @@ _SIGKILL = re.compile(
     r"[Ee]xit [Cc]ode: +137\b"
 )
 _CRASH = re.compile(
-    r"Segmentation fault|SIGSEGV|Fatal Python error: (?P<fatal>[^\n]+)|Signal: \w[\w ]+ \(\d+\)|"
+    r"Segmentation fault|SIGSEGV|\(SIG(?:BUS|FPE|ILL)\)|"
+    r"Fatal Python error: (?P<fatal>[^\n]+)|Signal: \w[\w ]+ \(\d+\)|"
     r"Unexpected bus error encountered in worker|Bus error|double free or corruption|"
     r"Floating point exception"
 )
@@ -118,6 +120,8 @@ def _rank_stated(line: Line) -> int | None:
 def read(line: Line) -> Sequence[Found]:
     """What one line says of a process that fails."""
     text = line.text
+    if line.rank is None and "watchdog thread terminated" in text:
+        line.rank = whose(line, text)["rank"]
     if text.lstrip().startswith("what():"):
         text = text.lstrip()[7:].strip()
     if _TRACEBACK in text:
@@ -194,6 +198,9 @@ FAILURES = Recogniser(
         "ode:    137",
         "Segmentation fault",
         "SIGSEGV",
+        "(SIGBUS)",
+        "(SIGFPE)",
+        "(SIGILL)",
         "Fatal Python error",
         "Signal: ",
         "us error",
