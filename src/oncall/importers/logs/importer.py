@@ -230,7 +230,7 @@ def _tell_apart(logs: Sequence[_File]) -> None:
         highest = max(highest, log.attempt + earlier)
 
 
-def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None) -> _File:
+def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> _File:
     found, elastic = _SLURM_JOB.match(path.name), _ELASTIC.search(path.as_posix())
     before = slurm_jobs.index(int(found[1])) if found else int(elastic[1]) if elastic else 0
     file = _File(path, before + 1, rank)
