@@ -38,6 +38,7 @@ VERDICTS = {
     "init_hang": {"INIT_HANG"},
     "link_down": {"LINK_DOWN"},
     "mismatch": {"MISMATCH", "H2"},
+    "node_failed": {"NODE_FAILED"},
     "not_joined": {"NOT_JOINED", "H1", "STANDSTILL"},
     "nvls": {"NVLS", "FABRIC_MANAGER"},
     "oom_gpu": {"OOM_GPU"},
@@ -48,7 +49,7 @@ VERDICTS = {
     "traceback_first": {"FIRST_ERROR"},
     "version_mismatch": {"VERSION_MISMATCH"},
     "wrong_interface": {"WRONG_INTERFACE", "WRONG_INTERFACE_USED"},
-    "xid": {"GPU_XID", "GPU_ERROR", "GPU_REPAIR"},
+    "xid": {"GPU_XID", "GPU_ERROR", "GPU_REPAIR", "GPU_PROGRAM"},
 }
 _MOST_OF_A_SIDE = 12
 

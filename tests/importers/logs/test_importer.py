@@ -324,3 +324,46 @@ def test_numbers_of_any_length_are_read_or_passed_over(
     path = tmp_path / "job.log"
     path.write_text("step 1 | loss 2.1\n" + line.replace("{n}", digits) + "\n")
     headline(path)
+
+
+def test_a_log_that_begins_with_a_hole_is_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(b"\0" * 12_000 + b"[rank4]: KeyError: 'tokens'\n" * 3)
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        assert rows(incident, "SELECT DISTINCT rank FROM log_events") == [(4,)]
+
+
+def test_files_of_all_processes_are_of_these_ranks(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"process_{number}.log").write_text(f"KeyError: 'of {number}'\n")
+    with Incident.empty() as incident:
+        detect.load([tmp_path], incident, "job")
+        found = rows(incident, "SELECT rank, text FROM log_events ORDER BY rank")
+    assert found == [(number, f"'of {number}'") for number in range(3)]
+
+
+def test_a_number_of_one_process_is_no_rank(tmp_path: Path) -> None:
+    (tmp_path / "process_2.log").write_text("KeyError: 'a'\n")
+    with Incident.empty() as incident:
+        detect.load([tmp_path], incident, "job")
+        assert rows(incident, "SELECT rank FROM log_events") == [(None,)]
+
+
+def test_json_lines_state_time_and_pod(tmp_path: Path) -> None:
+    line = (
+        '{"message":"[rank3]: KeyError: \\"a\\"","kubernetes":{"pod_name":"w-0"},'
+        '"time":"2026-05-14T03:11:10.5Z"}\n'
+    )
+    (tmp_path / "export.json").write_text(line * 2)
+    with Incident.empty() as incident:
+        detect.load([tmp_path], incident, "job")
+        found = rows(incident, "SELECT DISTINCT rank, node, text, at_ns FROM log_events")
+    assert found == [(3, "w-0", '"a"', 1_778_728_270_500_000_000)]
+
+
+def test_json_of_another_kind_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_text('{"loss": 1.0, "rank": "KeyError: 1"}\n' * 3)
+    with Incident.empty() as incident, pytest.raises(BadInput):
+        detect.load([path], incident, "job")

@@ -34,6 +34,23 @@ LINES = [
         ("gpu_init_failed", "0000:18:00.0"),
     ),
     (
+        "amdgpu 0000:46:00.0: amdgpu: {1}socket: 4, die: 0, 2 new uncorrectable hardware errors "
+        "detected in umc block",
+        ("gpu_ecc", "0000:46:00.0"),
+    ),
+    ("amdgpu 0000:46:00.0: amdgpu: 3 correctable hardware errors detected in umc block", None),
+    ("amdgpu 0000:46:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block", None),
+    (
+        "amdgpu 0000:c5:00.0: amdgpu: ring sdma0 timeout, signaled seq=81, emitted seq=83",
+        ("gpu_hung", "0000:c5:00.0"),
+    ),
+    ("amdgpu 0000:c5:00.0: amdgpu: ring sdma0 timeout, but soft recovered", None),
+    ("amdgpu 0000:c5:00.0: amdgpu: GPU reset begin!", ("gpu_reset", "0000:c5:00.0")),
+    (
+        "amdgpu 0000:c5:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8)",
+        ("gpu_page_fault", "0000:c5:00.0"),
+    ),
+    (
         "mlx5_core 0000:41:00.0: mlx5_pcie_event:299:(pid 7): Detected insufficient power on the "
         "PCIe slot (27W).",
         ("nic_power", "0000:41:00.0"),

@@ -160,11 +160,15 @@ def reported_states() -> str:
         ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
         ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
         ("is_outlived", "BOOLEAN", "", "the device works on, and the job went on to a normal end"),
+        ("is_rare", "BOOLEAN", "", "errors that were corrected, and few of them"),
     ],
     source="NVIDIA Xid catalogue; kernel messages; states that tools print",
     params={
         "before": Param(
             "1 d", "before the job's first line: zones of two texts may differ by half a day"
+        ),
+        "rare": Param(
+            10, "corrected errors of one device: mcelog takes a page out of use at as many in a day"
         ),
     },
 )
@@ -188,10 +192,19 @@ def reported_faults() -> str:
             FROM reported
             WHERE code IN ('link_up', 'link_down', 'storage_answers', 'storage_stalled')
             GROUP BY ALL),
+        -- A switch is the root where only links fail, of more GPUs than one.
+        faulty_gpus AS (
+            SELECT *, starts_with(code, 'sxid') AS of_switch FROM reported
+            WHERE part = 'gpu' AND weight = 'fault'),
+        rooted AS (
+            SELECT node, bool_or(NOT of_switch AND NOT of_link)
+                OR count(DISTINCT said_of) FILTER (NOT of_switch) = 1 AS of_gpu
+            FROM faulty_gpus GROUP BY node),
         roots AS (
-            SELECT node, min(nth) AS nth, arg_min(code, nth) AS code,
-                bool_or(NOT starts_with(code, 'sxid')) AS of_gpu
-            FROM reported WHERE part = 'gpu' AND weight = 'fault' GROUP BY node),
+            SELECT r.node, any_value(of_gpu) AS of_gpu, min(nth) AS nth, arg_min(code, nth) AS code
+            FROM rooted r JOIN faulty_gpus f ON r.node IS NOT DISTINCT FROM f.node
+                AND NOT (of_gpu AND of_switch)
+            GROUP BY r.node),
         -- What a GPU's first fault brings about on the other GPUs and the switches of its host.
         own AS (
             SELECT t.* FROM reported t LEFT JOIN roots r ON r.node IS NOT DISTINCT FROM t.node
@@ -255,7 +268,9 @@ def reported_faults() -> str:
             coalesce(l.is_up, false) AS is_up,
             first.code = 'port_down' AND (SELECT count(DISTINCT node) < 2 FROM nics) AS is_alone,
             coalesce(p.last_ns < began_ns, false) AS is_old,
-            NOT is_old AND (first.weight = 'warning' OR is_up) AND ended_well AS is_outlived
+            NOT is_old AND (first.weight = 'warning' OR is_up) AND ended_well AS is_outlived,
+            NOT (is_old OR is_outlived) AND lines < $rare
+                AND first.code IN ('aer_corrected', 'edac_corrected') AS is_rare
         FROM placed p CROSS JOIN outcome LEFT JOIN links l USING (node, said_of)
     """
 
@@ -266,7 +281,12 @@ def reported_faults() -> str:
     optional=["gpus", "nics", "recordings", "ranks", "reported_faults"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("kind", "VARCHAR", "", "counters; waiting: GPUs busy at little power; old; or outlived"),
+        (
+            "kind",
+            "VARCHAR",
+            "",
+            "counters; waiting: GPUs busy at little power; old; outlived; rare",
+        ),
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "index of a GPU"),
         ("nic", "VARCHAR", "", "a NIC"),
@@ -333,6 +353,10 @@ def reported_levels() -> str:
             FROM reported_faults WHERE is_old
             UNION ALL BY NAME SELECT 'outlived' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', meaning, '(' || place || ')') AS text
-            FROM reported_faults WHERE is_outlived)
+            FROM reported_faults WHERE is_outlived
+            UNION ALL BY NAME SELECT 'rare' AS kind, node, nic,
+                concat_ws(' ', suspect || ':', lines, 'times,', meaning, '(' || place || ')')
+                    AS text
+            FROM reported_faults WHERE is_rare)
         SELECT {_JOB} AS job, kind, node, gpu, nic, looks, text FROM said
     """

@@ -26,7 +26,8 @@ def _link_down(attempt: Attempt) -> list[Cause]:
 
 def _completions(attempt: Attempt) -> list[Cause]:
     """Completion errors; 5 (flushed) follows from another. A peer that several hosts name is it."""
-    rows = [row for row in attempt.of("ib") if row["code"] != "5"] or attempt.of("ib")
+    every = [row for row in attempt.of("ib") if not attempt.finished_before(row)]
+    rows = [row for row in every if row["code"] != "5"] or every
     if not rows:
         return []
     hosts_of = _hosts_by_address(attempt)
@@ -78,10 +79,11 @@ def _hosts_by_address(attempt: Attempt) -> Mapping[str, str]:
 
 def _versions(attempt: Attempt) -> list[Cause]:
     """Who has another version than most: hosts, where their lines state versions, else ranks."""
-    rows = attempt.of("version")
+    rows = attempt.fatal("version")
     stated = [row for row in rows if row["code"] == "stated"]
     if rows and not stated:
-        return [caused("version", rows[0]["code"], rows[0])]
+        of_driver = [row for row in rows if row["code"] == "driver"]
+        return [caused("version", row["code"], row) for row in once_known(of_driver) or rows[:1]]
     loaded = once(attempt.of("nccl_version"), "code", "node")
     if len({row["code"] for row in loaded}) > 1:
         said = " and ".join(sorted({row["code"] for row in loaded}))
@@ -127,6 +129,9 @@ def _init(attempt: Attempt) -> list[Cause]:
     first = next((row for row in rows if row["code"] not in weak), rows[0] if rows else None)
     if first is None:
         return []
+    if first["code"] == "absent":
+        absent = [row for row in rows if row["code"] == "absent"]
+        return [caused("init_hang", "absent", row) for row in once(absent, "rank")]
     if is_unreachable(first["peer_host"]):
         return _wrong_interface(attempt, first)
     alike = [row for row in rows if row["peer_host"] == first["peer_host"]]
@@ -147,7 +152,7 @@ def _init(attempt: Attempt) -> list[Cause]:
 def _host_to_see(row: Row, hosts: int) -> str | None:
     """Who cannot reach an address alone may be at fault; an address that several cannot reach is.
     Who reports that others did not come is no culprit."""
-    if row["code"] in ("no_interface", "port_in_use", "unscheduled"):
+    if row["code"] in ("no_interface", "port_in_use", "unscheduled", "ssh", "launch"):
         return _text(row["node"])
     if row["peer_host"] is None or (hosts > 1 and row["code"] != "connect"):
         return None

@@ -17,12 +17,14 @@ _TYPES = {
         "RendezvousTimeoutError",
         "SystemExit",
         "ProcessRaisedException",
+        "CheckpointException",
     ),
     *("RendezvousClosedError", "ConnectionAbortedError", "DistStoreError", "TimeoutExpired"),
     *("TimeoutError", "GetTimeoutError"),
 }
 _SAID = re.compile(
-    r"NCCL|ncclUnhandled|ncclSystemError|ncclInternalError|Watchdog caught|ProcessGroup|"
+    r"NCCL|HCCL|hccl api failed|"
+    r"ncclUnhandled|ncclSystemError|ncclInternalError|Watchdog caught|ProcessGroup|"
     r"[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout|Broken pipe|remote peer|"
     r"Pin memory thread exited|store->get|TCPStore|Timed out waiting|[Gg]loo|Detected mismatch|"
     r"process \d+ terminated|SIGTERM|SIGABRT|Aborted|monitoredBarrier|rendezvous|"

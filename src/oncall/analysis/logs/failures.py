@@ -14,6 +14,7 @@ from oncall.analysis.logs.rows import Cause, caused, link, once, once_known, ran
 # Xids that a program causes, or that only clean up after another: never the root beside others.
 _OF_PROGRAMS = {"8", "13", "31", "43", "45", "68", "69", "137"}
 _KILLED = {"-9", "137"}
+_STOPPED = {"cancelled", "agent", "process"}  # after the job's end: nothing was lost
 _HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
 
 
@@ -52,6 +53,8 @@ def _gpu_errors(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("cuda") if row["code"] in _HARDWARE]
     ecc = [row for row in rows if row["code"] == "ecc"]
     chosen = _first_known(ecc or rows)
+    if chosen and chosen[0]["rank"] is None:
+        chosen = [{**chosen[0], **_only_one(_ended_alone(attempt))}]
     return [caused(_HARDWARE[row["code"]], row["code"], row) for row in chosen]
 
 
@@ -198,7 +201,10 @@ def _exits(attempt: Attempt) -> list[Cause]:
     about = {"rank": None, "node": None}
     if not own:
         ended = [row for row in rows if row["code"] in ("-15", "143")]
-        return [caused("terminated", "ended", {**row, **about}) for row in ended[:1]]
+        aborted = [row for row in rows if row["code"] in ("-6", "134")]
+        return [caused("terminated", "ended", {**row, **about}) for row in ended[:1]] or [
+            caused("error", "exit", {**row, **about}) for row in aborted[:1]
+        ]
     others = {row["rank"] for row in rows if row["rank"] is not None} - {
         row["rank"] for row in alone
     }
@@ -208,15 +214,12 @@ def _exits(attempt: Attempt) -> list[Cause]:
 def _unexplained(attempt: Attempt) -> list[Cause]:
     """A job that fails of communication, where no line shows what came first: NCCL's first warning,
     else the first error. Who prints it only noticed it."""
-    finished = min(
-        (row["place"] for row in attempt.of("phase") if row["code"] == "finished"), default=None
-    )
     echoes = [
         row
         for row in attempt.fatal("error", "echo")
         if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
         and (row["kind"] == "echo" or is_echo(row))
-        and (finished is None or row["place"] < finished)
+        and not attempt.finished_before(row)
     ]
     if not echoes:
         return []
@@ -230,27 +233,40 @@ def _interrupted(attempt: Attempt) -> list[Cause]:
     """Somebody stopped the program from its terminal."""
     rows = [row for row in attempt.fatal("error") if row["code"] == "KeyboardInterrupt"]
     about = {"rank": None, "node": None, "text": "KeyboardInterrupt"}
-    return [caused("terminated", "process", {**row, **about}) for row in rows[:1]]
+    return [caused("terminated", "interrupted", {**row, **about}) for row in rows[:1]]
 
 
 def _signals(attempt: Attempt) -> list[Cause]:
-    rows = attempt.fatal("scheduler", "signal")
+    rows = [
+        row
+        for row in attempt.fatal("scheduler", "signal")
+        if row["code"] not in _STOPPED or not attempt.finished_before(row)
+    ]
     schedulers = [row for row in rows if row["kind"] == "scheduler"]
     reasons = [row for row in schedulers if row["code"] != "cancelled"] or schedulers
     why = reasons[0] if reasons else None
     return [
         caused(
             "terminated",
-            why["code"] if why else "signal" if row["code"] == "agent" else "process",
+            why["code"] if why else _who_signalled(row),
             {
                 **row,
                 "text": (why or row)["text"],
                 "rank": None,
-                "node": _only_signalled(attempt, rows),
+                "node": why["node"]
+                if why and why["code"] == "evicted"
+                else _only_signalled(attempt, rows),
             },
         )
         for row in rows[:1]
     ]
+
+
+def _who_signalled(row: Row) -> str:
+    """A person at the terminal sends SIGINT; who sends another is not known."""
+    if "SIGINT" in (row["text"] or ""):
+        return "interrupted"
+    return "signal" if row["code"] == "agent" else "process"
 
 
 def _only_signalled(attempt: Attempt, rows: Sequence[Row]) -> str | None:

@@ -49,6 +49,15 @@ class Attempt:
         lines = self._step_lines.get(row["path"], [])
         return len(lines) - bisect_right(lines, row["line"]) >= steps
 
+    def finished_before(self, row: Row) -> bool:
+        """Whether a line before the row says that the job is done, and no step came between."""
+        ends = [
+            one["place"]
+            for one in self.of("phase")
+            if one["code"] == "finished" and one["place"] < row["place"]
+        ]
+        return bool(ends) and not any(ends[-1] < one["place"] < row["place"] for one in self.steps)
+
     @cached_property
     def _step_lines(self) -> Mapping[str, list[int]]:
         """Where the steps of each log are, and the answers of a server."""

@@ -54,6 +54,7 @@ def step_times() -> str:
             2, "iterations this many times the baseline are slow: lengths of samples vary"
         ),
         "span": Param(3, "fewer in a row are a checkpoint, an evaluation or garbage collection"),
+        "warm_up": Param(5, "the first ones logged compile kernels, tune them and fill caches"),
         "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
     },
 )
@@ -77,7 +78,10 @@ def slow_steps() -> str:
           any_value(baseline) AS baseline_ns, median(cost) AS slow_ns,
           max(processes) AS processes, min(at_ns) AS at_ns, any_value(spread) AS spread
         FROM marked LEFT JOIN timers USING (job, attempt) WHERE is_slow
-        GROUP BY job, attempt, span_key HAVING count(*) >= $span"""
+        GROUP BY job, attempt, span_key
+        -- From the job's own first iteration on, not from where an excerpt begins.
+        HAVING count(*) >= $span AND NOT (count(*) <= $warm_up
+          AND min(nth) = 1 AND min(iteration) <= max(iteration) - min(iteration))"""
 
 
 @relation(
@@ -96,7 +100,7 @@ def slow_steps() -> str:
         ("at_ns", "BIGINT", "ns", "the first of these reports"),
         ("text", "VARCHAR", "", "the last of them"),
     ],
-    source="Megatron's timers, a line for each rank",
+    source="Megatron's timers, a line for each rank; its and NVRx's detectors of stragglers",
     params={
         "beyond": Param(
             "120 %", "of the ranks' median: ranks of one stage differ by a few percent"
@@ -112,20 +116,22 @@ def slow_timers() -> str:
             SELECT job, attempt, rank, code AS timer, number / 100 AS times, at_ns, text,
                 row_number() OVER same AS nth, count(*) OVER same_timer AS of_reports
             FROM log_events WHERE kind = 'slowest'
-                AND regexp_matches(code, 'compute|batch-generator|^(forward|backward)$|inner-step')
+                AND regexp_matches(code,
+                    'stated|compute|batch-generator|^(forward|backward)$|inner-step')
             WINDOW same AS (PARTITION BY job, attempt, code ORDER BY path, line),
                 same_timer AS (PARTITION BY job, attempt, code)),
         slow AS (
             SELECT job, attempt, rank, timer, count(*) AS reports,
                 any_value(of_reports) AS of_reports, any_value(of_reports) + 1 - min(nth) AS since,
                 median(times) AS times, min(at_ns) AS at_ns, arg_max(text, nth) AS text
-            FROM reported WHERE times >= $beyond GROUP BY job, attempt, rank, timer)
+            FROM reported WHERE times >= $beyond OR timer = 'stated'
+            GROUP BY job, attempt, rank, timer)
         SELECT s.* EXCLUDE (since), r.node FROM slow s
         LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
             USING (job, rank)
-        WHERE reports > $reports AND 2 * reports > since
+        WHERE timer = 'stated' OR (reports > $reports AND 2 * reports > since)
         QUALIFY row_number() OVER (
-            PARTITION BY job, attempt, rank ORDER BY times DESC, timer) = 1"""
+            PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1"""
 
 
 @relation(

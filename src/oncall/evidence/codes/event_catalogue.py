@@ -67,6 +67,18 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "gpu_lost": ("gpu", "fault", "the GPU has fallen off the PCIe bus"),
     "gpu_reset_required": ("gpu", "fault", "the GPU does not answer until it is reset"),
     "gpu_init_failed": ("gpu", "fault", "the driver could not initialise the GPU"),
+    "gpu_ecc": (
+        "gpu",
+        "fault",
+        "an error of the GPU's memory or caches that ECC could not correct",
+    ),
+    "gpu_hung": ("gpu", "fault", "the GPU stopped processing: a queue timed out"),
+    "gpu_reset": ("gpu", "fault", "the driver reset the GPU"),
+    "gpu_page_fault": (
+        "gpu",
+        "program",
+        "a kernel accessed memory that is not mapped (page fault)",
+    ),
     "remap_pending": ("gpu", "warning", "a memory row is to be remapped at the next GPU reset"),
     "remap_failed": ("gpu", "fault", "a memory row could not be remapped: no spare row is left"),
     "gpu_missing": ("gpu", "fault", "fewer GPUs are listed than on other hosts"),
@@ -91,7 +103,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "nic_power": ("nic", "warning", "the PCIe slot gives the NIC too little power"),
     "nic_command_timeout": ("nic", "fault", "the NIC's firmware did not answer the driver"),
     "nic_queue_timeout": ("nic", "fault", "a transmit queue of the NIC got stuck"),
-    "aer_corrected": ("pcie", "warning", "PCIe errors that the link corrected: the link is bad"),
+    "aer_corrected": ("pcie", "warning", "PCIe errors that the link corrected"),
     "aer_uncorrected": ("pcie", "fault", "a PCIe transaction was lost"),
     "aer_fatal": ("pcie", "fault", "the PCIe link failed"),
     "pcie_bandwidth": ("pcie", "warning", "the PCIe link is slower than the device could use"),
@@ -127,7 +139,7 @@ _NVLINK = (
     "its GPUs together"
 )
 _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    _DEBUG: tuple(f"xid_{number}" for number in (8, 13, 31, 32, 69, 137)),
+    _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 69, 137)), "gpu_page_fault"),
     _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
     _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
     _RESTART: ("xid_94",),
@@ -139,7 +151,7 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     _RESET: (
         *(f"xid_{n}" for n in (38, 46, 48, 61, 62, 95, 109, 119, 120, 140, 154, 158)),
-        *("gpu_reset_required", "ecc_grew"),
+        *("gpu_reset_required", "ecc_grew", "gpu_ecc", "gpu_hung", "gpu_reset"),
     ),
     _REBOOT: (
         "xid_79",

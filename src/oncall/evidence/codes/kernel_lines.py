@@ -2,7 +2,8 @@
 `event_catalogue`.
 
 Each pattern was written after lines as kernels and drivers print them: NVIDIA's driver and
-NVSwitch, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs, storage.
+NVSwitch, amdgpu, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs,
+storage.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _NAME = r"(?P<name>[\w.@-]{1,15})"  # of an interface (IFNAMSIZ)
 _ANY = r".{0,120}?"
 _MOST_READ = 500
 _MLX5 = rf"^mlx5_core {_PCI}"
+_AMD = rf"^amdgpu {_PCI}: "
+_NEW = r"(?: new| deferred)?"
 _NETWORK = rf"{_NAME}:? (?:NIC )?[Ll]ink is "
 _LOST = re.compile(rf"NVRM:{_ANY}GPU {_PCI}")
 _DRIVER = re.compile(rf"^[\w-]+ {_PCI}")  # as a driver begins what it says of a device
@@ -50,6 +53,17 @@ _PATTERNS = (
     _line("sxid", rf"^(?:nvidia-nvswitch\d+: )?SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
     _line("gpu_lost", rf"^NVRM:{_ANY}{_PCI}{_ANY}fallen off the bus"),
     _line("gpu_init_failed", rf"^NVRM: GPU {_PCI}: RmInitAdapter failed"),
+    # "correctable" alone is corrected.
+    _line("gpu_ecc", rf"{_AMD}{_ANY}\b[1-9]\d*{_NEW} uncorrectable hardware errors detected in"),
+    _line("gpu_ecc", rf"{_AMD}{_ANY}poison (?:consumption|creation)"),
+    _line("gpu_page_fault", rf"{_AMD}{_ANY}(?:no-)?retry page fault"),
+    _line(
+        "gpu_hung",
+        rf"{_AMD}{_ANY}(?:ring \S+ timeout, signaled|queue preemption time out|unrecoverable)",
+    ),
+    _line("gpu_lost", rf"{_AMD}{_ANY}device lost from bus"),
+    _line("gpu_init_failed", rf"{_AMD}{_ANY}Fatal error during GPU init"),
+    _line("gpu_reset", rf"{_AMD}{_ANY}(?:GPU reset begin|GPU recovery failed|ASIC reset failed)"),
     _line("cable_unplugged", rf"{_MLX5}{_ANY}Port module event: module \d+, Cable unplugged"),
     _line("cable_error", rf"{_MLX5}{_ANY}Port module event\[error\]: module \d+"),
     _line("nic_hot", rf"{_MLX5}{_ANY}High temperature on sensors"),
@@ -99,6 +113,9 @@ WORDS = (
     *("blocked for more than", "soft lockup", "hard LOCKUP", "rcu: INFO", "Kernel panic"),
     *("segfault at", "general protection", "I/O error, dev", "nfs: server ", "LustreError: "),
     *("Connection to ", "Connection restored", "ceph: mds"),
+    *("uncorrectable hardware", "poison c", "retry page fault", "preemption time out"),
+    *(" timeout, signaled", "unrecoverable", "device lost from bus", "error during GPU init"),
+    *("GPU reset begin", "GPU recovery failed", "ASIC reset failed"),
 )
 CODES = frozenset(known.code for known in _PATTERNS)
 

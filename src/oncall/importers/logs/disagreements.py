@@ -33,6 +33,30 @@ _TYPE = re.compile(r"wrong type (\d+) != (\d+)")
 _VERSIONS = re.compile(
     r"Mismatched NCCL version detected ?: rank (\d+) version (\d+) rank (\d+) version (\d+)"
 )
+# The driver's version against what runs on it.
+_DRIVER = re.compile(
+    r"NVIDIA driver on your system is too old \(found version \d+\)|"
+    r"CUDA driver version is insufficient for CUDA runtime version|"
+    r"[Dd]river/library version mismatch|API mismatch: the (?:client|NVIDIA kernel module) has|"
+    r"system has unsupported display driver / cuda driver combination|"
+    r"forward compatibility was attempted on non supported HW|"
+    r"provided PTX was compiled with an unsupported toolchain"
+)
+# Servers and runtimes that see that a collective does not end, and not who keeps it; of XLA's
+# rendezvous, that somebody did not come.
+_ENDLESS = (
+    (re.compile(r"Watchdog timeout \(self\.watchdog_timeout=(\d+)"), "no forward pass in {} s"),
+    (re.compile(r"\b(EI0002): .*[Nn]otify"), "HCCL {}: no word from another rank in time"),
+    (re.compile(r"RPC call to (\w+) timed out"), "its workers did not answer {}"),
+    (
+        re.compile(r"Termination timeout for .* exceeded.* All (\d+) threads joined"),
+        "all {} threads joined the rendezvous",
+    ),
+)
+_SHORT = re.compile(
+    r"Termination timeout for .* exceeded.*Expected (\d+) threads to join the rendezvous, but only "
+    r"(\d+) of them arrived"
+)
 _CALLS = re.compile(r"Mismatched collective detected.*?(?:rank (\d+))?[.! ]*$")
 
 
@@ -116,6 +140,14 @@ def read(line: Line) -> Sequence[Found]:
                 "mismatch", "calls", rank=int(found[1]) if found and found[1] else None, text=text
             )
         ]
+    if found := _DRIVER.search(text):
+        return [event("version", "driver", text=found[0])]
+    for pattern, said in _ENDLESS:
+        if found := pattern.search(text):
+            return [event("desync", "inside", text=said.format(found[1]))]
+    if found := _SHORT.search(text):
+        said = f"{found[2]} of {found[1]} threads came to the rendezvous"
+        return [event("desync", "absent", text=said)]
     if found := _NOT_ALL.search(text):
         return _flight_recorder(line, found)
     return _desync(line)
@@ -135,6 +167,17 @@ DISAGREEMENTS = Recogniser(
         "wrong type",
         "Mismatched NCCL version",
         "Mismatched collective detected",
+        "system is too old",
+        "is insufficient for CUDA",
+        "library version mismatch",
+        "API mismatch: ",
+        "unsupported display driver",
+        "orward compatibility was",
+        "unsupported toolchain",
+        "Watchdog timeout (self.",
+        "RPC call to ",
+        "EI0002: ",
+        "Termination timeout for",
     ),
     read,
 )

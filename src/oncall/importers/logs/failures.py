@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 from oncall.importers.logs.prefixes import peeled
+from oncall.importers.logs.watchdog import whose
 
 _EXCEPTION = re.compile(
     r"^(?:[a-z_][\w]*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Exit|Signal)|"
@@ -15,6 +16,8 @@ _EXCEPTION = re.compile(
 )
 # An error that is called otherwise: the first line below the frames of its traceback.
 _TRACEBACK = "Traceback (most recent call last)"
+# Distributed checkpoints repeat on rank 0 what failed on another.
+_OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
 _MOST_OF_TRACEBACK = 150  # lines
 _GRAPH = re.compile(r"[\s~^]*$")
@@ -23,11 +26,23 @@ _CUDA = re.compile(
     r"Search for|For debugging|Exception raised|$))"
 )
 _FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
+# ROCm's runtime, which ends the process: no exception follows.
+_ROCM = (
+    (
+        re.compile(
+            r"Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_MEMORY_(?:FAULT|"
+            r"APERTURE_VIOLATION)"
+        ),
+        "illegal_access",
+    ),
+    (re.compile(r"HW Exception by GPU node-\d+|HSA_STATUS_ERROR_EXCEPTION"), "gpu"),
+    (re.compile(r"HSA_STATUS_ERROR_OUT_OF_RESOURCES"), "other"),
+)
 _ECC = re.compile(r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC")
 _NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
 _GPU_MEMORY = re.compile(
-    r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|(?:CUDA|"
-    r"HIP)(?: driver)? error: out of memory|"
+    r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
+    r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
     r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
     r"RESOURCE_EXHAUSTED: Out of memory"
 )
@@ -42,7 +57,8 @@ _SIGKILL = re.compile(
     r"[Ee]xit [Cc]ode: +137\b"
 )
 _CRASH = re.compile(
-    r"Segmentation fault|SIGSEGV|Fatal Python error: (?P<fatal>[^\n]+)|Signal: \w[\w ]+ \(\d+\)|"
+    r"Segmentation fault|SIGSEGV|\(SIG(?:BUS|FPE|ILL)\)|"
+    r"Fatal Python error: (?P<fatal>[^\n]+)|Signal: \w[\w ]+ \(\d+\)|"
     r"Unexpected bus error encountered in worker|Bus error|double free or corruption|"
     r"Floating point exception"
 )
@@ -94,9 +110,18 @@ def _traceback(line: Line) -> list[Found]:
     return []
 
 
+def _rank_stated(line: Line) -> int | None:
+    """The rank in the heading of the traceback that the line ends."""
+    headings = (above for above in line.above(_MOST_OF_TRACEBACK) if _TRACEBACK in above)
+    found = _OF_RANK.search(next(headings, ""))
+    return int(found[1]) if found else None
+
+
 def read(line: Line) -> Sequence[Found]:
     """What one line says of a process that fails."""
     text = line.text
+    if line.rank is None and "watchdog thread terminated" in text:
+        line.rank = whose(line, text)["rank"]
     if text.lstrip().startswith("what():"):
         text = text.lstrip()[7:].strip()
     if _TRACEBACK in text:
@@ -111,6 +136,9 @@ def read(line: Line) -> Sequence[Found]:
         return [event("cuda", "ecc", text=text)]
     if _NVLINK.search(text):
         return [event("cuda", "nvlink", text=text)]
+    if "HSA_" in text or " by GPU node-" in text:
+        found_in = next((code for pattern, code in _ROCM if pattern.search(text)), None)
+        return [event("cuda", found_in, text=text)] if found_in else []
     if "NVLS" in text or "ulticast" in text:
         return []
     if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
@@ -127,7 +155,8 @@ def read(line: Line) -> Sequence[Found]:
     if found := _EXCEPTION.match(text.strip()):
         if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
             return []  # at the end of a process, from a destructor
-        return [event("error", found["type"], text=found["message"] or found["type"])]
+        text = found["message"] or found["type"]
+        return [event("error", found["type"], rank=_rank_stated(line), text=text)]
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]
     return []
@@ -145,6 +174,8 @@ FAILURES = Recogniser(
         "HIP error",
         "driver error:",
         "Cuda failure",
+        "by GPU node-",
+        "HSA_STATUS_ERROR",
         "out of memory",
         "Out of memory",
         "ECC error",
@@ -167,6 +198,9 @@ FAILURES = Recogniser(
         "ode:    137",
         "Segmentation fault",
         "SIGSEGV",
+        "(SIGBUS)",
+        "(SIGFPE)",
+        "(SIGILL)",
         "Fatal Python error",
         "Signal: ",
         "us error",

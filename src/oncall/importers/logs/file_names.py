@@ -1,9 +1,9 @@
-"""Which host a log is of, by its file's name."""
+"""Which host or rank a log is of, by its file's name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 _NUMBERED = re.compile(
@@ -12,6 +12,21 @@ _NUMBERED = re.compile(
 _ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|\d{1,3}))+$", re.IGNORECASE)
 _BREAK = re.compile(r"[_.]")
 _DIGITS = re.compile(r"\d+")
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_PROCESS_IN_NAME = re.compile(
+    r"(?:^|[^a-z])(?:process|proc|task)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE
+)
+
+
+def ranks_of(paths: Sequence[Path]) -> dict[Path, int]:
+    """The rank that each file is called after: `rank3`, or `process_3` where there is one for each
+    number from 0 on."""
+    ranks = {path: int(found[1]) for path in paths if (found := _RANK_IN_NAME.search(path.name))}
+    numbers = {
+        path: int(found[1]) for path in paths if (found := _PROCESS_IN_NAME.search(path.name))
+    }
+    all_there = len(paths) > 1 and sorted(numbers.values()) == list(range(len(paths)))
+    return ranks or (numbers if all_there else {})
 
 
 def host_of(path: Path, named: Set[str]) -> str | None:

@@ -20,7 +20,7 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers import files, zstd
 from oncall.importers.logs.clock import Clock
-from oncall.importers.logs.file_names import host_of
+from oncall.importers.logs.file_names import host_of, ranks_of
 from oncall.importers.logs.line import Found, Line
 from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
@@ -33,10 +33,14 @@ _NAMED = re.compile(
     r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
     re.IGNORECASE,
 )
+_HOLES = re.compile(rb"\0{64,}")  # where a log was cut while a process wrote on, or a host died
 _BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES = 256  # for each byte that no text holds: file systems leave some in torn logs
-# JSON, but for Docker's log files, or XML and HTML.
-_DOCUMENT = re.compile(rb'\s*(?:\{\s*"(?!log":")|<)')
+_DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<)')  # JSON, XML or HTML
+# Logs may be JSON, too: an object a line, with what was said as a field.
+_JSON_LINES = re.compile(
+    rb'(?:\{(?=")[^\r\n]*?"(?:log|textPayload|message|msg|line)": ?"[^\r\n]*\}(?:\r?\n|$)){2}'
+)
 # Lines that say nothing of a fault, and whose file is a job's log nevertheless.
 _SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _TAIL_BYTES = 64 << 10
@@ -45,7 +49,6 @@ _MOST_STEPS = 500_000
 _MOST_ROWS = 200_000  # of one file, steps aside
 _GOES_ON = 3  # answers after an error: the server outlived it
 _MOST_TEXT = 600  # characters kept of a line
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 _ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 # What a sentence quotes, as samples of a data set do, is not said by the program. In JSON quotes
@@ -61,9 +64,12 @@ _MOST_RANKS = 1_000_000
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether a file that starts with `head` is text that a job may have written."""
+    if not head:
+        return False
     if head.startswith(zstd.ZSTD):
         return bool(_NAMED.search(path.name))  # reading it says what to install
-    if not head or len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
+    head = _HOLES.sub(b"", head)
+    if len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
         return False
     if _has_words(head):
         return _is_prose(path, head)
@@ -72,6 +78,8 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def _is_prose(path: Path, head: bytes) -> bool:
     """A log, not documentation or a program that quotes one, nor a document of another kind."""
+    if _JSON_LINES.match(head):
+        return True
     if path.suffix.lower() in (
         ".md",
         ".rst",
@@ -162,7 +170,8 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """Add what the logs say as evidence of `job`. A file that cannot be read, or that says nothing
     of a job, becomes a recording with its problem or its note."""
     jobs = sorted({int(found[1]) for path in paths if (found := _SLURM_JOB.match(path.name))})
-    logs = [_read(path, jobs) for path in sorted(paths)]
+    ranks = ranks_of(paths)
+    logs = [_read(path, jobs, ranks.get(path)) for path in sorted(paths)]
     _rank_by_folder(logs)
     _name_hosts(logs)
     _tell_apart(logs)
@@ -221,11 +230,10 @@ def _tell_apart(logs: Sequence[_File]) -> None:
         highest = max(highest, log.attempt + earlier)
 
 
-def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
+def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> _File:
     found, elastic = _SLURM_JOB.match(path.name), _ELASTIC.search(path.as_posix())
     before = slurm_jobs.index(int(found[1])) if found else int(elastic[1]) if elastic else 0
-    rank = _RANK_IN_NAME.search(path.name)
-    file = _File(path, before + 1, int(rank[1]) if rank else None)
+    file = _File(path, before + 1, rank)
     file.numbered = bool(found or elastic)
     try:
         file.written_ns = files.modified_ns(path)

@@ -18,6 +18,9 @@ _COORDINATOR = re.compile(
 )
 _MOST_ABOVE = 60  # lines: it says every half minute that it still waits
 _MOST_TASKS = 12
+_MOST_OF_MESSAGE = 3  # lines of it before its list
+# The barrier that every process passes before the first computation.
+_START = re.compile(r"[Bb]arrier.*(?:PjRT_Client_Connect|cluster_register|[Ii]nit)")
 
 
 def read(line: Line) -> Sequence[Found]:
@@ -33,6 +36,9 @@ def read(line: Line) -> Sequence[Found]:
             if not (named := _TASKS.findall(below)):
                 break
             tasks += named
+        if _START.search(" ".join([*reversed(line.above(_MOST_OF_MESSAGE)), text])):
+            said = "it did not come to the barrier at the start"
+            return [event("init", "absent", rank=int(task), text=said) for task in tasks]
         said = "the coordination service names it"
         return [event("desync", "absent", rank=int(task), text=said) for task in tasks]
     if "RegisterTask" in text:

@@ -10,6 +10,15 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 _OF_POD = re.compile(r"^Name:\s+(\S+)")
 _REASON = re.compile(r"^\s+Reason:\s+OOMKilled\b")
 _LISTED = re.compile(r"^(?:[a-z0-9-]+\s+)?(?P<pod>[a-z0-9][\w.-]*)\s+\d+/\d+\s+OOMKilled\b")
+_EVICTED = re.compile(
+    r"\bEvicted\s+pod/(?P<of>\S+)\s+(?P<why>.+)|"
+    r"^(?:[a-z0-9-]+\s+)?(?P<pod>[a-z0-9][\w.-]*)\s+\d+/\d+\s+Evicted\b"
+)
+_MEMORY = re.compile(r"resource: memory|memory usage exceeds")
+_NOT_READY = re.compile(
+    r"\bNodeNotReady\s+node/(?P<of>\S+)|\bNode (?P<name>\S+) status is now: NodeNotReady|"
+    r"\bNodeNotReady\b"
+)
 _UNSCHEDULED = re.compile(r"\bFailedScheduling\s+(?:pod/)?(?P<pod>[a-z0-9][\w.-]*)\s+(?P<why>.+)")
 _PLACED = re.compile(r"\b(?:Scheduled|Started|Pulled)\s")
 _MOST_ABOVE = 120  # lines of a description before the state of its containers
@@ -17,8 +26,18 @@ _MOST_BELOW = 200  # events
 
 
 def read(line: Line) -> Sequence[Found]:
-    """A pod that ran out of memory, or that no node has room for."""
+    """A pod that ran out of memory, that was evicted, or that no node has room for; a lost node."""
     text = line.text
+    if found := _EVICTED.search(text):
+        pod, why = found["of"] or found["pod"], found["why"] or ""
+        if _MEMORY.search(why):
+            return [event("memory", "host", node=pod, text=f"evicted: {why}")]
+        return [event("scheduler", "evicted", node=pod, text=why or f"pod {pod} was evicted")]
+    if found := _NOT_READY.search(text):
+        node = found["of"] or found["name"]
+        code = "node_failed" if node else "node_failure"
+        again = any("NodeReady" in one and (node or "") in one for one in line.below(_MOST_BELOW))
+        return [] if again else [event("scheduler", code, node=node, text=text)]
     if found := _LISTED.match(text):
         return [event("memory", "host", node=found["pod"], text=text)]
     if _REASON.match(text):
@@ -34,4 +53,6 @@ def read(line: Line) -> Sequence[Found]:
     return []
 
 
-KUBERNETES = Recogniser("kubernetes", ("OOMKilled", "FailedScheduling"), read)
+KUBERNETES = Recogniser(
+    "kubernetes", ("OOMKilled", "Evicted", "NodeNotReady", "FailedScheduling"), read
+)

@@ -1,5 +1,5 @@
 """How launchers other than torchrun report a process that ended: DeepSpeed, accelerate, Lightning,
-torch.multiprocessing, Open MPI, PRRTE, MPICH and Hydra."""
+torch.multiprocessing, Composer, Docker Compose, Open MPI, PRRTE, MPICH and Hydra."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _ENDED = tuple(
         r"returned non-zero exit status (?P<code>N)",
         r"process rank (?P<rank>N) with PID (?P<pid>N) on node (?P<node>\S+) "
         r"exited on signal (?P<signal>N)",
+        r"[Gg]lobal rank (?P<rank>N) \(PID (?P<pid>N)\) exited with code (?P<code>-?N)",
+        r"\bRank (?P<rank>N) crashed with exit code (?P<code>-?N)",
+        r"^(?P<node>[\w.-]+-N) exited with code (?P<code>N)$",
         r"[Cc]hild process with PID (?P<pid>N) terminated with code (?P<code>-?N)",
         r"process (?P<local>N) terminated with signal SIG(?P<name>[A-Z]+)",
         r"process (?P<local>N) terminated with exit code (?P<code>N)",
@@ -88,6 +91,8 @@ LAUNCHERS = Recogniser(
         "terminated with signal",
         "terminated with exit code",
         "died from signal",
+        "exited with code ",
+        "crashed with exit code",
         "RUNNING AT",
         "Process name: [",
     ),

@@ -21,12 +21,13 @@ _BAR = re.compile(
 _OF_EVALUATION = re.compile(
     r"[Ee]val|[Vv]alid|[Pp]redict|[Ss]anity|[Gg]enerat|[Ii]nferen|[Bb]enchmark|\b[Tt]est"
 )
-_OF_TRAINING = re.compile(r"[Ee]poch|[Tt]rain|[Ss]tep|[Ii]ter|[Bb]atch|[Uu]pdate|[Ff]inetun")
+_OF_TRAINING = re.compile(
+    r"[Ee]poch|[Tt]rain|[Ll]oss|[Ss]tep|[Ii]ter|[Bb]atch|[Uu]pdate|[Ff]inetun"
+)
 _PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
 _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
-_GLOBAL_STEP = re.compile(r"global_step=(\d+)")
 # Megatron's timers, one a line below this heading, or each with it: all that it says of ranks.
 _TIMERS = "across ranks (ms)"
 _TIMER = re.compile(
@@ -38,10 +39,34 @@ _MOST_TIMERS = 24
 _TIMER_NAME = re.compile(r"^\s*(?P<name>[a-z][\w/-]{1,60}):\s*$")
 _TIMER_OF_RANK = re.compile(r"^\s*rank\s+(?P<rank>\d{1,6}): (?P<time>\d{1,9}\.\d+)\s*$")
 _MOST_TIMER_LINES = 1 << 12
+# Detectors of slow ranks: NVRx's names them, Megatron's prints the extremes of each report.
+_STRAGGLERS = re.compile(r"STRAGGLER DETECTION WARNING: .*? Affected ranks: (?P<list>.*)")
+_STRAGGLER = re.compile(r"(?:rank=|[\[{, ])(?P<rank>\d{1,6})\b")
+_EXTREMES = re.compile(
+    r"MnEtpt/Rnk: (?P<least>\d+\.\d+)\w*/(?P<rank>\d{1,6}) \| MxEtpt/Rnk: (?P<most>\d+\.\d+)"
+)
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
+# Of fairseq; OpenCLIP and PyTorch's examples; MMEngine; timm; DINO and MAE; Composer, OLMo; Keras.
+# Those of one epoch state how many that has, not how many the job has.
+_FORMS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\bups=(?P<often>[\d.]+).*\bnum_updates=(?P<step>\d+)",
+        r"Train Epoch: \d+ \[ *(?P<step>\d+)/\d+ \(\s*\d+%\)\]"
+        r"(?:.*Batch \(t\): (?P<time>[\d.]+))?",
+        r"(?:Epoch|Iter)\(train\) +(?:\[\d+\])?\[ *(?P<step>\d+)/\d+\]"
+        r"(?:.* time: (?P<time>[\d.]+))?",
+        r"\bTrain: \d+ \[ *(?P<step>\d+)/\d+ .*\bTime: (?P<time>[\d.]+)s",
+        r"Epoch: \[\d+\] +\[ *(?P<step>\d+)/\d+\] +eta: .* time: (?P<time>[\d.]+)",
+        r"^\[(?:batch|step)=(?P<step>\d+)/(?P<most>\d+)[,\]]",
+        r"^ *(?P<step>\d+)/\d+ \[[=>.]+\] - (?:ETA: |.* (?P<ms>[\d.]+)ms/step)",
+    )
+)
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
-    r"\b(?:step|iter|iteration|batch)\b[ :=#]*(?P<step>\d+)(?:/(?P<most>\d+))?", re.I
+    r"\b(?:(?:global|train|training|trainer)[_/])?(?:step|iter|iteration|batch)\b[ :=#\[]*"
+    r"(?P<step>\d+)(?:/(?P<most>\d+))?",
+    re.I,
 )
 _SECONDS = (
     (re.compile(r"\b(?:time|step_time|iter_time|elapsed)\w*[ :=]+(?P<time>[\d.]+) ?ms"), 1e-3),
@@ -55,11 +80,13 @@ _SECONDS = (
         1.0,
     ),
     (re.compile(r"\| (?P<time>[\d.]+) s\b"), 1.0),
+    (re.compile(r"\bseconds: (?P<time>[\d.]+)"), 1.0),
 )
 _RATE = re.compile(r"(?P<rate>[\d,.]+) ?(?:tokens|toks|samples|it)/s(?:ec)?\b")
 _DEVICE = re.compile(r"cuda:(\d+)")
 _FINISHED = re.compile(
-    r"[Tt]raining (?:is )?(?:completed?|finished|done)|after training is done|"
+    r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"
+    r"after training is done|"
     r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
     r"Avg bus bandwidth|successfully finished training"
 )
@@ -139,6 +166,15 @@ def _number(text: str) -> float | None:
         return None
 
 
+def _seconds(said: dict[str, str | None]) -> float | None:
+    """A step's time where its form states it: in seconds, in milliseconds, or steps a second."""
+    if often := _number(said.get("often") or ""):
+        return 1 / often
+    if millis := _number(said.get("ms") or ""):
+        return millis * 1e-3
+    return _number(said.get("time") or "")
+
+
 def _steps(line: Line) -> list[Found]:
     text = line.text
     if "elapsed time" in text and (found := _MEGATRON.search(text)):
@@ -160,6 +196,9 @@ def _steps(line: Line) -> list[Found]:
         return [_step(line, found, None, _number(found["rate"]))]
     if found := _EPOCH.search(text):
         return [_step(line, found, _number(found["time"]), None)]
+    for form in _FORMS:
+        if found := form.search(text):
+            return [_step(line, found, _seconds(found.groupdict()), None)]
     found = _DEEPSPEED.search(text) or _STEP.search(text)
     if found is None:
         return [Found("logged_steps", {"iteration": None})] if _HF.search(text) else []
@@ -211,6 +250,18 @@ def _slowest(name: str, times_ms: dict[int, float]) -> Found:
     return event("slowest", name, rank=rank, number=times, text=said)
 
 
+def _stragglers(line: Line) -> list[Found]:
+    """The ranks that a detector names."""
+    if found := _EXTREMES.search(line.text):
+        times = int(100 * float(found["most"]) / float(found["least"]))
+        said = f"its throughput is {found['least']} TFLOP/s, the highest {found['most']}"
+        return [event("slowest", "compute", rank=int(found["rank"]), number=times, text=said)]
+    named = _STRAGGLERS.search(line.text)
+    ranks = {int(one) for one in _STRAGGLER.findall(named["list"])} if named else ()
+    said = "the straggler detection names it"
+    return [event("slowest", "stated", rank=rank, text=said) for rank in sorted(ranks)]
+
+
 def _world(line: Line) -> list[Found]:
     """How many ranks the job has, if the line or a block of them states it."""
     if any(word in line.text for word in _OF_WORLD) and (found := _WORLD.search(line.text)):
@@ -233,6 +284,8 @@ def read(line: Line) -> Sequence[Found]:
         return _steps(line)  # the commonest line of all, and it says nothing else
     if _TIMERS in line.text:
         return _timers(line)
+    if "STRAGGLER" in line.text or "MnEtpt" in line.text:
+        return _stragglers(line)
     return [*_world(line), *_said(line)]
 
 
@@ -260,8 +313,19 @@ PROGRESS = Recogniser(
         "iter ",
         "s/it",
         _TIMERS,
+        "STRAGGLER DETECTION",
+        "MnEtpt/Rnk",
         "it/s",
         "Epoch: [",
+        "Train Epoch: ",
+        "poch(train)",
+        "Iter(train)",
+        "Train: ",
+        "num_updates=",
+        "[batch=",
+        "global_step",
+        " - ETA: ",
+        "ms/step",
         "'loss'",
         "sec/step",
         "SamplesPerSec",
@@ -275,6 +339,7 @@ PROGRESS = Recogniser(
         "raining completed",
         "raining finished",
         "raining done",
+        "done training in",
         "Training ended",
         "Trainer.fit",
         "train_runtime",

@@ -17,10 +17,21 @@ _TASK = re.compile(
     r"Exited with exit code (?P<code>\d+))"
 )
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
-_NODE_FAILED = re.compile(r"srun: error: Node failure on (?P<node>\S+)")
+_NODE_FAILED = re.compile(
+    r"srun: error: Node failure on (?P<slurm>\S+)|"
+    r"The node with .*?(?:address|ip): (?P<ray>[\w.:-]+?),? .*has been marked dead because"
+)
+_LAUNCH = re.compile(
+    r"srun: error: (?:Task launch for \S+ failed on node (?P<node>[\w.-]+)|"
+    r"Application launch failed|Unable to (?:create step|allocate resources|confirm allocation))"
+)
 _WORDS = (
     (
-        re.compile(r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|DeadlineExceeded"),
+        re.compile(
+            r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|"
+            # of Kubernetes, not the status of a remote call
+            r"(?<!code = )(?<!status: )DeadlineExceeded"
+        ),
         "time_limit",
     ),
     (
@@ -30,7 +41,7 @@ _WORDS = (
         ),
         "preempted",
     ),
-    (re.compile(r"DUE TO NODE FAILURE|NodeLost|NodeNotReady|node failure"), "node_failure"),
+    (re.compile(r"DUE TO NODE FAILURE|NodeLost|node failure"), "node_failure"),
     (re.compile(r"\bEvicted\b|TerminationByKubelet"), "preempted"),
 )
 _SIGTERM = re.compile(
@@ -57,7 +68,10 @@ def read(line: Line) -> Sequence[Found]:
         code = _REASONS.get(why, "cancelled")
         return [event("scheduler", code, text=text)]
     if found := _NODE_FAILED.search(text):
-        return [event("scheduler", "node_failed", node=found["node"], text=text)]
+        node = found["slurm"] or found["ray"]
+        return [event("scheduler", "node_failed", node=node, text=text)]
+    if found := _LAUNCH.search(text):
+        return [event("init", "launch", node=found["node"], text=text)]
     if _OOM_STEP.search(text):
         return [event("memory", "host", text=text)]
     if found := _TASK.search(text):
@@ -95,6 +109,7 @@ SCHEDULERS = Recogniser(
         "received SIGINT",
         "DUE TO ",
         "Requeued SLURM job",
+        "has been marked dead",
         "TERM_RUNLIMIT",
         "walltime ",
         "DeadlineExceeded",
@@ -104,7 +119,6 @@ SCHEDULERS = Recogniser(
         "Evicted",
         "TerminationByKubelet",
         "NodeLost",
-        "NodeNotReady",
         "pot interruption",
     ),
     read,

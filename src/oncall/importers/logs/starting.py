@@ -27,6 +27,16 @@ _NAME = re.compile(
     r"network addresses of \((?P<peer>[\w.:-]+), \d+\) cannot be retrieved|"
     r"(?P<what>Temporary failure in name resolution|Name or service not known)"
 )
+# A launcher that starts processes on other hosts by ssh.
+_SSH = re.compile(
+    r"ssh: connect to host (?P<peer>[\w.:-]+) port \d+: (?P<why>[\w ]+)|"
+    r"ssh: Could not resolve hostname (?P<name>[\w.-]+?):"
+)
+_NO_ROOM = re.compile(
+    r"Cannot provide a placement group|[Nn]o available node types can fulfill resource request"
+)
+# Of Huawei's HCCL, whose processes could not connect to one another.
+_HCCL = re.compile(r"EI0006: .*?Getting socket times out")
 _PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _NO_INTERFACE = re.compile(
     r"(?:[Nn]o socket interface found|[Ff]ailed to find interface \S+|"
@@ -91,6 +101,14 @@ def read(line: Line) -> Sequence[Found]:
             peer = found["peer"]
             said = f"connect{f' to {peer}' if peer else ''}: {found['why'].strip()}"
             return [event("init", "connect", peer_host=peer, text=said)]
+    if found := _SSH.search(text):
+        host, why = found["peer"] or found["name"], found["why"] or "its name has no address"
+        said = f"ssh to {host}: {why}"
+        return [event("init", "ssh", node=host, text=said)]
+    if _NO_ROOM.search(text):
+        return [event("init", "unscheduled", text=text)]
+    if found := _HCCL.search(text):
+        return [event("init", "socket", text="HCCL: getting a socket to another rank timed out")]
     if _GLOO.search(text):
         return [event("init", "gloo", text=text)]
     if _PORT.search(text):
@@ -117,6 +135,11 @@ STARTING = Recogniser(
         "client socket has timed out",
         "onnect to ",
         "connect returned",
+        "ssh: connect to",
+        "provide a placement group",
+        "node types can fulfill",
+        "Getting socket times out",
+        "ssh: Could not",
         "retrying (",
         "ait timeout after",
         "Socket Timeout",

@@ -51,7 +51,7 @@ _AS_LONG = ("ALLREDUCE", "BROADCAST", "REDUCE")  # what goes in is what comes ou
 _WHOLE = ("0", "default_pg", "")
 
 
-def _whose(line: Line, text: str) -> dict[str, Any]:
+def whose(line: Line, text: str) -> dict[str, Any]:
     """The rank, global where the prefix or the default group says so, and the process group."""
     found, alone = _GROUP.search(text), _GROUP_RANK.search(text)
     whole = found is not None and (found["name"] in ("default_pg",) or found["guid"] in _WHOLE)
@@ -84,7 +84,7 @@ def _counts(text: str) -> dict[str, int | None]:
 
 
 def _report(line: Line, text: str, kind: str, **columns: Any) -> Found:
-    return Found("watchdog_reports", {"kind": kind, **_whose(line, text), **columns})
+    return Found("watchdog_reports", {"kind": kind, **whose(line, text), **columns})
 
 
 def _work(text: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def read(line: Line) -> Sequence[Found]:
     if works := _WORKS.search(text):
         return [_report(line, text, "heartbeat", pending=int(works[1]))]
     if "induced hang" in text:
-        return [event("heartbeat", "gil", **_whose(line, text))]
+        return [event("heartbeat", "gil", **whose(line, text))]
     if gloo := _GLOO.search(text):
         waited_ns = int(gloo[1]) * _NS_PER_MS
         return [_report(line, text, "timeout", op=f"gloo {gloo[2]}", timeout_ns=waited_ns)]
