@@ -98,8 +98,8 @@ class HostAnswer:
 
     @property
     def silent(self) -> bool:
-        """Whether it gave no answer."""
-        return self.kind != "ok"
+        """Whether it gave no answer; one that tells of its dead collector gave one."""
+        return self.kind != "ok" and not self.collector
 
 
 @dataclass(frozen=True)
