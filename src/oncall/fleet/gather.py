@@ -27,7 +27,6 @@ from oncall.fleet.outcome import (
     Kind,
     Outcome,
     claimed_twice,
-    collector_of,
     jobs_of,
 )
 from oncall.fleet.transport import Clock, FolderSink, Transport
@@ -182,8 +181,7 @@ class Gather:
                 self._held.add((name, job))
             elif (name, job) in self._held:
                 # Still a node of the job: its collector died before it sealed a shard, or hangs.
-                why = collector_of(host.outcome.status).get("problem", "")
-                host.outcome = replace(host.outcome, kind="lost", message=str(why))
+                host.outcome = replace(host.outcome, kind="lost", message="")
             else:
                 host.fail("no-data")
         budget = max(LEAST_NODE_ROWS, min(NODE_ROWS, CONSOLE_ROWS // max(1, len(nodes))))
