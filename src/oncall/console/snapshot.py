@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from oncall.fleet.outcome import Kind
+
     Ints = npt.NDArray[np.int64]
 
 
@@ -90,7 +92,7 @@ class HostAnswer:
     `collector`: why nothing is recorded there any more, although it answers."""
 
     host: str
-    kind: str
+    kind: Kind
     message: str = ""
     age_ns: int | None = None
     no_probe: str = ""  # why it cannot be probed, although it answers
