@@ -52,7 +52,7 @@ async def test_suspects_come_first_with_number_unit_and_side() -> None:
         assert names(running)[0] == "rank 5 of dp"
         first = running.line(2)
         assert "! rank 5 of dp" in first and "0 ops/s ▼" in first
-        assert "below baseline 18.5 ops/s to 21.5 ops/s" in chart(running)
+        assert "below baseline 18.5 ops/s\n" in chart(running)
         assert "30 ops/s" in chart(running)  # the scale's top
 
 

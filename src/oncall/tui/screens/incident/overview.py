@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Piece = tuple[str, str]
 Pieces = list[Piece]
 
-_LABEL, _VALUE = 11, 12  # columns before and after a curve
+_LABEL, _VALUE = 12, 12  # columns before and after a curve
 _SHORT = {"completed operations": "completed", "iteration time": "iteration"}
 _MOST_CHART, _LEAST_CHART = 10, 4  # lines
 _MOST_MAP = 8
@@ -115,13 +115,11 @@ def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]
     values = rates.columns_of(first, *span, room)
     said = rates.latest_phrase(first, span[1])
     usual = rates.deviation_phrase(first, span[1])
-    lines: list[Pieces] = [
-        [
-            (f"{first.name}: ", "heading"),
-            (said, "strong"),
-            (f" · {usual}" if usual else "", "faint"),
-        ]
-    ]
+    usual = f" · {usual}" if usual else ""
+    fits = cell_len(f"{first.name}: {said}{usual}") <= width
+    name = first.name if fits else _SHORT.get(first.name, first.name)
+    pieces: Pieces = [(f"{name}: ", "heading"), (said, "strong"), (usual, "faint")]
+    lines = [_cut(pieces, width)]
     rows = rates.chart(first, values, scale, height, plain)
     for number, row in enumerate(rows):
         mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
