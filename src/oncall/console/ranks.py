@@ -104,7 +104,7 @@ def _states(
     state[np.isin(rank, list(late))] = RankState.LATE
     waits = [one for one, operations in blocked.items() if not hung.isdisjoint(operations)]
     state[np.isin(rank, waits)] = RankState.HUNG
-    state[~has_data] = RankState.NO_DATA
+    state[~has_data] = RankState.UNKNOWN
     state[np.isin(rank, list(blamed.ranks))] = RankState.BLAMED
     if blamed.nodes:
         state[np.array([name in blamed.nodes for name in node], dtype=bool)] = RankState.BLAMED

@@ -31,7 +31,7 @@ class RankState(IntEnum):
     WAITING = 1  # in an operation, for less than a rulebook would call a hang
     LATE = 2  # others wait for it in an operation that it has not entered
     HUNG = 3  # waits in an operation that a finding calls hung or slow
-    NO_DATA = 4  # left no evidence
+    UNKNOWN = 4  # no call of it was recorded
     BLAMED = 5  # a root finding names it
 
 

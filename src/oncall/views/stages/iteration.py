@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from oncall.core.errors import UsageError
+from oncall.core.errors import NotRecorded, UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
@@ -60,7 +60,7 @@ def stages_of(
 def task_of(incident: Incident, rank: int, iteration: int, box: Box) -> TaskCard:
     """A task in full: what it waited for, who waited for it, its group, its calls."""
     if not evidence.has_stages(incident):
-        raise UsageError(evidence.NO_STAGES)
+        raise NotRecorded(evidence.NO_STAGES)
     incident.provide(("stage_edges", "operations", "members", "clock_offsets"))
     place = incident.con.execute(
         "SELECT stage, coalesce(replica, 0), node FROM stage_work "

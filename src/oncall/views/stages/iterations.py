@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from oncall.core.diagnosis import Finding, Picture
-from oncall.core.errors import UsageError
+from oncall.core.errors import NotRecorded, UsageError
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 from oncall.views.stages.timeline import COMPUTE, Box, Lane, Timeline
@@ -73,7 +73,7 @@ def worst_iteration(incident: Incident) -> int:
         ((found,),) = incident.con.execute(sql).fetchall()
         if found is not None:
             return int(found)
-    raise UsageError(NO_STAGES)
+    raise NotRecorded(NO_STAGES)
 
 
 def worst_replica(incident: Incident, iteration: int) -> int | None:
@@ -104,7 +104,7 @@ def timeline(
     Raises UsageError where the iteration or pipeline is not there.
     """
     if not has_stages(incident):
-        raise UsageError(NO_STAGES)
+        raise NotRecorded(NO_STAGES)
     if iteration is None:
         iteration = worst_iteration(incident)
     found = incident.con.execute(

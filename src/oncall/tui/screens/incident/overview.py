@@ -31,7 +31,7 @@ _LABEL, _VALUE = 12, 12  # columns before and after a curve
 _SHORT = {"completed operations": "completed", "iteration time": "iteration"}
 _MOST_CHART, _LEAST_CHART = 10, 4  # lines
 _MOST_MAP = 8
-_COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.NO_DATA)
+_COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.UNKNOWN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +205,7 @@ def _legend(ranks: Ranks, width: int) -> Pieces:
             continue
         look = STATES[state]
         who = words.ranks_phrase(members.tolist()) if state == RankState.BLAMED else len(members)
-        name = "without data" if state == RankState.NO_DATA else look.name
-        said = f"{who:,} {name}" if isinstance(who, int) else cut(who, 40)
+        said = f"{who:,} {look.name}" if isinstance(who, int) else cut(who, 40)
         pieces.append((f"{look.dot} {said}  ", f"state {int(state)}"))
     if len(pieces) == 1:
         pieces.append((f"{STATES[0].dot} all {len(ranks):,} running  ", "state 0"))
