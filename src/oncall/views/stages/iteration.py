@@ -42,12 +42,19 @@ class TaskCard:
 
 
 def stages_of(
-    incident: Incident, iteration: int | None, pipeline: int | None, every_rank: bool
+    incident: Incident,
+    iteration: int | None,
+    pipeline: int | None,
+    every_rank: bool,
+    hung_ns: int | None = None,
 ) -> StagesView:
-    """One iteration (None: the worst) of a pipeline (None: the one that others wait for).
+    """One iteration (None: the worst) of a pipeline (None: the one that others wait for). Of a job
+    that hangs since `hung_ns`, the worst is the one that went on then.
 
     Raises UsageError with the reason where it is not there.
     """
+    if iteration is None and hung_ns is not None and evidence.has_stages(incident):
+        iteration = evidence.iteration_at(incident, hung_ns)
     drawn = evidence.timeline(
         incident, iteration, None if pipeline is None else [pipeline], every_rank=every_rank
     )

@@ -76,6 +76,15 @@ def worst_iteration(incident: Incident) -> int:
     raise NotRecorded(NO_STAGES)
 
 
+def iteration_at(incident: Incident, at_ns: int) -> int | None:
+    """The iteration that goes on then; None before the first. `has_stages` comes first."""
+    ((found,),) = incident.con.execute(
+        "SELECT arg_max(iteration, started_ns) FROM training_iterations WHERE started_ns <= ?",
+        [at_ns],
+    ).fetchall()
+    return None if found is None else int(found)
+
+
 def worst_replica(incident: Incident, iteration: int) -> int | None:
     """The pipeline that keeps the others waiting: with a blamed task, else the last one to end."""
     for sql in (
