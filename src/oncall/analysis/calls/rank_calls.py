@@ -234,7 +234,7 @@ def _uses(part: dict[str, Array], named: dict[int, int | None], thresholds: Thre
         elif part["p2p"][mine].any():
             use[mine] = TASK  # keys around a ring, tokens to experts
         else:
-            unnamed.append(_use(part, mine, pipeline, thresholds.pause_times))
+            unnamed.append(_use(part, mine, pipeline, thresholds))
     is_named = bool((use == TASK).any())
     for one in unnamed:
         use[one.mine] = _inferred(one, unnamed, is_named, thresholds)
@@ -282,24 +282,34 @@ class _Use:
     long_pauses: float  # share of its time in pauses far longer than its median one
 
 
-def _use(part: dict[str, Array], mine: Array, pipeline: Array, pause_times: float) -> _Use:
+def _use(part: dict[str, Array], mine: Array, pipeline: Array, thresholds: Thresholds) -> _Use:
     at = part["called_ns"][mine]
     pauses = np.diff(at)
     usual = np.median(pauses) if len(pauses) else 0
-    long = pauses[pauses > pause_times * usual].sum() / max(1, pauses.sum())
+    long = pauses[pauses > thresholds.pause_times * usual].sum() / max(1, pauses.sum())
     events = np.flatnonzero(pipeline)
     sends = part["send"][events].astype(np.bool_)
     before_sends = None
     if sends.any():
         upto = np.concatenate([[0], np.cumsum(mine)])
-        # What is sent and received in one group call has the same calls before it.
-        first = np.diff(part["group_id"][events], prepend=UNKNOWN - 1) != 0
-        first |= part["group_id"][events] < 0
+        group, at_ns = part["group_id"][events], part["called_ns"][events]
+        first = exchange_starts(group, at_ns, events, thresholds.goes_on_ns)
         calls = np.where(first, upto[events] - upto[np.concatenate([[0], events[:-1]])], 0)
         sends_of = np.bincount(np.cumsum(first) - 1, sends)
         before_sends = float(np.average(calls[first] > 0, weights=sends_of))
     largest = int(part["size_bytes"][mine].max(initial=0))
     return _Use(mine, len(at), largest, before_sends, float(long))
+
+
+def exchange_starts(group: Array, at_ns: Array, position: Array, goes_on_ns: int) -> Array:
+    """Which Sends and Recvs (n,) begin an exchange: what one group call makes, or the host calls
+    one directly after the other, has the same calls before it.
+
+    `group`: their group calls, UNKNOWN if not known; `position`: among all calls of the rank.
+    """
+    together = (np.diff(group) == 0) & (group[1:] != UNKNOWN)
+    together |= (np.diff(position) == 1) & (np.diff(at_ns) < goes_on_ns)
+    return np.concatenate([[True], ~together])
 
 
 def _inferred(one: _Use, others: list[_Use], is_named: bool, thresholds: Thresholds) -> int:

@@ -239,7 +239,7 @@ def reported_faults() -> str:
                 starts_with(first.code, 'sxid') AS of_switch
             FROM candidates WINDOW one AS (PARTITION BY node, part, device))
         SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
-                WHEN 'gpu' THEN if(first.code = 'host_throttled', 'its GPUs together',
+                WHEN 'gpu' THEN if(first.code = 'host_throttled', 'GPUs',
                     if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', ''))
                 WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')

@@ -99,7 +99,7 @@ def job_quiet() -> str:
             "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)",
         ),
         "barrier_after": Param(
-            "10 min", "the watchdog's own limit; nothing legal keeps a job at a barrier for longer"
+            "10 min", "PyTorch's limit for NCCL since 2.2: a job that waits longer has set its own"
         ),
         "standstill_after": Param(
             "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"

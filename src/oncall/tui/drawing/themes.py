@@ -69,7 +69,7 @@ _HIGH_CONTRAST = Theme(
     panel="#1c1c1c",
     text_alpha=1.0,
 )
-# Okabe and Ito's colours: distinguished with any common colour blindness.
+# Okabe and Ito's colours: distinct with any common colour blindness.
 _COLOUR_BLIND = replace(
     _DARK,
     name="colour-blind",
