@@ -29,7 +29,7 @@ SIZE = (120, 40)
 FRAME, VERDICT = b"Quit", b"Not-entered"
 MOST_S = 300.0
 KEYS = b"2345678910"[:9]
-STEP_IS_OVER_S = 6.0  # a step after which nothing more is drawn for so long
+RESTS_S, AT_REST = 1.0, 0.1  # nothing is drawn for so long, on less than this share of a core
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def measure(path: Path) -> Cost:
         keys_s = [key_s(terminal, bytes([key])) for key in KEYS * 3]
         os.write(terminal, b"1")
         watch(terminal, 2.0)
-        steps_s = [step_s(terminal, b"[") for _ in range(3)]
+        steps_s = [step_s(child, terminal, b"[") for _ in range(3)]
         cpu, at = cpu_s(child), time.monotonic()
         watch(terminal, 10.0)
         idle = (cpu_s(child) - cpu) / (time.monotonic() - at)
@@ -116,18 +116,18 @@ def key_s(terminal: int, key: bytes) -> float:
     return time.monotonic() - pressed
 
 
-def step_s(terminal: int, key: bytes) -> float:
+def step_s(child: int, terminal: int, key: bytes) -> float:
     """Seconds from a step of the time cursor to the last thing drawn for it."""
     while watch(terminal, QUIET_S):
         pass
     pressed = last = time.monotonic()
     os.write(terminal, key)
-    while time.monotonic() - last < STEP_IS_OVER_S:
-        if watch(terminal, STEP_IS_OVER_S, until=lambda read: read > 0):
+    while True:
+        cpu = cpu_s(child)
+        if watch(terminal, RESTS_S, until=lambda read: read > 0):
             last = time.monotonic()
-        else:
-            break
-    return last - pressed
+        elif cpu_s(child) - cpu < AT_REST * RESTS_S:
+            return last - pressed
 
 
 def most_bytes(child: int) -> int:

@@ -251,8 +251,8 @@ class GetTraffic(EvidenceQuery["TrafficView"]):
 
 @dataclass(frozen=True)
 class GetStages(EvidenceQuery["StagesView"]):
-    """One iteration of the training (None: the culprit's) as a timeline of a pipeline (None: the one
-    that others wait for), a lane a stage or a rank. Raises UsageError where it is not known."""
+    """One iteration of the training (None: the culprit's) as a timeline of a pipeline (None: the
+    one that others wait for), a lane a stage or a rank. Raises UsageError where it is not known."""
 
     iteration: int | None = None
     pipeline: int | None = None

@@ -166,21 +166,12 @@ def _hung(
 
 
 def _blamed(diagnosis: Diagnosis) -> _Blamed:
-<<<<<<< HEAD
     """Of the worst root causes alone, and of what is for information nobody: were a slow rank as
     red as the one that stopped the job, all would be."""
     faults = [one for one in roots(diagnosis) if one.severity != "info"]
-    hung = any(one.severity == "critical" for one in faults)
-    causes = [one for one in faults if one.severity == "critical" or not hung]
-    hangs = [finding for finding in causes if finding.fault_class == "hang"]
-=======
-    causes = roots(diagnosis)
-    hangs = [
-        finding
-        for finding in causes
-        if finding.fault_class == "hang" and finding.severity == "critical"
-    ]
->>>>>>> main
+    critical = [one for one in faults if one.severity == "critical"]
+    causes = critical or faults
+    hangs = [one for one in critical if one.fault_class == "hang"]
     return _Blamed(
         ranks=frozenset(rank for finding in causes for rank in blamed_ranks(finding)),
         nodes=frozenset(

@@ -113,8 +113,8 @@ class TitleLine(_Line):
                     return spread(left, right, self.size.width)
             if room - few.cell_len >= _LEAST_TITLE or right is silence:
                 break
-        if room - few.cell_len < _LEAST_TITLE:
-            few = self._near(muted, room - _LEAST_TITLE)
+        if few.cell_len + 3 > room:
+            few = self._near(muted, room - 3)
         short = phrases.short_title(state, max(room - few.cell_len - 3, 0))
         return spread(Text(f" {short}  ") + few, right, self.size.width)
 
@@ -143,9 +143,7 @@ class TitleLine(_Line):
             ("›" if last < len(SCREENS) else " ", muted),
         )
 
-    def _tabs(
-        self, muted: str, narrow: bool = False, entries: Sequence[ScreenEntry] = ()
-    ) -> Text:
+    def _tabs(self, muted: str, narrow: bool = False, entries: Sequence[ScreenEntry] = ()) -> Text:
         """The screens by key; where there is little room, only this one by name."""
         text = Text()
         for entry in entries or SCREENS:
