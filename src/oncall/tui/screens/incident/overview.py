@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Piece = tuple[str, str]
 Pieces = list[Piece]
 
-_LABEL, _VALUE = 12, 12  # columns before and after a curve
+_LABEL, _VALUE = 13, 12  # columns before and after a curve
 _SHORT = {"completed operations": "completed", "iteration time": "iteration"}
 _MOST_CHART, _LEAST_CHART = 10, 4  # lines
 _MOST_MAP = 8
