@@ -92,7 +92,7 @@ async def gather_job(
             outcomes = gather.answers.outcomes
             asked, until_ns = _holders(incident, comms, outcomes), _ends(incident, outcomes)
         # No later than the digest: communicators of which nothing more was asked would seem to
-        # stand still.
+        # have stopped.
         await gather.detail(name, asked, until_ns=until_ns)
         # Rules have run on the first incident, which is read-only since.
         incident = await asyncio.to_thread(merged, gather.answers, name, memory)

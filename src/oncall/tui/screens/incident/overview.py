@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Piece = tuple[str, str]
 Pieces = list[Piece]
 
-_LABEL, _VALUE = 13, 12  # columns before and after a curve
+_LABEL, _VALUE = 12, 12  # columns before and after a curve
 _SHORT = {"completed operations": "completed", "iteration time": "iteration"}
 _MOST_CHART, _LEAST_CHART = 10, 4  # lines
 _MOST_MAP = 8
@@ -126,7 +126,7 @@ def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]
     rows = rates.chart(first, values, scale, height, plain)
     for number, row in enumerate(rows):
         mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
-        lines.append([(mark[: _LABEL - 1].rjust(_LABEL - 1) + " ", "faint"), *_glyphs(row)])
+        lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row)])
     lines += _moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)]
     return lines + [_curve(one, span, width, plain) for one in others]
 
