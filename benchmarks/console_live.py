@@ -52,9 +52,10 @@ class Running:
     own_sshd: subprocess.Popen[bytes]
 
 
-def stop_rank(running: Running) -> None:  # noqa: ARG001
-    [pid] = (pid for pid in processes_of("gpu003", "train") if rank_of(pid) == STOPPED)
-    os.kill(pid, signal.SIGSTOP)
+def stop_rank(running: Running) -> None:
+    for pid in processes_of(running, "gpu003", "train"):
+        if rank_of(pid) == STOPPED:
+            os.kill(pid, signal.SIGSTOP)
 
 
 def kill_sshd(running: Running) -> None:
@@ -65,22 +66,22 @@ def kill_sshd(running: Running) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def kill_collector(running: Running) -> None:  # noqa: ARG001
-    for pid in processes_of("gpu003", "collect"):
+def kill_collector(running: Running) -> None:
+    for pid in processes_of(running, "gpu003", "collect"):
         os.kill(pid, signal.SIGKILL)
 
 
-def freeze_node(running: Running) -> None:  # noqa: ARG001
-    for pid in processes_of("gpu002", ""):
+def freeze_node(running: Running) -> None:
+    for pid in processes_of(running, "gpu002", ""):
         os.kill(pid, signal.SIGSTOP)
 
 
-def processes_of(node: str, word: str) -> list[int]:
+def processes_of(running: Running, node: str, word: str) -> list[int]:
     """The processes of a node whose command has the word."""
-    found = []
+    found, data = [], running.loopback.nodes[node].data
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            of_node = f"ONCALL_NODE={node}\0".encode() in (place / "environ").read_bytes()
+            of_node = f"ONCALL_DATA_DIR={data}\0".encode() in (place / "environ").read_bytes()
             if of_node and word.encode() in (place / "cmdline").read_bytes():
                 found.append(int(place.name))
         except OSError:
@@ -134,7 +135,7 @@ def main() -> None:
     for name in arguments.stories:
         said, strike, signs = STORIES[name]
         with tempfile.TemporaryDirectory() as folder, job_running(Path(folder)) as running:
-            for where, (seconds, text) in told(running, strike, signs).items():
+            for where, (seconds, text) in first_stated(running, strike, signs).items():
                 load = os.getloadavg()[0]
                 print(f"| {said} | {where} | {seconds:.0f} s | {text} | {load:.1f} |", flush=True)
 
@@ -163,10 +164,10 @@ def job_running(folder: Path) -> Iterator[Running]:
         yield Running(cluster, loopback, loopback._running[-1])
 
 
-def told(
+def first_stated(
     running: Running, strike: Callable[[Running], None], signs: dict[str, Says]
 ) -> dict[str, tuple[float, str]]:
-    """Where the trouble was first told: seconds after the fault, and the words."""
+    """Where the trouble was first stated: seconds after the fault, and the words."""
     store = RulebookStore()
     session = Replay(Fleet(reach_fleet("gpu[001-004]", None), store, JOB), store)
     try:

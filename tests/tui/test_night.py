@@ -36,7 +36,7 @@ def test_verdicts_come_and_go() -> None:
     assert said(hung, healthy) == gone
 
 
-def test_a_note_is_told_once() -> None:
+def test_a_note_is_logged_once() -> None:
     healthy = live(healthy_snapshot())
     noted = replace(healthy, diagnosis=replace(healthy.diagnosis, notes=("without the archive",)))
     assert said(None, noted)[-1] == "note: without the archive"

@@ -446,7 +446,7 @@ async def test_help_is_read_to_its_end_by_key() -> None:
 
 
 @piloted
-async def test_more_screens_than_the_title_has_room_for_are_told_by_arrows(
+async def test_more_screens_than_the_title_has_room_for_are_behind_arrows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     more = [replace(SCREENS[-1], id=f"more{key}", key=key, title="More") for key in "ABCDEFGHIJKL"]

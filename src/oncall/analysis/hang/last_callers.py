@@ -155,7 +155,7 @@ class _Graph:
         self.held: dict[Any, list[Any]] = defaultdict(list)  # by a member blocked elsewhere
         self.last: dict[int, tuple[Any, ...]] = {}
         self.behind: set[int] = set()
-        self.unheard: set[int] = set()  # communicators with members without a log
+        self.unobserved: set[int] = set()  # communicators with members without a log
 
     def ends(self) -> list[tuple[Any, ...]]:
         """Rows of `awaited_callers` without the job."""
@@ -166,7 +166,7 @@ class _Graph:
             free = [n for n in component if n in self.last and not self.waits.get(n)]
             for rank in sorted(free):
                 joint, answered, comm, *call = self.last[rank]
-                if comm in self.unheard or not (rank in self.behind or answered):
+                if comm in self.unobserved or not (rank in self.behind or answered):
                     continue
                 reached = reaching(self.waits, [rank])
                 waiting = sum(n in self.last for n in reached) - 1
@@ -178,7 +178,7 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> dict[str, _Graph]:
     """The graph of each job."""
     graphs: dict[str, _Graph] = defaultdict(_Graph)
     ahead: dict[str, set[int]] = defaultdict(set)
-    for job, comm, rank, is_behind, is_ahead, unheard in con.execute(
+    for job, comm, rank, is_behind, is_ahead, silent_members in con.execute(
         "SELECT job, comm, rank, behind, ahead, silent_members FROM call_fronts ORDER BY ALL"
     ).fetchall():
         graph = graphs[job]
@@ -189,8 +189,8 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> dict[str, _Graph]:
         if is_behind:
             graph.waits[place].append(rank)
             graph.behind.add(rank)
-        if unheard:
-            graph.unheard.add(comm)
+        if silent_members:
+            graph.unobserved.add(comm)
     answers: dict[tuple[str, int], bool] = {}
     for job, rank, peer, receives, answered, last in con.execute(
         "SELECT job, rank, peer, receives, answered, last FROM open_transfers ORDER BY ALL"

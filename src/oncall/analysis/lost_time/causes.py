@@ -50,25 +50,25 @@ def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
     """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
     account = one.account
     own = account.own.copy()
-    own[:, list(removed)] = account.usual_own[:, list(removed)]
+    own[:, list(removed)] = account.baseline_own[:, list(removed)]
     return _gains(
         one,
         candidates,
-        lambda rank: (_with(own, rank, account.usual_own), account.rounds, account.transfers),
+        lambda rank: (_with(own, rank, account.baseline_own), account.rounds, account.transfers),
         (own, account.rounds, account.transfers),
     )
 
 
 def gains_of_transfers(one: Class, candidates: Ints) -> Times:
-    """The same if all transfers of a rank take their usual time, but for those of everybody."""
+    """The same if all transfers of a rank take their baseline time, but for those of everybody."""
     account = one.account
     rounds, transfers = _touched(one.order)
 
     def without(rank: int) -> tuple[Times, Times, Times]:
         return (
             account.own,
-            np.where(rounds[rank], account.usual_rounds, account.rounds),
-            np.where(transfers[rank], account.usual_transfers, account.transfers),
+            np.where(rounds[rank], account.baseline_rounds, account.rounds),
+            np.where(transfers[rank], account.baseline_transfers, account.transfers),
         )
 
     return _gains(one, candidates, without, (account.own, account.rounds, account.transfers))
@@ -76,7 +76,7 @@ def gains_of_transfers(one: Class, candidates: Ints) -> Times:
 
 def excess_of_own(one: Class) -> Times:
     """How much more own time each rank spent than its peers (r, s), ns."""
-    return np.asarray(np.maximum(0, one.account.own - one.account.usual_own).sum(2).T)
+    return np.asarray(np.maximum(0, one.account.own - one.account.baseline_own).sum(2).T)
 
 
 def excess_of_transfers(one: Class) -> Times:
@@ -84,8 +84,8 @@ def excess_of_transfers(one: Class) -> Times:
     account = one.account
     rounds, transfers = _touched(one.order)
     return np.asarray(
-        rounds @ (account.rounds - account.usual_rounds).T
-        + transfers @ (account.transfers - account.usual_transfers).T
+        rounds @ (account.rounds - account.baseline_rounds).T
+        + transfers @ (account.transfers - account.baseline_transfers).T
     )
 
 
@@ -96,9 +96,9 @@ def candidates_by(excess: Times, limits: Limits) -> Ints:
     return np.sort(np.argsort(-excess, kind="stable")[: limits.tried])
 
 
-def _with(own: Times, rank: int, usual: Times) -> Times:
+def _with(own: Times, rank: int, baseline: Times) -> Times:
     changed = own.copy()
-    changed[:, rank] = usual[:, rank]
+    changed[:, rank] = baseline[:, rank]
     return changed
 
 

@@ -117,11 +117,11 @@ def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]
     room = max(width - _LABEL, 8)
     values = rates.columns_of(first, *span, room)
     said = rates.latest_phrase(first, span[1])
-    usual = rates.deviation_phrase(first, span[1])
-    usual = f" · {usual}" if usual else ""
-    fits = cell_len(f"{first.name}: {said}{usual}") <= width
+    deviation = rates.deviation_phrase(first, span[1])
+    deviation = f" · {deviation}" if deviation else ""
+    fits = cell_len(f"{first.name}: {said}{deviation}") <= width
     name = first.name if fits else _SHORT.get(first.name, first.name)
-    pieces: Pieces = [(f"{name}: ", "heading"), (said, "strong"), (usual, "faint")]
+    pieces: Pieces = [(f"{name}: ", "heading"), (said, "strong"), (deviation, "faint")]
     lines = [_cut(pieces, width)]
     rows = rates.chart(first, values, scale, height, plain)
     for number, row in enumerate(rows):
