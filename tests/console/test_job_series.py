@@ -41,6 +41,23 @@ def test_a_healthy_job_stays_as_it_was(recorded: Callable[[str], Path], opened: 
     assert known[-1] < 3 * np.median(known)
 
 
+def test_a_call_that_waits_in_its_stream_ends_no_iteration(tmp_path: Path, opened: Open) -> None:
+    """Enqueued with the rest of its iteration, it will begin an iteration later."""
+    with Incident.empty() as incident:
+        rounds, second = 40, 10**9
+        begun = [10**18 + n * second for n in range(rounds)]
+        call = {"job": "j", "comm": 7, "kind": "coll", "op": "AllReduce", "bytes": 8, "rank": 0}
+        times = {"enqueued_ns": begun, "started_ns": begun, "ended_ns": [b + 5 for b in begun]}
+        incident.append("ops", call | times | {"seq": list(range(rounds)), "done": True})
+        queued = {"seq": rounds, "enqueued_ns": begun[-1] + 1000, "done": False}
+        incident.append("ops", call | queued | {"observed_ns": begun[-1] + second // 2})
+        incident.append("comms", {"job": "j", "comm": 7, "rank": [0, 1], "size": 2})
+        incident.save(tmp_path / "made.oncall")
+    took = job(opened, tmp_path / "made.oncall")["iteration time"]
+    known = took.value[np.isfinite(took.value)]
+    assert len(known) and np.allclose(known, 1.0)
+
+
 def test_the_lines_nearest_to_the_moment() -> None:
     with Incident.empty() as incident:
         lines = range(100)

@@ -158,7 +158,7 @@ def test_a_node_that_falls_silent_is_reported_and_comes_back(live: Live, shards:
     [_, silent] = snapshot.hosts
     assert (silent.host, silent.kind) == ("gpu002", "timeout")
     assert silent.age_ns is not None and silent.age_ns > 0
-    assert (snapshot.ranks.state[8:] == RankState.NO_DATA).all()
+    assert (snapshot.ranks.state[8:] == RankState.UNKNOWN).all()
     assert snapshot.diagnosis.coverage.ranks_seen == 8
     transport.down = set()
     refreshed_until(session, {"ok"})

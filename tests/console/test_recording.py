@@ -82,7 +82,7 @@ def test_soon_after_the_fault_the_late_are_reported_from_the_waiting(
 
 def test_silent_ranks_are_those_that_left_nothing(opened: Open, recorded: Recorded) -> None:
     snapshot = opened(recorded("silent")).ask(GetSnapshot())
-    silent = snapshot.ranks.rank[snapshot.ranks.state == RankState.NO_DATA]
+    silent = snapshot.ranks.rank[snapshot.ranks.state == RankState.UNKNOWN]
     assert silent.tolist() == list(range(8, 16))
     assert snapshot.diagnosis.coverage.ranks_seen == 8
 

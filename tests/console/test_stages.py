@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oncall.console.opening import open_recording
 from oncall.console.queries import GetSnapshot, GetStages, GetStageTask
+from oncall.console.replay import Replay
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
@@ -45,6 +47,19 @@ def test_the_worst_iteration_and_those_beside_it(session: Session) -> None:
     assert session.ask(GetStages(1, 1)).timeline.replicas == (1,)
     with pytest.raises(UsageError, match="no iteration 9"):
         session.ask(GetStages(9))
+
+
+def test_of_a_hang_it_is_the_iteration_in_which_it_began(session: Session) -> None:
+    """Though another lost more time."""
+    snapshot = session.ask(GetSnapshot())
+    second = session.ask(GetStages()).iterations[1]
+    assert isinstance(session, Replay) and session.shown is not None
+    [worst, *_] = snapshot.diagnosis.findings
+    hang = replace(worst, fault_class="hang", at_ns=second.started_ns + 1000)
+    shown = replace(snapshot, diagnosis=replace(snapshot.diagnosis, findings=(hang,)))
+    session.shown.snapshot = shown
+    assert session.ask(GetStages()).timeline.iteration == second.iteration
+    assert session.ask(GetStages(3)).timeline.iteration == 3
 
 
 def test_under_the_time_cursor_an_iteration_is_cut(session: Session) -> None:

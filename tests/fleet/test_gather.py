@@ -25,7 +25,7 @@ from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.transport import Connection
-from oncall.node.store.wire import Limits
+from oncall.node.store.wire import Limits, Request
 from oncall.rules.engine.starts import started_communicators
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
@@ -191,6 +191,81 @@ def test_a_thinned_digest_and_details_tell_what_all_rows_tell(
     answer = ask(LocalTransport(folders, in_process=True), folders)
     with answer.incident as gathered:
         assert reported(use_case.diagnose(gathered, RULEBOOKS, scenario.job)) == whole
+
+
+class Noting:
+    """Reaches nodes in folders, and notes what is asked of which."""
+
+    def __init__(self, nodes: dict[str, Path]) -> None:
+        self._nodes = LocalTransport(nodes, in_process=True)
+        self.asked: list[tuple[str, Request]] = []
+
+    @asynccontextmanager
+    async def connect(self, host: str) -> AsyncIterator[Connection]:
+        async with self._nodes.connect(host) as connection:
+            real = connection.ask
+
+            async def ask(request: Request, *sink: Any) -> Any:
+                self.asked.append((host, request))
+                return await real(request, *sink)
+
+            connection.ask = ask  # type: ignore[method-assign]
+            yield connection
+
+
+def test_details_end_where_the_digest_of_their_node_ended(
+    tmp_path: Path, write_nodes: WriteNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or communicators whose details are not asked for would seem to stand still since."""
+    monkeypatch.setattr("oncall.fleet.gather.LEAST_NODE_ROWS", 1)
+    monkeypatch.setattr("oncall.fleet.gather.NODE_ROWS", 400)
+    incident, _ = simulate(random_scenario(1, ["H3"]))
+    with incident:
+        transport = Noting(write_nodes(incident, tmp_path))
+    ends: dict[str, int] = {}
+
+    def starting(digest: Incident) -> set[int]:
+        ends.update(
+            digest.con.execute(
+                "SELECT node, max(greatest(enqueued_ns, ended_ns, observed_ns)) "
+                "FROM ops JOIN ranks USING (job, rank) GROUP BY node"
+            ).fetchall()
+        )
+        return {comm for (comm,) in digest.con.execute("SELECT DISTINCT comm FROM ops").fetchall()}
+
+    hosts = tuple(path.name for path in tmp_path.iterdir())
+    asking = ask_fleet(transport, hosts, None, Window(), starting, patience_s=120)
+    asyncio.run(asking).incident.close()
+    details = {host: one.until_ns for host, one in transport.asked if one.ask == "detail"}
+    assert details and details == {host: ends[host] for host in details}
+    assert all(one.until_ns is None for _, one in transport.asked if one.ask == "digest")
+
+
+def test_a_node_that_loses_the_evidence_is_still_one_of_the_job_and_comes_back(
+    pair: dict[str, Path], tmp_path: Path
+) -> None:
+    """As where a collector is killed before it has sealed a shard, or hangs."""
+    away = tmp_path / "away"
+
+    async def looks() -> list[str]:
+        kinds = []
+        transport = LocalTransport(pair, in_process=True)
+        async with Gather(transport, tuple(pair), Window(), tmp_path, patience_s=120) as gather:
+            for look in range(3):
+                if look == 1:
+                    pair["gpu002"].rename(away)
+                    pair["gpu002"].mkdir()
+                elif look == 2:
+                    pair["gpu002"].rmdir()
+                    away.rename(pair["gpu002"])
+                await gather.greet()
+                await gather.digest("it's")
+                kinds.append(gather.answers.outcomes["gpu002"].kind)
+                assert gather.answers.outcomes["gpu001"].kind == "ok"
+                gather.again(Window(), tmp_path)
+        return kinds
+
+    assert asyncio.run(looks()) == ["ok", "lost", "ok"]
 
 
 def test_a_job_is_found_by_itself_or_the_choice_is_listed(nodes: dict[str, Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +61,7 @@ def test_a_long_set_is_cut_and_its_size_said() -> None:
             [(False, "Run"), (True, "a b"), (False, "and then"), (True, "c d"), (False, "there.")],
         ),
         ("Set `NCCL_DEBUG`.", [(False, "Set `NCCL_DEBUG`.")]),
+        ("Ask with `--symptom hung`.", [(False, "Ask with `--symptom hung`.")]),
         ("See who:\n$ ps aux", [(False, "See who:"), (True, "ps aux")]),
     ],
 )
@@ -83,8 +86,25 @@ def test_instants() -> None:
 
 def test_headline_names_every_severity_by_word(hang: Diagnosis, two_roots: Diagnosis) -> None:
     assert words.headline(hang)[:2] == ("✖", "critical")
-    assert words.headline(two_roots)[2].startswith("2 root causes. ")
+    alike = [replace(one, severity="critical") for one in two_roots.findings]
+    both = words.headline(replace(two_roots, findings=tuple(alike)))
+    assert both[2].startswith("2 root causes. ")
     assert words.roots(hang) == hang.findings[:1]
+
+
+def test_the_headline_is_of_the_worst_and_counts_the_rest(two_roots: Diagnosis) -> None:
+    [worst, other] = words.roots(two_roots)
+    assert (worst.severity, other.severity) == ("critical", "warning")
+    said = words.headline(two_roots)[2]
+    assert said.endswith("; and 1 lesser finding")
+    assert words.who(worst.blame) in said and words.who(other.blame) not in said
+
+
+def test_a_hang_of_no_duration_is_since_then(hang: Diagnosis) -> None:
+    [worst] = words.roots(hang)
+    assert worst.at_ns is not None
+    assert words.since(worst, worst.at_ns + 10) == f", since {words.instant(worst.at_ns)}"
+    assert words.since(worst, worst.at_ns + 2 * 10**9) == ", for 2 s"
 
 
 def test_what_is_found_so_far(hang: Diagnosis) -> None:

@@ -175,7 +175,7 @@ def hang_snapshot() -> Snapshot:
 
 def large_snapshot(count: int = 4096) -> Snapshot:
     """Many ranks: one blamed, one late, fourteen silent, the others hung."""
-    states = dict.fromkeys(range(count - 14, count), RankState.NO_DATA)
+    states = dict.fromkeys(range(count - 14, count), RankState.UNKNOWN)
     states |= {137: RankState.BLAMED, 400: RankState.LATE, 401: RankState.RUNNING}
     blamed = replace(hang(), blame=(Blame("rank", {"rank": 137, "node": "gpu034", "gpu": 1}),))
     gap = Gap("did not answer in time", ("gpu527", "gpu528"), tuple(range(count - 14, count)))
@@ -200,7 +200,7 @@ def healthy_snapshot() -> Snapshot:
 
 def silent_snapshot() -> Snapshot:
     """A running job of 16 ranks of which one node does not answer and the other waits."""
-    states = dict.fromkeys(range(8, 16), RankState.NO_DATA)
+    states = dict.fromkeys(range(8, 16), RankState.UNKNOWN)
     states |= dict.fromkeys(range(8), RankState.WAITING)
     gap = Gap("did not answer in time: no answer within 20 s", ("gpu018",), tuple(range(8, 16)))
     snapshot = _snapshot(

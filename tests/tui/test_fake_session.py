@@ -26,7 +26,7 @@ def test_snapshots_fit_together() -> None:
             == len(snapshot.ranks.state)
             == snapshot.diagnosis.coverage.ranks
         )
-        silent = (snapshot.ranks.state == RankState.NO_DATA).sum()
+        silent = (snapshot.ranks.state == RankState.UNKNOWN).sum()
         assert silent == snapshot.diagnosis.coverage.ranks - snapshot.diagnosis.coverage.ranks_seen
 
 

@@ -151,6 +151,21 @@ async def test_a_new_finding_does_not_move_the_reader() -> None:
 
 
 @piloted
+async def test_who_has_not_moved_sees_the_worst_and_its_command() -> None:
+    """Left open all night: what comes at 3 a.m. is on top, under the cursor, with its command."""
+    session = FakeSession(with_findings(another()))
+    async with console(session, size=NARROW) as running:
+        assert item_of(running, "findings").startswith("slow|S2")
+        worse = replace(hang(), next=("Look: `ssh gpu017 ps aux`",))
+        await arrive(running, session, worse, replace(another(), id="F2"))
+        assert item_of(running, "findings").startswith("hang|H1")
+        assert "Next  $ ssh gpu017 ps aux" in running.text()
+        await running.press("j")
+        assert item_of(running, "findings").startswith("slow|S2")
+        assert "Next  $ ssh gpu017 ps aux" in running.text()  # of the verdict above it
+
+
+@piloted
 async def test_a_finding_in_the_middle_of_a_long_list_stays_on_its_line() -> None:
     many = [
         replace(another(), id=f"F{n}", title=f"Slow NIC {n}", blame=(Blame("nic", {"nic": n}),))

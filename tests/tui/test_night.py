@@ -36,6 +36,13 @@ def test_verdicts_come_and_go() -> None:
     assert said(hung, healthy) == gone
 
 
+def test_a_note_is_logged_once() -> None:
+    healthy = live(healthy_snapshot())
+    noted = replace(healthy, diagnosis=replace(healthy.diagnosis, notes=("without the archive",)))
+    assert said(None, noted)[-1] == "note: without the archive"
+    assert said(noted, noted) == []
+
+
 def test_nodes_and_collectors_are_lost_and_come_back() -> None:
     well = live(healthy_snapshot(), HostAnswer("gpu017", "ok"), HostAnswer("gpu018", "ok"))
     ill = live(

@@ -52,7 +52,7 @@ async def test_suspects_come_first_with_number_unit_and_side() -> None:
         assert names(running)[0] == "rank 5 of dp"
         first = running.line(2)
         assert "! rank 5 of dp" in first and "0 ops/s ▼" in first
-        assert "below baseline 18.5 ops/s to 21.5 ops/s" in chart(running)
+        assert "below baseline 18.5 ops/s\n" in chart(running)
         assert "30 ops/s" in chart(running)  # the scale's top
 
 
@@ -81,18 +81,18 @@ async def test_ranks_and_nics_are_asked_for() -> None:
         assert [query.kind for query in running.session.asked_for(GetRates)] == [
             "job", "suspects", "job", "ranks", "nics",
         ]  # fmt: skip
-        assert "NICs: bytes sent and received by each port" in said(running)
+        assert "bytes each port sent and received" in said(running)
         assert "gpu017 mlx5_0 tx" in running.text() and "GB/s" in running.text()
-        assert "4 rates: NICs" in said(running)
+        assert "4 rates: bytes each port" in said(running)
 
 
 @piloted
 async def test_a_scale_is_shared_or_each_lines_own() -> None:
     async with console() as running:
         await running.press("4")
-        assert "one scale for all of a kind" in said(running)
+        assert "one scale, from 0" in said(running)
         await running.press("v")
-        assert "one scale per line" in said(running)
+        assert "a scale per line" in said(running)
 
 
 @piloted

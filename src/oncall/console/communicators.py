@@ -90,8 +90,11 @@ def _summary(row: tuple[object, ...]) -> CommunicatorSummary:
 
 
 def label(name: object, role: object, ranks: Iterable[int]) -> str:
-    """What people call a communicator: `dp_1 1,3,5,7`, its name or role and the ranks in it."""
+    """What people call a communicator: `dp_1 1,3,5,7`, its name or role and the ranks in it.
+    PyTorch numbers its groups: `group 3: 1,3,5,7`."""
     called = str(name or role or "communicator")
+    if called.isdecimal():
+        called = f"group {called}:"
     folded = fold_ranks(ranks)
     if len(folded) > _MOST_NAMED:
         folded = folded[: folded.rfind(",", 0, _MOST_NAMED) + 1 or _MOST_NAMED] + "…"

@@ -182,7 +182,7 @@ class Nodes:
                 no_probe=_no_probe(outcome),
                 collector=clean(
                     collector_problem(checkup_of(outcome, clocks.get(host), way))
-                    if outcome.kind == "ok"
+                    if outcome.kind in ("ok", "lost")
                     else ""
                 ),
             )

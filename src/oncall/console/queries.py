@@ -251,8 +251,8 @@ class GetTraffic(EvidenceQuery["TrafficView"]):
 
 @dataclass(frozen=True)
 class GetStages(EvidenceQuery["StagesView"]):
-    """One iteration of the training (None: the worst) as a timeline of a pipeline (None: the one
-    that others wait for), a lane a stage or a rank. Raises UsageError where it is not known."""
+    """One iteration of the training (None: the culprit's) as a timeline of a pipeline (None: the
+    one that others wait for), a lane a stage or a rank. Raises UsageError where it is not known."""
 
     iteration: int | None = None
     pipeline: int | None = None
@@ -260,8 +260,12 @@ class GetStages(EvidenceQuery["StagesView"]):
 
     def read(self, shown: Shown) -> StagesView:
         from oncall.views.stages.iteration import stages_of
+        from oncall.views.words import roots
 
-        return stages_of(shown.incident, self.iteration, self.pipeline, self.every_rank)
+        causes = roots(shown.snapshot.diagnosis)
+        hung_ns = causes[0].at_ns if causes and causes[0].fault_class == "hang" else None
+        shape = (self.iteration, self.pipeline, self.every_rank)
+        return stages_of(shown.incident, *shape, hung_ns)
 
 
 @dataclass(frozen=True)

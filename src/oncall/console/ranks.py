@@ -107,7 +107,7 @@ def _states(
     state[np.isin(rank, list(late))] = RankState.LATE
     waits = [one for one, operations in blocked.items() if not hung.isdisjoint(operations)]
     state[np.isin(rank, waits)] = RankState.HUNG
-    state[~has_data] = RankState.NO_DATA
+    state[~has_data] = RankState.UNKNOWN
     state[np.isin(rank, list(blamed.ranks))] = RankState.BLAMED
     if blamed.nodes:
         state[np.array([name in blamed.nodes for name in node], dtype=bool)] = RankState.BLAMED
@@ -166,12 +166,12 @@ def _hung(
 
 
 def _blamed(diagnosis: Diagnosis) -> _Blamed:
-    causes = roots(diagnosis)
-    hangs = [
-        finding
-        for finding in causes
-        if finding.fault_class == "hang" and finding.severity == "critical"
-    ]
+    """Of the worst root causes alone, and of what is for information nobody: were a slow rank as
+    red as the one that stopped the job, all would be."""
+    faults = [one for one in roots(diagnosis) if one.severity != "info"]
+    critical = [one for one in faults if one.severity == "critical"]
+    causes = critical or faults
+    hangs = [one for one in critical if one.fault_class == "hang"]
     return _Blamed(
         ranks=frozenset(rank for finding in causes for rank in blamed_ranks(finding)),
         nodes=frozenset(

@@ -26,6 +26,7 @@ from oncall.console.session import Answer, Query
 from oncall.console.shown import Shown
 from oncall.console.snapshot import Snapshot
 from oncall.console.source import Evidence, Source
+from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, UsageError, short_reason
 from oncall.core.training import Training
 from oncall.diagnose import diagnose, judges, with_failures
@@ -55,6 +56,7 @@ class Replay:
         self._changing = threading.Lock()
         self._version = 0
         self._judging = ""  # what rulebooks found so far, while they run
+        self._archive_note = ""  # why the configured archive does not have its say
 
     def ask(self, query: Query[Answer]) -> Answer:
         return query.answer(self)
@@ -148,7 +150,7 @@ class Replay:
             version=self._version,
             moment=evidence.moment,
             job=evidence.job,
-            diagnosis=replace(diagnosis, coverage=coverage),
+            diagnosis=replace(diagnosis, coverage=coverage, notes=self._notes(diagnosis)),
             ranks=ranks,
             communicators=communicators,
             hosts=evidence.hosts,
@@ -160,14 +162,27 @@ class Replay:
     @cached_property
     def _former_faults(self) -> tuple[Episode, ...]:
         """What the configured archive has, read once a session; an archive that cannot be read
-        costs no snapshot."""
+        costs no snapshot, and a note says so."""
         try:
             configured = read_configuration()
             if configured.place is None:
                 return ()
-            return former_faults(Archive.at(configured.place), configured.cluster)
-        except OncallError:
+            archive = Archive.at(configured.place)
+            found = former_faults(archive, configured.cluster)
+        except OncallError as error:
+            self._archive_note = f"without the archive of former incidents: {error}"
             return ()
+        if archive.damaged:
+            one = archive.damaged[0]
+            number = len(archive.damaged)
+            self._archive_note = (
+                f"{number} {'file' if number == 1 else 'files'} of the archive could not be read; "
+                f"{one.path}: {one.why}"
+            )
+        return found
+
+    def _notes(self, diagnosis: Diagnosis) -> tuple[str, ...]:
+        return (*diagnosis.notes, *filter(None, [self._archive_note]))
 
     def _hear_of_rulebooks(self, so_far: SoFar) -> None:
         self._judging = found_so_far(so_far)

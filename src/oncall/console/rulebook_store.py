@@ -295,7 +295,9 @@ def _outcome(name: str, diagnosis: Diagnosis) -> tuple[str, str]:
     for rule in diagnosis.coverage.skipped_rules:
         if rule.rule.split(".")[0] == name and not rule.set_aside:
             return "no data" if rule.missing else "not run", skipped_phrase(rule).partition(": ")[2]
-    return "nothing" if name in diagnosis.checked else "", ""
+    if name in diagnosis.checked:
+        return "nothing", ""
+    return "not run", "nothing that it judges was recorded"
 
 
 def _tried(book: Rulebook) -> Rulebook:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from oncall.fleet.outcome import Kind
+
     Ints = npt.NDArray[np.int64]
 
 
@@ -29,7 +31,7 @@ class RankState(IntEnum):
     WAITING = 1  # in an operation, for less than a rulebook would call a hang
     LATE = 2  # others wait for it in an operation that it has not entered
     HUNG = 3  # waits in an operation that a finding calls hung or slow
-    NO_DATA = 4  # left no evidence
+    UNKNOWN = 4  # no call of it was recorded
     BLAMED = 5  # a root finding names it
 
 
@@ -90,7 +92,7 @@ class HostAnswer:
     `collector`: why nothing is recorded there any more, although it answers."""
 
     host: str
-    kind: str
+    kind: Kind
     message: str = ""
     age_ns: int | None = None
     no_probe: str = ""  # why it cannot be probed, although it answers
@@ -98,8 +100,8 @@ class HostAnswer:
 
     @property
     def silent(self) -> bool:
-        """Whether it gave no answer."""
-        return self.kind != "ok"
+        """Whether it gave no answer; one that tells of its dead collector gave one."""
+        return self.kind != "ok" and not self.collector
 
 
 @dataclass(frozen=True)

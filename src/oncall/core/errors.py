@@ -68,6 +68,11 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in shown)
 
 
+class NotRecorded(UsageError):
+    """The evidence has nothing of what was asked for: no failure, and the message says who records
+    it."""
+
+
 class Interrupted(OncallError):
     """The user stopped a computation or a gather."""
 

@@ -33,6 +33,7 @@ _SEEN = """
 _WITH_OPERATIONS = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 # A note of recordings that name processes and not ranks, and of no communicator of the whole job.
 NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
+COLLECTOR = "collector"  # the `source` of a node's word on its collector as a whole
 GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
 _NODES_OBSERVED = " UNION ".join(
     (
@@ -164,7 +165,8 @@ def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
         "SELECT source, error, list(DISTINCT node) FILTER (node IS NOT NULL) FROM collectors "
         "WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall():
-        reason = error if source == GATHERED else f"collector {source}: {error}"
+        whole = source in (GATHERED, COLLECTOR)
+        reason = error if whole else f"collector {source}: {error}"
         yield Gap(reason, nodes=_sorted(nodes))
     for source, dropped, nodes in con.execute(
         # A collector's row counts from its beginning on: the newest, largest one tells all.

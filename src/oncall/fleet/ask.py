@@ -89,8 +89,11 @@ async def gather_job(
     if thinned and not gather.stopped:
         with incident:
             comms = thinned & set(await asyncio.to_thread(starting, incident))
-            asked = _holders(incident, comms, gather.answers.outcomes)
-        await gather.detail(name, asked)
+            outcomes = gather.answers.outcomes
+            asked, until_ns = _holders(incident, comms, outcomes), _ends(incident, outcomes)
+        # No later than the digest: communicators of which nothing more was asked would seem to
+        # have stopped.
+        await gather.detail(name, asked, until_ns=until_ns)
         # Rules have run on the first incident, which is read-only since.
         incident = await asyncio.to_thread(merged, gather.answers, name, memory)
     return name, incident
@@ -173,12 +176,27 @@ def _holders(
         "JOIN ranks r USING (job, rank) WHERE r.node IS NOT NULL ORDER BY ALL",
         [sorted(comms)],
     ).fetchall()
-    hosts = {outcome.node: host for host, outcome in outcomes.items()}
+    hosts = _hosts(outcomes)
     asked: dict[str, list[int]] = defaultdict(list)
     for node, comm in rows:
         if node in hosts and len(asked[hosts[node]]) < _MOST_COMMS:
             asked[hosts[node]].append(comm)
     return asked
+
+
+def _ends(incident: Incident, outcomes: Mapping[str, Outcome]) -> dict[str, int]:
+    """Host -> the newest instant of its node's operations, on the node's clock."""
+    rows = incident.con.execute(
+        "SELECT r.node, max(greatest(o.enqueued_ns, o.started_ns, o.ended_ns, o.observed_ns)) "
+        "FROM ops o JOIN ranks r USING (job, rank) WHERE r.node IS NOT NULL GROUP BY r.node"
+    ).fetchall()
+    hosts = _hosts(outcomes)
+    return {hosts[node]: at_ns for node, at_ns in rows if node in hosts and at_ns is not None}
+
+
+def _hosts(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """Node -> the host that it was asked by."""
+    return {outcome.node: host for host, outcome in outcomes.items()}
 
 
 @contextmanager

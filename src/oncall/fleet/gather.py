@@ -21,7 +21,14 @@ from typing import Any
 
 from oncall.fleet.host import Host, grace
 from oncall.fleet.merge import Answers
-from oncall.fleet.outcome import HostError, Kind, Outcome, claimed_twice, jobs_of
+from oncall.fleet.outcome import (
+    ANSWERED,
+    HostError,
+    Kind,
+    Outcome,
+    claimed_twice,
+    jobs_of,
+)
 from oncall.fleet.transport import Clock, FolderSink, Transport
 from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.wire import Request
@@ -88,6 +95,7 @@ class Gather:
         self._slots = asyncio.Semaphore(at_once)
         self._phase = Progress("greet", 0, 0, 0)
         self._leaving: list[asyncio.Task[None]] = []  # of hosts that were replaced
+        self._held: set[tuple[str, str]] = set()  # (host, job) of earlier answers
         self.parts: list[ReceivedPart] = []
 
     async def __aenter__(self) -> Gather:
@@ -119,7 +127,7 @@ class Gather:
         self.turn(window, folder)
         self._leaving = [task for task in self._leaving if not task.done()]
         for name, host in self._hosts.items():
-            if host.outcome.kind in ("ok", "no-data") or host.trying is not None:
+            if host.outcome.kind in ANSWERED or host.trying is not None:
                 host.greeted = host.outcome.kind == "no-data"
                 continue
             host.leave()
@@ -166,25 +174,36 @@ class Gather:
         """Request the digest from all hosts that have the job."""
         nodes = []
         for name, host in self._hosts.items():
-            if host.outcome.kind == "ok" and job in jobs_of(host.outcome):
+            if host.outcome.kind != "ok":
+                continue
+            if job in jobs_of(host.outcome):
                 nodes.append(name)
-            elif host.outcome.kind == "ok":
+                self._held.add((name, job))
+            elif (name, job) in self._held:
+                # Still a node of the job: its collector died before it sealed a shard, or hangs.
+                host.outcome = replace(host.outcome, kind="lost", message="")
+            else:
                 host.fail("no-data")
         budget = max(LEAST_NODE_ROWS, min(NODE_ROWS, CONSOLE_ROWS // max(1, len(nodes))))
         request = Request("digest", job=job, budget_rows=budget)
         await self._run("digest", nodes, lambda host: self._fetch(host, request), self._slots)
 
     async def detail(
-        self, job: str, comms: Mapping[str, Sequence[int]], tables: Sequence[str] = ()
+        self,
+        job: str,
+        comms: Mapping[str, Sequence[int]],
+        tables: Sequence[str] = (),
+        until_ns: Mapping[str, int] | None = None,
     ) -> None:
         """Request all operations of communicators (host -> communicators, none: all), or only
-        these tables."""
+        these tables; `until_ns` (host -> instant on its clock): nothing that began later."""
         asked = {name: of for name, of in comms.items() if self._hosts[name].outcome.kind == "ok"}
         budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
         request = Request("detail", job=job, budget_rows=budget, tables=tuple(tables))
 
         async def fetch(host: Host) -> None:
-            await self._fetch(host, replace(request, comms=tuple(asked[host.name])))
+            until = (until_ns or {}).get(host.name)
+            await self._fetch(host, replace(request, comms=tuple(asked[host.name])), until)
 
         await self._run("detail", asked, fetch, self._slots)
 
@@ -208,8 +227,10 @@ class Gather:
     async def _greet(self, host: Host) -> None:
         await host.greet(self._window.since_ns)
 
-    async def _fetch(self, host: Host, request: Request) -> None:
+    async def _fetch(self, host: Host, request: Request, until_ns: int | None = None) -> None:
         request = replace(request, **self._window.on(host.clock))  # type: ignore[arg-type]
+        if request.until_ns is None:
+            request = replace(request, until_ns=until_ns)
         sink = FolderSink(
             self._folder / f"{len(self.parts)}-{request.ask}-{host.number}", host.name
         )

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oncall.evidence.coverage import GATHERED
+from oncall.evidence.coverage import COLLECTOR, GATHERED
 from oncall.evidence.incident import Incident
 from oncall.evidence.peers import name_peers
 from oncall.evidence.settle import keep_whole_rounds, settle_duplicates
 from oncall.evidence.unreported import name_unreported
-from oncall.fleet.outcome import REASONS, Outcome
+from oncall.fleet.outcome import REASONS, Outcome, collector_of
 from oncall.fleet.transport import Clock
 from oncall.node.store.parts import ReceivedPart, load_parts
 
@@ -123,9 +123,9 @@ def _own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     gaps = status.get("gaps")
     for gap in gaps[:_MOST_GAPS] if isinstance(gaps, list) else ():
         yield "shards", str(gap)[:_MOST_TEXT]
-    collector = status.get("collector")
-    if isinstance(collector, dict) and isinstance(collector.get("problem"), str):
-        yield "collector", collector["problem"][:_MOST_TEXT]
+    problem = collector_of(status).get("problem")
+    if isinstance(problem, str):
+        yield COLLECTOR, problem[:_MOST_TEXT]
 
 
 def _add_clocks(incident: Incident, answers: Answers) -> None:

@@ -14,6 +14,7 @@ from oncall.node.store.catalog import is_node_name
 Kind = Literal[
     "ok",
     "no-data",  # it answered, but has no evidence of the job
+    "lost",  # it answered, and the evidence of the job that it had is gone
     "timeout",  # no answer in time
     "refused",  # no connection: refused, unreachable, no such host
     "auth",  # login refused
@@ -25,9 +26,12 @@ Kind = Literal[
     "error",  # it reported an error
 ]
 
+ANSWERED: frozenset[Kind] = frozenset(("ok", "no-data", "lost"))
+
 REASONS: dict[Kind, str] = {
     "ok": "answered",
     "no-data": "has no evidence of the job",
+    "lost": "no longer has evidence of the job",
     "timeout": "did not answer in time",
     "refused": "cannot be reached",
     "auth": "does not let us log in",
@@ -96,6 +100,12 @@ def jobs_of(outcome: Outcome) -> dict[str, int]:
         for name, seen in jobs
         if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
     }
+
+
+def collector_of(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a node's status says of its collector; empty if it says nothing that fits."""
+    said = status.get("collector")
+    return said if isinstance(said, dict) else {}
 
 
 def jobs_on_our_clock(status: Mapping[str, Any], offset_ns: int) -> dict[str, Any]:

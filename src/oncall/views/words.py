@@ -186,11 +186,15 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
         return glyph, None, _nothing_found(diagnosis)
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
-    parts = [*map(_sentence, causes)]
-    if len(causes) > 1:
+    first = [cause for cause in causes if cause.severity == worst]
+    parts = [*map(_sentence, first)]
+    lesser = len(causes) - len(first)
+    also = f"; and {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
+    if len(first) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
-        return GLYPHS[worst], worst, f"{len(causes)} root causes. {'; '.join(parts[:2])}{more}"
-    return GLYPHS[worst], worst, parts[0] + since(causes[0], until_ns)
+        said = f"{len(first)} root causes. {'; '.join(parts[:2])}{more}{also}"
+        return GLYPHS[worst], worst, said
+    return GLYPHS[worst], worst, parts[0] + since(first[0], until_ns) + also
 
 
 def _sentence(cause: Finding) -> str:
@@ -212,7 +216,7 @@ def since(cause: Finding, until_ns: int | None) -> str:
     of what has lasted for less than a second."""
     if cause.at_ns is None:
         return ""
-    if until_ns is None or until_ns <= cause.at_ns:
+    if until_ns is None or until_ns - cause.at_ns < NS_PER_S:
         return f", since {instant(cause.at_ns)}"
     if until_ns < cause.at_ns + NS_PER_S:
         return ""
@@ -275,13 +279,13 @@ def consequences(diagnosis: Diagnosis, root: Finding) -> list[str]:
 
 def next_parts(step: str) -> list[tuple[bool, str]]:
     """A next step as (is a command, text): what stands in backticks and has a space, or a line
-    that starts with `$ `, is a command to be copied whole."""
+    that starts with `$ `, is a command to be copied whole; an option alone is none."""
     parts: list[tuple[bool, str]] = []
     for line in step.strip().splitlines():
         if line.lstrip().startswith("$ "):
             parts.append((True, clean(line.strip()[2:])))
             continue
-        for index, piece in enumerate(re.split(r"`([^`]*\s[^`]*)`", line)):
+        for index, piece in enumerate(re.split(r"`([^`\s-][^`]*\s[^`]*)`", line)):
             if piece.strip(" .,;:") or (index % 2 == 0 and piece.strip() and not parts):
                 parts.append((index % 2 == 1, clean(piece)))
     return parts

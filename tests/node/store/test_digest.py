@@ -141,6 +141,15 @@ def test_a_job_is_a_value_whatever_it_is_called() -> None:
     assert rows == []
 
 
+def test_what_is_in_flight_after_the_window_was_in_flight_at_its_end() -> None:
+    """A later look at some communicators would tell that all else of the rank is over."""
+    with job_of(2, 10, in_flight=2) as incident:
+        until_ns = S + 11 * S // 10
+        list(answer(incident.con, Request("detail", job="j", until_ns=until_ns)))
+        looks = "SELECT DISTINCT observed_ns FROM temp.digest_operations WHERE ended_ns IS NULL"
+        assert incident.con.execute(looks).fetchall() == [(until_ns,)]
+
+
 def test_detail_is_of_the_communicators_asked_for() -> None:
     with job_of(2, 50) as incident:
         for comms, rows in (((7,), 100), ((8,), 0)):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oncall.console.snapshot import RankCard
 from oncall.render.text.cells import cell_len, cut, padded
 from oncall.render.text.spans import plain_lines
-from oncall.tui.models.card import aligned, card_lines
+from oncall.tui.models.card import aligned, card_lines, fitting_frame
 from oncall.views.table import Table
 
 
@@ -52,3 +54,18 @@ def test_wide_characters_take_two_columns() -> None:
     assert cut("gpu", 0) == ""
     table = Table(("name", "seq"), (("训练", 1), ("dp", 2)), 2)
     assert len({cell_len(line) for line in aligned(table, 9)[1:]}) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (60, "all_reduce at …/torch/distributed/distributed_c10d.py:2943"),
+        (52, "all_reduce at …/distributed/distributed_c10d.py:2943"),
+        (45, "all_reduce at …/distributed_c10d.py:2943"),
+        (10, "all_reduce at …/distributed_c10d.py:2943"),
+    ],
+)
+def test_of_a_frame_that_is_too_long_the_file_and_line_stay(columns: int, said: str) -> None:
+    frame = "all_reduce at …/torch/distributed/distributed_c10d.py:2943"
+    assert fitting_frame(frame, columns) == said
+    assert fitting_frame("no place", 3) == "no place"

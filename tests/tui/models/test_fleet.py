@@ -89,7 +89,7 @@ def test_a_role_that_the_job_lacks_is_an_error() -> None:
 
 
 def test_faults_are_who_others_wait_for_and_victims_only_without_those() -> None:
-    state = ranks_of(8, {1: RankState.LATE, 2: RankState.NO_DATA, 3: RankState.WAITING}).state
+    state = ranks_of(8, {1: RankState.LATE, 2: RankState.UNKNOWN, 3: RankState.WAITING}).state
     assert np.flatnonzero(fleet.faults(state)).tolist() == [1, 2]
     assert fleet.faults(ranks_of(4, {}).state).all()
     assert fleet.counts_phrase(state) == "1 L · 1 ? · 5 H · 1 w"
@@ -207,7 +207,7 @@ def test_down_goes_to_the_cell_below() -> None:
 
 
 def test_the_next_wanted_goes_around_the_end() -> None:
-    ranks = ranks_of(16, {3: RankState.LATE, 9: RankState.NO_DATA})
+    ranks = ranks_of(16, {3: RankState.LATE, 9: RankState.UNKNOWN})
     layout = lay_out(ranks, "node", everyone(ranks), 80, 20)
     wanted = fleet.faults(ranks.state)
     assert [next_at(layout, at, wanted) for at in (None, 3, 9)] == [3, 9, 3]
@@ -219,7 +219,7 @@ def test_the_cursor_begins_on_who_is_blamed_before_who_is_silent() -> None:
     everywhere = lay_out(ranks, "node", everyone(ranks), 100, 20)
     state = np.full(16, RankState.RUNNING, dtype=np.int64)
     assert begins_at(everywhere, state) == 0
-    state[3], state[9] = RankState.NO_DATA, RankState.BLAMED
+    state[3], state[9] = RankState.UNKNOWN, RankState.BLAMED
     assert begins_at(everywhere, state) == 9
     state[9] = RankState.HUNG
     assert begins_at(everywhere, state) == 3

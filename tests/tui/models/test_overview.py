@@ -48,8 +48,8 @@ def test_a_culprit_is_one_full_cell_among_small_ones() -> None:
 
 def test_unknown_ranks_are_hatched_and_counted() -> None:
     lines = narrow(Glance(silent_snapshot(), (), (), None), 76, plain=False)
-    assert cells(lines, RankState.NO_DATA) == "░" * 8
-    assert any("░ 8 without data" in text(line) for line in lines)
+    assert cells(lines, RankState.UNKNOWN) == "░" * 8
+    assert any("░ 8 unknown" in text(line) for line in lines)
     assert any("gpu018" in text(line) for line in lines if "not seen" in text(line))
 
 

@@ -79,12 +79,14 @@ _BY_LOGS = """
     GROUP BY at_ns ORDER BY at_ns
 """
 
+# What waits in a stream was enqueued long before it will begin.
+_CALLED = "entered_ns IS NOT NULL AND done IS DISTINCT FROM false"
 # From call to call of the collective that is rarest among those that one rank repeats all the time.
 _BY_OPERATIONS = f"""
     WITH shapes AS (
         SELECT comm, op, bytes, rank, count(*) AS rounds, bool_or(stands_for > 1) AS thinned,
             min(entered_ns) AS first_ns, max(entered_ns) AS last_ns
-        FROM operations WHERE kind = 'coll' AND entered_ns IS NOT NULL GROUP BY ALL),
+        FROM operations WHERE kind = 'coll' AND {_CALLED} GROUP BY ALL),
     counting AS (
         SELECT comm, op, bytes, rank FROM shapes
         WHERE rounds >= {_LEAST_ROUNDS} AND NOT coalesce(thinned, false)
@@ -92,6 +94,6 @@ _BY_OPERATIONS = f"""
         ORDER BY rounds, comm, rank, op, bytes LIMIT 1),
     calls AS (
         SELECT entered_ns, entered_ns - lag(entered_ns) OVER (ORDER BY entered_ns) AS took_ns
-        FROM operations SEMI JOIN counting USING (comm, op, bytes, rank))
+        FROM operations SEMI JOIN counting USING (comm, op, bytes, rank) WHERE {_CALLED})
     SELECT entered_ns, took_ns FROM calls WHERE took_ns IS NOT NULL ORDER BY entered_ns
 """

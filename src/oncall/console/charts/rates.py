@@ -5,6 +5,7 @@ SQL counts into a few hundred equal buckets; rows of evidence never leave it one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import duckdb
@@ -35,6 +36,7 @@ from oncall.views.words import roots
 
 KINDS = ("suspects", "job", "ranks", "nics")
 MOST_SERIES = 32
+_RANKS = re.compile(r":? [\d,…-]+$")  # at the end of a communicator's label
 _MOST_MEMBERS = 8  # of one communicator
 
 # What is counted; of a digest, a kept round stands for several.
@@ -125,7 +127,7 @@ class _Rates:
         self._buckets = buckets
         self._thresholds = thresholds
         # The name alone: which ranks are in it is no part of a legend.
-        self._labels = {one.comm: one.label.partition(" ")[0] for one in snapshot.communicators}
+        self._labels = {one.comm: _RANKS.sub("", one.label) for one in snapshot.communicators}
         self._recorded: RecordedBuckets | None = None
         self.suspects = dict.fromkeys(rank for one in causes for rank in blamed_ranks(one))
         self.nics = {

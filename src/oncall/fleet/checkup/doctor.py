@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oncall.core.units import NS_PER_S, format_bytes, format_duration
 from oncall.fleet.command_prefix import PrefixTransport
-from oncall.fleet.outcome import REASONS, HostError, Kind, Outcome
+from oncall.fleet.outcome import ANSWERED, REASONS, HostError, Kind, Outcome
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.node.store.wire import Request
 
@@ -143,7 +143,7 @@ def _reached_by(by_hand: str, trouble: Trouble, kind: Kind) -> Trouble:
 def checkup_of(outcome: Outcome, clock: Clock | None, transport: str) -> Checkup:
     """The checkup of a host that a gather has queried."""
     checkup = Checkup(outcome.host, transport=transport, status=outcome.status, clock=clock)
-    if outcome.kind not in ("ok", "no-data"):
+    if outcome.kind not in ANSWERED:
         return _unanswered(checkup, outcome.kind, outcome.message)
     return replace(checkup, troubles=tuple(troubles(checkup)))
 

@@ -55,6 +55,12 @@ _SELECTED = ("ops", "transfers", "op_channels")  # what `select_operations` choo
 
 _OPERATION = ("job", "comm", "seq", "rank")
 _SEEN = "greatest(enqueued_ns, started_ns, ended_ns, observed_ns)"
+# Seen in flight after the window, an operation was in flight at its end. Of some communicators
+# alone a later look would tell that all else is over.
+_OBSERVED = (
+    "CASE WHEN observed_ns > (SELECT until_ns FROM temp.digest_request) "
+    "THEN (SELECT until_ns FROM temp.digest_request) ELSE observed_ns END AS observed_ns"
+)
 _IN_WINDOW = (
     "coalesce(t.at_ns >= (SELECT since_ns FROM temp.digest_request), true) "
     "AND coalesce(t.at_ns <= (SELECT until_ns FROM temp.digest_request), true)"
@@ -142,7 +148,7 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
         CREATE OR REPLACE TEMP VIEW digest_asked AS
         WITH heads AS (
             SELECT job, comm, rank, kind, max(seq) AS seq FROM temp.digest_job GROUP BY ALL)
-        SELECT m.* FROM temp.digest_measured m, temp.digest_request r
+        SELECT m.* REPLACE ({_OBSERVED}) FROM temp.digest_measured m, temp.digest_request r
         WHERE (len(r.comms) = 0 OR list_contains(r.comms, m.comm))
             AND (r.first_seq IS NULL OR m.seq BETWEEN r.first_seq AND r.last_seq)
             AND (r.until_ns IS NULL OR coalesce(enqueued_ns, started_ns) <= r.until_ns)
@@ -152,8 +158,8 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
     )
     thin(con, "temp.digest_asked", "TEMP TABLE digest_operations", request.budget_rows)
     con.execute(
-        "CREATE OR REPLACE TEMP VIEW digest_moving AS SELECT t.* FROM transfers t "
-        f"WHERE t.job = (SELECT job FROM temp.digest_request) AND {_ASKED}"
+        f"CREATE OR REPLACE TEMP VIEW digest_moving AS SELECT t.* REPLACE ({_OBSERVED}) "
+        f"FROM transfers t WHERE t.job = (SELECT job FROM temp.digest_request) AND {_ASKED}"
     )
     thin_transfers(
         con, "temp.digest_moving", "TEMP TABLE digest_moved", request.budget_rows // TRANSFERS_PART

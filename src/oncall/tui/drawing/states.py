@@ -31,7 +31,7 @@ STATES = (
     StateLook("waiting", "w", "blocked in an operation", "▫"),
     StateLook("late", "L", "other ranks are waiting for it", "▲", strong=True),
     StateLook("hung", "H", "blocked in an operation that a finding names", "▪"),
-    StateLook("no-data", "?", "no data", "░"),
+    StateLook("unknown", "?", "what it does was not recorded", "░"),
     StateLook("blamed", "X", "named by a root cause", "█", strong=True),
 )
 

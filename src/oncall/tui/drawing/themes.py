@@ -20,7 +20,7 @@ def _theme(base: Theme, running: str, waiting: str, late: str, hung: str, no_dat
         "state-waiting": waiting,
         "state-late": late,
         "state-hung": hung,
-        "state-no-data": no_data,
+        "state-unknown": no_data,
         "state-blamed": blamed,
         "muted": muted,
         "band": band,

@@ -17,10 +17,10 @@ _MOST_OPERATIONS = 40
 
 def card_lines(card: RankCard, width: int) -> tuple[Line, ...]:
     """The card's lines, cut to `width` columns: facts, stack, most recent operations."""
-    return tuple(one.cut(width) for one in _lines(card))
+    return tuple(one.cut(width) for one in _lines(card, width))
 
 
-def _lines(card: RankCard) -> Iterator[Line]:
+def _lines(card: RankCard, width: int) -> Iterator[Line]:
     yield line(f"Rank {card.rank}", "heading")
     widest = max((cell_len(short(label)) for label, _ in card.facts), default=0)
     for label, value in card.facts:
@@ -30,7 +30,7 @@ def _lines(card: RankCard) -> Iterator[Line]:
         yield line("Stack of the process", "heading")
         for frame in card.stack:
             phrase, library = frame_phrase(frame)
-            yield line(f"  {phrase}", "dim" if library else "text")
+            yield line(f"  {fitting_frame(phrase, width - 2)}", "dim" if library else "text")
     yield Line()
     if not card.operations.rows:
         yield line("No operations recorded.", "dim")
@@ -40,6 +40,16 @@ def _lines(card: RankCard) -> Iterator[Line]:
         yield line(text, "text" if number else "label")
     if (more := card.operations.total - min(len(card.operations.rows), _MOST_OPERATIONS)) > 0:
         yield line(f"and {more:,} more", "dim")
+
+
+def fitting_frame(phrase: str, columns: int) -> str:
+    """A frame in so many columns: of its path the file and the line stay."""
+    name, at, path = phrase.rpartition(" at ")
+    if cell_len(phrase) <= columns or not at:
+        return phrase
+    while "/" in path.removeprefix("…/") and cell_len(f"{name}{at}{path}") > columns:
+        path = "…/" + path.removeprefix("…/").partition("/")[2]
+    return f"{name}{at}{path}"
 
 
 def aligned(table: Table, most: int) -> list[str]:

@@ -271,7 +271,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         looks = {
             "normal": theme_style(self.app, "primary"),
             "late": theme_style(self.app, "state-blamed", bold=True),
-            "open": theme_style(self.app, "state-no-data"),
+            "open": theme_style(self.app, "state-unknown"),
         }
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(self.headline(view, self.size.width - 2), Style(bold=True))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
+from oncall.core.errors import MissingEvidence, NotRecorded
 from oncall.core.units import NS_PER_S
 from oncall.tui.shell.lines.night import changes
 from oncall.tui.shell.messages import PROBE, RUN, Answered, Question, Refused
@@ -104,6 +105,8 @@ class Asking:
     def refused(self, message: Refused) -> None:
         """Something failed, whoever had asked."""
         app, question = self._app, message.question
+        if question.to is not app and isinstance(message.error, (NotRecorded, MissingEvidence)):
+            return  # the screen says so in its own place; nothing failed
         kind = "internal error: " + type(message.error).__name__ + ": " if message.bug else ""
         text = f"{kind}{message.error}"
         app.write_log(f"{question.label or question.group}: {text}", problem=True)

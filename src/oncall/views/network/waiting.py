@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from oncall.core.diagnosis import Finding, Picture
-from oncall.core.errors import UsageError
+from oncall.core.errors import NotRecorded, UsageError
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 
@@ -218,7 +218,7 @@ def find_collective(
 ) -> Collective:
     """That one; without `seq` the one that lost most. Raises UsageError where it is not there."""
     if not has_steps(incident):
-        raise UsageError(NO_STEPS)
+        raise NotRecorded(NO_STEPS)
     found = [
         one for one in collectives(incident) if comm in (None, one.comm) and seq in (None, one.seq)
     ]

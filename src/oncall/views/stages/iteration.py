@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from oncall.core.errors import UsageError
+from oncall.core.errors import NotRecorded, UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
@@ -42,12 +42,19 @@ class TaskCard:
 
 
 def stages_of(
-    incident: Incident, iteration: int | None, pipeline: int | None, every_rank: bool
+    incident: Incident,
+    iteration: int | None,
+    pipeline: int | None,
+    every_rank: bool,
+    hung_ns: int | None = None,
 ) -> StagesView:
-    """One iteration (None: the worst) of a pipeline (None: the one that others wait for).
+    """One iteration (None: the worst) of a pipeline (None: the one that others wait for). Of a job
+    that hangs since `hung_ns`, the worst is the one that went on then.
 
     Raises UsageError with the reason where it is not there.
     """
+    if iteration is None and hung_ns is not None and evidence.has_stages(incident):
+        iteration = evidence.iteration_at(incident, hung_ns)
     drawn = evidence.timeline(
         incident, iteration, None if pipeline is None else [pipeline], every_rank=every_rank
     )
@@ -60,7 +67,7 @@ def stages_of(
 def task_of(incident: Incident, rank: int, iteration: int, box: Box) -> TaskCard:
     """A task in full: what it waited for, who waited for it, its group, its calls."""
     if not evidence.has_stages(incident):
-        raise UsageError(evidence.NO_STAGES)
+        raise NotRecorded(evidence.NO_STAGES)
     incident.provide(("stage_edges", "operations", "members", "clock_offsets"))
     place = incident.con.execute(
         "SELECT stage, coalesce(replica, 0), node FROM stage_work "

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from oncall.core.diagnosis import Finding, Picture
-from oncall.core.errors import UsageError
+from oncall.core.errors import NotRecorded, UsageError
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 from oncall.views.stages.timeline import COMPUTE, Box, Lane, Timeline
@@ -73,7 +73,16 @@ def worst_iteration(incident: Incident) -> int:
         ((found,),) = incident.con.execute(sql).fetchall()
         if found is not None:
             return int(found)
-    raise UsageError(NO_STAGES)
+    raise NotRecorded(NO_STAGES)
+
+
+def iteration_at(incident: Incident, at_ns: int) -> int | None:
+    """The iteration that goes on then; None before the first. `has_stages` comes first."""
+    ((found,),) = incident.con.execute(
+        "SELECT arg_max(iteration, started_ns) FROM training_iterations WHERE started_ns <= ?",
+        [at_ns],
+    ).fetchall()
+    return None if found is None else int(found)
 
 
 def worst_replica(incident: Incident, iteration: int) -> int | None:
@@ -104,7 +113,7 @@ def timeline(
     Raises UsageError where the iteration or pipeline is not there.
     """
     if not has_stages(incident):
-        raise UsageError(NO_STAGES)
+        raise NotRecorded(NO_STAGES)
     if iteration is None:
         iteration = worst_iteration(incident)
     found = incident.con.execute(

@@ -17,7 +17,7 @@ from oncall.views.words import ranks_phrase
 _DIGITS = re.compile(r"([0-9]+)")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)
 # What a member does in a round, in the words of what ranks do.
-CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankState.NO_DATA])
+CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankState.UNKNOWN])
 
 
 # ------------------------------------------------------------------- the list
@@ -216,7 +216,7 @@ def where_phrase(snapshot: Snapshot, comm: int, row: MemberRow) -> str:
         operation = f"operation {seq} of " if seq >= 0 else ""
         return f"rank {rank} is blocked in {operation}{label}"
     held = np.isin(snapshot.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
-    state = int(snapshot.ranks.state[held].max()) if held.any() else int(RankState.NO_DATA)
+    state = int(snapshot.ranks.state[held].max()) if held.any() else int(RankState.UNKNOWN)
     return f"{row.label}: {STATES[state].says}"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 
 # Those that others wait for, or may: a hung rank is a victim.
-FAULTS = (RankState.BLAMED, RankState.LATE, RankState.NO_DATA)
+FAULTS = (RankState.BLAMED, RankState.LATE, RankState.UNKNOWN)
 _COUNTED = (*FAULTS, RankState.HUNG, RankState.WAITING, RankState.RUNNING)
 
 # r12-n03, rack7gpu03, dgx-a100-12-03: what precedes the last number, if it holds one itself.

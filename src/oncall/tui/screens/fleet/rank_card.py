@@ -17,7 +17,7 @@ class RankCardPane(VerticalScroll, can_focus=False):
 
     DEFAULT_CSS = """
     RankCardPane { width: 52; height: 1fr; border-left: solid $panel; padding: 0 1;
-        scrollbar-size-vertical: 1; }
+        scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
     """
 
     def compose(self) -> ComposeResult:

@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.console.snapshot import Ranks, RankValues
+from oncall.console.snapshot import Ranks, RankState, RankValues
 from oncall.render.text.cells import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
@@ -30,7 +30,7 @@ from oncall.tui.screens.fleet.layout import (
     moved,
     next_at,
 )
-from oncall.tui.screens.fleet.model import FAULTS, LEVELS, Mask, faults, levels
+from oncall.tui.screens.fleet.model import LEVELS, Mask, faults, levels
 from oncall.tui.widgets.cursor_keys import cursor_bindings
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         ramp = [cold] * 5 + [warm] * 3 + [hot + Style(bold=True)] * 2
         self._styles = (
             *(
-                style + Style(reverse=True) if state in FAULTS else style
+                style + Style(reverse=True) if state == RankState.BLAMED else style
                 for state, style in enumerate(state_styles(self.app))
             ),
             *ramp,

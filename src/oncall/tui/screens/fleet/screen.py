@@ -29,6 +29,7 @@ from oncall.tui.shell.probing import ProbeScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 
+_FEW = 512  # ranks: their grid leaves room beside it
 _WIDE, _ROOMY = 120, 150  # columns from which grid and card stand side by side, and at ease
 _STATE = "state"
 _MEASURES = (_STATE, "lag", "rate", "temperature", "power", "NIC")
@@ -78,6 +79,7 @@ class FleetScreen(ConsoleScreen):
     FleetScreen #fleet-rank { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     FleetScreen RankGrid { padding: 0 1; }
     FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
+    FleetScreen.few RankCardPane { width: 50%; max-width: 84; }
     FleetScreen.narrow RankCardPane { display: none; }
     FleetScreen.narrow.opened RankCardPane { display: block; width: 1fr; border-left: none; }
     FleetScreen.narrow.opened RankGrid { display: none; }
@@ -162,6 +164,7 @@ class FleetScreen(ConsoleScreen):
         if fleet.groupings(ranks).get(self._by, "unknown"):
             self._by = "node"
         self.query_one(RankGrid).show(ranks, shown, self._by, self.values, self._sorted)
+        self.set_class(len(ranks) <= _FEW, "few")
         self._say(len(ranks), shown, problem)
         self._say_rank()
 

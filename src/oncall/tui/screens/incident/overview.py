@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 Piece = tuple[str, str]
 Pieces = list[Piece]
 
-_LABEL, _VALUE = 11, 12  # columns before and after a curve
+_LABEL, _VALUE = 12, 12  # columns before and after a curve
 _SHORT = {"completed operations": "completed", "iteration time": "iteration"}
 _MOST_CHART, _LEAST_CHART = 10, 4  # lines
 _MOST_MAP = 8
-_COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.NO_DATA)
+_COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.UNKNOWN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,17 +118,15 @@ def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]
     values = rates.columns_of(first, *span, room)
     said = rates.latest_phrase(first, span[1])
     deviation = rates.deviation_phrase(first, span[1])
-    lines: list[Pieces] = [
-        [
-            (f"{first.name}: ", "heading"),
-            (said, "strong"),
-            (f" · {deviation}" if deviation else "", "faint"),
-        ]
-    ]
+    deviation = f" · {deviation}" if deviation else ""
+    fits = cell_len(f"{first.name}: {said}{deviation}") <= width
+    name = first.name if fits else _SHORT.get(first.name, first.name)
+    pieces: Pieces = [(f"{name}: ", "heading"), (said, "strong"), (deviation, "faint")]
+    lines = [_cut(pieces, width)]
     rows = rates.chart(first, values, scale, height, plain)
     for number, row in enumerate(rows):
         mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
-        lines.append([(mark[: _LABEL - 1].rjust(_LABEL - 1) + " ", "faint"), *_glyphs(row)])
+        lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row)])
     lines += _moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)]
     return lines + [_curve(one, span, width, plain) for one in others]
 
@@ -210,8 +208,7 @@ def _legend(ranks: Ranks, width: int) -> Pieces:
             continue
         look = STATES[state]
         who = words.ranks_phrase(members.tolist()) if state == RankState.BLAMED else len(members)
-        name = "without data" if state == RankState.NO_DATA else look.name
-        said = f"{who:,} {name}" if isinstance(who, int) else cut(who, 40)
+        said = f"{who:,} {look.name}" if isinstance(who, int) else cut(who, 40)
         pieces.append((f"{look.dot} {said}  ", f"state {int(state)}"))
     if len(pieces) == 1:
         pieces.append((f"{STATES[0].dot} all {len(ranks):,} running  ", "state 0"))

@@ -170,10 +170,13 @@ class IncidentScreen(ConsoleScreen):
         )
         if self._known is None:
             self._known = frozenset(line.name for line in found.lines)
-        self.query_one(Verdict).show(found.headline)
+        causes = roots(snapshot.diagnosis)
+        self.query_one(Verdict).show(found.headline, first_command(causes[0] if causes else None))
         items = model.items(found)
         if items:
-            wanted = self._chosen or (here if here != model.SEEN else None)
+            # Who has not moved yet and reads no story sees the worst, whenever it comes.
+            reads = not self._findings.has_focus and here != model.SEEN
+            wanted = self._chosen or (here if reads else None)
             was_at = [line.name for line in shown.lines].index(here) if shown and here else 0
             place = model.place(found.lines, wanted, was_at)
             self._findings.show(items, at=items[place].name)
@@ -192,7 +195,6 @@ class IncidentScreen(ConsoleScreen):
             self._story.scroll_home(animate=False, immediate=True)
             self._story.show(items, at=model.beginning(items, line.finding))
         self._rows.sources = line.finding.sources if line.finding else ()
-        self.query_one(Verdict).show_command(first_command(line.finding))
         self._want_rows()
 
     # ------------------------------------------------------------- at a glance

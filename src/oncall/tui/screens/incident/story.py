@@ -13,6 +13,7 @@ from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
+from oncall.fleet.outcome import REASONS
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
 from oncall.views import words
 
@@ -137,7 +138,8 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
         yield heading("Hosts with problems")
     for host in ill:
         age = f", last answer {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
-        what = f"{host.kind} {host.message}".rstrip() + age if host.silent else host.collector
+        why = f": {host.message}" if host.message else ""
+        what = REASONS[host.kind] + why + age if host.silent else host.collector
         yield readable(f"host {host.host}", clean(f"{host.host}: {what}"), " ? ")
     yield heading("Checked")
     for name in diagnosis.checked:

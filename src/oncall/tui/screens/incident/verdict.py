@@ -31,15 +31,10 @@ class Verdict(Vertical):
         yield LiteralText(id="about")
         yield LiteralText(id="command")
 
-    def show(self, headline: Headline) -> None:
-        if headline != self._headline:
-            self._headline = headline
-            self._draw()
-
-    def show_command(self, command: str) -> None:
-        """What to type next; the line goes where there is nothing to type."""
-        if command != self._command:
-            self._command = command
+    def show(self, headline: Headline, command: str) -> None:
+        """The verdict, and what to type next about it: that line goes where there is nothing."""
+        if (headline, command) != (self._headline, self._command):
+            self._headline, self._command = headline, command
             self._draw()
 
     def on_mount(self) -> None:

@@ -34,7 +34,7 @@ def kind_styles(widget: Widget) -> dict[Kind, Style]:
         "value band": value + band,
         "outside": outside,
         "outside band": outside + band,
-        "gap": theme_style(widget.app, "state-no-data"),
+        "gap": theme_style(widget.app, "state-unknown"),
         "band": band,
         "threshold": theme_style(widget.app, "warning"),
         "empty": Style(),

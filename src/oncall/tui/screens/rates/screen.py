@@ -26,10 +26,10 @@ from oncall.tui.widgets.line_list import LineList
 
 # What `c` shows one after the other: kind -> what its lines are.
 TITLES = {
-    "suspects": "suspects and their groups: operations completed, data sent and received",
-    "job": "the whole job: operations completed by all ranks, time of an iteration",
-    "ranks": "ranks: bytes handed to collectives by each",
-    "nics": "NICs: bytes sent and received by each port",
+    "suspects": "suspects and their groups",
+    "job": "the whole job",
+    "ranks": "bytes each rank handed to collectives",
+    "nics": "bytes each port sent and received",
 }
 KINDS = tuple(TITLES)
 _RANK = re.compile(r"rank (\d+)")
@@ -59,7 +59,7 @@ class RatesScreen(ConsoleScreen):
     """A line for each rate, and a chart of the one under the cursor."""
 
     CSS = """
-    RatesScreen #rates-line { height: 1; padding: 0 1; }
+    RatesScreen #rates-line { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     RatesScreen.tall RateChart { height: 14; }
     """
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
@@ -117,11 +117,11 @@ class RatesScreen(ConsoleScreen):
         self.query_one(RateList).show_rates(shown, self._shared)
         self._draw_chart()
         left_out = f" of {len(self._series):,}" if len(shown) < len(self._series) else ""
-        scale = "one scale for all of a kind" if self._shared else "one scale per line"
+        scale = "one scale" if self._shared else "a scale per line"
         what = f"{self._finer}, at full resolution" if self._finer else TITLES[self._kind]
         number = f"{len(shown):,}{left_out} rate{'s' if len(shown) != 1 else ''}"
         self._say(
-            f"{number}: {what} · {scale}, from zero"
+            f"{number}: {what} · {scale}, from 0"
             if self._series
             else f"not recorded: {what}; c shows others"
         )

@@ -29,7 +29,7 @@ _COLOURS = {
     "forward": "primary",
     "backward": "success",
     "transfer": "state-running",
-    "reduction": "state-no-data",
+    "reduction": "state-unknown",
     "other": "warning",
     "blamed": "state-blamed",
 }

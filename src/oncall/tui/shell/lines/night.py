@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
     """(line, whether it is bad news): verdicts that came and went, nodes and collectors lost and
-    back. The first snapshot tells its verdict and what is not well."""
+    back, notes of the diagnosis. The first snapshot tells its verdict and what is not well."""
     yield from _verdicts(before, now)
     yield from _nodes(before, now)
+    earlier = before.diagnosis.notes if before is not None else ()
+    for note in now.diagnosis.notes:
+        if note not in earlier:
+            yield f"note: {clean(note)}", True
 
 
 def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:

@@ -1,0 +1,196 @@
+"""How soon the live console says that a job, a node or a collector is in trouble, over sshd.
+
+    python benchmarks/console_live.py [--stories stopped sshd collector frozen]
+
+Prints Markdown. The demonstration's job of eight ranks runs on four nodes behind an sshd on
+loopback (the fourth has one of its own), each with a collector. A session gathers as the console
+does, five seconds after the last snapshot came. Each story begins with a new job; seconds are from
+the fault to the first snapshot that says so. All share the cores of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.console.live import Fleet
+from oncall.console.queries import GatherSnapshot, OpenJob
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
+from oncall.console.snapshot import Snapshot
+from oncall.demo.cluster import Cluster
+from oncall.demo.layout import JOB, Layout
+from oncall.demo.processes import Processes
+from oncall.fleet.reach import reach_fleet
+from oncall.views.words import headline
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fleet" / "ssh"))
+
+from loopback import Loopback, why_not
+
+NODES = ("gpu001", "gpu002", "gpu003", "gpu004")
+STOPPED = 5  # the rank, on gpu003
+RESTS_S, HEALTHY_S, MOST_S = 5.0, 20.0, 120.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """The job, its nodes, and the sshd of the fourth."""
+
+    cluster: Cluster
+    loopback: Loopback
+    own_sshd: subprocess.Popen[bytes]
+
+
+def stop_rank(running: Running) -> None:
+    for pid in processes_of(running, "gpu003", "train"):
+        if rank_of(pid) == STOPPED:
+            os.kill(pid, signal.SIGSTOP)
+
+
+def kill_sshd(running: Running) -> None:
+    logins = subprocess.run(
+        ["pgrep", "-P", str(running.own_sshd.pid)], capture_output=True, text=True, check=False
+    )
+    for pid in (running.own_sshd.pid, *map(int, logins.stdout.split())):
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_collector(running: Running) -> None:
+    for pid in processes_of(running, "gpu003", "collect"):
+        os.kill(pid, signal.SIGKILL)
+
+
+def freeze_node(running: Running) -> None:
+    for pid in processes_of(running, "gpu002", ""):
+        os.kill(pid, signal.SIGSTOP)
+
+
+def processes_of(running: Running, node: str, word: str) -> list[int]:
+    """The processes of a node whose command has the word."""
+    found, data = [], running.loopback.nodes[node].data
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            of_node = f"ONCALL_DATA_DIR={data}\0".encode() in (place / "environ").read_bytes()
+            if of_node and word.encode() in (place / "cmdline").read_bytes():
+                found.append(int(place.name))
+        except OSError:
+            continue
+    return found
+
+
+def rank_of(pid: int) -> int:
+    """The rank that a launcher made a process."""
+    words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(int(word[5:]) for word in words if word.startswith(b"RANK="))
+
+
+def host(snapshot: Snapshot, node: str) -> str:
+    """What the title says of a node: ok, silent, or its collector's trouble."""
+    [one] = [one for one in snapshot.hosts if one.host == node]
+    return "silent" if one.silent else one.collector or "ok"
+
+
+def blamed(snapshot: Snapshot) -> str:
+    """The headline where a hang is its cause."""
+    causes = [one for one in snapshot.diagnosis.findings if one.fault_class == "hang"]
+    said = headline(snapshot.diagnosis, snapshot.moment.at_ns)
+    return said[2] if causes and said[1] == "critical" else "ok"
+
+
+Says = Callable[[Snapshot], str]
+STORIES: dict[str, tuple[str, Callable[[Running], None], dict[str, Says]]] = {
+    "stopped": ("a rank is stopped (SIGSTOP)", stop_rank, {"headline": blamed}),
+    "sshd": ("a node's sshd is killed", kill_sshd, {"title": lambda one: host(one, "gpu004")}),
+    "collector": (
+        "a collector is killed (SIGKILL)",
+        kill_collector,
+        {"title": lambda one: host(one, "gpu003")},
+    ),
+    "frozen": (
+        "all processes of a node are frozen (SIGSTOP)",
+        freeze_node,
+        {"title": lambda one: host(one, "gpu002"), "headline": blamed},
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stories", nargs="+", choices=STORIES, default=[*STORIES])
+    arguments = parser.parse_args()
+    if reason := why_not():
+        sys.exit(reason)
+    print("| story | first said in | after | what it says | load |\n|---|---|---|---|---|")
+    for name in arguments.stories:
+        said, strike, signs = STORIES[name]
+        with tempfile.TemporaryDirectory() as folder, job_running(Path(folder)) as running:
+            for where, (seconds, text) in first_stated(running, strike, signs).items():
+                load = os.getloadavg()[0]
+                print(f"| {said} | {where} | {seconds:.0f} s | {text} | {load:.1f} |", flush=True)
+
+
+@contextmanager
+def job_running(folder: Path) -> Iterator[Running]:
+    """The job on its nodes, and a configuration that reaches them."""
+    folder.chmod(0o755)
+    with Loopback(folder / "ssh", more_real=["gpu004"]) as loopback, Processes(folder) as processes:
+        port = loopback._run_sshd("own", ("MaxStartups 1000",))
+        config, known = loopback.config, loopback.folder / "known_hosts"
+        config.write_text(f"Host gpu004\n  Port {port}\n{config.read_text()}")
+        key = known.read_text().splitlines()[0].partition(" ")[2]
+        known.write_text(f"{known.read_text()}[127.0.0.1]:{port} {key}\n")
+        places = [(node, loopback.nodes[node].data, loopback.nodes[node].run) for node in NODES]
+        cluster = Cluster(folder, Layout.on(places, 8), processes)
+        cluster.start_collectors()
+        cluster.start_ranks()
+        cluster.wait_for_steps(5, 60)
+        settings = folder / "xdg" / "oncall" / "config.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(f"[fleet]\nssh_options = {json.dumps(['-F', str(config)])}\n")
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+            os.environ[name] = str(folder / "xdg")
+        os.environ.pop("SSH_AUTH_SOCK", None)
+        yield Running(cluster, loopback, loopback._running[-1])
+
+
+def first_stated(
+    running: Running, strike: Callable[[Running], None], signs: dict[str, Says]
+) -> dict[str, tuple[float, str]]:
+    """Where the trouble was first stated: seconds after the fault, and the words."""
+    store = RulebookStore()
+    session = Replay(Fleet(reach_fleet("gpu[001-004]", None), store, JOB), store)
+    try:
+        session.ask(OpenJob(JOB))
+        began, struck_s = time.monotonic(), 0.0
+        found: dict[str, tuple[float, str]] = {}
+        while len(found) < len(signs):
+            if not struck_s and time.monotonic() - began > HEALTHY_S:
+                strike(running)
+                struck_s = time.monotonic()
+            snapshot = session.ask(GatherSnapshot())
+            if struck_s:
+                since_s = time.monotonic() - struck_s
+                if since_s > MOST_S:
+                    found = {where: (since_s, "not said") for where in signs} | found
+                for where, says in signs.items():
+                    if where not in found and (text := says(snapshot)) != "ok":
+                        found[where] = since_s, text
+            time.sleep(RESTS_S)
+        return found
+    finally:
+        session.close()
+
+
+if __name__ == "__main__":
+    main()
