@@ -16,7 +16,7 @@ def main() -> NoReturn:
     """Run `oncall`. Raises SystemExit with an `ExitCode`."""
     # Imports create a hundred thousand long-lived objects; scanning them for garbage again and
     # again takes a tenth of a whole diagnosis.
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(200_000, 20, 100)
     # Else numpy starts a thread per core for linear algebra, which oncall does not use.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _guard_streams()
