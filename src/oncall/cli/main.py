@@ -19,6 +19,8 @@ def main() -> NoReturn:
     gc.set_threshold(200_000, 20, 100)
     # Else numpy starts a thread per core for linear algebra, which oncall does not use.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Else pydantic, which typer uses, reads the metadata of every installed package for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _guard_streams()
     try:
         # Imported here, so that an early Ctrl-C does not print a traceback.
