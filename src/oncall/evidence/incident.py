@@ -53,6 +53,7 @@ class Incident:
         # Only for evidence to which nothing is added any more.
         self.stores_views = False
         self._empty: dict[str, bool] = {}
+        self._lacks: dict[str, list[tuple[str, ...]]] = {}  # of relations, by those tables
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
         self._failed: dict[str, RelationFailed] = {}
         self._replaced: Replaced = {}
@@ -190,6 +191,7 @@ class Incident:
         NULL) or a scalar for every row; columns not given are NULL. All lengths must agree.
         """
         self._empty.pop(table, None)
+        self._lacks.clear()
         self._believed.discard(table)
         return insert(self.con, table, BY_NAME[table].columns, columns)
 
@@ -235,6 +237,11 @@ class Incident:
         """The same, each as the tables of which one is needed; none that another one implies."""
         if name in BY_NAME:
             return [(name,)] if self.is_empty(name) else []
+        if name not in self._lacks:
+            self._lacks[name] = self._lacking(name)
+        return self._lacks[name]
+
+    def _lacking(self, name: str) -> list[tuple[str, ...]]:
         gone: dict[frozenset[str], tuple[str, ...]] = {}
         for read in all_relations()[name].reads:
             # Of alternatives one must be there in full, so one of each one's wants must be met.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from functools import lru_cache
 from pathlib import Path
 
 try:
@@ -15,6 +17,7 @@ MOST_ROWS = 50_000_000
 _ROW_BYTES = 256  # of an operation in the database and in the arrays that bring it there
 _SHARE = 2  # of what is free, half: the rest of the machine goes on working
 _QUARTER = 4  # of all memory, what tables may take before they are kept on disk
+_LOOK_EVERY_S = 0.1  # a look reads six files, which takes as long as a tenth of a dump
 LEAST_BYTES = 256 * 2**20  # for tables: with less, DuckDB cannot join two
 
 
@@ -41,6 +44,11 @@ def quarter_bytes() -> int:
 
 def in_hand_bytes() -> int:
     """What this process may still take: of the machine, of its cgroup, of its own limit."""
+    return _in_hand_bytes(int(time.monotonic() / _LOOK_EVERY_S))
+
+
+@lru_cache(maxsize=1)
+def _in_hand_bytes(_: int) -> int:
     found = [_machine_bytes(), _cgroup_bytes(), _limit_bytes()]
     return min(bytes_ for bytes_ in found if bytes_ is not None)
 
