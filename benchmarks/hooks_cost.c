@@ -4,8 +4,8 @@
  *
  * Prints, a round a line, the CPU ns of an unhooked and of a hooked call, over all threads, each
  * thread on a communicator of its own; with one thread also those of a step of a transfer and of a
- * whole operation as the profiler plugin is told of them. Built with -DLIBRARY it is the NCCL, with
- * -DOTHER a second plugin that does nothing, to be chained. */
+ * whole operation as they are reported to the profiler plugin. Built with -DLIBRARY it is the NCCL,
+ * with -DOTHER a second plugin that does nothing, to be chained. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
 
     python benchmarks/host_collectors.py [--seconds 30]
 
-A node of 8 NICs, 8 GPUs, 192 CPUs and 8 training processes at the usual rates: NICs 4 times a
+A node of 8 NICs, 8 GPUs, 192 CPUs and 8 training processes at the default rates: NICs 4 times a
 second, the rest once. NICs and host are files on a tmpfs, GPUs are the tests' stand-in for NVML and
 the statistics of drivers are made up: what the kernel and the drivers take to answer is not in the
 figures. Processes are those of this machine. Rows go through a real recorder into a real store.
@@ -99,7 +99,7 @@ def make_node(root: Path) -> None:
 
 
 def makers(root: Path) -> dict[str, Make]:
-    """Each source over that node, at its usual rate."""
+    """Each source over that node, at its default rate."""
     standin = test_module("nvml_standin")
     gpus = [standin.StandinGpu(0x18 + number) for number in range(GPUS)]
     driver = standin.NvmlStandin(*gpus)

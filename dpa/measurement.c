@@ -173,14 +173,14 @@ SELDOM static uint32_t estimate(struct shard *shard, const struct flow *flow,
 SELDOM static void spread(struct measurement *all, struct shard *shard, uint32_t number,
                           uint64_t first_ns, uint64_t last_ns, uint64_t last, uint32_t units,
                           uint32_t flags) {
-  uint32_t told = 0;
+  uint32_t added = 0;
   for (uint64_t epoch = epoch_of(first_ns); epoch < last; epoch++) {
     uint64_t until_ns = (epoch + 1) * EPOCH_NS - first_ns;
     uint32_t sum = (uint32_t)(units * until_ns / (last_ns - first_ns));
-    add(all, shard, number, epoch, sum - told, flags);
-    told = sum;
+    add(all, shard, number, epoch, sum - added, flags);
+    added = sum;
   }
-  add(all, shard, number, last, units - told, flags);
+  add(all, shard, number, last, units - added, flags);
 }
 
 void measurement_record(struct measurement *all, uint32_t thread, const struct tx_event *event) {

@@ -54,7 +54,7 @@ static void write_all(const void *bytes, size_t count) {
   }
 }
 
-static void tell(enum frame_kind kind, const void *bytes, uint32_t count, int64_t before_ns) {
+static void send_frame(enum frame_kind kind, const void *bytes, uint32_t count, int64_t before_ns) {
   struct frame frame = {.magic = FRAME_MAGIC,
                         .version = FRAME_VERSION,
                         .kind = (uint16_t)kind,
@@ -65,19 +65,19 @@ static void tell(enum frame_kind kind, const void *bytes, uint32_t count, int64_
   write_all(bytes, count);
 }
 
-__attribute__((format(printf, 1, 2))) static void tell_problem(const char *format, ...) {
+__attribute__((format(printf, 1, 2))) static void report_problem(const char *format, ...) {
   char sentence[256];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(sentence, sizeof sentence, format, arguments);
   va_end(arguments);
-  tell(FRAME_PROBLEM, sentence, (uint32_t)strlen(sentence), now_ns());
+  send_frame(FRAME_PROBLEM, sentence, (uint32_t)strlen(sentence), now_ns());
 }
 
 static void must(doca_error_t result, const char *what) {
   if (result == DOCA_SUCCESS)
     return;
-  tell_problem("%s: %s", what, doca_error_get_descr(result));
+  report_problem("%s: %s", what, doca_error_get_descr(result));
   exit(1);
 }
 
@@ -96,7 +96,7 @@ static struct doca_dev *open_device(const char *name) {
   }
   doca_devinfo_destroy_list(list);
   if (!device) {
-    tell_problem("no NIC here is called %s", name);
+    report_problem("no NIC here is called %s", name);
     exit(1);
   }
   return device;
@@ -109,8 +109,8 @@ static void place_threads(struct doca_pcc *pcc, uint32_t first_unit) {
   must(doca_pcc_get_max_num_threads(pcc, &most), "its largest number of threads is unknown");
   uint32_t count = most < SHARDS ? most : SHARDS;
   if (least > SHARDS) {
-    tell_problem("the NIC wants %u threads, the measurement was built for %u (SHARDS)", least,
-                 SHARDS);
+    report_problem("the NIC wants %u threads, the measurement was built for %u (SHARDS)", least,
+                   SHARDS);
     exit(1);
   }
   for (uint32_t at = 0; at < count; at++)
@@ -133,11 +133,11 @@ static int is_active(const struct doca_pcc *pcc) {
   doca_pcc_process_state_t state = DOCA_PCC_PS_ERROR;
   must(doca_pcc_get_process_state(pcc, &state), "its state is unknown");
   if (state == DOCA_PCC_PS_STANDBY)
-    tell_problem("on standby: another program controls this NIC's congestion");
+    report_problem("on standby: another program controls this NIC's congestion");
   if (state == DOCA_PCC_PS_ACTIVE || state == DOCA_PCC_PS_STANDBY)
     return state == DOCA_PCC_PS_ACTIVE;
-  tell_problem("the NIC's program was %s",
-               state == DOCA_PCC_PS_ERROR ? "stopped by an error" : "deactivated");
+  report_problem("the NIC's program was %s",
+                 state == DOCA_PCC_PS_ERROR ? "stopped by an error" : "deactivated");
   exit(1);
 }
 
@@ -155,10 +155,10 @@ static int pass_page(struct doca_pcc *pcc, uint32_t *received) {
   must(doca_pcc_mailbox_send(pcc, sizeof *request, &bytes, &handled), "the NIC does not answer");
   must(doca_pcc_mailbox_get_response_buffer(pcc, (void **)&page), "no buffer of answers");
   if (handled || bytes < sizeof *page || page->magic != MAILBOX_PAGE_MAGIC) {
-    tell_problem("the NIC refuses to answer: is its program of the same version?");
+    report_problem("the NIC refuses to answer: is its program of the same version?");
     exit(1);
   }
-  tell(FRAME_PAGE, page, bytes, before_ns);
+  send_frame(FRAME_PAGE, page, bytes, before_ns);
   *received = page->number;
   return page->more != 0;
 }

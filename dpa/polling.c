@@ -87,20 +87,20 @@ static uint32_t age_flows(struct measurement *all) {
 
 /* ----------------------------------------------------------------------------- pages */
 
-static void tell_batch(const struct measurement *all, const struct batch *batch, uint64_t window,
-                       struct mailbox_batch *told) {
+static void write_batch(const struct measurement *all, const struct batch *batch, uint64_t window,
+                        struct mailbox_batch *to) {
   const struct flow *flow = &all->flows[batch->flow];
-  told->first_epoch = window * BATCH_EPOCHS;
-  told->qpn = LOAD(flow->qpn);
-  told->vhca = LOAD(flow->vhca);
-  told->flags = LOAD(batch->flags);
+  to->first_epoch = window * BATCH_EPOCHS;
+  to->qpn = LOAD(flow->qpn);
+  to->vhca = LOAD(flow->vhca);
+  to->flags = LOAD(batch->flags);
   for (uint32_t epoch = 0; epoch < BATCH_EPOCHS; epoch++)
-    told->units[epoch] = LOAD(batch->units[epoch]);
+    to->units[epoch] = LOAD(batch->units[epoch]);
 }
 
 /* What is closed in one shard; returns whether all of it fitted. */
-static int tell_shard(const struct measurement *all, struct shard *shard, uint8_t *reply,
-                      uint32_t room, struct mailbox_page *page) {
+static int write_shard(const struct measurement *all, struct shard *shard, uint8_t *reply,
+                       uint32_t room, struct mailbox_page *page) {
   uint32_t head = TAKE(shard->head), position = shard->tail;
   int fits = 1;
   for (; position != head; position++) {
@@ -113,14 +113,14 @@ static int tell_shard(const struct measurement *all, struct shard *shard, uint8_
       break;
     }
     STORE(shard->sealed, position + 1);
-    tell_batch(all, batch, window, (struct mailbox_batch *)(reply + page->bytes));
+    write_batch(all, batch, window, (struct mailbox_batch *)(reply + page->bytes));
     page->bytes += (uint32_t)sizeof(struct mailbox_batch);
     page->batches++;
   }
   return fits;
 }
 
-static void tell_counts(const struct measurement *all, struct mailbox_page *page) {
+static void write_counts(const struct measurement *all, struct mailbox_page *page) {
   for (uint32_t at = 0; at < SHARDS; at++) {
     const struct counts *counts = &all->shards[at].counts;
     page->events += LOAD(counts->events);
@@ -170,9 +170,9 @@ uint32_t measurement_answer(struct measurement *all, const void *request, uint32
   page->flows_open = all->flows_open;
   int fits = 1;
   for (uint32_t at = 0; at < SHARDS; at++)
-    fits &= tell_shard(all, &all->shards[at], reply, room, page);
+    fits &= write_shard(all, &all->shards[at], reply, room, page);
   page->more = !fits;
   all->drains += (uint32_t)fits;
-  tell_counts(all, page);
+  write_counts(all, page);
   return page->bytes;
 }

@@ -266,8 +266,8 @@ struct communicator *communicator_awaiting(int rank, int size, bool its_pointer,
   return *candidates == 1 ? found : NULL;
 }
 
-void communicator_told(struct communicator *communicator, uint64_t hash, const char *name,
-                       int nodes, int size, int rank) {
+void communicator_identified(struct communicator *communicator, uint64_t hash, const char *name,
+                             int nodes, int size, int rank) {
   if (!communicator || !begin_writing(communicator))
     return;
   struct oncall_communicator *board = communicator->board;

@@ -48,12 +48,12 @@ void communicator_state(struct communicator *communicator, enum oncall_communica
 /* An error it answered with; success and ncclInProgress are none. */
 void communicator_error(struct communicator *communicator, int result);
 
-/* What the profiler plugin was told of it. */
-void communicator_told(struct communicator *communicator, uint64_t hash, const char *name,
-                       int nodes, int size, int rank);
+/* What NCCL handed to the profiler plugin about it. */
+void communicator_identified(struct communicator *communicator, uint64_t hash, const char *name,
+                             int nodes, int size, int rank);
 
 /* The one that is `rank` of `size`, or may be, and awaits its pointer, or else what the plugin will
- * be told. NULL: it is none, or one of several `candidates`. */
+ * be handed. NULL: it is none, or one of several `candidates`. */
 struct communicator *communicator_awaiting(int rank, int size, bool its_pointer, int *candidates);
 
 /* The one this thread is initialising; set around NCCL's call. */

@@ -99,9 +99,9 @@ static void group_stopped(uint64_t handle) {
 
 /* ------------------------------------------------------------------ launches */
 
-static bool kernels_are_told(void) { return profiler_events_wanted() & ncclProfileKernelCh; }
+static bool kernels_are_reported(void) { return profiler_events_wanted() & ncclProfileKernelCh; }
 
-/* Version 4 tells of no calls: what the shim entered, or else the launch is all there is. */
+/* Version 4 reports no calls: what the shim entered, or else the launch is all there is. */
 static uint64_t call_of_launch(struct profiler_context *context,
                                const struct operation_call *call) {
   struct communicator *communicator = profiler_context_communicator(context);
@@ -136,7 +136,7 @@ static uint64_t collective_launched(struct profiler_context *context,
       .protocol = event->coll.proto,
       .channels = event->coll.nChannels,
       .warps = event->coll.nWarps,
-      .announced = !kernels_are_told()     ? 0
+      .announced = !kernels_are_reported() ? 0
                    : event->coll.nChannels ? event->coll.nChannels
                                            : 1,
       .plan_count = event->coll.count,
@@ -159,8 +159,8 @@ static uint64_t point_to_point_launched(struct profiler_context *context,
   const struct operation_choice choice = {
       .channels = profiler_context_version(context) == 4
                       ? 0
-                      : event->p2p.nChannels,  /* 4 is not told how many */
-      .announced = kernels_are_told() ? 1 : 0, /* older NCCLs tell of fewer than nChannels */
+                      : event->p2p.nChannels,      /* version 4 does not say how many */
+      .announced = kernels_are_reported() ? 1 : 0, /* older NCCLs report fewer than nChannels */
       .plan_count = event->p2p.count,
   };
   return operation_launch(handle, &choice);
@@ -273,10 +273,10 @@ void profiler_own_state(uint64_t handle, int state, const ncclProfilerEventState
     operation_kernel_gpu_end(handle, arguments->kernelCh.pTimer);
 }
 
-void *profiler_own_begin(int *mask, const struct profiler_communicator *telling) {
+void *profiler_own_begin(int *mask, const struct profiler_communicator *given) {
   __atomic_store_n(&own_pid, getpid(), __ATOMIC_RELAXED);
   profiler_events_begin(oncall_ring_open() != NULL, mask);
-  return profiler_context_begin(telling);
+  return profiler_context_begin(given);
 }
 
 void profiler_own_end(void *pointer) {
@@ -331,31 +331,31 @@ static ncclResult_t finalize(void *context) {
   return ncclSuccess;
 }
 
-static ncclResult_t begin(void **context, int *mask, const struct profiler_communicator *telling,
+static ncclResult_t begin(void **context, int *mask, const struct profiler_communicator *given,
                           ncclDebugLogger_t log) {
   int saved = errno;
-  void *own = profiler_own_begin(mask, telling);
-  *context = profiler_chain_open(telling->version) ? profiler_chain_begin(own, telling, log) : own;
+  void *own = profiler_own_begin(mask, given);
+  *context = profiler_chain_open(given->version) ? profiler_chain_begin(own, given, log) : own;
   errno = saved;
   return ncclSuccess;
 }
 
 static ncclResult_t init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  const struct profiler_communicator telling = {4, hash, name, nodes, size, rank};
-  return begin(context, mask, &telling, log);
+  const struct profiler_communicator given = {4, hash, name, nodes, size, rank};
+  return begin(context, mask, &given, log);
 }
 
 static ncclResult_t init_v5(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  const struct profiler_communicator telling = {5, hash, name, nodes, size, rank};
-  return begin(context, mask, &telling, log);
+  const struct profiler_communicator given = {5, hash, name, nodes, size, rank};
+  return begin(context, mask, &given, log);
 }
 
 static ncclResult_t init_v6(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  const struct profiler_communicator telling = {6, hash, name, nodes, size, rank};
-  return begin(context, mask, &telling, log);
+  const struct profiler_communicator given = {6, hash, name, nodes, size, rank};
+  return begin(context, mask, &given, log);
 }
 
 ONCALL_EXPORT const ncclProfiler_v4_t ncclProfiler_v4 = {

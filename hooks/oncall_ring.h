@@ -125,10 +125,9 @@ struct oncall_progress { /* 64 bytes */
 struct oncall_communicator { /* 512 bytes */
   uint32_t version;          /* odd: being written */
   uint32_t state;
-  uint64_t
-      identity; /* commHash where the plugin told it, else the shim's own; same on all members */
-  uint64_t pointer;              /* ncclComm_t */
-  uint64_t parent;               /* identity of the communicator it was split from; 0: none */
+  uint64_t identity; /* commHash if the plugin reported it, else the shim's; same on all members */
+  uint64_t pointer;  /* ncclComm_t */
+  uint64_t parent;   /* identity of the communicator it was split from; 0: none */
   int64_t created_ns, closed_ns; /* monotonic */
   int32_t rank, size;            /* within the communicator */
   int32_t device;                /* CUDA device ordinal; -1: unknown */

@@ -49,7 +49,7 @@ uint64_t operation_follow(const struct operation_entry *entry, const struct oper
 void operation_abandon(uint64_t handle);
 
 /* The oldest followed operation of this kind that was not launched yet; 0: none. Where the plugin
- * is not told of calls (v4), this is how launches are joined to them. `peer` counts only for Send
+ * is not handed calls (v4), this is how launches are joined to them. `peer` counts only for Send
  * and Recv. */
 uint64_t operation_unlaunched(struct communicator *communicator, uint8_t op, uint64_t bytes,
                               int32_t peer);

@@ -5,7 +5,7 @@
 /* Asks the real NCCL, once. */
 void process_learns_nccl_version(void);
 
-/* CUDA's number of a device; -1: not known. The first one told counts. */
+/* CUDA's number of a device; -1: not known. The first one reported counts. */
 void process_learns_device(int device);
 
 #endif

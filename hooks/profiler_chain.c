@@ -51,7 +51,7 @@ static struct chain_context *context_of(void *pointer) {
   return ours && __atomic_load_n(&context->in_use, __ATOMIC_ACQUIRE) ? context : NULL;
 }
 
-void *profiler_chain_begin(void *own, const struct profiler_communicator *telling,
+void *profiler_chain_begin(void *own, const struct profiler_communicator *given,
                            ncclDebugLogger_t log) {
   struct chain_context *context = take();
   if (!context) {
@@ -59,7 +59,7 @@ void *profiler_chain_begin(void *own, const struct profiler_communicator *tellin
     return NULL;
   }
   context->own = own;
-  context->has_theirs = profiler_other_init(&context->theirs, telling, log);
+  context->has_theirs = profiler_other_init(&context->theirs, given, log);
   profiler_events_of_other(profiler_other_mask());
   return context;
 }

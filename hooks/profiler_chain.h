@@ -19,7 +19,7 @@ static inline bool profiler_chain_is_on(void) {
 bool profiler_chain_open(int version);
 
 /* NCCL's context for both: `own` and that of the other. */
-void *profiler_chain_begin(void *own, const struct profiler_communicator *telling,
+void *profiler_chain_begin(void *own, const struct profiler_communicator *given,
                            ncclDebugLogger_t log);
 
 void profiler_chain_end(void *context);

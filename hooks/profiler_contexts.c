@@ -8,7 +8,7 @@ struct profiler_context {
   uint32_t in_use;
   bool alone;                        /* its board was made here, or there was no room for one */
   struct communicator *communicator; /* NULL: not known yet which, or not recorded */
-  struct profiler_communicator told;
+  struct profiler_communicator given;
   char name[ONCALL_NAME_BYTES];
 };
 
@@ -29,15 +29,16 @@ static struct communicator *known(const struct profiler_context *context) {
 }
 
 static void join(struct profiler_context *context, struct communicator *communicator) {
-  const struct profiler_communicator *told = &context->told;
-  __atomic_store_n(&communicator->profiler, told->version, __ATOMIC_RELAXED);
-  communicator_told(communicator, told->hash, told->name, told->nodes, told->size, told->rank);
+  const struct profiler_communicator *given = &context->given;
+  __atomic_store_n(&communicator->profiler, given->version, __ATOMIC_RELAXED);
+  communicator_identified(communicator, given->hash, given->name, given->nodes, given->size,
+                          given->rank);
   __atomic_store_n(&context->communicator, communicator, __ATOMIC_RELEASE);
 }
 
 static void make(struct profiler_context *context) {
-  const struct profiler_communicator *told = &context->told;
-  struct communicator *made = communicator_begin(told->hash, 0, told->rank, told->size);
+  const struct profiler_communicator *given = &context->given;
+  struct communicator *made = communicator_begin(given->hash, 0, given->rank, given->size);
   context->alone = true;
   if (!made)
     return;
@@ -45,22 +46,22 @@ static void make(struct profiler_context *context) {
   communicator_state(made, ONCALL_COMMUNICATOR_RUNNING);
 }
 
-struct profiler_context *profiler_context_begin(const struct profiler_communicator *telling) {
+struct profiler_context *profiler_context_begin(const struct profiler_communicator *given) {
   struct profiler_context *context = oncall_ring() ? take() : NULL;
   if (!context)
     return NULL;
   context->alone = false;
   context->communicator = NULL;
-  context->told = *telling;
-  context->told.name = NULL;
-  if (telling->name) {
-    snprintf(context->name, sizeof context->name, "%s", telling->name);
-    context->told.name = context->name;
+  context->given = *given;
+  context->given.name = NULL;
+  if (given->name) {
+    snprintf(context->name, sizeof context->name, "%s", given->name);
+    context->given.name = context->name;
   }
   int candidates = 1;
   struct communicator *communicator = communicator_initialising;
   if (!communicator)
-    communicator = communicator_awaiting(telling->rank, telling->size, false, &candidates);
+    communicator = communicator_awaiting(given->rank, given->size, false, &candidates);
   if (communicator)
     join(context, communicator);
   else if (!candidates)
@@ -81,7 +82,7 @@ void profiler_context_end(struct profiler_context *context) {
 }
 
 uint8_t profiler_context_version(const struct profiler_context *context) {
-  return context->told.version;
+  return context->given.version;
 }
 
 bool profiler_context_is_alone(const struct profiler_context *context) { return context->alone; }
@@ -100,7 +101,7 @@ struct communicator *profiler_context_communicator(struct profiler_context *cont
     return known(context);
   int candidates;
   struct communicator *communicator =
-      communicator_awaiting(context->told.rank, context->told.size, false, &candidates);
+      communicator_awaiting(context->given.rank, context->given.size, false, &candidates);
   if (communicator)
     join(context, communicator);
   else

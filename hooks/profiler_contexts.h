@@ -19,7 +19,7 @@ struct profiler_communicator {
 struct profiler_context;
 
 /* NULL: no room, or no ring. */
-struct profiler_context *profiler_context_begin(const struct profiler_communicator *telling);
+struct profiler_context *profiler_context_begin(const struct profiler_communicator *given);
 
 /* The one NCCL means; NULL: `pointer` is none of ours. */
 struct profiler_context *profiler_context_of(void *pointer);

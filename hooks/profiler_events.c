@@ -44,7 +44,7 @@ static int events_from_environment(void) {
   return events;
 }
 
-static void tell_nccl(void) {
+static void publish_mask(void) {
   int *mask = __atomic_load_n(&nccl_mask, __ATOMIC_ACQUIRE);
   int both = __atomic_load_n(&own, __ATOMIC_SEQ_CST) | __atomic_load_n(&others, __ATOMIC_SEQ_CST);
   if (mask)
@@ -54,7 +54,7 @@ static void tell_nccl(void) {
 static void set(struct oncall_ring *ring, int events) {
   __atomic_store_n(&own, events, __ATOMIC_SEQ_CST);
   __atomic_store_n(&ring->header->event_mask_now, (uint32_t)events, __ATOMIC_RELAXED);
-  tell_nccl();
+  publish_mask();
 }
 
 /* Each communicator's init comes with the same mask: a wish already taken over stays. */
@@ -63,21 +63,21 @@ void profiler_events_begin(bool records, int *mask) {
   __atomic_store_n(&nccl_mask, mask, __ATOMIC_RELEASE);
   if (!records || !ring) {
     __atomic_store_n(&own, 0, __ATOMIC_SEQ_CST);
-    tell_nccl();
+    publish_mask();
     return;
   }
-  uint32_t told = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
-  set(ring, told ? (int)told & all_events() : events_from_environment());
+  uint32_t requested = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
+  set(ring, requested ? (int)requested & all_events() : events_from_environment());
 }
 
 void profiler_events_adopt(void) {
   struct oncall_ring *ring = oncall_ring();
   if (!ring)
     return;
-  uint32_t told = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
-  if (!told)
+  uint32_t requested = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
+  if (!requested)
     return;
-  int events = (int)told & all_events();
+  int events = (int)requested & all_events();
   if ((uint32_t)events != __atomic_load_n(&ring->header->event_mask_now, __ATOMIC_RELAXED))
     set(ring, events);
 }
@@ -86,7 +86,7 @@ void profiler_events_of_other(int events) {
   if (__atomic_load_n(&others, __ATOMIC_RELAXED) == events)
     return;
   __atomic_store_n(&others, events, __ATOMIC_SEQ_CST);
-  tell_nccl();
+  publish_mask();
 }
 
 int profiler_events_wanted(void) { return __atomic_load_n(&own, __ATOMIC_RELAXED); }

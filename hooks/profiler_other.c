@@ -75,14 +75,13 @@ bool profiler_other_load(int version) {
   return false;
 }
 
-bool profiler_other_init(void **context, const struct profiler_communicator *telling,
+bool profiler_other_init(void **context, const struct profiler_communicator *given,
                          ncclDebugLogger_t log) {
-  const struct profiler_communicator *told = telling;
   *context = NULL;
-  ncclResult_t failed = other.v4 ? other.v4->init(context, &other.mask, told->name, told->hash,
-                                                  told->nodes, told->size, told->rank, log)
-                                 : other.newer->init(context, told->hash, &other.mask, told->name,
-                                                     told->nodes, told->size, told->rank, log);
+  ncclResult_t failed = other.v4 ? other.v4->init(context, &other.mask, given->name, given->hash,
+                                                  given->nodes, given->size, given->rank, log)
+                                 : other.newer->init(context, given->hash, &other.mask, given->name,
+                                                     given->nodes, given->size, given->rank, log);
   return !failed;
 }
 

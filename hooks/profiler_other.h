@@ -13,7 +13,7 @@
 bool profiler_other_load(int version);
 
 /* False: its init failed, for this communicator it is not called any more. */
-bool profiler_other_init(void **context, const struct profiler_communicator *telling,
+bool profiler_other_init(void **context, const struct profiler_communicator *given,
                          ncclDebugLogger_t log);
 
 void profiler_other_finalize(void *context);

@@ -7,7 +7,7 @@
 #include "profiler_contexts.h"
 
 /* A communicator begins; sets NCCL's mask. NULL: it is not recorded. */
-void *profiler_own_begin(int *mask, const struct profiler_communicator *telling);
+void *profiler_own_begin(int *mask, const struct profiler_communicator *given);
 
 void profiler_own_end(void *context);
 

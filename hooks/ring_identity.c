@@ -118,9 +118,9 @@ static void name_job(char *to, size_t size) {
 }
 
 static void name_node(char *to, size_t size) {
-  const char *told = oncall_setting("ONCALL_NODE");
-  if (told) {
-    copy(to, size, told);
+  const char *configured = oncall_setting("ONCALL_NODE");
+  if (configured) {
+    copy(to, size, configured);
     return;
   }
   if (gethostname(to, size) != 0)

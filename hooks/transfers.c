@@ -180,7 +180,7 @@ void transfer_over(uint64_t handle) {
   if (!transfer)
     return;
   struct oncall_transfer *board = transfer->board;
-  /* Where steps are not told of, the end of the whole tells of all. */
+  /* Where steps are not reported, the end of the whole stands for all. */
   uint32_t steps = transfer->begun ? board->steps_done : board->steps;
   bool is_send = board->is_send;
   uint64_t bytes = board->bytes, operation = transfer->operation;

@@ -225,7 +225,7 @@ static uint32_t outstanding(const struct oncall_queue_pair *board) {
   return (uint32_t)(board->posted - board->completed);
 }
 
-static void tell_oldest(struct queue_pair *pair) {
+static void publish_oldest(struct queue_pair *pair) {
   const struct run *oldest =
       pair->first == pair->next ? &pair->open : &pair->runs[pair->first & pair->run_mask];
   set(&pair->board->oldest_posted_ns, oldest->posted_ns);
@@ -302,7 +302,7 @@ void queue_pair_posted(struct queue_pair *pair, const struct posting *posting) {
     append(pair, &posting->run[number], now_ns);
   if (posting->tail.requests)
     put_together(&pair->open, &posting->tail);
-  tell_oldest(pair);
+  publish_oldest(pair);
   release(pair);
 }
 
@@ -372,7 +372,7 @@ void queue_pair_completed(struct queue_pair *pair, const struct ibv_wc *completi
       else
         retire(pair, completion->status, completion->wr_id, now_ns);
     }
-    tell_oldest(pair);
+    publish_oldest(pair);
   }
   release(pair);
 }

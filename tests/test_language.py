@@ -107,8 +107,31 @@ WORDS = {
     "standing": "blocked, current, queued, or what it is",
     "company": "communicator, process group",
     "companies": "communicators, process groups",
+    "usual": "baseline, normal, median, default, or what it is",
+    "unusual": "abnormal, beyond the baseline",
+    "heard": "observed, reporting, answered, received",
+    "unheard": "not observed, not reported, without an answer",
 }
-NAMED = ("lab/**/*.py", "rulebooks/**/*.yaml", "src/**/*.py")
+# English as words, but not as names: `gpu_signs`, `usually = ...`.
+ENDINGS = {
+    r"[a-z]_signs\b": "symptoms",
+    r"_usually\b|\busually_|\busually(?= (=|AS) |: (?!float = decides))": "baseline, normal",
+}
+# Parameters keep the names by which the files of a site set them.
+KEPT = re.compile(r"\busual_(alone|transfer)\b|\blimits\.heard\b|\bheard(?=: float = decides)")
+NAMED = (
+    "benchmarks/*.[ch]",
+    "benchmarks/*.py",
+    "dpa/**/*.[ch]",
+    "fixtures/**/*.[ch]",
+    "fixtures/*.py",
+    "hooks/*.[ch]",
+    "lab/**/*.py",
+    "rulebooks/**/*.yaml",
+    "src/**/*.py",
+    "tests/**/*.[ch]",
+    "tests/**/*.py",
+)
 
 
 @cache
@@ -141,8 +164,15 @@ def _parts(text: str) -> Iterator[tuple[str, int]]:
     """The words of a text and of the names in it, snake or camel case, in lower case, with their
     lines."""
     for number, line in enumerate(text.splitlines(), 1):
-        for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", line):
+        for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", KEPT.sub("", line)):
             yield part.lower(), number
+
+
+def _named_texts() -> Iterator[tuple[Path, str]]:
+    for pattern in NAMED:
+        for path in sorted(ROOT.glob(pattern)):
+            if path != Path(__file__):
+                yield path, path.read_text(encoding="utf-8")
 
 
 def test_a_name_is_split_into_words() -> None:
@@ -153,9 +183,19 @@ def test_a_name_is_split_into_words() -> None:
 def test_no_name_comment_or_text_has_a_banned_word() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {word!r}: write {WORDS[word]}"
-        for pattern in NAMED
-        for path in sorted(ROOT.glob(pattern))
-        for word, line in _parts(path.read_text(encoding="utf-8"))
+        for path, text in _named_texts()
+        for word, line in _parts(text)
         if word in WORDS
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("pattern", ENDINGS)
+def test_no_name_ends_in_a_banned_word(pattern: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]!r}: write {ENDINGS[pattern]}"
+        for path, text in _named_texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        for match in re.finditer(pattern, line)
     ]
     assert not found, "\n".join(found)

@@ -169,9 +169,9 @@ doca_error_t doca_pcc_get_max_num_threads(struct doca_pcc *pcc, uint32_t *most) 
   return DOCA_SUCCESS;
 }
 
-doca_error_t doca_pcc_set_app(struct doca_pcc *pcc, struct doca_pcc_app *told) {
+doca_error_t doca_pcc_set_app(struct doca_pcc *pcc, struct doca_pcc_app *chosen) {
   (void)pcc;
-  return told == &app ? DOCA_SUCCESS : DOCA_ERROR_UNKNOWN;
+  return chosen == &app ? DOCA_SUCCESS : DOCA_ERROR_UNKNOWN;
 }
 
 doca_error_t doca_pcc_set_thread_affinity(struct doca_pcc *pcc, uint32_t threads,
@@ -207,10 +207,10 @@ doca_error_t doca_pcc_get_process_state(const struct doca_pcc *pcc,
   (void)pcc;
   const char *path = getenv("ONCALL_STANDIN_STATE");
   FILE *file = path ? fopen(path, "r") : NULL;
-  int told = file ? fgetc(file) - '0' : DOCA_PCC_PS_ACTIVE;
+  int stated = file ? fgetc(file) - '0' : DOCA_PCC_PS_ACTIVE;
   if (file)
     fclose(file);
-  *state = (doca_pcc_process_state_t)told;
+  *state = (doca_pcc_process_state_t)stated;
   return DOCA_SUCCESS;
 }
 

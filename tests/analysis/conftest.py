@@ -103,7 +103,7 @@ class Played:
         head = self.ranks[call.peer].head
         return (rank, call.peer) if head and head[0] == answer else ()
 
-    def heard(self, rank: int) -> bool:
+    def observed(self, rank: int) -> bool:
         return bool(self.ranks[rank].issued)
 
     def blocked(self) -> dict[int, tuple[Call, int]]:
@@ -118,7 +118,7 @@ class Played:
             return {call.peer: self._answers(rank, call)}
         how: dict[int, str] = {}
         for member in self.job.members[call.comm]:
-            if not self.heard(member):
+            if not self.observed(member):
                 how[member] = "silent"
             elif self.ranks[member].made[call.comm, "coll"] < number:
                 how[member] = "absent"
@@ -132,7 +132,7 @@ class Played:
     def _answers(self, rank: int, call: Call) -> str:
         assert call.peer is not None
         peer = self.ranks[call.peer]
-        if not self.heard(call.peer):
+        if not self.observed(call.peer):
             return "silent"
         answer = Call(call.comm, "Recv" if call.op == "Send" else "Send", rank)
         made = [issued[0] for issued in peer.issued[len(peer.ended) :]]

@@ -31,8 +31,8 @@ def test_a_hang_is_a_zero_and_an_iteration_that_does_not_end(
     assert done.unit == "ops/s" and done.baseline is not None
     assert done.value[-1] == 0.0 < done.baseline[0]
     took = series["iteration time"]
-    usual = float(np.nanmedian(took.value[: len(took.value) // 3]))
-    assert took.value[-1] > 4 * usual
+    median = float(np.nanmedian(took.value[: len(took.value) // 3]))
+    assert took.value[-1] > 4 * median
 
 
 def test_a_healthy_job_stays_as_it_was(recorded: Callable[[str], Path], opened: Open) -> None:

@@ -106,7 +106,7 @@ def test_a_file_of_that_name_lies_in_its_folder(text: str) -> None:
     assert not unsafe_in(name)
 
 
-def test_different_names_are_different_files_and_usual_ones_stay() -> None:
+def test_different_names_are_different_files_and_ordinary_ones_stay() -> None:
     assert file_name("llama-70b.v2") == "llama-70b.v2"
     assert len({file_name(text) for text in ("a/b", "a_b", "a\nb", "x" * 300, "x" * 301)}) == 5
     assert file_name("CON").startswith("_CON-") and file_name("con.txt").startswith("_con")

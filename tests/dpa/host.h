@@ -9,16 +9,16 @@
 #include "measurement.c"
 #include "polling.c"
 
-#define TOLD_MOST 262144
+#define REPORTED_MOST 262144
 
-struct told {
+struct reported {
   uint64_t epoch;
   uint32_t qpn, vhca, units, flags;
 };
 
 static struct measurement measured;
-static struct told told[TOLD_MOST];
-static uint32_t told_count, received;
+static struct reported reported[REPORTED_MOST];
+static uint32_t reported_count, received;
 static uint64_t timer_us = 1000;
 static struct mailbox_page page; /* the last one's header */
 static _Alignas(8) uint8_t reply[1 << 16];
@@ -26,15 +26,15 @@ static _Alignas(8) uint8_t reply[1 << 16];
 /* Begin anew. */
 static inline void reset(void) {
   memset(&measured, 0, sizeof measured);
-  told_count = received = 0;
+  reported_count = received = 0;
 }
 
 static void keep(const struct mailbox_batch *batch) {
   for (uint32_t at = 0; at < BATCH_EPOCHS; at++)
     if (batch->units[at]) {
-      EXPECT(told_count < TOLD_MOST);
-      told[told_count++] = (struct told){batch->first_epoch + at, batch->qpn, batch->vhca,
-                                         batch->units[at], batch->flags};
+      EXPECT(reported_count < REPORTED_MOST);
+      reported[reported_count++] = (struct reported){batch->first_epoch + at, batch->qpn,
+                                                     batch->vhca, batch->units[at], batch->flags};
     }
 }
 
@@ -66,25 +66,25 @@ static inline void poll_after(uint32_t passed_ms) {
 /* Units of a flow in an epoch counted from `from`; every record of it added up. */
 static inline uint32_t units_at(uint32_t vhca, uint32_t qpn, uint64_t epoch) {
   uint32_t sum = 0;
-  for (uint32_t at = 0; at < told_count; at++)
-    if (told[at].qpn == qpn && told[at].vhca == vhca && told[at].epoch == epoch)
-      sum += told[at].units;
+  for (uint32_t at = 0; at < reported_count; at++)
+    if (reported[at].qpn == qpn && reported[at].vhca == vhca && reported[at].epoch == epoch)
+      sum += reported[at].units;
   return sum;
 }
 
 static inline uint64_t units_of(uint32_t vhca, uint32_t qpn) {
   uint64_t sum = 0;
-  for (uint32_t at = 0; at < told_count; at++)
-    if (told[at].qpn == qpn && told[at].vhca == vhca)
-      sum += told[at].units;
+  for (uint32_t at = 0; at < reported_count; at++)
+    if (reported[at].qpn == qpn && reported[at].vhca == vhca)
+      sum += reported[at].units;
   return sum;
 }
 
 static inline uint32_t flags_of(uint32_t vhca, uint32_t qpn) {
   uint32_t flags = 0;
-  for (uint32_t at = 0; at < told_count; at++)
-    if (told[at].qpn == qpn && told[at].vhca == vhca)
-      flags |= told[at].flags;
+  for (uint32_t at = 0; at < reported_count; at++)
+    if (reported[at].qpn == qpn && reported[at].vhca == vhca)
+      flags |= reported[at].flags;
   return flags;
 }
 

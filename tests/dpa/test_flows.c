@@ -124,7 +124,7 @@ static void what_cannot_be_placed_is_counted(void) {
   send(0, burst(1u << 16, 1000000, 1));
   send(0, burst(7, 1000000, 1));
   poll_after(10);
-  EXPECT(page.strays == 2 && page.events == 1 && told_count == 1);
+  EXPECT(page.strays == 2 && page.events == 1 && reported_count == 1);
 }
 
 int main(void) {

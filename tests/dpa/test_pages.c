@@ -33,16 +33,16 @@ static void answers_of_any_size_tell_the_same(void) {
   EXPECT(few == 2 && more > few && most > more);
 }
 
-static void a_lost_answer_is_told_again(void) {
+static void a_lost_answer_is_sent_again(void) {
   reset();
   send_much();
   while (ask(1024))
     ;
   timer_us += 10000;
-  uint32_t kept = told_count, had = received;
+  uint32_t kept = reported_count, had = received;
   ask(1024);
-  EXPECT(told_count > kept);
-  told_count = kept, received = had; /* it never came */
+  EXPECT(reported_count > kept);
+  reported_count = kept, received = had; /* it never came */
   while (ask(1024))
     ;
   for (uint32_t qpn = 1; qpn <= 10; qpn++)
@@ -55,10 +55,10 @@ static void what_is_not_closed_waits(void) {
   ask(sizeof reply);
   timer_us += 1500; /* the batch is over, its guard is not */
   ask(sizeof reply);
-  EXPECT(told_count == 0 && page.now_ns > BASE);
+  EXPECT(reported_count == 0 && page.now_ns > BASE);
   timer_us += 4000;
   ask(sizeof reply);
-  EXPECT(told_count == 1);
+  EXPECT(reported_count == 1);
 }
 
 static void a_thread_that_records_nothing_holds_up_nobody(void) {
@@ -93,7 +93,7 @@ static void before_anything_was_sent_there_is_no_time(void) {
 
 int main(void) {
   answers_of_any_size_tell_the_same();
-  a_lost_answer_is_told_again();
+  a_lost_answer_is_sent_again();
   what_is_not_closed_waits();
   a_thread_that_records_nothing_holds_up_nobody();
   requests_that_are_none_are_refused();

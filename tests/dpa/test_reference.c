@@ -84,11 +84,11 @@ static void compare(uint64_t origin) {
   EXPECT(page.without_flow + page.without_batch + page.clipped + page.strays == 0);
   static uint32_t counted[FLOWS_SENT][MOST_EPOCHS];
   memset(counted, 0, sizeof counted);
-  for (uint32_t at = 0; at < told_count; at++) {
-    uint32_t flow = (told[at].qpn - 100) * 2 + told[at].vhca;
-    EXPECT(flow < FLOWS_SENT && told[at].epoch - origin < MOST_EPOCHS);
-    counted[flow][told[at].epoch - origin] += told[at].units;
-    reference[flow].counted += told[at].units;
+  for (uint32_t at = 0; at < reported_count; at++) {
+    uint32_t flow = (reported[at].qpn - 100) * 2 + reported[at].vhca;
+    EXPECT(flow < FLOWS_SENT && reported[at].epoch - origin < MOST_EPOCHS);
+    counted[flow][reported[at].epoch - origin] += reported[at].units;
+    reference[flow].counted += reported[at].units;
   }
   for (uint32_t flow = 0; flow < FLOWS_SENT; flow++) {
     EXPECT(reference[flow].counted == reference[flow].sum);

@@ -14,8 +14,8 @@ static void a_gap_in_serial_numbers_flags_both_sides_of_it(void) {
   poll_after(10);
   EXPECT(page.gaps == 1 && flags_of(1, 8) == 0);
   uint32_t flagged = 0;
-  for (uint32_t at = 0; at < told_count; at++)
-    flagged += told[at].qpn == 7 && told[at].flags == BATCH_UNDERCOUNT;
+  for (uint32_t at = 0; at < reported_count; at++)
+    flagged += reported[at].qpn == 7 && reported[at].flags == BATCH_UNDERCOUNT;
   EXPECT(flagged == 2);
 }
 

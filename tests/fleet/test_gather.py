@@ -93,7 +93,7 @@ def pair_written(
 
 @pytest.fixture
 def pair(pair_written: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
-    """The least that is a fleet: two nodes, a shard each, where only the company is in question."""
+    """The smallest fleet: two nodes with a shard each, for tests of gathering alone."""
     return {node: shutil.copytree(folder, tmp_path / node) for node, folder in pair_written.items()}
 
 
@@ -420,18 +420,18 @@ def test_a_job_is_found_on_a_node_whose_clock_is_behind(nodes: dict[str, Path]) 
 
 def test_what_has_arrived_when_we_stop_waiting_is_the_answer(pair: dict[str, Path]) -> None:
     async def stop_early() -> Mapping[str, str]:
-        all_heard = asyncio.Event()
+        all_answered = asyncio.Event()
 
         def look(progress: Progress) -> None:
             if (progress.phase, progress.answered) == ("digest", len(pair)):
-                all_heard.set()
+                all_answered.set()
 
         transport = HostileTransport(pair, {"bad": HOSTILE["silence"]}, silence_s=3600)
         got = pair["gpu001"] / "got"
         async with Gather(transport, (*pair, "bad"), Window(), got, progress=look) as gather:
             await gather.greet()
             waiting = asyncio.create_task(gather.digest("it's"))
-            await all_heard.wait()
+            await all_answered.wait()
             gather.stop()
             await waiting
             return {host: o.kind for host, o in gather.answers.outcomes.items()}

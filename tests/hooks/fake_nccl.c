@@ -12,13 +12,13 @@ struct ncclComm {
 };
 static struct ncclComm comms[16];
 
-static ncclResult_t told(const char *setting) {
+static ncclResult_t configured(const char *setting) {
   const char *value = getenv(setting);
   return (ncclResult_t)(value ? atoi(value) : 0);
 }
 
 static ncclResult_t make(ncclComm_t *comm, int rank, int size) {
-  ncclResult_t result = told("FAKE_INIT");
+  ncclResult_t result = configured("FAKE_INIT");
   *comm = NULL;
   if (result && result != ncclInProgress)
     return result;
@@ -43,7 +43,7 @@ static ncclResult_t make(ncclComm_t *comm, int rank, int size) {
   BOTH(name, parameters);                                                                          \
   ncclResult_t pnccl##name parameters {                                                            \
     ANY(count), ANY(type), ANY(stream);                                                            \
-    return comm ? told("FAKE_RESULT") : ncclInvalidUsage;                                          \
+    return comm ? configured("FAKE_RESULT") : ncclInvalidUsage;                                    \
   }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -46,7 +46,7 @@ static void complete_with(struct ibv_cq *queue, struct ibv_wc completion) {
   pthread_mutex_unlock(&of->lock);
 }
 
-/* With an error only identity and status are told: the rest is garbage. */
+/* With an error only identity and status are set: the rest is garbage. */
 static void end_oldest(struct fake_qp *pair, int status) {
   struct waiting *oldest = &pair->waiting[pair->first++ % MOST_WAITING];
   int garbage = status ? -1 : 0;

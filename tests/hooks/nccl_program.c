@@ -1,4 +1,4 @@
-/* A program linked with NCCL that calls what it is told on stdin, one call a line; prints each
+/* A program linked with NCCL that makes the calls it reads from stdin, one a line; prints each
  * result. Communicators are named by number, in the order they were made. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

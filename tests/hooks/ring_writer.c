@@ -1,4 +1,4 @@
-/* A process that records what it is told on stdin, one command a line, and answers each by "ok". */
+/* A process that records what stdin says, one command a line, and answers each by "ok". */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>

@@ -237,11 +237,11 @@ def test_where_the_other_fails_ours_records(
 ) -> None:
     hooks = str(native.hooks_library())
     ours = _run(tmp_path / "ours", NCCL_PROFILER_PLUGIN=hooks, LD_PRELOAD=hooks)
-    usual = _counts(recorded, ours.rings)
+    normal = _counts(recorded, ours.rings)
     mask = {"RECORDER_MASK": str(_EVERYTHING)}
     fails = _chained(tmp_path / "fails", plugin(6), RECORDER_INIT="fails", **mask)
     assert all(not received.events and not received.finalized for received in fails.received)
-    assert _counts(recorded, fails.rings) == usual
+    assert _counts(recorded, fails.rings) == normal
     for name, other, word in (
         ("missing", "/nowhere/plugin.so", "/nowhere/plugin.so"),
         ("none", str(native.verbs_library()), "no plugin"),
@@ -249,7 +249,7 @@ def test_where_the_other_fails_ours_records(
     ):
         job = _chained(tmp_path / name, other, **mask)
         assert job.received == []
-        assert _counts(recorded, job.rings) == usual
+        assert _counts(recorded, job.rings) == normal
         assert all(word in said and said.count("\n") == 1 for said in job.said)
     too_new = _chained(tmp_path / "new", plugin(5, 6), STANDIN_PROFILER_VERSION="4", **mask)
     assert too_new.received == []

@@ -41,12 +41,12 @@ static int *mask_of_other(void) {
 /* A graph's call is the parent each time the graph is launched, however long after. */
 static void a_captured_call_stays_a_parent(struct nccl *nccl) {
   void *captured = call(nccl, true);
-  void *usual = call(nccl, false);
+  void *normal = call(nccl, false);
   look();
-  int of_usual = number;
-  nccl_stop(nccl, nccl_launch(nccl, usual, 8, 2));
+  int of_normal = number;
+  nccl_stop(nccl, nccl_launch(nccl, normal, 8, 2));
   look();
-  EXPECT(parent == of_usual);
+  EXPECT(parent == of_normal);
 #ifndef __SANITIZE_THREAD__ /* under which this takes long, and only one thread is here */
   *mask_of_other() = ncclProfileCollApi;
   for (int i = 0; i < 140000; i++) {
@@ -56,8 +56,8 @@ static void a_captured_call_stays_a_parent(struct nccl *nccl) {
   *mask_of_other() = 0xffff;
   nccl_stop(nccl, nccl_launch(nccl, captured, 8, 2));
   look();
-  EXPECT(parent == of_usual - 1);
-  nccl_stop(nccl, nccl_launch(nccl, usual, 8, 2));
+  EXPECT(parent == of_normal - 1);
+  nccl_stop(nccl, nccl_launch(nccl, normal, 8, 2));
   look();
   EXPECT(parent == 0); /* too old: no other event is taken for it */
 #else

@@ -1,12 +1,12 @@
-/* Communicators that the shim begins and the plugin is told of, which cannot be told apart until
- * one of them is used; and one that the shim sees only later. */
+/* Communicators that the shim begins and NCCL reports to the plugin, which are alike until one of
+ * them is used; and one that the shim sees only later. */
 #define _GNU_SOURCE
 #include "calls.h"
 #include "plugin.h"
 
 static ncclComm_t pointer_of(int number) { return (ncclComm_t)(uintptr_t)(0x1000 * (number + 1)); }
 
-/* One AllReduce through the shim, told by NCCL as of `nccl`; the handle of its launch. */
+/* One AllReduce through the shim, reported by NCCL as of `nccl`; the handle of its launch. */
 static void *operation(struct nccl *nccl, int number) {
   const struct operation_call call = {.op = ONCALL_ALL_REDUCE, .count = 10, .peer = -1};
   calls_enter(pointer_of(number), &call);
@@ -19,16 +19,16 @@ static void *operation(struct nccl *nccl, int number) {
 int main(void) {
   enter_run_folder();
   struct communicator *alike[2];
-  struct nccl told[2];
+  struct nccl reported[2];
   for (int i = 0; i < 2; i++)
     alike[i] = communicator_begin(0x11 + (uint64_t)i, 0, 2, 4);
   for (int i = 0; i < 2; i++) /* by another thread of NCCL's, when the group ends */
-    told[i] = nccl_begin(6, 0xaa + (uint64_t)i, 2, 4);
+    reported[i] = nccl_begin(6, 0xaa + (uint64_t)i, 2, 4);
   for (int i = 0; i < 2; i++)
     communicator_begun(alike[i], pointer_of(i), ncclSuccess);
   EXPECT(alike[0]->board->identity == 0x11 && alike[1]->board->identity == 0x12);
-  EXPECT(operation(&told[1], 0)); /* told in another order than begun */
-  EXPECT(operation(&told[0], 1));
+  EXPECT(operation(&reported[1], 0)); /* reported in another order than begun */
+  EXPECT(operation(&reported[0], 1));
   EXPECT(alike[0]->board->identity == 0xab && alike[1]->board->identity == 0xaa);
   EXPECT(alike[0]->board->collectives.entered == 1 && alike[1]->board->collectives.entered == 1);
   EXPECT(oncall_ring()->header->communicators_made == 2);
@@ -47,7 +47,7 @@ int main(void) {
   for (uint64_t more = 0; more < 1100; more++)
     nccl_begin(6, 0x1000 + more, 1, 16);
   EXPECT(status && nccl_mask == status);
-  EXPECT(operation(&told[1], 0));
+  EXPECT(operation(&reported[1], 0));
   leave_run_folder();
   return 0;
 }

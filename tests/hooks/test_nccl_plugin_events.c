@@ -25,7 +25,7 @@ static void all_by_default(void) {
 }
 
 static void environment_narrows(void) {
-  setenv("ONCALL_EVENTS", "coll, p2p,unheard,collapi", 1);
+  setenv("ONCALL_EVENTS", "coll, p2p,unknown,collapi", 1);
   nccl_begin(6, 1, 0, 2);
   EXPECT(nccl_mask == (ncclProfileColl | ncclProfileP2p | ncclProfileCollApi));
 }
@@ -54,10 +54,10 @@ static void nothing_without_a_ring(void) {
 static void ends_without_kernels(void) {
   setenv("ONCALL_EVENTS", "coll,collapi,proxyop", 1);
   struct nccl nccl = nccl_begin(6, 1, 0, 2);
-  void *silent = nccl_operation(&nccl, 10, 2), *told = nccl_operation(&nccl, 10, 2);
+  void *silent = nccl_operation(&nccl, 10, 2), *reported = nccl_operation(&nccl, 10, 2);
   EXPECT(silent && count_of(ONCALL_RECORD_ENDED) == 0);
-  nccl_stop(&nccl, nccl_transfer(&nccl, told, false, getpid()));
-  EXPECT(count_of(ONCALL_RECORD_ENDED) == 2);                 /* the later one tells of the older */
+  nccl_stop(&nccl, nccl_transfer(&nccl, reported, false, getpid()));
+  EXPECT(count_of(ONCALL_RECORD_ENDED) == 2);                 /* the later one ends the older */
   EXPECT(recorded(ONCALL_RECORD_ENDED, 0)->ended.recvs == 2); /* all its steps */
 }
 

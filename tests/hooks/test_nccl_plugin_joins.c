@@ -1,4 +1,4 @@
-/* Version 4 of the plugin is told of launches only: each is joined to the call it came from. */
+/* Version 4 of the plugin gets launches only: each is joined to the call it came from. */
 #define _GNU_SOURCE
 #include "operations.h"
 #include "plugin.h"
@@ -47,7 +47,7 @@ int main(void) {
   communicator_initialising = NULL;
   EXPECT(communicator->profiler == 4 && communicator->board->identity == 0xabc);
 
-  /* In bytes: NCCL tells of AllGather and Broadcast as of so many ncclInt8. */
+  /* In bytes: NCCL reports AllGather and Broadcast as of so many ncclInt8. */
   uint64_t gather = enter(ONCALL_ALL_GATHER, 100, ncclFloat32, -1, 0);
   EXPECT(launch("AllGather", 400, "ncclInt8", 0) == gather);
   EXPECT(launch("AllGather", 400, "ncclInt8", 0) == 0); /* once */

@@ -83,7 +83,7 @@ static void unwanted_events_have_no_handle(struct nccl *nccl) {
   EXPECT(!nccl_start(nccl, (ncclProfilerEventDescr_t){.type = ncclProfileProxyCtrl}));
   EXPECT(!nccl_start(nccl, (ncclProfilerEventDescr_t){.type = 1 << 14}));
   EXPECT(!nccl_start(nccl, (ncclProfilerEventDescr_t){.type = ncclProfileCollApi,
-                                                      .collApi = {.func = "Unheard", .count = 1}}));
+                                                      .collApi = {.func = "Unknown", .count = 1}}));
   EXPECT(!nccl_launch(nccl, NULL, 1, 1) && !nccl_kernel(nccl, NULL, 1));
   EXPECT(!nccl_step(nccl, NULL) && !nccl_transfer(nccl, NULL, true, getpid()));
   nccl_stop(nccl, NULL);

@@ -1,5 +1,5 @@
 /* Several communicators at work at once, each with a thread that calls and one that is NCCL's
- * proxy; some operations are told of in full, some in part. */
+ * proxy; some operations are reported in full, some in part. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

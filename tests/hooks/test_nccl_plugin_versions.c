@@ -1,4 +1,4 @@
-/* One operation from call to end, told by each version of the plugin interface. */
+/* One operation from call to end, reported by each version of the plugin interface. */
 #define _GNU_SOURCE
 #include "plugin.h"
 

@@ -134,7 +134,7 @@ static void dies_of_its_own_fault(void) {
   *(volatile char *)own_fault() = 1;
 }
 
-static void dies_when_it_is_told_to(void) {
+static void dies_of_a_signal_sent_to_it(void) {
   in_default_disposition();
   kill(getpid(), SIGBUS);
 }
@@ -172,7 +172,7 @@ int main(void) {
   EXPECT(in_child(without_memory_of_its_own) == 0);
 #endif
   EXPECT(in_child(dies_of_its_own_fault) == -SIGBUS);
-  EXPECT(in_child(dies_when_it_is_told_to) == -SIGBUS);
+  EXPECT(in_child(dies_of_a_signal_sent_to_it) == -SIGBUS);
   EXPECT(in_child(dies_of_its_own_fault_though_ignored) == -SIGBUS);
   leave_run_folder();
   return 0;

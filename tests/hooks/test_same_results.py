@@ -53,7 +53,7 @@ def _sums(
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Those of a job that never heard of us."""
+    """Those of a job without our hooks."""
     return _sums(tmp_path_factory.mktemp("bare") / "job")
 
 

@@ -50,7 +50,7 @@ static void a_number_used_again_is_another_queue_pair(void) {
   struct oncall_queue_pair *old = board_of(23);
   EXPECT(!ibv_destroy_qp(pair));
   EXPECT(old->state == ONCALL_QUEUE_PAIR_DESTROYED && old->closed_ns > 0);
-  EXPECT(old->posted == 3 && old->completed == 0); /* what it never heard of again */
+  EXPECT(old->posted == 3 && old->completed == 0); /* destroyed before they completed */
   pair = new_pair(23, 64);
   EXPECT(board_of(23) != old && board_of(23)->number > old->number);
   EXPECT(!post_chain(pair, IBV_WR_SEND, 1, 10, 1) && poll_all() == 1);

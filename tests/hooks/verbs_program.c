@@ -1,4 +1,4 @@
-/* A program that posts to a fake device as it is told on stdin: what tests of the verbs shim and
+/* A program that posts to a fake device as stdin says: what tests of the verbs shim and
  * of its collector source run. Answers "ok" or a number for each command.
  *
  *   linked | dlsym | dlvsym | library PATH   how it gets at libibverbs, once and first

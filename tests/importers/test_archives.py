@@ -12,7 +12,7 @@ import pytest
 from oncall.core.errors import BadInput
 from oncall.evidence import Incident
 from oncall.importers.archives import unpacked
-from oncall.importers.bounds import USUAL, Bounds
+from oncall.importers.bounds import DEFAULT, Bounds
 from oncall.importers.detect import load
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "flight_recorder" / "not_entered"
@@ -115,7 +115,7 @@ def test_an_archive_over_its_bounds_is_unpacked_as_far_as_they_go(
 # -------------------------------------------------------------------- attacks
 
 
-def _problems(path: Path, bounds: Bounds = USUAL) -> str:
+def _problems(path: Path, bounds: Bounds = DEFAULT) -> str:
     with unpacked([path], bounds) as found:
         return "; ".join(found.problems.values())
 

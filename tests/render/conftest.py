@@ -77,7 +77,7 @@ def _root() -> Finding:
         ),
         sources=("CCL-D 4.2.2 and Fig. 7 (location)",),
         reasons=(
-            Reason("members heard", 0.98, "8 of 8 members left evidence"),
+            Reason("members observed", 0.98, "8 of 8 members left evidence"),
             Reason("time of the recording", 0.89, "it does not say when it was taken"),
         ),
         stacks=(

@@ -59,13 +59,13 @@ def test_bytes_lost_to_counters_of_32_bits_are_no_bytes_by_sockets() -> None:
 
 
 def test_a_hang_is_known_before_most_rulebooks_have_run() -> None:
-    heard: list[SoFar] = []
+    reports: list[SoFar] = []
     books = load_rulebooks([shipped_folder()])
     with simulated(faults=[{"fault": "H1", "rank": 5, "at": "40 s"}]) as incident:
-        found = run(incident, books, {}, progress=heard.append)
+        found = run(incident, books, {}, progress=reports.append)
 
-    assert [so_far.run for so_far in heard] == [*range(len(books))]
-    early = heard[len(books) // 4].worst
+    assert [so_far.run for so_far in reports] == [*range(len(books))]
+    early = reports[len(books) // 4].worst
     assert early is not None
     assert early.blame == found.findings[0].blame
-    assert heard[0].worst is None
+    assert reports[0].worst is None

@@ -64,7 +64,7 @@ def test_the_configuration_names_another_and_the_users_own_wins(tmp_path: Path) 
         ("[rules]\nfolder = 3\n", "folder is text"),
     ],
 )
-def test_a_wrong_configuration_is_reported_and_the_usual_folder_stays(
+def test_a_wrong_configuration_is_reported_and_the_default_folder_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

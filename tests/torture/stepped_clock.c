@@ -38,11 +38,11 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
   return result;
 }
 
-time_t time(time_t *told) {
+time_t time(time_t *seconds) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  if (told)
-    *told = now.tv_sec;
+  if (seconds)
+    *seconds = now.tv_sec;
   return now.tv_sec;
 }
 

@@ -15,7 +15,7 @@ MS = 10**6
 STAGES, MICRO_BATCHES, PIPELINES = 4, 8, 2
 FORWARD, BACKWARD, SEND, EXCESS = 40 * MS, 80 * MS, MS, 400 * MS
 SLOW, LAST = 7, 11
-USUAL = 1_400 * MS
+BASELINE = 1_400 * MS
 GUILTY = (2, "backward", 3)
 
 
@@ -80,7 +80,7 @@ def lane(stage: int, pipeline: int, start_ns: int, guilty: bool) -> Lane:
 
 def timeline(iteration: int = SLOW, pipeline: int = 0, every_rank: bool = False) -> Timeline:
     guilty = iteration == SLOW and pipeline == 0
-    start_ns = FIRST_NS + iteration * USUAL
+    start_ns = FIRST_NS + iteration * BASELINE
     lanes = [lane(stage, pipeline, start_ns, guilty) for stage in range(STAGES)]
     if every_rank:
         lanes = [
@@ -88,8 +88,8 @@ def timeline(iteration: int = SLOW, pipeline: int = 0, every_rank: bool = False)
         ]
     end_ns = max(box.ended_ns or 0 for one in lanes for box in one.boxes)
     return Timeline(
-        JOB, iteration, start_ns, end_ns, end_ns - start_ns, USUAL, guilty, tuple(lanes), PIPELINES,
-        clock_error_ns=100_000,
+        JOB, iteration, start_ns, end_ns, end_ns - start_ns, BASELINE, guilty, tuple(lanes),
+        PIPELINES, clock_error_ns=100_000,
     )  # fmt: skip
 
 
@@ -99,9 +99,9 @@ def stages_view(
     lines = tuple(
         IterationLine(
             number,
-            FIRST_NS + number * USUAL,
-            USUAL + (EXCESS if number == SLOW else 3 * (number % 5) * MS),
-            USUAL,
+            FIRST_NS + number * BASELINE,
+            BASELINE + (EXCESS if number == SLOW else 3 * (number % 5) * MS),
+            BASELINE,
             slow=number == SLOW,
             whole=True,
         )

@@ -106,7 +106,7 @@ def hang() -> Finding:
             "Look at the last line of rank 5's log.",
         ),
         sources=("CCL-D 4.2.2",),
-        reasons=(Reason("members heard", 0.98, "16 of 16 members left evidence"),),
+        reasons=(Reason("members observed", 0.98, "16 of 16 members left evidence"),),
         stacks=(
             Stack(
                 5, "last seen in AllReduce 13 of dp", ("wait at loader.py:88", "train at t.py:3")

@@ -320,7 +320,7 @@ async def test_what_cannot_be_read_of_the_job_is_said() -> None:
     session = FakeSession()
     session.fails[GetRates] = UsageError("gpu017 took its shards away")
     async with console(session, size=NARROW) as running:
-        assert "How fast the job went was not recorded" in running.text()
+        assert "ran cannot be read: gpu017 took its shards away" in running.text()
 
 
 @pytest.mark.parametrize("size", [NARROW, (120, 40), (200, 60)])

@@ -15,7 +15,7 @@ from textual.theme import BUILTIN_THEMES, Theme
 from oncall.console.snapshot import RankState
 from oncall.tui.drawing.glyphs import to_ascii
 from oncall.tui.drawing.states import STATES, state_styles
-from oncall.tui.drawing.themes import THEMES, usual_theme
+from oncall.tui.drawing.themes import THEMES, default_theme
 from oncall.tui.shell.clipboard import osc52
 
 from .console import console, piloted
@@ -73,7 +73,7 @@ def test_the_ansi_themes_are_those_of_the_terminal() -> None:
     ],
 )
 def test_the_terminal_decides_where_nobody_chose(environment: dict[str, str], theme: str) -> None:
-    assert usual_theme(environment) == theme
+    assert default_theme(environment) == theme
 
 
 @given(st.text(alphabet="abz ~|─╭✖▲●…µ中é語"))

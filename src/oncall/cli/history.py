@@ -65,7 +65,7 @@ def history(
     if since is not None:
         since_ns = time.time_ns() - parse_duration_ns(since)
         if since_ns < 0:
-            raise UsageError(f"--since {since}: longer than time itself")
+            raise UsageError(f"--since {since}: begins before 1970")
     wanted = Wanted(component, verdict, cluster, since_ns)
     with engine_at(engine) as chosen:
         found = answer(kept, wanted, chosen)

@@ -121,8 +121,8 @@ def view_of(
     state = np.full((len(ranks), len(seqs)), UNKNOWN, dtype=np.int8)
     if kind == "coll":
         # What no row tells: the counters say who has not come so far.
-        for row, (_, entered, done, heard) in enumerate(members):
-            if heard is not None:
+        for row, (_, entered, done, observed) in enumerate(members):
+            if observed is not None:
                 state[row, seqs > (-1 if entered is None else entered)] = NOT_ENTERED
             if done is not None:
                 state[row, seqs <= done] = DONE

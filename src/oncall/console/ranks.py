@@ -1,7 +1,8 @@
 """What every rank does, as the relations of the wait-for graph have it.
 
 A rank that waits in an operation is hung if a chain of waiting leads from there to an operation
-or a rank that a finding calls hung; so are victims blamed_waits from the merely busy.
+or a rank that a critical finding blames for a hang: that separates victims from ranks that are
+merely busy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from oncall.views.words import roots
 if TYPE_CHECKING:
     from oncall.console.snapshot import Ints
 
-RELATIONS = ("heads", "members", "witnesses", "blocked_operations", "holders")
+RELATIONS = ("heads", "members", "witnesses", "blocked_operations", "holders", "front")
 # A world size beyond this is a damaged recording, not a job.
 _MOST_RANKS = 1_000_000
 _MOST_ROLES = 12
@@ -97,10 +98,12 @@ def _states(
     blocked = _blocked_in(con)
     held_by = _held_by(con)
     hung = _hung(blocked, held_by, blamed)
-    late = {one for holders in held_by.values() for one, how in holders if how == "absent"}
+    waiting = {*blocked, *_waiting_by_calls(con)}
+    absent = {one for holders in held_by.values() for one, how in holders if how == "absent"}
+    late = absent - waiting  # who waits elsewhere is kept from coming
     state = np.full(len(rank), RankState.RUNNING, dtype=np.int64)
     # The worst comes last and stays.
-    state[np.isin(rank, list(blocked))] = RankState.WAITING
+    state[np.isin(rank, list(waiting))] = RankState.WAITING
     state[np.isin(rank, list(late))] = RankState.LATE
     waits = [one for one, operations in blocked.items() if not hung.isdisjoint(operations)]
     state[np.isin(rank, waits)] = RankState.HUNG
@@ -118,6 +121,11 @@ def _blocked_in(con: duckdb.DuckDBPyConnection) -> dict[int, set[_Operation]]:
     for rank, comm, kind, seq in rows:
         blocked[rank].add((comm, kind, seq, rank if kind == "p2p" else None))
     return blocked
+
+
+def _waiting_by_calls(con: duckdb.DuckDBPyConnection) -> list[int]:
+    """The ranks that wait, also where calls alone are recorded and nothing is known of ends."""
+    return [rank for (rank,) in con.execute("SELECT DISTINCT rank FROM front").fetchall()]
 
 
 def _held_by(con: duckdb.DuckDBPyConnection) -> dict[_Operation, list[tuple[int, str]]]:
@@ -159,7 +167,11 @@ def _hung(
 
 def _blamed(diagnosis: Diagnosis) -> _Blamed:
     causes = roots(diagnosis)
-    hangs = [finding for finding in causes if finding.fault_class == "hang"]
+    hangs = [
+        finding
+        for finding in causes
+        if finding.fault_class == "hang" and finding.severity == "critical"
+    ]
     return _Blamed(
         ranks=frozenset(rank for finding in causes for rank in blamed_ranks(finding)),
         nodes=frozenset(

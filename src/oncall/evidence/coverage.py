@@ -34,7 +34,7 @@ _WITH_OPERATIONS = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 # A note of recordings that name processes and not ranks, and of no communicator of the whole job.
 NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
 GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
-_NODES_HEARD = " UNION ".join(
+_NODES_OBSERVED = " UNION ".join(
     (
         *(
             f"SELECT node FROM {table}"
@@ -109,10 +109,10 @@ def _nodes(
     con: duckdb.DuckDBPyConnection, homes: _Homes, seen: set[int]
 ) -> tuple[set[str], set[str]]:
     """Nodes the job runs on, and those that left evidence of their own or through a rank."""
-    heard = {row[0] for row in con.execute(_NODES_HEARD).fetchall() if row[0] is not None}
+    observed = {row[0] for row in con.execute(_NODES_OBSERVED).fetchall() if row[0] is not None}
     rows = con.execute("SELECT DISTINCT node FROM collectors WHERE node IS NOT NULL").fetchall()
-    nodes = heard | {row[0] for row in rows} | _of(homes, homes)
-    return nodes, heard | _of(homes, seen)
+    nodes = observed | {row[0] for row in rows} | _of(homes, homes)
+    return nodes, observed | _of(homes, seen)
 
 
 def _of(homes: _Homes, ranks: Iterable[int]) -> set[str]:

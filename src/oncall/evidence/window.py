@@ -61,7 +61,7 @@ def keep_job(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
 
 
 def span(con: duckdb.DuckDBPyConnection) -> tuple[int | None, int | None]:
-    """First and last instant of the evidence, Unix time in ns; None if nothing tells the time."""
+    """First and last instant of the evidence, Unix time in ns; None if it has no times."""
     parts = " UNION ALL ".join(
         f"SELECT least({_each('min', columns)}) AS low, greatest({_each('max', columns)}) AS high"
         f" FROM {table}"

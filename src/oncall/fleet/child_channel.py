@@ -72,10 +72,10 @@ class ChildChannel:
         with suppress(OSError):
             while data := await self._child.said.read(4096):
                 self._said += data
-                self._heard()
+                self._stderr_grew()
                 del self._said[:-_SAID_BYTES]
 
-    def _heard(self) -> None:
+    def _stderr_grew(self) -> None:
         """Called when the child has written to its stderr."""
 
     def _error_output(self) -> str:

@@ -11,7 +11,7 @@ from oncall.evidence.coverage import GATHERED
 from oncall.evidence.incident import Incident
 from oncall.evidence.peers import name_peers
 from oncall.evidence.settle import keep_whole_rounds, settle_duplicates
-from oncall.evidence.unheard import name_unheard
+from oncall.evidence.unreported import name_unreported
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.transport import Clock
 from oncall.node.store.parts import ReceivedPart, load_parts
@@ -50,7 +50,7 @@ def merge(answers: Answers, job: str) -> Incident:
         settle_duplicates(incident.con)
         keep_whole_rounds(incident.con)
         _add_collectors(incident, answers.outcomes, bad)
-        name_unheard(incident.con)
+        name_unreported(incident.con)
         name_peers(incident.con)
         _add_clocks(incident, answers)
     except BaseException:

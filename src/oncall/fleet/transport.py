@@ -22,7 +22,7 @@ from typing import IO, Protocol, TypeGuard
 from oncall.fleet.outcome import HostError, Kind
 from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.wire import (
-    USUAL_LIMITS,
+    DEFAULT_LIMITS,
     End,
     FrameDecoder,
     Limits,
@@ -113,7 +113,7 @@ class Connection:
         channel: Channel,
         *,
         silence_s: float = 15.0,
-        limits: Limits = USUAL_LIMITS,
+        limits: Limits = DEFAULT_LIMITS,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """`silence_s`: the time limit without any bytes from the node. `progress` is called with

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO
 
 from oncall.core.errors import Unreadable
-from oncall.importers.bounds import USUAL, Bounds, size
+from oncall.importers.bounds import DEFAULT, Bounds, size
 from oncall.importers.files import open_file, walk
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
@@ -60,7 +60,7 @@ class Unpacked:
 
 
 @contextmanager
-def unpacked(paths: Sequence[Path], bounds: Bounds = USUAL) -> Iterator[Unpacked]:
+def unpacked(paths: Sequence[Path], bounds: Bounds = DEFAULT) -> Iterator[Unpacked]:
     """The paths with every archive among them, inside their folders, or inside one another,
     unpacked beside the rest.
 

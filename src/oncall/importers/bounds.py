@@ -42,11 +42,11 @@ class Bounds:
     grace_s: float = 5.0
 
 
-USUAL = Bounds()
+DEFAULT = Bounds()
 _LOOK_EVERY_BYTES = 8 * 2**20  # of a stream, between two looks at the memory that it takes
 
 
-def memory_bytes(bounds: Bounds = USUAL) -> int:
+def memory_bytes(bounds: Bounds = DEFAULT) -> int:
     """What one part may take of the memory in hand."""
     return min(bounds.part_memory_bytes, share_bytes())
 
@@ -73,7 +73,7 @@ def size(count: int) -> str:
 class Meter:
     """Counts what a stream gives, as it is read. Raises Unreadable beyond the bounds."""
 
-    def __init__(self, packed_bytes: int | None = None, bounds: Bounds = USUAL) -> None:
+    def __init__(self, packed_bytes: int | None = None, bounds: Bounds = DEFAULT) -> None:
         """`packed_bytes`: the size of the file, if what is counted is unpacked from it."""
         self._bounds = bounds
         self._most_bytes = bounds.expanded_bytes
@@ -119,7 +119,7 @@ class Meter:
             )
 
 
-def check_document(count: int, factor: float, bounds: Bounds = USUAL) -> None:
+def check_document(count: int, factor: float, bounds: Bounds = DEFAULT) -> None:
     """Raises Unreadable for a document of `count` bytes that takes `factor` bytes of memory for
     each of its own, if it is too large, or larger than the memory in hand allows."""
     if count > bounds.document_bytes:

@@ -21,7 +21,7 @@ except ImportError:  # no such limits on this platform
 
 from oncall.core.errors import Unreadable
 from oncall.evidence.room import address_space_bytes
-from oncall.importers.bounds import USUAL, Bounds, memory_bytes, size
+from oncall.importers.bounds import DEFAULT, Bounds, memory_bytes, size
 
 # Memory for each byte of JSON, at worst: empty containers in small ones take 35 (measured).
 JSON_FACTOR = 48.0
@@ -48,7 +48,7 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def parse_json(data: bytes, bounds: Bounds = USUAL) -> Any:
+def parse_json(data: bytes, bounds: Bounds = DEFAULT) -> Any:
     """The value of a JSON document. Raises Unreadable, with the reason, and nothing else."""
     check_json(data, bounds)
     try:
@@ -62,7 +62,7 @@ def parse_json(data: bytes, bounds: Bounds = USUAL) -> Any:
         raise Unreadable(f"damaged: {error}") from error
 
 
-def check_json(data: bytes | str, bounds: Bounds = USUAL) -> None:
+def check_json(data: bytes | str, bounds: Bounds = DEFAULT) -> None:
     """Raises Unreadable if the values of this JSON may take more memory than one part may."""
     if len(data) * JSON_FACTOR <= bounds.part_memory_bytes >> 4:
         return
@@ -118,7 +118,7 @@ def is_pickle(data: bytes) -> bool:
     return data[:1] == pickle.PROTO and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
-def parse_pickle(data: bytes, bounds: Bounds = USUAL) -> Any:
+def parse_pickle(data: bytes, bounds: Bounds = DEFAULT) -> Any:
     """What a pickle of plain containers holds. Raises Unreadable, with the reason, alone.
 
     One object can be in it many times: a caller that walks it counts what it looks at against the

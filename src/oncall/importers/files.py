@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from oncall.core.errors import BadInput, Unreadable
 from oncall.importers import zstd
-from oncall.importers.bounds import USUAL, Bounds, Meter, check_document
+from oncall.importers.bounds import DEFAULT, Bounds, Meter, check_document
 
 GZIP = b"\x1f\x8b"
 
@@ -85,7 +85,7 @@ def is_packed(path: Path) -> bool:
         return _read(file, len(zstd.ZSTD)).startswith((GZIP, zstd.ZSTD))
 
 
-def whole(path: Path, factor: float, bounds: Bounds = USUAL) -> bytes:
+def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
     """All bytes of a file, unpacked if it is compressed, whose parsing takes `factor` bytes of
     memory a byte. Raises Unreadable.
 
@@ -133,7 +133,7 @@ class Stream:
     It gives all it can before it complains of a torn end, or of a bound. A context manager.
     """
 
-    def __init__(self, path: Path, bounds: Bounds = USUAL) -> None:
+    def __init__(self, path: Path, bounds: Bounds = DEFAULT) -> None:
         """Raises Unreadable for what is no file, or compressed in a way that nothing here reads."""
         self._file = open_file(path)
         begin = self._file.peek(4)  # type: ignore[attr-defined]
@@ -189,7 +189,7 @@ class Stream:
 # -------------------------------------------------------------------- folders
 
 
-def files_in(folder: Path, suffixes: Sequence[str], bounds: Bounds = USUAL) -> list[Path]:
+def files_in(folder: Path, suffixes: Sequence[str], bounds: Bounds = DEFAULT) -> list[Path]:
     """What a folder itself holds that ends so, in the order of names, as far as one looks."""
     try:
         with os.scandir(folder) as entries:
@@ -199,7 +199,7 @@ def files_in(folder: Path, suffixes: Sequence[str], bounds: Bounds = USUAL) -> l
     return [folder / name for name in sorted(names) if name.rpartition(".")[2] in suffixes]
 
 
-def walk(root: Path, bounds: Bounds = USUAL) -> Iterator[Path]:
+def walk(root: Path, bounds: Bounds = DEFAULT) -> Iterator[Path]:
     """Every path in a folder and the folders in it, hidden ones left out, in the order of names.
 
     Links to folders are not followed, which avoids cycles. An unreadable folder is yielded itself.

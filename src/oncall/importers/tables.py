@@ -25,7 +25,7 @@ from typing import Any
 import duckdb
 
 from oncall.core.errors import Unreadable
-from oncall.importers.bounds import USUAL, Bounds, memory_bytes, size
+from oncall.importers.bounds import DEFAULT, Bounds, memory_bytes, size
 from oncall.importers.files import Stream, head, is_packed, open_file
 
 PARQUET = b"PAR1"
@@ -41,7 +41,7 @@ class Format:
     reader: str
 
 
-CSV = Format(f"read_csv({{path}}, all_varchar = true, max_line_size = {USUAL.line_bytes})")
+CSV = Format(f"read_csv({{path}}, all_varchar = true, max_line_size = {DEFAULT.line_bytes})")
 
 
 def json_lines(columns: dict[str, str]) -> Format:
@@ -49,7 +49,7 @@ def json_lines(columns: dict[str, str]) -> Format:
     shape = ", ".join(f"{name}: '{kind}'" for name, kind in columns.items())
     return Format(
         "read_json({path}, format = 'newline_delimited', ignore_errors = true, "
-        f"compression = 'none', maximum_object_size = {USUAL.line_bytes}, "
+        f"compression = 'none', maximum_object_size = {DEFAULT.line_bytes}, "
         "columns = {{" + shape + "}})"
     )
 
@@ -57,7 +57,7 @@ def json_lines(columns: dict[str, str]) -> Format:
 class Database:
     """A database in memory to load recordings into. A context manager."""
 
-    def __init__(self, bounds: Bounds = USUAL) -> None:
+    def __init__(self, bounds: Bounds = DEFAULT) -> None:
         self._bounds = bounds
         self.con = duckdb.connect(
             ":memory:",

@@ -49,7 +49,7 @@ def run(
     _calm()
     from oncall.render.text.encoding import speaks_utf8
     from oncall.tui.app import ConsoleApp
-    from oncall.tui.drawing.themes import THEMES, usual_theme
+    from oncall.tui.drawing.themes import THEMES, default_theme
     from oncall.tui.shell.keys import read_keymap
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
@@ -58,7 +58,7 @@ def run(
         opener,
         job=job,
         recording=recording,
-        theme=theme or usual_theme(),
+        theme=theme or default_theme(),
         keymap=keymap,
         ascii_only=not speaks_utf8(),
         startup_problems=list(dict.fromkeys(map(str, (*problems, *wrong_theme, *wrong_keys)))),

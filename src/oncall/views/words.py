@@ -208,11 +208,14 @@ def found_so_far(so_far: SoFar) -> str:
 
 
 def since(cause: Finding, until_ns: int | None) -> str:
-    """`, for 10 min` of a hang at the moment shown; else `, since 03:10:00 UTC (10 min)`."""
+    """`, for 10 min` of a hang at the moment shown; else `, since 03:10:00 UTC (10 min)`; nothing
+    of what has lasted for less than a second."""
     if cause.at_ns is None:
         return ""
     if until_ns is None or until_ns <= cause.at_ns:
         return f", since {instant(cause.at_ns)}"
+    if until_ns < cause.at_ns + NS_PER_S:
+        return ""
     lasts = format_duration((until_ns - cause.at_ns) // NS_PER_S * NS_PER_S)
     if cause.fault_class == "hang":
         return f", for {lasts}"

@@ -42,7 +42,7 @@ def test_each_member_is_in_the_state_it_was_played_into(data: st.DataObject, rec
         rank = one.ranks[number]
         made = rank.made[comm, "coll"]
         assert last_seq == (made or None)
-        if not one.heard(number):
+        if not one.observed(number):
             assert state == "silent"
         elif kind == "coll":
             assert state == ("waiting" if made >= seq else "absent")

@@ -117,7 +117,9 @@ def test_the_causes_are_those_of_the_job_that_was_played(
         cycles = {frozenset(ranks) for _, how, ranks, *_ in mine if how == "cycle"}
         assert cycles == {cause for cause in one.causes() if len(cause) > 1}
         silent = {rank for _, how, ranks, *_ in mine if how == "silent" for rank in ranks}
-        assert silent == {rank for rank in set(named) - set().union(*cycles) if not one.heard(rank)}
+        assert silent == {
+            rank for rank in set(named) - set().union(*cycles) if not one.observed(rank)
+        }
         if len(mine) == 1:
             ((_, _, ranks, victims, comms),) = mine
             assert victims == len(set(one.blocked()) - set(ranks)), "all who wait are its victims"

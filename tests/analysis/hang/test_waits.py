@@ -110,7 +110,7 @@ def test_a_silent_member_is_suspected_where_nobody_else_is_absent(incident: Inci
     assert found(incident, "holders", "comm, rank, how") == [(1, 9, "silent")]
 
 
-def test_a_rank_that_only_keeps_a_counter_is_heard(incident: Incident) -> None:
+def test_a_rank_that_only_keeps_a_counter_is_observed(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 9]})
     incident.append("launches", {"job": "j", "comm": 1, "rank": 9, "launched": 3, "at_ns": 5})
     ops(incident, seq=4, rank=[0, 1])

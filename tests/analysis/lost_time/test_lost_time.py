@@ -75,8 +75,8 @@ def test_what_all_wait_for_elsewhere_costs_nothing() -> None:
     """The second group takes twice as long: a rank of the first may be slow without a loss."""
 
     def work(iteration: int, rank: int, layer: int) -> int:
-        usual = even(iteration, rank, layer)
-        return usual * 2 if rank in (2, 3) else usual + (5 if rank == 0 else 0)
+        baseline_ns = even(iteration, rank, layer)
+        return baseline_ns * 2 if rank in (2, 3) else baseline_ns + (5 if rank == 0 else 0)
 
     assert ("own", (0,)) not in played(work)[0]
 

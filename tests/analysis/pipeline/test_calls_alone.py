@@ -77,7 +77,7 @@ def _known(incident: Incident, task: str) -> float:
     [(True, "its own past", True), (False, "its own past", False),
      (False, "other pipelines", True)],
 )  # fmt: skip
-def test_an_iteration_as_usual_has_lost_nothing_to_who_is_compared_with_its_own_past(
+def test_an_iteration_at_the_baseline_has_lost_nothing_to_who_is_compared_with_its_own_past(
     slow: bool, basis: str, named: bool
 ) -> None:
     with duckdb.connect() as con:
@@ -96,7 +96,7 @@ def test_an_iteration_as_usual_has_lost_nothing_to_who_is_compared_with_its_own_
                     2 AS micro_batch, 'forward' AS task, 7 AS vertex, 50 AS started_ns,
                     '{basis}' AS basis, NULL::BIGINT AS clock_error_ns, 0 AS slack_ns,
                     1.0 AS spread_ns, 300 AS duration_ns, NULL::BIGINT AS latency_ns,
-                    100.0 AS expected_ns, NULL::DOUBLE AS usual_latency_ns, 1.0 AS work,
+                    100.0 AS expected_ns, NULL::DOUBLE AS baseline_latency_ns, 1.0 AS work,
                     100.0 AS paper_ns"""
         )
         assert bool(con.execute(select_of(slow_tasks, {})).fetchall()) is named

@@ -25,7 +25,7 @@ def job(**values: object) -> Incident:
     return incident
 
 
-def usual(incident: Incident) -> float:
+def baseline(incident: Incident) -> float:
     incident.require(["training_iterations"])
     rows = incident.con.execute("SELECT median(duration_ns) FROM training_iterations").fetchall()
     return float(rows[0][0])
@@ -35,9 +35,9 @@ def test_long_sequences_cost_what_the_longest_replica_is_behind_the_mean() -> No
     with job(long_sequences=0.4) as uneven, job() as even:
         (share,) = costs(uneven).values()
         assert not costs(even)
-        usual_ns = [usual(one) for one in (uneven, even)]
+        baseline_ns = [baseline(one) for one in (uneven, even)]
         # What is lost against the even job is the longer mean besides.
-        assert 0.1 < share < 1 - usual_ns[1] / usual_ns[0]
+        assert 0.1 < share < 1 - baseline_ns[1] / baseline_ns[0]
 
 
 def test_garbage_costs_the_longest_collection_of_each_iteration() -> None:

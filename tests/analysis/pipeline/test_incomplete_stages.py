@@ -22,7 +22,7 @@ def stopped(task: str, **fields: Any) -> Incident:
 def test_the_first_task_that_does_not_end_is_named(task: str) -> None:
     with stopped(task) as incident:
         first = incident.con.execute(
-            """SELECT rank, stage, micro_batch, task, network, silent_ns > 2 * usual_ns
+            """SELECT rank, stage, micro_batch, task, network, silent_ns > 2 * baseline_ns
             FROM incomplete_stages WHERE first"""
         ).fetchall()
         kind, _, sends = task.partition("_")

@@ -82,14 +82,14 @@ def test_a_link_that_was_slow_from_the_beginning_is_reported_by_the_other_pipeli
         assert rows.fetchall() == [(7, 1, True)]
 
 
-def test_the_usual_of_a_link_is_the_others_where_those_are_far_faster() -> None:
+def test_the_baseline_of_a_link_is_the_others_where_those_are_far_faster() -> None:
     nan = np.nan
     by_lane = np.array([[1.0, 5.0, nan], [1.5, 6.0, nan], [9.0, 5.0, 2.0]])
-    usual = beside_others(by_lane.ravel(), 3, 0.5).reshape(3, 3)
-    assert usual[2, 0] == 1.5
+    baseline = beside_others(by_lane.ravel(), 3, 0.5).reshape(3, 3)
+    assert baseline[2, 0] == 1.5
     unchanged = np.ones((3, 3), np.bool_)
     unchanged[2, 0] = False
-    assert np.array_equal(usual[unchanged], by_lane[unchanged], equal_nan=True)
+    assert np.array_equal(baseline[unchanged], by_lane[unchanged], equal_nan=True)
     assert beside_others(np.array([4.0, 9.0]), 1, 0.5).tolist() == [4.0, 9.0]
 
 

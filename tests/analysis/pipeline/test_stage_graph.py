@@ -75,11 +75,11 @@ def test_every_task_waits_for_the_one_before_it_and_for_its_input(played: Play) 
 def test_a_transfer_that_takes_longer_is_the_links_not_the_tasks(played: Play) -> None:
     incident = played(links={(3, 0, 2, 0, "forward"): 500 * MS}, jitter=0.0)
     incident.require(["stage_graph"])
-    ((latency, usual, took, expected),) = incident.con.execute(
-        """SELECT latency_ns, usual_latency_ns, duration_ns, expected_ns FROM stage_graph
+    ((latency, baseline, took, expected),) = incident.con.execute(
+        """SELECT latency_ns, baseline_latency_ns, duration_ns, expected_ns FROM stage_graph
         WHERE iteration = 3 AND stage = 2 AND micro_batch = 0 AND task = 'forward'"""
     ).fetchall()
-    assert (latency, usual, took, expected) == (501 * MS, MS, 100 * MS, 100 * MS)
+    assert (latency, baseline, took, expected) == (501 * MS, MS, 100 * MS, 100 * MS)
 
 
 def test_a_long_sequence_is_longer_in_all_stages_and_expected_so(played: Play) -> None:
@@ -97,7 +97,7 @@ def test_a_pipeline_slow_from_the_beginning_is_expected_to_be_as_the_others(play
     incident = played(dp=3, delays=slow)
     incident.require(["stage_expectation"])
     found = incident.con.execute(
-        """SELECT replica, stage, round(usual_ns / 1e6) FROM stage_expectation
+        """SELECT replica, stage, round(baseline_ns / 1e6) FROM stage_expectation
         WHERE basis = 'other pipelines' AND task = 'forward'"""
     ).fetchall()
     assert found == [(1, 1, 101.0)]

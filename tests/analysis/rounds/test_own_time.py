@@ -75,14 +75,14 @@ def held(timeline: list[Op]) -> list[tuple[int, int]]:
         others[-1] if others and surplus[op.comm, op.kind] > 0 else None
         for op, others in zip(timeline, meanwhile, strict=True)
     ]
-    usual = usual_pause(timeline, [one is not None for one in last])
+    pause = median_pause(timeline, [one is not None for one in last])
     return [
-        (max(op.start, beside.end + usual) if beside else op.start, op.end)
+        (max(op.start, beside.end + pause) if beside else op.start, op.end)
         for op, beside in zip(timeline, last, strict=True)
     ]
 
 
-def usual_pause(timeline: list[Op], beside: list[bool]) -> int:
+def median_pause(timeline: list[Op], beside: list[bool]) -> int:
     """Half of the time before calls that hold the rank up is in pauses so long or longer."""
     ends = [op.start if aside else op.end for op, aside in zip(timeline, beside, strict=True)]
     pauses = sorted(

@@ -175,7 +175,7 @@ def test_members_are_those_reported_and_those_seen_acting(incident: Incident) ->
     assert rows == [(0, "tp", "a"), (1, "tp", "b"), (2, None, "c")]
 
 
-def test_a_process_is_heard_by_itself_and_its_host_by_any(incident: Incident) -> None:
+def test_a_process_is_observed_by_itself_and_its_host_by_any(incident: Incident) -> None:
     incident.append("ranks", {"job": "j", "rank": [0, 1, 2, 3], "node": ["a", "a", "b", None]})
     incident.append("ops", {"job": "j", "comm": 1, "rank": [0], "seq": 1})
     states = ["running", "unresponsive", "dead"]
@@ -183,7 +183,7 @@ def test_a_process_is_heard_by_itself_and_its_host_by_any(incident: Incident) ->
     incident.append("recordings", {"job": "j", "rank": [3, 2], "problem": [None, "truncated"]})
     incident.require(["processes"])
     rows = incident.con.execute(
-        "SELECT rank, heard, node_heard FROM processes ORDER BY rank"
+        "SELECT rank, observed, node_observed FROM processes ORDER BY rank"
     ).fetchall()
     assert rows == [
         (0, True, True),

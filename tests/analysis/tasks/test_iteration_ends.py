@@ -43,8 +43,8 @@ def recorded_ends(scenario: PipelineScenario) -> dict[Key, tuple[int, int]]:
 
 def assert_alike(found: dict[Key, tuple[int, int]], true: dict[Key, tuple[int, int]]) -> None:
     for key, (started_ns, ended_ns) in found.items():
-        # Where only the next forward follows, an optimizer ends as usual; warm-up takes it twice
-        # as long.
+        # Where only the next forward follows, an optimizer ends at its baseline; warm-up takes
+        # it twice as long.
         slack_ns = 40 * _MILLISECOND if key[2] in ("optimizer", "checkpoint") else _MILLISECOND
         assert abs(ended_ns - true[key][1]) <= slack_ns
         assert abs(started_ns - true[key][0]) <= slack_ns
@@ -110,7 +110,7 @@ def test_iterations_of_replicas_are_counted_and_timed() -> None:
     with incident:
         incident.require(["training_iterations"])
         rows = incident.con.execute(
-            "SELECT iteration, whole, slow, usual_ns FROM training_iterations ORDER BY iteration"
+            "SELECT iteration, whole, slow, baseline_ns FROM training_iterations ORDER BY iteration"
         ).fetchall()
     assert [row[:3] for row in rows] == [(n, n >= 0, False) for n in range(-1, 6)]
     # Eight micro-batches of 40 ms forward and 80 ms backward, and what comes behind them.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncall.core.errors import Unreadable
-from oncall.importers.bounds import USUAL
+from oncall.importers.bounds import DEFAULT
 from oncall.importers.flight_recorder.file import load_dump, looks_like_dump
 
 
@@ -80,7 +80,7 @@ def test_truncated_at_every_hundred_bytes(fr, suffix, tmp_path):
 def test_too_large_a_file_is_not_opened(tmp_path):
     path = tmp_path / "rank_0"
     with path.open("wb") as file:
-        file.truncate(USUAL.document_bytes + 1)  # sparse: takes no space
+        file.truncate(DEFAULT.document_bytes + 1)  # sparse: takes no space
     with pytest.raises(Unreadable, match="larger than 512 MiB"):
         load_dump(path)
 

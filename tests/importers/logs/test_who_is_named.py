@@ -205,7 +205,7 @@ def test_who_is_named(tmp_path: Path, files: dict[str, str], cause: str, named: 
         ),
     ],
 )
-def test_what_an_earlier_start_failed_of_is_told_apart(
+def test_what_an_earlier_start_failed_of_is_kept_apart(
     tmp_path: Path, text: str, outlived: list[bool]
 ) -> None:
     assert [row["outlived"] for row in causes(tmp_path, {"job.log": text})] == outlived

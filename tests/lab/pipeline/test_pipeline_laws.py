@@ -142,11 +142,11 @@ def test_a_delay_lengthens_an_iteration_by_no_more_than_itself(
 
 def test_a_delay_where_there_is_slack_costs_nothing_and_on_the_path_all_of_itself() -> None:
     """The first stage waits for its first backward; the last stage's first forward has no slack."""
-    usual: dict[str, Any] = {"jitter": 0.0, "overlap_p2p": True, "iterations": 6}
+    common: dict[str, Any] = {"jitter": 0.0, "overlap_p2p": True, "iterations": 6}
     cost = {}
     for rank, micro_batch in ((0, 3), (14, 0)):
         fault = PipelineFault("delay", rank, micro_batch=micro_batch, delay_ns=100 * MS)
-        _, truth = simulate_pipeline(PipelineScenario(**usual, faults=(fault,)))
+        _, truth = simulate_pipeline(PipelineScenario(**common, faults=(fault,)))
         (reported,) = truth.faults
         assert isinstance(reported, StageTruth)
         cost[rank] = reported.lengthened_ns

@@ -55,7 +55,7 @@ def test_a_nic_that_is_down_sent_least_of_all() -> None:
     assert finished == {False}
 
 
-def test_a_busy_cpu_leaves_gaps_for_all_and_activity_as_usual() -> None:
+def test_a_busy_cpu_leaves_gaps_for_all_and_activity_unchanged() -> None:
     with broken("cpu_contention", 42) as incident:
         active = [row["active"] for row in last_collective(incident, 42).values()]
         whole = incident.con.execute(

@@ -31,11 +31,11 @@ SMALL: dict[str, Any] = {"iterations": 2, "dp_bytes": 64 * MIB, "micro_batches":
 
 def links(ranks: int, **changed: Any) -> Links:
     """Steady links, but for what is changed of some ranks: {rank: value}."""
-    usual = {
+    normal = {
         "egress": RATE, "ingress": 1.1 * RATE, "unsteady": 0.0, "preempted": 0.0,
         "preempted_ns": 0.0, "proxy_ns": 1_000.0, "down_ns": np.inf,
     }  # fmt: skip
-    columns = {name: np.full(ranks, value) for name, value in usual.items()}
+    columns = {name: np.full(ranks, value) for name, value in normal.items()}
     for name, values in changed.items():
         for rank, value in values.items():
             columns[name][rank] = value

@@ -290,12 +290,12 @@ def test_this_machine() -> None:
 
 def test_meanings_are_joined_by_code() -> None:
     incident = Incident.empty()
-    codes = [*MEANINGS, "sxid_12028", "xid_999", "unheard_of"]
+    codes = [*MEANINGS, "sxid_12028", "xid_999", "no_such_code"]
     incident.append("host_events", {"node": ["n"] * len(codes), "code": codes})
     incident.require(["event_meanings"])
     rows = incident.con.execute("SELECT code, part, weight, meaning FROM event_meanings").fetchall()
     meanings = {code: rest for code, *rest in rows}
-    assert meanings.keys() == {*codes} - {"unheard_of"}
+    assert meanings.keys() == {*codes} - {"no_such_code"}
     assert meanings["xid_79"] == ["gpu", "fault", "the GPU has fallen off the PCIe bus"]
     assert meanings["sxid_12028"][0] == "nvlink"
     assert meanings["xid_999"][:2] == ["gpu", "warning"]

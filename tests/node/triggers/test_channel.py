@@ -1,4 +1,4 @@
-"""Notifications over real sockets: who is heard, and that nothing else does harm."""
+"""Notifications over real sockets: whose are accepted, and that nothing else does harm."""
 
 from __future__ import annotations
 

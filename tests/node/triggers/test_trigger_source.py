@@ -135,8 +135,8 @@ def test_epochs_before_a_long_round_trip_are_wanted(capturing: Configuration) ->
     target = Target("gpu018", ("127.0.0.1", 1), "mlx5_0")
     with source_of(capturing, recent) as source:
         source.collect(now)
-        usual = [Ping("lo", target, now.realtime_ns + n, 10_000) for n in range(30)]
-        source.see([pings_batch("gpu017", usual)])
+        normal = [Ping("lo", target, now.realtime_ns + n, 10_000) for n in range(30)]
+        source.see([pings_batch("gpu017", normal)])
         assert not [b for b in source.collect(now).batches if b.table == "host_events"]
         assert recent.wanted(now.realtime_ns + NS_PER_S) == []
         lost = Ping("lo", target, now.realtime_ns + 40)

@@ -1,4 +1,4 @@
-"""What is called empty is empty, whatever the query; and the usual shapes are recognised."""
+"""What is called empty is empty, whatever the query; and the common shapes are recognised."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def known_empty(con: duckdb.DuckDBPyConnection, sql: str) -> bool:
         "WITH RECURSIVE r AS (SELECT x FROM none UNION SELECT x + 1 FROM r WHERE x < 9) FROM r",
     ],
 )
-def test_usual_shapes_are_recognised(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+def test_common_shapes_are_recognised(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     assert con.execute(sql).fetchall() == []
     assert known_empty(con, sql)
 

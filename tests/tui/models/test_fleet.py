@@ -45,7 +45,7 @@ def test_groupings_that_are_passed_over_say_why() -> None:
     after = fleet.next_grouping(ranks, "node")
     assert fleet.left_out_phrase(ranks, "node", after).startswith("not by rack: host names")
     assert fleet.left_out_phrase(ranks, "tp", "dp") == ""
-    assert fleet.left_out_phrase(ranks, "unheard of", "dp") == ""
+    assert fleet.left_out_phrase(ranks, "no such order", "dp") == ""
 
 
 def test_a_stage_is_the_place_in_the_pipeline() -> None:

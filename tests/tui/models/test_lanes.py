@@ -31,7 +31,7 @@ def test_a_strip_marks_the_one_shown_and_grows_with_height(
     heights: list[float | None], data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(heights) - 1))
-    reported: list[tuple[float | None, model.Look]] = [(one, "usual") for one in heights]
+    reported: list[tuple[float | None, model.Look]] = [(one, "normal") for one in heights]
     drawn = model.strip(reported, 40, at)
     assert [here for _, _, here in drawn].index(True) == at
     known = sorted((one, drawn[n][0]) for n, one in enumerate(heights) if one is not None)

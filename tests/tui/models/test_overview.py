@@ -60,7 +60,7 @@ def test_a_cell_of_many_ranks_shows_the_worst_and_says_how_many() -> None:
     assert len(lines) <= 6
 
 
-def test_a_hang_is_drawn_as_unusual_and_the_moment_below_it() -> None:
+def test_a_hang_is_drawn_as_abnormal_and_the_moment_below_it() -> None:
     lines = narrow(Glance(hang_snapshot(), (stopped(),), (), FAULT_NS), 76, plain=False)
     curve, moment = lines[0], lines[1]
     assert curve[1][1] == "rate value" and curve[2][1] == "rate outside"

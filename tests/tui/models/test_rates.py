@@ -70,7 +70,7 @@ def test_a_scale_holds_the_baseline_and_the_threshold() -> None:
     assert model.scales([series([math.nan])])[0] == Scale(0, 1)
 
 
-def test_what_lies_outside_the_usual_is_distinguished() -> None:
+def test_what_lies_outside_the_baseline_is_distinguished() -> None:
     one = series([10.0, 2.0, math.nan, 30.0], baseline=(8.0, 12.0))
     kinds = [kind for _, kind in model.line(one, one.value, Scale(0, 50))]
     assert kinds == ["value", "outside", "gap", "outside"]

@@ -108,7 +108,7 @@ def _make(values: dict[str, Any]) -> PipelineScenario:
 
 
 def _fault(rng: np.random.Generator, kind: str, sound: PipelineScenario) -> PipelineFault:
-    """From the fourth whole iteration on: what is usual is known by then (VenusTrace 3.3)."""
+    """From the fourth whole iteration on: the baseline is known by then (VenusTrace 3.3)."""
     rank = int(rng.integers(sound.world_size))
     iteration = int(rng.integers(5, sound.iterations - 1))
     if kind == "slow":
@@ -116,11 +116,11 @@ def _fault(rng: np.random.Generator, kind: str, sound: PipelineScenario) -> Pipe
             return PipelineFault("link", _sender(sound, rank), iteration, factor=100.0)
         return PipelineFault("slow", rank, iteration, factor=float(rng.uniform(1.5, 3)))
     if kind == "sporadic":
-        usual_ns = 3 * sound.forward_ns * (sound.micro_batches + sound.pp)
-        period_ns = int(rng.uniform(20, 30)) * usual_ns
+        baseline_ns = 3 * sound.forward_ns * (sound.micro_batches + sound.pp)
+        period_ns = int(rng.uniform(20, 30)) * baseline_ns
         return PipelineFault(
             "sporadic", rank, 5, factor=float(rng.uniform(1.6, 3)), period_ns=period_ns,
-            lasting_ns=int(rng.uniform(1, 3) * usual_ns),
+            lasting_ns=int(rng.uniform(1, 3) * baseline_ns),
         )  # fmt: skip
     values: dict[str, Any] = {
         "task": str(rng.choice((*COMPUTATIONS, *TRANSMISSIONS), p=(0.35, 0.35, 0.15, 0.15))),

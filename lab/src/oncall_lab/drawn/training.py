@@ -205,7 +205,7 @@ class _FaultDrawer:
 
     def _slow_link(self) -> TrainingFault:
         rank, role = self._rank(), self._choice("dp", "tp")
-        transfer_ns, wait_ns = self._transfer_ns(rank, role), self._usual_wait_ns(role)
+        transfer_ns, wait_ns = self._transfer_ns(rank, role), self._normal_wait_ns(role)
         times = float(self.rng.uniform(5, 12))
         factor = 1 + times * (transfer_ns + wait_ns) / transfer_ns
         return TrainingFault("S2", (rank,), self.slow_ns, role=role, factor=factor)
@@ -229,7 +229,7 @@ class _FaultDrawer:
         cuts = self.sound.tp_operations + (2 if self.sound.ep > 1 else 0) + 1
         return 2 * self.sound.forward_ns / cuts
 
-    def _usual_wait_ns(self, role: str) -> float:
+    def _normal_wait_ns(self, role: str) -> float:
         """How long ranks wait for each other anyway: jitter of what they computed since."""
         cuts = 1
         if role == "dp":

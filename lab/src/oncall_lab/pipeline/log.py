@@ -100,7 +100,7 @@ class Tasks:
         "last_call_ns": np.float64, "calls": np.int64, "own_ns": np.float64,
         "late_ns": np.float64, "last_calls": np.int64,
     }  # fmt: skip
-    _USUAL: ClassVar[dict[str, Any]] = {
+    _DEFAULTS: ClassVar[dict[str, Any]] = {
         "chunk": 0, "micro_batch": -1, "peer": -1, "comm": 0, "first_call_ns": np.inf,
         "last_call_ns": np.inf, "calls": 0, "own_ns": np.inf, "late_ns": np.inf, "last_calls": 0,
     }  # fmt: skip
@@ -115,7 +115,7 @@ class Tasks:
         """One task on ranks of one stage; -1 and infinity stand for what is not known."""
         self._log.add(
             rank, iteration=self.iteration, task=TASKS.index(task), stage=stage,
-            started_ns=started_ns, ended_ns=ended_ns, **{**self._USUAL, **more},
+            started_ns=started_ns, ended_ns=ended_ns, **{**self._DEFAULTS, **more},
         )  # fmt: skip
 
     @property

@@ -49,11 +49,11 @@ class Pace:
         times: Floats = base * weights[:, np.newaxis, np.newaxis] * factor * jitter
         return times
 
-    def other_ns(self, stage: int, usual_ns: float, now_ns: Floats) -> Floats:
+    def other_ns(self, stage: int, normal_ns: float, now_ns: Floats) -> Floats:
         """(lanes, tp): time of a computation that is no task, such as the optimizer's."""
         shape = (self.scenario.lanes, self.scenario.tp)
         jitter = np.exp(self.scenario.jitter * self._rng.standard_normal(shape))
-        times: Floats = usual_ns * jitter * self.slowness(stage, now_ns) * self.warm_up()
+        times: Floats = normal_ns * jitter * self.slowness(stage, now_ns) * self.warm_up()
         return times
 
     def warm_up(self) -> float:

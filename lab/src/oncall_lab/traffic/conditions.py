@@ -141,7 +141,7 @@ class Conditions:
             case "gpu_error" | "cuda_error":
                 self.stopped[at] = True
             case "moe_imbalance":
-                # The busiest expert gets about 1.7 times what the usual one gets.
+                # The busiest expert gets about 1.7 times what the median one gets.
                 self.imbalance = 2.0
 
     def _narrow(self, at: Ints, egress: float, ingress: float | None = None) -> None:

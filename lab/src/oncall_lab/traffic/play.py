@@ -146,7 +146,7 @@ class _Training:
 
     def _route(self, slot: Slot) -> Floats:
         """(G, n): how much the experts of each member compute before this all-to-all, against the
-        mean: as much as they got before tokens go back, and as usual before they are sent."""
+        mean: as much as they got before tokens go back, and the mean before they are sent."""
         family = slot.family
         stage = family.stage
         self._is_back[stage] = not self._is_back.get(stage, True)

@@ -131,7 +131,7 @@ class _Noise:
         self._delay = own.proxy_delays(rng, posts)[:, :, np.newaxis, :]
 
     def speed(self, post: int) -> Floats:
-        """(G, C, n): of a link, against its usual one."""
+        """(G, C, n): of a link, against its normal speed."""
         speed: Floats = self._speed[post]
         return speed
 
@@ -197,7 +197,7 @@ class _Timeline:
         cut = np.broadcast_to(down, self.shape)[tuple(where)]
         full = sizes[index]
         broken = ~np.isfinite(end)
-        # At the pace of a usual slice.
+        # At the pace of a normal slice.
         pace = float(np.median((end - begin)[~broken])) if not broken.all() else 1.0
         until = np.where(broken, cut, 0.0) - np.where(broken, begin, 0.0)
         share = np.where(broken, np.clip(until / pace, 0.0, 1.0), 1.0)

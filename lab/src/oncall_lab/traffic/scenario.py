@@ -72,9 +72,9 @@ class TrafficScenario(Scenario):
     faults: tuple[TrafficFault, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, usual in zip(("tp", "pp", "dp"), _sizes(self.workload), strict=True):
+        for name, default in zip(("tp", "pp", "dp"), _sizes(self.workload), strict=True):
             if not getattr(self, name):
-                object.__setattr__(self, name, usual)
+                object.__setattr__(self, name, default)
         super().__post_init__()
 
     def problems(self) -> Iterable[str]:

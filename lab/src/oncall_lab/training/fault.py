@@ -97,8 +97,8 @@ class TrainingFault(Fault):
         if self.kind in self.KINDS and not self.how:
             object.__setattr__(self, "how", _ALL_WAYS[self.kind][0])
         if self.kind == "H2" and not self.outcome:
-            usual = {"smaller": "odd_finishes", "larger": "others_finish"}
-            object.__setattr__(self, "outcome", usual.get(self.how, "stuck"))
+            outcomes = {"smaller": "odd_finishes", "larger": "others_finish"}
+            object.__setattr__(self, "outcome", outcomes.get(self.how, "stuck"))
         super().__post_init__()
 
     def problems(self) -> Iterable[str]:

@@ -44,20 +44,25 @@ _CALLS = """
         FROM (SELECT DISTINCT job, comm FROM operations)),
     seats AS (
         SELECT DISTINCT ON (job, comm, comm_rank) job, comm, comm_rank, rank FROM members
-        ORDER BY ALL)
+        ORDER BY ALL),
+    pairs AS (
+        SELECT job, comm, min(rank) + max(rank) AS both FROM members
+        GROUP BY job, comm HAVING count(DISTINCT rank) = 2 AND coalesce(max(size), 2) = 2)
     SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
         hash(n.place, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
         coalesce(o.bytes, o.count * $element_bytes, 0)::BIGINT AS size_bytes,
         o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
         coalesce(o.seq, -1) AS seq, coalesce(o.group_id, -1) AS group_id,
-        coalesce(o.peer, s.rank, o.rank + o.comm_peer - own.comm_rank, -1) AS peer,
-        coalesce(o.peer, s.rank) IS NOT NULL AS peer_recorded, o.called_ns, o.entered_ns,
+        coalesce(o.peer, s.rank, two.both - o.rank) AS known_peer,
+        coalesce(known_peer, o.rank + o.comm_peer - own.comm_rank, -1) AS peer,
+        known_peer IS NOT NULL AS peer_recorded, o.called_ns, o.entered_ns,
         coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) AS ended_ns
     FROM operations o JOIN numbered n ON n.job = o.job AND n.comm IS NOT DISTINCT FROM o.comm
     LEFT JOIN seats s ON s.job = o.job AND s.comm = o.comm AND s.comm_rank = o.comm_peer
         AND o.peer IS NULL AND o.comm_peer IS NOT NULL
     LEFT JOIN members own ON own.job = o.job AND own.comm = o.comm AND own.rank = o.rank
         AND o.peer IS NULL AND o.comm_peer IS NOT NULL
+    LEFT JOIN pairs two ON two.job = o.job AND two.comm = o.comm AND o.kind = 'p2p'
     WHERE o.job = $job AND o.called_ns IS NOT NULL
         AND (o.done IS NOT false OR EXISTS (FROM in_flight f WHERE f.ops_row = o.ops_row))
     ORDER BY o.rank, o.called_ns, o.seq, n.place
@@ -234,7 +239,7 @@ def _uses(part: dict[str, Array], named: dict[int, int | None], thresholds: Thre
         elif part["p2p"][mine].any():
             use[mine] = TASK  # keys around a ring, tokens to experts
         else:
-            unnamed.append(_use(part, mine, pipeline, thresholds.pause_times))
+            unnamed.append(_use(part, mine, pipeline, thresholds))
     is_named = bool((use == TASK).any())
     for one in unnamed:
         use[one.mine] = _inferred(one, unnamed, is_named, thresholds)
@@ -282,24 +287,34 @@ class _Use:
     long_pauses: float  # share of its time in pauses far longer than its median one
 
 
-def _use(part: dict[str, Array], mine: Array, pipeline: Array, pause_times: float) -> _Use:
+def _use(part: dict[str, Array], mine: Array, pipeline: Array, thresholds: Thresholds) -> _Use:
     at = part["called_ns"][mine]
     pauses = np.diff(at)
-    usual = np.median(pauses) if len(pauses) else 0
-    long = pauses[pauses > pause_times * usual].sum() / max(1, pauses.sum())
+    median = np.median(pauses) if len(pauses) else 0
+    long = pauses[pauses > thresholds.pause_times * median].sum() / max(1, pauses.sum())
     events = np.flatnonzero(pipeline)
     sends = part["send"][events].astype(np.bool_)
     before_sends = None
     if sends.any():
         upto = np.concatenate([[0], np.cumsum(mine)])
-        # What is sent and received in one group call has the same calls before it.
-        first = np.diff(part["group_id"][events], prepend=UNKNOWN - 1) != 0
-        first |= part["group_id"][events] < 0
+        group, at_ns = part["group_id"][events], part["called_ns"][events]
+        first = exchange_starts(group, at_ns, events, thresholds.goes_on_ns)
         calls = np.where(first, upto[events] - upto[np.concatenate([[0], events[:-1]])], 0)
         sends_of = np.bincount(np.cumsum(first) - 1, sends)
         before_sends = float(np.average(calls[first] > 0, weights=sends_of))
     largest = int(part["size_bytes"][mine].max(initial=0))
     return _Use(mine, len(at), largest, before_sends, float(long))
+
+
+def exchange_starts(group: Array, at_ns: Array, position: Array, goes_on_ns: int) -> Array:
+    """Which Sends and Recvs (n,) begin an exchange: what one group call makes, or the host calls
+    one directly after the other, has the same calls before it.
+
+    `group`: their group calls, UNKNOWN if not known; `position`: among all calls of the rank.
+    """
+    together = (np.diff(group) == 0) & (group[1:] != UNKNOWN)
+    together |= (np.diff(position) == 1) & (np.diff(at_ns) < goes_on_ns)
+    return np.concatenate([[True], ~together])
 
 
 def _inferred(one: _Use, others: list[_Use], is_named: bool, thresholds: Thresholds) -> int:

@@ -13,7 +13,7 @@ from oncall.analysis.calls.schedules import Array
 from oncall.analysis.calls.thresholds import Thresholds
 
 
-def usual(lengths: Array) -> int | None:
+def most_frequent(lengths: Array) -> int | None:
     """The most frequent of the lengths (the longest of those), None of none."""
     if not len(lengths):
         return None

@@ -280,9 +280,9 @@ def witnesses() -> str:
         ("node", "VARCHAR", "", "host, if known"),
         ("gpu", "INTEGER", "", "GPU index, if known"),
         ("nic", "VARCHAR", "", "RDMA device, if known"),
-        ("heard", "BOOLEAN", "", "there is evidence recorded on the rank itself"),
+        ("observed", "BOOLEAN", "", "there is evidence recorded on the rank itself"),
         (
-            "node_heard",
+            "node_observed",
             "BOOLEAN",
             "",
             "there is evidence from some rank of its host; NULL: host unknown",
@@ -298,9 +298,9 @@ def processes() -> str:
                        UNION SELECT job, rank FROM launches WHERE rank IS NOT NULL),
         placed AS (
             SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks ORDER BY ALL)
-        SELECT k.job, k.rank, p.node, p.gpu, p.nic, w.rank IS NOT NULL AS heard,
+        SELECT k.job, k.rank, p.node, p.gpu, p.nic, w.rank IS NOT NULL AS observed,
             CASE WHEN p.node IS NOT NULL
                  THEN bool_or(w.rank IS NOT NULL) OVER (PARTITION BY k.job, p.node) END
-                AS node_heard
+                AS node_observed
         FROM known k LEFT JOIN placed p USING (job, rank) LEFT JOIN witnesses w USING (job, rank)
     """

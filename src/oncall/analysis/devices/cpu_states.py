@@ -19,7 +19,7 @@ from oncall.evidence import relation
         ("pressure", "DOUBLE", "ratio", "share of time some thread waited for a CPU"),
         ("clock", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
         ("governor", "VARCHAR", "", "CPU frequency governor"),
-        ("usual_governor", "VARCHAR", "", "the governor of most hosts"),
+        ("common_governor", "VARCHAR", "", "the governor of most hosts"),
     ],
     source="beyond Pulse 7.2.2",
 )
@@ -31,5 +31,5 @@ def cpu_states() -> str:
             SELECT node, avg(cpu_pressure) AS pressure, avg(cpu_mhz / cpu_max_mhz) AS clock,
                 mode(governor ORDER BY governor) AS governor
             FROM hosts, span WHERE at_ns >= middle_ns GROUP BY node)
-        SELECT *, mode(governor ORDER BY governor) OVER () AS usual_governor FROM each
+        SELECT *, mode(governor ORDER BY governor) OVER () AS common_governor FROM each
     """

@@ -7,7 +7,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "gpu_faults",
-    reads=["ranks", "gpu_signs", "node_events", "event_meanings"],
+    reads=["ranks", "gpu_symptoms", "node_events", "event_meanings"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "the rank that uses it"),
@@ -25,7 +25,7 @@ from oncall.evidence import Param, relation
         ("nvlink_errors", "BIGINT", "", "NVLink errors, in all"),
         ("uncorrected", "BIGINT", "", "memory errors that ECC could not correct"),
         ("mhz", "DOUBLE", "MHz", "its clock while it was held down"),
-        ("usual_mhz", "DOUBLE", "MHz", "the others' clock then"),
+        ("others_mhz", "DOUBLE", "MHz", "the others' clock then"),
         ("temp_c", "DOUBLE", "°C", "its temperature then"),
         ("power_w", "DOUBLE", "W", "its power then"),
     ],
@@ -48,26 +48,26 @@ def gpu_faults() -> str:
             FROM node_events JOIN event_meanings m USING (code)
             WHERE gpu IS NOT NULL AND m.weight = 'fault' AND m.part IN ('gpu', 'nvlink')
             GROUP BY ALL),
-        signs AS (
+        symptoms AS (
             SELECT *, nvlink_errors_per_s > $nvlink_errors AS nvlink_errs,
                 held_ns >= $lasting AND reason = 'hardware' AS held_by_itself,
                 held_ns >= $lasting AND reason <> 'hardware' AS held_by_others
-            FROM gpu_signs),
+            FROM gpu_symptoms),
         nvlink AS (
             SELECT p.*, e.at_ns, e.code, e.meaning, g.nvlinks_down, g.nvlink_errors,
                 CASE WHEN g.nvlinks_down > 0 THEN 'down' WHEN g.nvlink_errs THEN 'errors' END
                     AS reason
-            FROM placed p LEFT JOIN signs g USING (node, gpu)
+            FROM placed p LEFT JOIN symptoms g USING (node, gpu)
             LEFT JOIN (FROM events WHERE part = 'nvlink') e ON e.node = p.node AND e.gpu = p.gpu
             WHERE g.nvlinks_down > 0 OR g.nvlink_errs OR e.lines > 0),
         clock AS (
-            SELECT p.*, g.held_since_ns AS at_ns, g.reason, g.mhz, g.usual_mhz, g.temp_c, g.power_w
-            FROM placed p JOIN signs g USING (node, gpu) WHERE g.held_by_others),
+            SELECT p.*, g.held_since_ns AS at_ns, g.reason, g.mhz, g.others_mhz, g.temp_c, g.power_w
+            FROM placed p JOIN symptoms g USING (node, gpu) WHERE g.held_by_others),
         itself AS (
             SELECT p.*, e.at_ns, e.code, e.meaning, g.uncorrected, g.mhz,
                 CASE WHEN g.remap_failed THEN 'remap' WHEN g.uncorrected > 0 THEN 'memory'
                     WHEN e.lines > 0 THEN 'log' END AS reason
-            FROM placed p LEFT JOIN signs g USING (node, gpu)
+            FROM placed p LEFT JOIN symptoms g USING (node, gpu)
             LEFT JOIN (FROM events WHERE part = 'gpu') e ON e.node = p.node AND e.gpu = p.gpu
             WHERE g.remap_failed OR g.uncorrected > 0 OR e.lines > 0 OR g.held_by_itself)
         SELECT 'nvlink' AS part, * FROM nvlink

@@ -7,7 +7,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "host_faults",
-    reads=["ranks", "host_signs", "nic_signs"],
+    reads=["ranks", "host_symptoms", "nic_symptoms"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("node", "VARCHAR", "", "its node"),
@@ -20,7 +20,7 @@ from oncall.evidence import Param, relation
         ("crowded", "BOOLEAN", "", "tasks waited for a CPU; else its CPUs' clock is low"),
         ("cpu_pressure", "DOUBLE", "ratio", "the share of waiting"),
         ("clock_share", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
-        ("usual", "DOUBLE", "ratio", "the same of a median node"),
+        ("baseline", "DOUBLE", "ratio", "the same of a median node"),
         ("host_ns", "DOUBLE", "ns", "what pings take longer inside the host"),
         ("nics", "BIGINT", "", "through how many NICs"),
     ],
@@ -59,26 +59,26 @@ def host_faults() -> str:
             SELECT n.*, h.uncorrected, h.corrected_per_s, h.memory_pressure,
                 CASE WHEN h.uncorrected > 0 THEN 'uncorrected'
                     WHEN h.corrected_per_s > $memory_errors THEN 'corrected' END AS reason
-            FROM nodes n JOIN host_signs h USING (node)
+            FROM nodes n JOIN host_symptoms h USING (node)
             WHERE h.uncorrected > 0 OR h.corrected_per_s > $memory_errors
                 OR (h.pressed_ns >= $lasting AND coalesce(h.swapped_bytes, 0) = 0)),
-        signs AS (
-            SELECT *, median(clock_share) OVER () AS usual, crowded_ns >= $lasting AS crowded,
+        symptoms AS (
+            SELECT *, median(clock_share) OVER () AS baseline, crowded_ns >= $lasting AS crowded,
                 crowded_ns * coalesce(cpu_pressure, 0) AS waited_ns
-            FROM host_signs),
+            FROM host_symptoms),
         starved AS (
-            SELECT job, node, crowded, cpu_pressure, clock_share, usual, waited_ns
-            FROM nodes JOIN signs USING (node)),
+            SELECT job, node, crowded, cpu_pressure, clock_share, baseline, waited_ns
+            FROM nodes JOIN symptoms USING (node)),
         cpu AS (
             SELECT * FROM starved s
-            WHERE s.clock_share < $cpu_clock * s.usual OR (s.crowded
+            WHERE s.clock_share < $cpu_clock * s.baseline OR (s.crowded
                 AND s.waited_ns > $beyond * (SELECT median(o.waited_ns) FROM starved o
                     WHERE o.job = s.job AND o.node <> s.node))),
         cpus AS (SELECT * FROM starved ANTI JOIN cpu USING (job, node) WHERE crowded),
         answers AS (
             SELECT node, median(host_ns) AS host_ns, median(network_ns) AS network_ns,
                 count(*) AS nics, bool_or(pcie_stalled) AS stalls
-            FROM nic_signs GROUP BY node),
+            FROM nic_symptoms GROUP BY node),
         inside AS (
             SELECT n.*, a.host_ns, a.nics FROM nodes n JOIN answers a USING (node)
             ANTI JOIN cpu USING (job, node) ANTI JOIN cpus USING (job, node)

@@ -52,7 +52,7 @@ def _sums() -> str:
         ("at_ns", "BIGINT", "ns", "its begin"),
         ("value", "DOUBLE", "", "latencies in ns, rates a second, shares; send and receive rate "
          "as share of the NIC's own first quarter"),
-        ("usual", "DOUBLE", "", "the same in the node's first quarter"),
+        ("baseline", "DOUBLE", "", "the same in the node's first quarter"),
         ("fleet", "DOUBLE", "", "median of all nodes in this quarter"),
         ("spread", "DOUBLE", "", "how far a node was from the fleet in the first quarter: the "
          "median"),
@@ -124,7 +124,7 @@ def node_metrics() -> str:
         spreads AS (
             SELECT metric, median(abs(value - fleet)) AS spread
             FROM worst JOIN fleets USING (metric, part) WHERE part = 0 GROUP BY ALL)
-        SELECT w.*, f.fleet, f.nodes, s.spread, u.value AS usual
+        SELECT w.*, f.fleet, f.nodes, s.spread, u.value AS baseline
         FROM worst w JOIN fleets f USING (metric, part) JOIN spreads s USING (metric)
         LEFT JOIN worst u ON u.node = w.node AND u.metric = w.metric AND u.part = 0
     """

@@ -7,7 +7,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "pcie_faults",
-    reads=["ranks", "nic_signs", "gpu_signs", "node_events", "event_meanings"],
+    reads=["ranks", "nic_symptoms", "gpu_symptoms", "node_events", "event_meanings"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "the rank that uses the pair"),
@@ -52,11 +52,11 @@ def pcie_faults() -> str:
             SELECT * EXCLUDE (rank, gpu),
                 pcie_share < $narrow * median(pcie_share) OVER () AS narrow,
                 pcie_errors_per_s > $errors AS erring
-            FROM nic_signs),
+            FROM nic_symptoms),
         gpu_side AS (
             SELECT *, pcie_share < $narrow * median(pcie_share) OVER () AS narrow,
                 replays_per_s > $errors AS erring
-            FROM gpu_signs),
+            FROM gpu_symptoms),
         logged AS (
             SELECT node, pcie_port FROM node_events JOIN event_meanings m USING (code)
             WHERE m.part = 'pcie' AND gpu IS NULL AND nic IS NULL AND pcie_port IS NOT NULL

@@ -7,7 +7,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "process_faults",
-    reads=["ranks", "process_signs", "gpu_signs"],
+    reads=["ranks", "process_symptoms", "gpu_symptoms"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "global rank"),
@@ -19,7 +19,7 @@ from oncall.evidence import Param, relation
         ("throttled", "DOUBLE", "ratio", "of quota: share of time that it stops the process"),
         ("cpu_quota", "DOUBLE", "CPUs", "of quota: how much it is"),
         ("cpus_allowed", "INTEGER", "", "of affinity: CPUs that it may use"),
-        ("usual", "DOUBLE", "", "of affinity: CPUs that a median rank may use"),
+        ("baseline", "DOUBLE", "", "of affinity: CPUs that a median rank may use"),
         ("waiting", "DOUBLE", "ratio", "of affinity: share of time it was ready and got no CPU"),
         ("numa_nodes", "INTEGER[]", "", "of numa: those of its CPUs"),
         ("gpu_numa_node", "INTEGER", "", "of numa: that of its GPU"),
@@ -54,30 +54,31 @@ def process_faults() -> str:
     """What each training process lacks, one row for each part of it."""
     return """
         WITH placed AS (SELECT DISTINCT job, rank, node, gpu, nic, pid FROM ranks),
-        signs AS (
-            SELECT * EXCLUDE (node, gpu), median(cpus_allowed) OVER (PARTITION BY job) AS usual
-            FROM process_signs),
+        symptoms AS (
+            SELECT * EXCLUDE (node, gpu), median(cpus_allowed) OVER (PARTITION BY job) AS baseline
+            FROM process_symptoms),
         affinity AS (
-            SELECT * FROM signs WHERE cpus_allowed < $few_cpus * usual AND waiting > $without_cpu),
+            SELECT * FROM symptoms
+            WHERE cpus_allowed < $few_cpus * baseline AND waiting > $without_cpu),
         swap AS (
-            SELECT * FROM signs WHERE swap_bytes > $swapped AND major_faults_per_s > $faults),
+            SELECT * FROM symptoms WHERE swap_bytes > $swapped AND major_faults_per_s > $faults),
         gpus AS (
-            SELECT node, gpu, processes, median(processes) OVER () AS usual FROM gpu_signs),
+            SELECT node, gpu, processes, median(processes) OVER () AS baseline FROM gpu_symptoms),
         owners AS (SELECT node, gpu, count(*) AS ranks FROM placed GROUP BY ALL)
         -- A quota is the container's, whatever is known of its ranks.
         SELECT 'quota' AS part, job, rank, node, throttled, cpu_quota
-        FROM process_signs WHERE throttled > $quota_stops
+        FROM process_symptoms WHERE throttled > $quota_stops
         UNION ALL BY NAME
-        SELECT 'affinity' AS part, p.*, s.cpus_allowed, s.usual, s.waiting
+        SELECT 'affinity' AS part, p.*, s.cpus_allowed, s.baseline, s.waiting
         FROM placed p JOIN affinity s USING (job, rank)
         UNION ALL BY NAME
         SELECT 'numa' AS part, p.*, s.numa_nodes, s.gpu_numa_node
-        FROM placed p JOIN signs s USING (job, rank) WHERE s.foreign
+        FROM placed p JOIN symptoms s USING (job, rank) WHERE s.foreign
         UNION ALL BY NAME
         SELECT 'swap' AS part, p.*, s.swap_bytes, s.major_faults_per_s
         FROM placed p JOIN swap s USING (job, rank)
         UNION ALL BY NAME
         SELECT 'shared' AS part, p.*, g.processes, o.ranks
         FROM placed p JOIN gpus g USING (node, gpu) JOIN owners o USING (node, gpu)
-        WHERE g.processes > o.ranks AND g.processes > g.usual
+        WHERE g.processes > o.ranks AND g.processes > g.baseline
     """

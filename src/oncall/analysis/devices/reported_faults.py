@@ -93,7 +93,7 @@ def reported_states() -> str:
         counts AS (
             SELECT node, count(DISTINCT device) AS gpus FROM devices
             WHERE kind = 'gpu' AND {_TEXT} GROUP BY node),
-        usual AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others),
+        common AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others),
         clocked AS (
             SELECT node, gpu, bit_or(throttle_reasons) & {THROTTLING} AS reasons,
                 avg((throttle_reasons & {_HELD} > 0)::INT) AS held,
@@ -126,7 +126,7 @@ def reported_states() -> str:
         fewer AS (
             SELECT node, 'gpu_missing' AS code,
                 c.gpus || ' GPUs are listed, on most hosts ' || u.gpus AS text
-            FROM counts c JOIN usual u ON c.gpus < u.gpus)
+            FROM counts c JOIN common u ON c.gpus < u.gpus)
         SELECT {_DEVICE_COLUMNS} FROM (
             FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
             UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
@@ -239,7 +239,7 @@ def reported_faults() -> str:
                 starts_with(first.code, 'sxid') AS of_switch
             FROM candidates WINDOW one AS (PARTITION BY node, part, device))
         SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
-                WHEN 'gpu' THEN if(first.code = 'host_throttled', 'its GPUs together',
+                WHEN 'gpu' THEN if(first.code = 'host_throttled', 'GPUs',
                     if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', ''))
                 WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')

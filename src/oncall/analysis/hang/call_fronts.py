@@ -87,7 +87,7 @@ def call_fronts() -> str:
             GROUP BY job, rank),
         seats AS (
             SELECT m.job, m.comm, m.rank, c.seq, w.rank IS NOT NULL
-                AND coalesce(c.last_ns >= h.until_ns, h.until_ns IS NULL) AS heard
+                AND coalesce(c.last_ns >= h.until_ns, h.until_ns IS NULL) AS observed
             FROM members m SEMI JOIN used USING (job, comm)
             LEFT JOIN made c USING (job, comm, rank) LEFT JOIN witnesses w USING (job, rank)
             LEFT JOIN holes h USING (job, rank))
@@ -95,8 +95,8 @@ def call_fronts() -> str:
             coalesce(seq > coalesce(oldest, -1), false) AS ahead, silent_members
         FROM (
             SELECT *, max(seq) OVER each AS newest,
-                min(coalesce(seq, -1)) FILTER (heard) OVER each AS oldest,
-                count(*) FILTER (NOT heard) OVER each AS silent_members
+                min(coalesce(seq, -1)) FILTER (observed) OVER each AS oldest,
+                count(*) FILTER (NOT observed) OVER each AS silent_members
             FROM seats WINDOW each AS (PARTITION BY job, comm))
-        WHERE heard
+        WHERE observed
     """

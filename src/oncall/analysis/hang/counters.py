@@ -41,14 +41,15 @@ def counted_ahead() -> str:
         ahead AS (
             SELECT *, max(launched) OVER (PARTITION BY job, comm) AS highest,
                 min(launched) OVER (PARTITION BY job, comm) AS lowest,
-                count(*) OVER (PARTITION BY job, comm) AS heard
+                count(*) OVER (PARTITION BY job, comm) AS reporting
             FROM counted),
         known AS (SELECT job, comm, count(*) AS size FROM frontier GROUP BY ALL)
         SELECT a.job, a.comm, a.rank,
             CASE WHEN a.lowest < a.highest THEN a.lowest + 1 ELSE a.highest END AS launched,
             CASE WHEN a.live THEN a.unchanged_ns ELSE nullif(a.unchanged_ns, 0) END AS unchanged_ns
         FROM ahead a JOIN known k USING (job, comm)
-        WHERE CASE WHEN a.lowest < a.highest THEN a.launched > a.lowest ELSE a.heard < k.size END
+        WHERE CASE WHEN a.lowest < a.highest THEN a.launched > a.lowest
+            ELSE a.reporting < k.size END
     """
 
 

@@ -72,7 +72,7 @@ def front() -> str:
         ("stopped", "DOUBLE", "0..1", "the probability that the job is stopped"),
         ("why", "VARCHAR", "", "the reasons of that"),
         ("size", "BIGINT", "ranks", "members"),
-        ("heard", "BIGINT", "ranks", "of them with data"),
+        ("reporting", "BIGINT", "ranks", "of them with data"),
         ("victims", "BIGINT", "ranks", "ranks that wait because of it, anywhere"),
         ("waiting", "BIGINT", "ranks", "ranks of the job that wait, anywhere"),
         ("ranks", "BIGINT", "ranks", "ranks of the job"),
@@ -104,14 +104,14 @@ def unmet_calls() -> str:
         places AS (
             SELECT job, comm, seq, any_value(op) FILTER (state <> 'absent') AS op,
                 any_value(comm_name) AS comm_name, any_value(role) AS role, count(*) AS size,
-                count(*) FILTER (state <> 'silent') AS heard, min(entered_ns) AS at_ns,
+                count(*) FILTER (state <> 'silent') AS reporting, min(entered_ns) AS at_ns,
                 count(*) FILTER (state = 'absent') AS absent
             FROM hang_members GROUP BY ALL),
         crowd AS (SELECT job, count(DISTINCT rank) AS waiting FROM front GROUP BY job),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job)
         SELECT r.job, r.comm, r.seq, r.kind, p.op, p.comm_name,
             coalesce(p.role, p.comm_name, 'the communicator') AS label, r.how, g.state, g.stopped,
-            g.why, p.size, p.heard, r.victims, c.waiting, w.ranks, p.at_ns, q.quiet_ns
+            g.why, p.size, p.reporting, r.victims, c.waiting, w.ranks, p.at_ns, q.quiet_ns
         FROM roots r JOIN jobs j USING (job) JOIN places p USING (job, comm, seq)
         JOIN job_progress g USING (job)
         LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)

@@ -69,7 +69,7 @@ def steps() -> str:
         ("role", "VARCHAR", "", "what it is for"),
         ("state", "VARCHAR", "", "waiting, finished, absent (or left it), silent (no data)"),
         (
-            "node_heard",
+            "node_observed",
             "BOOLEAN",
             "",
             "there is evidence from some rank of its host; NULL: host unknown",
@@ -134,7 +134,7 @@ def hang_members() -> str:
             FROM standstills GROUP BY ALL)
         SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid,
             m.name AS comm_name, m.role,
-            CASE WHEN NOT coalesce(n.heard, false) THEN 'silent'
+            CASE WHEN NOT coalesce(n.observed, false) THEN 'silent'
                  WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL OR b.job IS NOT NULL
                                                THEN 'waiting' ELSE 'absent' END
                  WHEN c.done OR (c.rank IS NULL AND f.done_seq >= r.seq) THEN 'finished'
@@ -142,7 +142,7 @@ def hang_members() -> str:
                  WHEN c.rank IS NOT NULL OR coalesce(f.entered_seq, x.seq) >= r.seq
                  THEN 'waiting'
                  ELSE 'absent' END AS state,
-            n.node_heard, coalesce(f.entered_seq, x.seq) AS last_seq,
+            n.node_observed, coalesce(f.entered_seq, x.seq) AS last_seq,
             coalesce(c.op, p.op, b.op) AS op,
             coalesce(c.bytes, p.bytes) AS bytes,
             c.call || CASE WHEN bool_and(c.call IS NULL OR c.manner IS NOT NULL) OVER (

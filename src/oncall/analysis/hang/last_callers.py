@@ -64,6 +64,7 @@ def last_calls() -> str:
         ("receives", "BOOLEAN", "", "it is a Recv"),
         ("answered", "BOOLEAN", "", "the other side has called its half"),
         ("called_ns", "BIGINT", "ns", "when it was called, common time"),
+        ("ahead", "BOOLEAN", "", "by the schedule, ranks may receive before they need it"),
     ],
     source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
 )
@@ -71,19 +72,20 @@ def called_transfers() -> str:
     """The transfers between pipeline stages, matched by what they are for."""
     return """
         WITH shape AS (
-            SELECT job, max(stage) + 1 AS pp FROM stage_work GROUP BY job HAVING pp > 1),
+            SELECT job, max(stage) + 1 AS pp, coalesce(max(chunk), 0) > 0 AS interleaved
+            FROM stage_work GROUP BY job HAVING pp > 1),
         halves AS (
             SELECT DISTINCT w.job, coalesce(replica, 0) AS replica, tensor_rank, rank, iteration,
                 micro_batch, task LIKE '%_recv' AS receives, task LIKE 'forward%' AS forward,
                 coalesce(chunk, 0) * pp + stage AS here, started_ns AS called_ns, pp,
-                here + CASE WHEN forward = receives THEN -1 ELSE 1 END AS there
+                interleaved, here + CASE WHEN forward = receives THEN -1 ELSE 1 END AS there
             FROM stage_work w JOIN shape USING (job)
             WHERE (task LIKE '%_recv' OR task LIKE '%_send') AND started_ns IS NOT NULL),
         seats AS (
             SELECT DISTINCT job, coalesce(replica, 0) AS replica, tensor_rank, stage, rank
             FROM stage_work WHERE stage IS NOT NULL)
         SELECT o.job, o.rank, s.rank AS peer, o.receives, h.rank IS NOT NULL AS answered,
-            o.called_ns
+            o.called_ns, o.interleaved AS ahead
         FROM halves o JOIN seats s ON s.job = o.job AND s.replica = o.replica
             AND s.tensor_rank IS NOT DISTINCT FROM o.tensor_rank AND s.stage = (o.there + pp) % pp
         LEFT JOIN halves h ON h.job = o.job AND h.rank = s.rank AND h.iteration = o.iteration
@@ -98,18 +100,22 @@ def called_transfers() -> str:
     empty_without=["last_calls", "called_transfers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "whose last calls are Sends and Recvs between stages"),
-        ("peer", "INTEGER", "", "the other side of one of them"),
+        ("rank", "INTEGER", "", "who is at a Send or Recv between stages"),
+        ("peer", "INTEGER", "", "its other side"),
         ("receives", "BOOLEAN", "", "it is a Recv"),
         ("answered", "BOOLEAN", "", "the other side has called its half"),
+        ("last", "BOOLEAN", "", "it is among the rank's last calls"),
     ],
     source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
 )
 def open_transfers() -> str:
-    """The transfers between pipeline stages that ranks called last."""
+    """The transfers between pipeline stages that ranks called last, and Recvs without a Send: what
+    the host called behind those waits on the device."""
     return """
-        SELECT job, rank, peer, receives, answered FROM called_transfers
-        SEMI JOIN last_calls USING (job, rank, called_ns)
+        SELECT job, rank, peer, receives, answered,
+            EXISTS (FROM last_calls l WHERE l.job = t.job AND l.rank = t.rank
+                AND l.called_ns = t.called_ns) AS last
+        FROM called_transfers t WHERE last OR (receives AND NOT answered AND NOT ahead)
     """
 
 
@@ -149,7 +155,7 @@ class _Graph:
         self.held: dict[Any, list[Any]] = defaultdict(list)  # by a member blocked elsewhere
         self.last: dict[int, tuple[Any, ...]] = {}
         self.behind: set[int] = set()
-        self.unheard: set[int] = set()  # communicators with members without a log
+        self.unobserved: set[int] = set()  # communicators with members without a log
 
     def ends(self) -> list[tuple[Any, ...]]:
         """Rows of `awaited_callers` without the job."""
@@ -160,7 +166,7 @@ class _Graph:
             free = [n for n in component if n in self.last and not self.waits.get(n)]
             for rank in sorted(free):
                 joint, answered, comm, *call = self.last[rank]
-                if comm in self.unheard or not (rank in self.behind or answered):
+                if comm in self.unobserved or not (rank in self.behind or answered):
                     continue
                 reached = reaching(self.waits, [rank])
                 waiting = sum(n in self.last for n in reached) - 1
@@ -172,7 +178,7 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> dict[str, _Graph]:
     """The graph of each job."""
     graphs: dict[str, _Graph] = defaultdict(_Graph)
     ahead: dict[str, set[int]] = defaultdict(set)
-    for job, comm, rank, is_behind, is_ahead, unheard in con.execute(
+    for job, comm, rank, is_behind, is_ahead, silent_members in con.execute(
         "SELECT job, comm, rank, behind, ahead, silent_members FROM call_fronts ORDER BY ALL"
     ).fetchall():
         graph = graphs[job]
@@ -183,13 +189,14 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> dict[str, _Graph]:
         if is_behind:
             graph.waits[place].append(rank)
             graph.behind.add(rank)
-        if unheard:
-            graph.unheard.add(comm)
+        if silent_members:
+            graph.unobserved.add(comm)
     answers: dict[tuple[str, int], bool] = {}
-    for job, rank, peer, receives, answered in con.execute(
-        "SELECT job, rank, peer, receives, answered FROM open_transfers ORDER BY ALL"
+    for job, rank, peer, receives, answered, last in con.execute(
+        "SELECT job, rank, peer, receives, answered, last FROM open_transfers ORDER BY ALL"
     ).fetchall():
-        answers[job, rank] = answers.get((job, rank), True) and answered
+        if last:
+            answers[job, rank] = answers.get((job, rank), True) and answered
         if not answered:
             (graphs[job].waits if receives else graphs[job].held)[rank].append(peer)
     members: dict[Any, list[int]] = defaultdict(list)

@@ -121,12 +121,12 @@ def log_ends() -> str:
         shapes AS (
             SELECT job, shape, count(*) AS groups, count(*) FILTER (lags) AS lagging,
                 count(*) FILTER (calls_on AND NOT lags) AS together,
-                median(calls) AS usual_calls
+                median(calls) AS median_calls
             FROM fronts JOIN calls USING (job, comm) LEFT JOIN unlike USING (job, shape)
             GROUP BY job, shape HAVING groups >= $fewest_alike
                 -- The same member behind in most groups: these wait, wherever the logs end.
                 AND NOT (2 * lagging >= groups AND any_value(unlike) = 0)
-            QUALIFY row_number() OVER (PARTITION BY job ORDER BY usual_calls DESC, shape) = 1)
+            QUALIFY row_number() OVER (PARTITION BY job ORDER BY median_calls DESC, shape) = 1)
         SELECT *, evenness < 0 AS ragged FROM (
             SELECT job, groups, lagging, together * ln((1 - $stray) / (1 - $apart))
                 + greatest(lagging - 1, u.unlike, 0) * ln($stray / $apart) AS evenness

@@ -85,7 +85,7 @@ _ROOT_COLUMNS = [
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
         *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
-        "called_transfers",
+        "open_transfers",
     ],
     empty_without=[
         "blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"
@@ -144,7 +144,7 @@ _OF_CALLS_ALONE = """
     -- Of two, one may wait for what the other never sent.
     free AS (
         FROM lagging ANTI JOIN (
-            SELECT t.job, t.rank FROM called_transfers t
+            SELECT t.job, t.rank FROM open_transfers t
             JOIN lagging l ON l.job = t.job AND l.rank = t.peer
             WHERE t.receives AND NOT t.answered) w USING (job, rank)),
     -- Who has made a call that others have not waits itself, where somebody waits for nobody.

@@ -85,7 +85,7 @@ def standstills() -> str:
             NULL AS peer, awaited_op AS op, waiting AS victims, since_ns, waited_ns, longest_ns
         FROM alone
         UNION ALL
-        SELECT job, o.awaited_comm, o.awaited_seq, 'p2p', 'together', rank, p.peer, 'Send',
+        SELECT job, o.comm, o.seq, 'p2p', 'together', rank, p.peer, 'Send',
             o.waiting, o.since_ns, o.waited_ns, o.longest_ns
         FROM pairs p JOIN overdue o USING (job, rank)
         UNION ALL

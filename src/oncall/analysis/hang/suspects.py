@@ -99,13 +99,13 @@ def hang_suspects() -> str:
                 CASE WHEN h.node IS NOT NULL THEN 'its host ' || p.node || ' gave no evidence ('
                         || h.error || ')'
                     WHEN p.node IS NULL THEN 'its host is unknown'
-                    WHEN node_heard THEN 'others on ' || p.node || ' left data'
+                    WHEN node_observed THEN 'others on ' || p.node || ' left data'
                     ELSE 'no data from its host ' || p.node END AS detail
             FROM present p JOIN culprits c USING (job, comm, seq, rank)
             LEFT JOIN silent_hosts h ON h.node = p.node
             WHERE c.how = 'silent' AND NOT coalesce(received, false)
-            -- Silent on a host that is heard weighs more than a whole host out of reach.
-            QUALIFY coalesce(node_heard, false) = bool_or(coalesce(node_heard, false)) OVER (
+            -- Silent on a host with data weighs more than a whole host out of reach.
+            QUALIFY coalesce(node_observed, false) = bool_or(coalesce(node_observed, false)) OVER (
                 PARTITION BY p.job, p.comm, p.seq)),
         unnamed AS (
             SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,

@@ -58,7 +58,7 @@ class Operation:
     """The transfers of one operation: those in flight, and the sides that are over."""
 
     inside: Mapping[int, tuple[int, ...]]  # members on the same host, each with itself
-    heard: frozenset[int]
+    observed: frozenset[int]
     elsewhere: frozenset[int] = frozenset()  # their GPU is still in an operation before this one
     flying: dict[Side, dict[int, Transfer]] = field(default_factory=lambda: defaultdict(dict))
     over: set[tuple[Side, int]] = field(default_factory=set)
@@ -139,7 +139,7 @@ class Operation:
         if other is None:
             if (side, peer) in self.over:
                 return link  # sent and never received, or received and never confirmed
-            return End("absent" if transfer.peer in self.heard else "silent", (transfer.peer,))
+            return End("absent" if transfer.peer in self.observed else "silent", (transfer.peer,))
         if not transfer.sends:
             return other
         # A receiver that has room and gets nothing gave a credit that never came.
@@ -285,10 +285,10 @@ def _operations(
     con: duckdb.DuckDBPyConnection,
 ) -> Iterator[tuple[tuple[Any, ...], Operation, dict[Transfer, int | None]]]:
     """Each operation where a hang begins, with how long its transfers have waited."""
-    heard: dict[str, set[int]] = defaultdict(set)
+    observed: dict[str, set[int]] = defaultdict(set)
     # A process without the profiler leaves operations and no transfers: nothing follows from that.
     for job, rank in con.execute("SELECT DISTINCT job, rank FROM transfers").fetchall():
-        heard[job].add(rank)
+        observed[job].add(rank)
     inside: dict[Any, dict[int, tuple[int, ...]]] = defaultdict(dict)
     for job, comm, rank, ranks in con.execute(_INSIDE).fetchall():
         inside[job, comm, "coll"][rank] = tuple(ranks)
@@ -300,7 +300,7 @@ def _operations(
         case = job, comm, kind, seq
         if case not in found:
             busy = frozenset(elsewhere[case])
-            found[case] = Operation(inside[job, comm, kind], frozenset(heard[job]), busy), {}
+            found[case] = Operation(inside[job, comm, kind], frozenset(observed[job]), busy), {}
         operation, waited = found[case]
         rank, channel, peer, sends, steps_done, waits_for, waited_ns, ended = recorded
         transfer = Transfer(rank, peer, channel, sends, waits_for, steps_done)

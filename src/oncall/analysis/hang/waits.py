@@ -267,7 +267,7 @@ def holders() -> str:
             GROUP BY ALL HAVING max(size) IS NULL AND any_value(role) IS NOT NULL),
         strays AS (
             SELECT c.job, c.comm, c.seq, p.rank,
-                CASE WHEN p.heard THEN 'absent' ELSE 'silent' END AS how
+                CASE WHEN p.observed THEN 'absent' ELSE 'silent' END AS how
             FROM collectives c JOIN groups g USING (job, comm) JOIN processes p USING (job)
             WHERE NOT EXISTS (FROM roll r WHERE r.job = c.job AND r.comm = c.comm
                               AND r.seq = c.seq AND r.how = 'absent')
@@ -281,7 +281,7 @@ def holders() -> str:
             JOIN blocked_operations s ON s.job = o.job AND s.rank = o.rank
             GROUP BY ALL HAVING min(i.called_ns) < min(s.called_ns)),
         pairs AS (
-            SELECT p.*, w.rank IS NOT NULL AS heard,
+            SELECT p.*, w.rank IS NOT NULL AS observed,
                 x.rank IS NOT NULL OR h.rank IS NOT NULL AS together
             FROM blocked_operations s
             JOIN open_pairs p ON p.job = s.job AND p.comm = s.comm AND p.seq = s.seq
@@ -305,7 +305,7 @@ def holders() -> str:
             OR (how = 'elsewhere' AND NOT bool_or(how IN ('absent', 'silent')) OVER sibling)
         UNION ALL
         SELECT job, comm, 'p2p', seq, rank, peer,
-            CASE WHEN NOT heard THEN 'silent' WHEN state = 'matched' THEN 'elsewhere'
+            CASE WHEN NOT observed THEN 'silent' WHEN state = 'matched' THEN 'elsewhere'
                  ELSE 'absent' END
         FROM pairs WHERE NOT (state = 'matched' AND together)
     """

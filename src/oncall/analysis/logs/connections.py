@@ -101,8 +101,8 @@ def _fewest(rows: Sequence[Row], said: str, who: str) -> list[Row]:
     """The rows of those whose `said` is in the minority; of two equal sides both."""
     known = once([row for row in rows if row[who] is not None], said, who)
     count = Counter(row[said] for row in known)
-    usual = max(count.values(), default=0)
-    odd = [row for row in known if count[row[said]] < usual]
+    most = max(count.values(), default=0)
+    odd = [row for row in known if count[row[said]] < most]
     return odd or once(rows, said, who)
 
 

@@ -107,7 +107,7 @@ def _minority(rows: Sequence[Row]) -> list[Cause]:
     """The ranks whose call differs from what most call; of two ranks both, of larger sides of one
     size nobody."""
     calls = Counter(row["text"] for row in rows).most_common()
-    (usual, most), *others = calls
+    (common, most), *others = calls
     tie = not others or others[0][1] == most
     said = "; ".join(
         f"{ranks_of(row['rank'] for row in rows if row['text'] == call)}: {call}"
@@ -118,7 +118,7 @@ def _minority(rows: Sequence[Row]) -> list[Cause]:
     return [
         caused("mismatch", "fingerprint", {**row, "text": said})
         for row in rows
-        if tie or row["text"] != usual
+        if tie or row["text"] != common
     ]
 
 

@@ -166,9 +166,9 @@ def mismatched(stuck: Stuck) -> tuple[list[int], str]:
         kinds = Counter(calls.values())
         if len(kinds) < 2:
             continue
-        (usual, most), *others = kinds.most_common()
+        (common, most), *others = kinds.most_common()
         tie = any(count == most for _, count in others)
-        ranks = sorted(rank for rank, call in calls.items() if tie or call != usual)
+        ranks = sorted(rank for rank, call in calls.items() if tie or call != common)
         said = " against ".join(
             f"{_call(call)} on {ranks_of(rank for rank, one in calls.items() if one == call)}"
             for call, _ in kinds.most_common(2)

@@ -24,14 +24,14 @@ from oncall.analysis.lost_time.waiting import Spent
 @dataclass(frozen=True)
 class Account:
     """Segments' time and what it would be, ns: own (s, r, width), rounds (s, k), transfers (s, t);
-    `role_own` is the usual own time of each role, whatever the tensor group does."""
+    `role_own` is the baseline of each role's own time, whatever the tensor group does."""
 
     own: Times
     rounds: Times
     transfers: Times
-    usual_own: Times
-    usual_rounds: Times
-    usual_transfers: Times
+    baseline_own: Times
+    baseline_rounds: Times
+    baseline_transfers: Times
     role_own: Times
 
 
@@ -39,27 +39,27 @@ def account_of(graph: Graph, groups: Groups, spent: Spent, timed: bool, limits: 
     """The account of a class of segments."""
     own = spent.own.copy()
     role_own = _of_role(graph, own, limits)
-    usual = role_own.copy()
+    baseline = role_own.copy()
     for members in _of_one_size(groups):
         for place in range(members.shape[1]):
             rank, mates = members[:, place], np.delete(members, place, axis=1)
             theirs = median(own[:, mates], 2)
-            usual[:, rank] = np.where(np.isnan(theirs), role_own[:, rank], theirs)
+            baseline[:, rank] = np.where(np.isnan(theirs), role_own[:, rank], theirs)
     if timed:
         rounds, transfers = spent.rounds, spent.transfers
-        usual_rounds = _usual_transfer(rounds, _round_kinds(graph), limits)
-        usual_transfers = _usual_transfer(transfers, _transfer_kinds(graph), limits)
+        baseline_rounds = _baseline_transfer(rounds, _round_kinds(graph), limits)
+        baseline_transfers = _baseline_transfer(transfers, _transfer_kinds(graph), limits)
     else:
-        rounds, transfers = _common_delays(graph, groups, own, usual, limits)
-        usual_rounds, usual_transfers = np.zeros_like(rounds), np.zeros_like(transfers)
+        rounds, transfers = _common_delays(graph, groups, own, baseline, limits)
+        baseline_rounds, baseline_transfers = np.zeros_like(rounds), np.zeros_like(transfers)
     rounds, transfers = np.nan_to_num(rounds), np.nan_to_num(transfers)
     return Account(
         own=_filled(own, role_own),
         rounds=rounds,
         transfers=transfers,
-        usual_own=_filled(np.where(np.isnan(own), np.nan, usual), role_own),
-        usual_rounds=np.minimum(np.nan_to_num(usual_rounds), rounds),
-        usual_transfers=np.minimum(np.nan_to_num(usual_transfers), transfers),
+        baseline_own=_filled(np.where(np.isnan(own), np.nan, baseline), role_own),
+        baseline_rounds=np.minimum(np.nan_to_num(baseline_rounds), rounds),
+        baseline_transfers=np.minimum(np.nan_to_num(baseline_transfers), transfers),
         role_own=_filled(role_own, role_own),
     )
 
@@ -109,29 +109,29 @@ def _kinds(graph: Graph, first: Ints, last: Ints, more: Ints) -> Ints:
     return np.unique(features, axis=1, return_inverse=True)[1].ravel()
 
 
-def _usual_transfer(times: Times, kind: Ints, limits: Limits) -> Times:
+def _baseline_transfer(times: Times, kind: Ints, limits: Limits) -> Times:
     """The median over its kind, or the rank's own better iterations, whichever is less."""
     found = times.copy()
     for one in np.unique(kind):
         mine = np.flatnonzero(kind == one)
         values = times[:, mine]
-        usual = quantile(values, limits.usual_transfer, 0)[None] if len(values) > 2 else values
+        baseline = quantile(values, limits.usual_transfer, 0)[None] if len(values) > 2 else values
         if len(mine) > 2:
             peers = median(values, 1)[:, None]
         else:
             peers = smallest(values, 1)[:, None] if len(mine) == 2 else values
-        found[:, mine] = np.fmin(np.maximum(usual, 0), peers)
+        found[:, mine] = np.fmin(np.maximum(baseline, 0), peers)
     return np.fmin(found, times)
 
 
 def _common_delays(
-    graph: Graph, groups: Groups, own: Times, usual: Times, limits: Limits
+    graph: Graph, groups: Groups, own: Times, baseline: Times, limits: Limits
 ) -> tuple[Times, Times]:
     """Calls alone: what all members spend more than their peers after an operation that they share
     is its transfer, and is taken off `own`. Where one of them came late by a good part of it, it is
     that lateness, which a host that runs ahead shows in two parts."""
     width = graph.width
-    flat = (own - usual).reshape(len(own), -1)
+    flat = (own - baseline).reshape(len(own), -1)
     mine = own.reshape(len(own), -1)
     rounds = np.zeros((len(own), len(graph.rounds)))
     transfers = np.zeros((len(own), len(graph.sender)))

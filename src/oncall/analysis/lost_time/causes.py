@@ -49,26 +49,26 @@ def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times
 def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
     """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
     account, width = one.account, one.order.graph.width
-    own, usual = _by_node(account.own), _by_node(account.usual_own)
+    own, baseline = _by_node(account.own), _by_node(account.baseline_own)
     for rank in removed:
-        own[rank * width : (rank + 1) * width] = usual[rank * width : (rank + 1) * width]
+        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
     def remove(rank: int, times: Sequence[Times]) -> None:
         own, _, _ = times
-        own[rank * width : (rank + 1) * width] = usual[rank * width : (rank + 1) * width]
+        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
     return _gains(one, candidates, remove, (own, account.rounds.T, account.transfers.T))
 
 
 def gains_of_transfers(one: Class, candidates: Ints) -> Times:
-    """The same if all transfers of a rank take their usual time, but for those of everybody."""
+    """The same if all transfers of a rank take their baseline time, but for those of everybody."""
     account = one.account
     rounds_of, transfers_of = _touched(one.order)
 
     def remove(rank: int, times: Sequence[Times]) -> None:
         _, rounds, transfers = times
-        rounds[rounds_of[rank]] = account.usual_rounds.T[rounds_of[rank]]
-        transfers[transfers_of[rank]] = account.usual_transfers.T[transfers_of[rank]]
+        rounds[rounds_of[rank]] = account.baseline_rounds.T[rounds_of[rank]]
+        transfers[transfers_of[rank]] = account.baseline_transfers.T[transfers_of[rank]]
 
     times = (_by_node(account.own), account.rounds.T, account.transfers.T)
     return _gains(one, candidates, remove, times)
@@ -76,7 +76,7 @@ def gains_of_transfers(one: Class, candidates: Ints) -> Times:
 
 def excess_of_own(one: Class) -> Times:
     """How much more own time each rank spent than its peers (r, s), ns."""
-    return np.asarray(np.maximum(0, one.account.own - one.account.usual_own).sum(2).T)
+    return np.asarray(np.maximum(0, one.account.own - one.account.baseline_own).sum(2).T)
 
 
 def excess_of_transfers(one: Class) -> Times:
@@ -84,8 +84,8 @@ def excess_of_transfers(one: Class) -> Times:
     account = one.account
     rounds, transfers = _touched(one.order)
     return np.asarray(
-        rounds @ (account.rounds - account.usual_rounds).T
-        + transfers @ (account.transfers - account.usual_transfers).T
+        rounds @ (account.rounds - account.baseline_rounds).T
+        + transfers @ (account.transfers - account.baseline_transfers).T
     )
 
 
@@ -107,8 +107,8 @@ def _gains(
     remove: Callable[[int, Sequence[Times]], None],
     times: Sequence[Times],
 ) -> Times:
-    """By how much segments shrink (candidates, s). `remove` puts usual times into copies of `times`
-    for one rank."""
+    """By how much segments shrink (candidates, s). `remove` puts baseline times into copies of
+    `times` for one rank."""
     now, _ = one.order.replay(*times)
     at_once = max(1, _MOST_NUMBERS // max(times[0].size, 1))
     found = np.zeros((len(candidates), len(now)))

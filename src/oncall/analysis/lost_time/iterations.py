@@ -54,8 +54,8 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     key = programs.comm[begin] * (1 << 44) + programs.seq[begin]
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
     # Where calls were lost, ranks differ in the next one.
-    usual = _median_of(number, programs.seq[end] - programs.seq[begin])
-    whole = programs.seq[end] - programs.seq[begin] == usual[number]
+    common = _median_of(number, programs.seq[end] - programs.seq[begin])
+    whole = programs.seq[end] - programs.seq[begin] == common[number]
     members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
     begin, end, number = begin[whole], end[whole], number[whole]
     seen = np.flatnonzero(np.bincount(number, minlength=len(first)) >= limits.most_ranks * members)
@@ -74,7 +74,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         cut=cut,
         ahead=_ahead(programs, moments, cut) / float(np.nanmedian(length)),
     )
-    return _usual(found, limits)
+    return _like_most(found, limits)
 
 
 def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> Ints:
@@ -87,15 +87,15 @@ def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> In
     return np.cumsum(change)[:-1] - 1
 
 
-def _usual(found: Iterations, limits: Limits) -> Iterations:
+def _like_most(found: Iterations, limits: Limits) -> Iterations:
     """Without those in which most ranks made other calls than they mostly do: evaluations and
     checkpoints. Where no two are alike, all of them."""
-    usual = np.zeros(found.program.shape[1], dtype=np.uint64)
-    for rank in range(len(usual)):
+    common = np.zeros(found.program.shape[1], dtype=np.uint64)
+    for rank in range(len(common)):
         values, votes = np.unique(found.program[:, rank], return_counts=True)
-        usual[rank] = values[np.argmax(votes * (values != 0))]
+        common[rank] = values[np.argmax(votes * (values != 0))]
     there = found.program != 0
-    same = ((found.program == usual) & there).sum(1) >= limits.same_calls * there.sum(1)
+    same = ((found.program == common) & there).sum(1) >= limits.same_calls * there.sum(1)
     if same.sum() < max(limits.fewest_iterations, len(same) / 2):
         return found
     place = np.append(np.where(same, np.cumsum(same) - 1, NONE), NONE)
@@ -171,16 +171,16 @@ def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: 
 def _regularity(
     at: Ints, rank: Ints, kind: Ints, at_ns: Ints, limits: Limits
 ) -> tuple[Times, Times]:
-    """Which part of the times each kind comes back after about its usual number of calls, and which
-    part of the time from its first call to its last that is."""
+    """Which part of the times each kind comes back after about its median number of calls, and
+    which part of the time from its first call to its last that is."""
     order = np.lexsort((at, rank, kind))
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
     again, spacing = kind[order][1:][same], np.diff(at[order])[same]
     took_ns = np.diff(at_ns[order])[same]
     kinds = int(kind.max()) + 1
-    usual = np.zeros(kinds)
-    usual[np.unique(again)] = _median_of(again, spacing)
-    regular = np.abs(spacing - usual[again]) <= limits.spacing * usual[again]
+    common = np.zeros(kinds)
+    common[np.unique(again)] = _median_of(again, spacing)
+    regular = np.abs(spacing - common[again]) <= limits.spacing * common[again]
 
     def part(of: Ints) -> Times:
         whole = np.bincount(again, of, kinds)

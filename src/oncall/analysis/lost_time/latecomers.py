@@ -93,8 +93,8 @@ def _highest_beside(highest: Times) -> Times:
 
 def _all_of_them(share: Times, best: Flags) -> bool:
     """Is each of the ranks later than all others, as a rule?"""
-    usual = quantile(share, 0.5, 0)
-    return bool(np.nanmin(usual[best]) > np.nanmax(usual[~best]))
+    baseline = quantile(share, 0.5, 0)
+    return bool(np.nanmin(baseline[best]) > np.nanmax(baseline[~best]))
 
 
 def _has_peers(iterations: Iterations, best: Flags) -> Flags:

@@ -7,7 +7,7 @@ had waited for someone else was in that other call for long: over all its groups
 a rank's lateness, summed over all calls of an iteration, is lost time of its own.
 
 Where ranks compute on beside a call, one delay shows again in the next call of the group. How much
-of it does is measured: what of a lateness beyond the rank's usual one is there again in the next.
+of it does is measured: what of a lateness beyond the rank's baseline is there again in the next.
 """
 
 from __future__ import annotations
@@ -110,15 +110,15 @@ def _seen_before(programs: Programs, number: Ints, late: Times) -> Times:
         return found
     size = np.array([len(line) for line in programs.members])[programs.comm[now]]
     kind = numbered(programs.op[before], programs.op[now], size)
-    x, y = (_unusual(late[each], kind, programs.rank[now]) for each in (before, now))
+    x, y = (_excess(late[each], kind, programs.rank[now]) for each in (before, now))
     both, square = np.bincount(kind, x * y), np.bincount(kind, x * x)
     part = np.clip(both / np.maximum(square, 1.0), 0, 1)
     found[now] = part[kind] * late[before]
     return found
 
 
-def _unusual(values: Times, kind: Ints, rank: Ints) -> Times:
-    """Values less what is usual of the rank in such calls; single large ones count no more."""
+def _excess(values: Times, kind: Ints, rank: Ints) -> Times:
+    """Values less the rank's baseline in such calls; single large ones count no more."""
     group = numbered(kind, rank)
     rest = values - (np.bincount(group, values) / np.bincount(group))[group]
     most = float(np.quantile(np.abs(rest), 0.9))

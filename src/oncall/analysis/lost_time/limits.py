@@ -19,7 +19,7 @@ class Limits:
     same_calls: float = decides("70 %", "of the ranks do the same in segments of one class")
     heard: float = decides("60 %", "of the ranks recorded a segment")
     fewest_nodes: int = decides(4, "calls from cut to cut, where some call is rare enough")
-    fewest_iterations: int = decides(4, "of fewer, what is usual is not known")
+    fewest_iterations: int = decides(4, "of fewer, there is no baseline")
     exact: float = decides("2 ms", "by which clocks that calls have put right are off")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
     spacing: float = decides("10 %", "of the calls from one to the next: it comes back regularly")
@@ -40,7 +40,7 @@ class Limits:
 
     replays: float = decides("25 %", "a replay that is off by more does not know who waits")
 
-    # What is usual
+    # Baselines
     few_peers: int = decides(3, "ranks of a role have a median")
     usual_alone: float = decides("30 %", "quantile over iterations of a rank without peers")
     usual_transfer: float = decides("25 %", "quantile over iterations of a transfer")

@@ -90,8 +90,8 @@ def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segmen
     found = []
     for mates in classes:
         kept = np.array(sorted(mates))[-limits.most_segments :]
-        usual, size = _usual_program(program[kept], first[kept], length[kept])
-        same = (program[kept] == usual) & (first[kept] != NONE)
+        common, size = _common_program(program[kept], first[kept], length[kept])
+        same = (program[kept] == common) & (first[kept] != NONE)
         if len(kept) >= 2 and same.any(0).mean() >= limits.most_ranks and size.max() >= 1:
             found.append(Segments(number[kept], np.where(same, first[kept], NONE), size))
     return sorted(found, key=lambda one: -len(one.number) * int(one.length.max()))
@@ -139,9 +139,9 @@ def _all_segments(programs: Programs, cut: Flags) -> tuple[Ints, Ints, Ints, Has
     return numbers[order], first[order], length[order], program[order]
 
 
-def _usual_program(program: Hashes, first: Ints, length: Ints) -> tuple[Hashes, Ints]:
+def _common_program(program: Hashes, first: Ints, length: Ints) -> tuple[Hashes, Ints]:
     """What each rank did in most of its segments (r,), and how many nodes that is (r,)."""
-    usual = np.zeros(program.shape[1], dtype=np.uint64)
+    common = np.zeros(program.shape[1], dtype=np.uint64)
     size = np.zeros(program.shape[1], dtype=np.int64)
     for rank in range(program.shape[1]):
         there = first[:, rank] != NONE
@@ -150,5 +150,5 @@ def _usual_program(program: Hashes, first: Ints, length: Ints) -> tuple[Hashes, 
                 program[there, rank], return_index=True, return_counts=True
             )
             best = int(np.argmax(votes))
-            usual[rank], size[rank] = values[best], length[there, rank][at[best]]
-    return usual, size
+            common[rank], size[rank] = values[best], length[there, rank][at[best]]
+    return common, size

@@ -82,9 +82,9 @@ def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Li
     gap = call[:, :, lead + 1 :] - call[:, :, lead:-1] if lead + 1 < graph.width else call[:, :, :0]
     duration = times.duration[:, :, : gap.shape[2]]
     room = median(gap - duration, 0)
-    usual = median(np.where(np.isnan(gap), np.nan, duration), 0)
+    baseline = median(np.where(np.isnan(gap), np.nan, duration), 0)
     seen = ~np.isnan(room)
-    bad = room < -limits.clearly * usual - limits.clearly_time
+    bad = room < -limits.clearly * baseline - limits.clearly_time
     return float(bad[seen].mean()) if seen.any() else 0.0
 
 
@@ -171,9 +171,9 @@ def _asynchronous(
     shifted[:, :, : width - lead] = gap[:, :, lead:]
     last = np.arange(width) >= (graph.length - 1 - lead)[:, None]
     shifted = np.where(last, np.nan, shifted)
-    usual = median(times.duration, 0)
+    baseline = median(times.duration, 0)
     room = median(shifted - times.duration, 0)
-    overlaps = (room < -limits.overlaps * usual) & (room < -limits.overlaps_time)
+    overlaps = (room < -limits.overlaps * baseline) & (room < -limits.overlaps_time)
     rounds = graph.rounds
     flat = overlaps.ravel()[rounds.nodes]
     share = np.add.reduceat(flat.astype(np.float64), rounds.start) / rounds.size
@@ -211,12 +211,12 @@ def _overlapping_at_the_end(
     if not float(np.nanmedian(median(last_gap - inside, 0))) < -limits.overlaps_time:
         return set()
     cost: Counter[tuple[int, int]] = Counter()
-    usual = median(times.duration, 0).ravel()
+    baseline = median(times.duration, 0).ravel()
     names = [groups.ops[op] for op in rounds.op]
     for k, nodes in enumerate(np.split(rounds.nodes, rounds.start[1:])):
         if tail.ravel()[nodes].all() and names[k] in _OVERLAPPING and not groups.tight_rounds[k]:
             cost[int(rounds.op[k]), int(rounds.count[k])] += int(
-                np.nan_to_num(np.nanmedian(usual[nodes]))
+                np.nan_to_num(np.nanmedian(baseline[nodes]))
             )
     return {kind for kind, _ in cost.most_common(1)}
 
@@ -269,13 +269,14 @@ def _joined(graph: Graph, times: Measured, own: Times, duration: Times, beside: 
 
 def _settled(graph: Graph, own: Times) -> Times:
     """A host that stalls calls late, and then several times at once: what the burst makes up for
-    was no loss. Backwards, what a place lacks to half of the usual is taken from the one before."""
-    usual = median(own, 0)[None].repeat(len(own), 0)
+    was no loss. Backwards, what a place lacks to half of the baseline is taken from the one
+    before."""
+    baseline = median(own, 0)[None].repeat(len(own), 0)
     for role in np.unique(graph.role):
         mine = np.flatnonzero(graph.role == role)
         if len(mine) >= 3:
-            usual[:, mine] = np.fmin(usual[:, mine], median(own[:, mine], 1)[:, None])
-    floor = 0.5 * np.nan_to_num(np.maximum(usual, 0))
+            baseline[:, mine] = np.fmin(baseline[:, mine], median(own[:, mine], 1)[:, None])
+    floor = 0.5 * np.nan_to_num(np.maximum(baseline, 0))
     for place in range(own.shape[2] - 1, 0, -1):
         lacks = np.nan_to_num(np.minimum(own[:, :, place] - floor[:, :, place], 0))
         own[:, :, place] -= lacks

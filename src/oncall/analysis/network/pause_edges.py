@@ -65,8 +65,8 @@ def _traffic_ratio(
     known = [sent for sent in metered.values() if sent is not None]
     if not sum(known):
         return 1 / len(feeding)
-    usual = sum(known) / len(known)
-    sent = {p: usual if flow is None else flow for p, flow in metered.items()}
+    mean = sum(known) / len(known)
+    sent = {p: mean if flow is None else flow for p, flow in metered.items()}
     return sent[port] / sum(sent.values())
 
 

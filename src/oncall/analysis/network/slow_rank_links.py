@@ -70,11 +70,11 @@ def slow_rank_links() -> str:
                 link AS (PARTITION BY job, comm, kind, rank, peer),
                 own AS (PARTITION BY job, comm, kind, rank, peer ORDER BY ended_ns)),
         past AS (
-            SELECT job, comm, kind, rank, peer, median(step_ns) AS usual_ns FROM beside
+            SELECT job, comm, kind, rank, peer, median(step_ns) AS baseline_ns FROM beside
             WHERE number <= greatest(1, total // $baseline_part) GROUP BY ALL),
         compared AS (
             SELECT b.*, greatest(1, CASE WHEN kind = 'coll' AND links >= $links_compared
-                    THEN others_ns ELSE usual_ns END) AS base_ns,
+                    THEN others_ns ELSE baseline_ns END) AS base_ns,
                 step_ns / base_ns AS times, wire_ns * (1 - base_ns / step_ns) AS lost_ns
             FROM beside b JOIN past USING (job, comm, kind, rank, peer)
             WHERE number > total // $baseline_part),

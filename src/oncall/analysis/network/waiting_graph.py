@@ -260,8 +260,8 @@ def _beyond_expectation(
     """
     expected = np.ma.filled(np.ma.masked_array(steps["expected_ns"], dtype=float), np.nan)
     alike = _codes([collective, _whole(steps["bytes"])])
-    usual = _quantile(took.astype(float), alike, 0.25)
-    expected = np.where(expected > 0, expected, usual)
+    baseline = _quantile(took.astype(float), alike, 0.25)
+    expected = np.where(expected > 0, expected, baseline)
     with np.errstate(divide="ignore", invalid="ignore"):
         overhead = np.clip(_quantile(took / expected, collective, 0.25), 1.0, most_overhead)
     expected = expected * overhead

@@ -56,15 +56,16 @@ def caused_tasks() -> str:
         there AS (
             -- A hole in a recording is no time of its own. Of calls alone, hosts that usually wait
             -- for their devices tell their own time, and nothing of how long the devices computed.
-            SELECT g.*, pipeline_group, v.own_ns - e.usual_own_ns * g.work AS more_ns,
-                CASE WHEN v.whole AND NOT (e.usual_own_ns < $own_part * e.usual_ns
+            SELECT g.*, pipeline_group, v.own_ns - e.baseline_own_ns * g.work AS more_ns,
+                CASE WHEN v.whole AND NOT (e.baseline_own_ns < $own_part * e.baseline_ns
                         AND more_ns < $own_part * (g.duration_ns - g.expected_ns)
                         AND NOT coalesce(k.durations, true))
                     THEN more_ns END AS own_excess_ns,
-                coalesce(g.latency_ns - g.usual_latency_ns, 0) AS late_ns,
+                coalesce(g.latency_ns - g.baseline_latency_ns, 0) AS late_ns,
                 -- What the Send before it, to the task `to`, held it up.
-                CASE WHEN r.vertex IS NULL THEN 0 ELSE coalesce(p.hold_ns - p.usual_hold_ns, 0) END
-                    AS held_ns, p.usual_hold_ns, {to},
+                CASE WHEN r.vertex IS NULL THEN 0
+                    ELSE coalesce(p.hold_ns - p.baseline_hold_ns, 0) END AS held_ns,
+                p.baseline_hold_ns, {to},
                 greatest(own_excess_ns, late_ns, held_ns) AS most_ns
             FROM stage_graph g SEMI JOIN places USING ({place})
             JOIN (SELECT vertex, whole, own_ns FROM stage_vertices) v ON v.vertex = g.vertex
@@ -80,7 +81,7 @@ def caused_tasks() -> str:
                 c.most_ns AS cause_excess_ns, c.held_ns = c.most_ns AS held_up,
                 NOT held_up AND c.late_ns = c.most_ns AS came_late, {moved_to},
                 c.started_ns AS cause_started_ns, c.slack_ns AS cause_slack_ns,
-                CASE WHEN held_up THEN c.usual_hold_ns WHEN came_late THEN c.usual_latency_ns
+                CASE WHEN held_up THEN c.baseline_hold_ns WHEN came_late THEN c.baseline_latency_ns
                     ELSE c.expected_ns END AS cause_expected_ns
             FROM slow_tasks t
             JOIN there m ON {_same("m")} AND m.replica = t.replica

@@ -35,7 +35,7 @@ from oncall.evidence import relation
 def even_batches(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """One row for each iteration."""
     found = con.execute(
-        """SELECT job, iteration, p.vertex, p.duration_ns, e.usual_ns,
+        """SELECT job, iteration, p.vertex, p.duration_ns, e.baseline_ns,
             coalesce(latency_ns, 0) AS latency_ns, coalesce(hold_ns, 0) AS hold_ns,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
@@ -51,12 +51,12 @@ def even_batches(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     vertex, previous, source, together, number, pipeline, batch = (
         np.asarray(found[name], np.int64) for name in numbers
     )
-    times = ("duration_ns", "usual_ns", "latency_ns", "hold_ns")
-    took, usual, latency, hold = (_floats(found[name]) for name in times)
+    times = ("duration_ns", "baseline_ns", "latency_ns", "hold_ns")
+    took, baseline, latency, hold = (_floats(found[name]) for name in times)
     place = np.full(int(vertex.max(initial=NONE)) + 2, NONE)  # the last one for NONE
     place[vertex] = np.arange(len(vertex))
     graph = trace_graph(pipeline, place[previous], place[source], together)
-    known = np.where(usual > 0, usual, np.nan)
+    known = np.where(baseline > 0, baseline, np.nan)
     alike = took / batch_work(took / known, batch, number)
     iterations, first = np.unique(number, return_index=True)
     _, opening = np.unique(pipeline, return_index=True)

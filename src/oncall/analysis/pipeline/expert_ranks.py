@@ -53,16 +53,16 @@ def expert_ranks() -> str:
             GROUP BY ALL),
         beside AS (
             SELECT *, avg(own_ns) OVER g AS group_ns, count(*) OVER g AS members,
-                median(own_ns) OVER (PARTITION BY job, rank) AS usual_ns
+                median(own_ns) OVER (PARTITION BY job, rank) AS baseline_ns
             FROM own WINDOW g AS (PARTITION BY job, replica, stage, iteration)),
         busiest AS (
             SELECT job, stage, median(beyond_ns) AS cost_ns FROM (
                 SELECT job, stage, iteration, max(group_ns) - median(group_ns) AS beyond_ns
                 FROM beside GROUP BY ALL) GROUP BY ALL)
-        SELECT b.job, b.rank, median(abs(b.own_ns / usual_ns - 1)) AS changes,
-            max((b.own_ns - group_ns) / usual_ns) AS beside, any_value(cost_ns) AS cost_ns
+        SELECT b.job, b.rank, median(abs(b.own_ns / baseline_ns - 1)) AS changes,
+            max((b.own_ns - group_ns) / baseline_ns) AS beside, any_value(cost_ns) AS cost_ns
         FROM beside b JOIN busiest USING (job, stage)
         WHERE members > 1
         GROUP BY b.job, b.rank
-        HAVING changes > $changes AND beside < $shared * max(abs(b.own_ns / usual_ns - 1))
+        HAVING changes > $changes AND beside < $shared * max(abs(b.own_ns / baseline_ns - 1))
     """

@@ -43,7 +43,7 @@ from oncall.evidence import relation
         ),
         ("since_ns", "BIGINT", "ns", "when the last task of the job began or ended, common time"),
         ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
-        ("usual_ns", "DOUBLE", "ns", "what an iteration takes"),
+        ("baseline_ns", "DOUBLE", "ns", "what an iteration takes"),
         ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
         (
             "went_on_ns",
@@ -78,19 +78,20 @@ def hang_stages() -> str:
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work
             GROUP BY job),
         observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
-        usual AS (SELECT job, median(coalesce(usual_ns, duration_ns)) AS usual_ns
+        baseline AS (SELECT job, median(coalesce(baseline_ns, duration_ns)) AS baseline_ns
             FROM training_iterations GROUP BY job)
         SELECT r.job, coalesce(l.replica, 0) AS replica, l.stage,
             CASE WHEN NOT grouped THEN r.rank END AS rank, l.node, r.peer, p.stage AS peer_stage,
             CASE WHEN p.stage IS NOT NULL THEN 'Send to stage ' || p.stage
                 WHEN r.went_on_ns IS NOT NULL THEN 'what comes before its next call' END
                 AS waits_in, last_ns AS since_ns,
-            now_ns - last_ns AS silent_ns, u.usual_ns, r.peer IS NOT NULL AS network,
+            now_ns - last_ns AS silent_ns, u.baseline_ns, r.peer IS NOT NULL AS network,
             r.went_on_ns, r.longest_ns
         FROM ranks r SEMI JOIN pipelines USING (job)
         JOIN stage_layout l USING (job, rank)
         LEFT JOIN stage_layout p ON p.job = r.job AND p.rank = r.peer
-        LEFT JOIN activity USING (job) LEFT JOIN observed USING (job) LEFT JOIN usual u USING (job)
+        LEFT JOIN activity USING (job) LEFT JOIN observed USING (job)
+        LEFT JOIN baseline u USING (job)
         WHERE l.stage IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY r.job, l.replica, l.stage,
             CASE WHEN NOT grouped THEN r.rank END ORDER BY r.went_on_ns DESC NULLS LAST,

@@ -31,7 +31,7 @@ from oncall.evidence import relation
         ("waits_in", "VARCHAR", "", "Recv from a stage, Send to a stage, its own computation"),
         ("since_ns", "BIGINT", "ns", "since when, common time"),
         ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
-        ("usual_ns", "DOUBLE", "ns", "what an iteration takes"),
+        ("baseline_ns", "DOUBLE", "ns", "what an iteration takes"),
         ("missing_calls", "INTEGER", "calls", "calls that its rank is behind its parallel group"),
         ("members", "INTEGER", "ranks", "ranks of the stage with data"),
         ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
@@ -158,7 +158,7 @@ def incomplete_stages() -> str:
         activity AS (
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM work GROUP BY job),
         observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
-        usual AS (SELECT job, median(coalesce(usual_ns, duration_ns)) AS usual_ns
+        baseline AS (SELECT job, median(coalesce(baseline_ns, duration_ns)) AS baseline_ns
             FROM training_iterations GROUP BY job)
         SELECT t.job, coalesce(t.iteration, h.iteration) AS iteration, t.replica, t.stage,
             coalesce(x.chunk, t.chunk) AS chunk,
@@ -173,7 +173,7 @@ def incomplete_stages() -> str:
                 WHEN gives_backward THEN 'Send to stage ' || (t.stage + pp - 1) % pp
                 WHEN t.since_ns IS NOT NULL THEN 'its own computation' END AS waits_in,
             coalesce(x.since_ns, t.since_ns) AS since_ns, now_ns - last_ns AS silent_ns,
-            u.usual_ns, t.missing_calls, t.members,
+            u.baseline_ns, t.missing_calls, t.members,
             x.peer IS NOT NULL AS network,
             CASE WHEN bool_or(computes AND m.rank IS NOT NULL) OVER every
                     THEN computes AND m.rank IS NOT NULL
@@ -187,7 +187,8 @@ def incomplete_stages() -> str:
         LEFT JOIN pairs x USING (job, replica, stage)
         LEFT JOIN missing m ON m.job = t.job AND m.replica = t.replica AND m.stage = t.stage
             AND NOT network
-        LEFT JOIN activity USING (job) LEFT JOIN observed USING (job) LEFT JOIN usual u USING (job)
+        LEFT JOIN activity USING (job) LEFT JOIN observed USING (job)
+        LEFT JOIN baseline u USING (job)
         WHERE waiting OR computes
         WINDOW every AS (PARTITION BY t.job)
     """

@@ -70,9 +70,9 @@ def slow_members() -> str:
             WHERE w.task IN ('forward', 'backward')
             WINDOW task AS (PARTITION BY w.job, w.iteration, coalesce(w.replica, 0), w.stage,
                 coalesce(w.chunk, 0), w.micro_batch, w.task)),
-        usually AS (
+        baselines AS (
             SELECT job, coalesce(replica, 0) AS replica, stage,
-                quantile_cont(ended_late_ns, 0.9) AS usual_late_ns
+                quantile_cont(ended_late_ns, 0.9) AS baseline_late_ns
             FROM ended e WHERE NOT EXISTS (
                 FROM caused_tasks t WHERE t.job = e.job AND t.iteration = e.iteration)
             GROUP BY ALL),
@@ -106,7 +106,7 @@ def slow_members() -> str:
                     AS late_lead_ns
             FROM beside JOIN excess USING (job, replica, stage)
             WINDOW g AS (PARTITION BY job, replica, stage))
-        SELECT * REPLACE (ended_late_ns - usual_late_ns AS ended_late_ns),
+        SELECT * REPLACE (ended_late_ns - baseline_late_ns AS ended_late_ns),
             CASE WHEN members = 1 THEN 'alone'
             WHEN own_lead_ns >= $own_part * excess_ns
                 AND own_lead_ns = max(own_lead_ns) OVER g THEN 'own time'
@@ -117,9 +117,9 @@ def slow_members() -> str:
                     g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC, rank) = 1
                 THEN 'entered last'
             WHEN coalesce(max(own_lead_ns) OVER g < $own_part * excess_ns, true)
-                AND ended_late_ns > greatest($late_times * usual_late_ns, least_part * each_ns)
+                AND ended_late_ns > greatest($late_times * baseline_late_ns, least_part * each_ns)
                 AND ended_late_ns = max(ended_late_ns) OVER g THEN 'entered last' END AS because
-        FROM weighed LEFT JOIN usually USING (job, replica, stage)
+        FROM weighed LEFT JOIN baselines USING (job, replica, stage)
         WINDOW g AS (PARTITION BY job, replica, stage)
     """
 

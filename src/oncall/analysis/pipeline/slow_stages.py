@@ -45,7 +45,7 @@ from oncall.evidence import relation
             "share of the iteration saved, had the stage been as expected",
         ),
         ("iteration_ns", "BIGINT", "ns", "what the iteration took"),
-        ("usual_iteration_ns", "DOUBLE", "ns", "the baseline of iterations"),
+        ("baseline_iteration_ns", "DOUBLE", "ns", "the baseline of iterations"),
         ("iterations_slow", "INTEGER", "", "iterations in which the stage is to blame"),
     ],
     source="VenusTrace 3.3, Algorithm 2",
@@ -67,7 +67,7 @@ def slow_stages() -> str:
                 AS from_stage, x.receiver AS peer, x.receiver_node AS peer_node,
             m.last_share, m.last_calls, m.calls, m.members, m.because,
             t.kind = 'transfer' AS network,
-            i.duration_ns AS iteration_ns, i.usual_ns AS usual_iteration_ns,
+            i.duration_ns AS iteration_ns, i.baseline_ns AS baseline_iteration_ns,
             count(DISTINCT t.iteration) OVER (
                 PARTITION BY t.job, t.replica, t.stage, t.kind) AS iterations_slow
         FROM caused_tasks t JOIN training_iterations i USING (job, iteration)

@@ -71,7 +71,7 @@ def slow_tasks() -> str:
                 ORDER BY started_ns) IS NULL AS closes,
                 -- A link that was slow from the beginning is so for most of what it carries.
                 $others_below * median(latency_ns) OVER (
-                    PARTITION BY job, iteration, replica, stage, chunk, task) > usual_latency_ns
+                    PARTITION BY job, iteration, replica, stage, chunk, task) > baseline_latency_ns
                     AS mostly_late
             FROM stage_graph),
         judged AS (
@@ -83,7 +83,7 @@ def slow_tasks() -> str:
                 g.spread_ns, c.explained, c.actual_ns - c.without_ns AS saved_ns,
                 CASE c.kind WHEN 'computation' THEN g.duration_ns ELSE g.latency_ns END AS took_ns,
                 CASE c.kind WHEN 'computation' THEN g.expected_ns
-                    ELSE g.usual_latency_ns END AS should_ns,
+                    ELSE g.baseline_latency_ns END AS should_ns,
                 CASE c.kind WHEN 'computation' THEN g.work * g.paper_ns END AS paper_should_ns
             FROM placed g JOIN cost c USING (job, iteration, replica, stage)
             LEFT JOIN held h ON h.vertex = g.vertex),

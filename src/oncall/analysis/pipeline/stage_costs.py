@@ -36,9 +36,9 @@ class Lost:
     took: Times
     expected: Times
     latency: Times
-    usual_latency: Times
+    baseline_latency: Times
     hold: Times
-    usual_hold: Times
+    baseline_hold: Times
     with_forward: NDArray[np.bool_]
     alike: float
 
@@ -51,9 +51,9 @@ class Lost:
     def spans(self, tasks: NDArray[np.bool_], transfers: NDArray[np.bool_]) -> Times:
         """The time of each pipeline (p,) with those tasks and transfers (n,) as expected."""
         took = np.where(tasks, np.fmin(self.took, self.expected), self.took)
-        latency = np.where(transfers, np.minimum(self.latency, self.usual_latency), self.latency)
+        latency = np.where(transfers, np.minimum(self.latency, self.baseline_latency), self.latency)
         sends = np.append(transfers, False)[sent_to(self.graph)]
-        hold = np.where(sends, np.minimum(self.hold, self.usual_hold), self.hold)
+        hold = np.where(sends, np.minimum(self.hold, self.baseline_hold), self.hold)
         return self.graph.spans(self.graph.earliest(took, latency, hold))
 
     def kept(self, pipelines: NDArray[np.bool_]) -> Lost:
@@ -70,9 +70,9 @@ class Lost:
             took=self.took[chosen],
             expected=self.expected[chosen],
             latency=self.latency[chosen],
-            usual_latency=self.usual_latency[chosen],
+            baseline_latency=self.baseline_latency[chosen],
             hold=self.hold[chosen],
-            usual_hold=self.usual_hold[chosen],
+            baseline_hold=self.baseline_hold[chosen],
             with_forward=self.with_forward[chosen],
             alike=self.alike,
         )
@@ -172,22 +172,22 @@ def _read(
             UNION
             SELECT job FROM stage_paths JOIN stage_vertices USING (vertex)
             GROUP BY job, replica, stage, chunk, task
-            HAVING {others_below} * median(latency_ns) > median(usual_latency_ns)),
+            HAVING {others_below} * median(latency_ns) > median(baseline_latency_ns)),
         -- Iterations may differ by more, as with the lengths of samples, than a slow link costs.
         links AS (
             SELECT job, iteration FROM stage_paths JOIN stage_vertices USING (vertex)
             JOIN training_iterations i USING (job, iteration)
             GROUP BY job, iteration, replica, stage, task
-            HAVING sum(latency_ns - usual_latency_ns) FILTER (
-                    {others_below} * latency_ns > usual_latency_ns)
-                > {slow_share} * any_value(i.usual_ns)),
+            HAVING sum(latency_ns - baseline_latency_ns) FILTER (
+                    {others_below} * latency_ns > baseline_latency_ns)
+                > {slow_share} * any_value(i.baseline_ns)),
         chosen AS (
             SELECT job, iteration FROM training_iterations i
             WHERE NOT warm_up AND whole AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)
                 OR EXISTS (FROM links l WHERE l.job = i.job AND l.iteration = i.iteration)))
         SELECT job, iteration, replica, stage, p.vertex, p.duration_ns, expected_ns,
-            coalesce(latency_ns, 0) AS latency_ns, coalesce(usual_latency_ns, 0) AS usual_ns,
-            hold_ns, usual_hold_ns, task = 'backward' AS backward,
+            coalesce(latency_ns, 0) AS latency_ns, coalesce(baseline_latency_ns, 0) AS baseline_ns,
+            hold_ns, baseline_hold_ns, task = 'backward' AS backward,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
             dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline,
@@ -205,13 +205,14 @@ def _read(
     times = (
         np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
         for name in (
-            "duration_ns", "expected_ns", "latency_ns", "usual_ns", "hold_ns", "usual_hold_ns",
+            "duration_ns", "expected_ns", "latency_ns", "baseline_ns",
+            "hold_ns", "baseline_hold_ns",
         )
     )  # fmt: skip
     _, first = np.unique(pipeline, return_index=True)
     names = {name: np.asarray(found[name])[first] for name in ("job", "iteration", "replica")}
     graph = trace_graph(pipeline, previous, source, together)
-    took, expected, latency, usual, hold, usual_hold = times
+    took, expected, latency, baseline, hold, baseline_hold = times
     with_forward = np.asarray(found["backward"], np.bool_)
     with_forward &= exchanged(graph, latency, hold, alike) != NONE
     lost = Lost(
@@ -221,9 +222,9 @@ def _read(
         took,
         expected,
         latency,
-        usual,
+        baseline,
         hold,
-        usual_hold,
+        baseline_hold,
         with_forward,
         alike,
     )

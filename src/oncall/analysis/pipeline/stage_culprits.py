@@ -36,8 +36,8 @@ from oncall.evidence import Param, relation
     params={
         "slow_iteration": Param(
             "10 %",
-            "beyond usual: with less, small jitter is called slow (VenusTrace 5.3, Fig. 14: below "
-            "90 % of the performance)",
+            "beyond the baseline: with less, small jitter is called slow (VenusTrace 5.3, "
+            "Fig. 14: below 90 % of the performance)",
         ),
         "cost_share": Param(
             "1 %",
@@ -72,7 +72,7 @@ def stage_culprits() -> str:
             FROM stage_lags l),
         worst AS (
             SELECT c.suspect, s.*,
-                s.iteration_ns / nullif(s.usual_iteration_ns, 0) - 1 AS longer,
+                s.iteration_ns / nullif(s.baseline_iteration_ns, 0) - 1 AS longer,
                 -- Of the tasks whose own time is recorded: recorders lose some.
                 sum(s.own_excess_ns) OVER same >= $own_part
                     * sum(s.excess_ns) FILTER (s.own_excess_ns IS NOT NULL) OVER same AS own_work,
@@ -94,7 +94,7 @@ def stage_culprits() -> str:
                             SELECT max(i.iteration) FROM training_iterations i
                             WHERE i.job = t.job)))
                 -- What happened once must stand out by itself (VenusTrace 3.3, beta).
-                AND (saved_ns >= $slow_iteration * usual_iteration_ns
+                AND (saved_ns >= $slow_iteration * baseline_iteration_ns
                         AND (network OR decided <> 'spread')
                     OR share_of_time >= $cost_share AND slow_iterations >= $repeat)
                 -- A group none of whose ranks has more time of its own waits within its own calls:

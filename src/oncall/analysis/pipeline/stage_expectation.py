@@ -39,12 +39,12 @@ def _of_others(name: str) -> str:
     empty_without=["stage_vertices"],
     columns=[
         *_KIND,
-        ("usual_ns", "DOUBLE", "ns", "what the task is expected to take"),
+        ("baseline_ns", "DOUBLE", "ns", "what the task is expected to take"),
         ("spread_ns", "DOUBLE", "ns", "median deviation from its own median"),
         ("own_ns", "DOUBLE", "ns", "its median in iterations that were not slow"),
         ("peers_ns", "DOUBLE", "ns", "the same in the other pipelines; NULL: there are none"),
         ("basis", "VARCHAR", "", "its own past, or other pipelines"),
-        ("usual_own_ns", "DOUBLE", "ns", "the same of its member with the most time of its own"),
+        ("baseline_own_ns", "DOUBLE", "ns", "the same of its member with the most time of its own"),
         ("tasks", "INTEGER", "tasks", "number of tasks that it is computed from"),
     ],
     source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
@@ -75,9 +75,9 @@ def stage_expectation() -> str:
             WINDOW same AS (PARTITION BY job, stage, chunk, task))
         SELECT *, CASE WHEN peers_ns < $peers_below * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
                 AS basis,
-            CASE WHEN peers_ns < $peers_below * own_ns THEN peers_ns ELSE own_ns END AS usual_ns,
+            CASE WHEN peers_ns < $peers_below * own_ns THEN peers_ns ELSE own_ns END AS baseline_ns,
             CASE WHEN peers_busy_ns < $peers_below * busy_ns THEN peers_busy_ns ELSE busy_ns END
-                AS usual_own_ns
+                AS baseline_own_ns
         FROM beside
     """
 

@@ -32,7 +32,7 @@ _KIND = "job, replica, stage, chunk, task"
         ("critical", "BOOLEAN", "", "on the critical path of its pipeline"),
         ("wait_ns", "BIGINT", "ns", "the bubble before it"),
         ("latency_ns", "BIGINT", "ns", "how long its input was in transfer; NULL: no input"),
-        ("usual_latency_ns", "BIGINT", "ns", "the baseline of that"),
+        ("baseline_latency_ns", "BIGINT", "ns", "the baseline of that"),
         ("clock_error_ns", "BIGINT", "ns", "by how much its instants may be off"),
     ],
     source="VenusTrace 3.3, Fig. 7, Appendix A",
@@ -45,7 +45,7 @@ def stage_graph() -> str:
             FROM stage_vertices GROUP BY ALL)
         SELECT v.*, p.duration_ns, p.expected_ns, p.work, r.paper_ns, e.spread_ns, e.basis,
             origin_ns + p.earliest_ns AS earliest_ns, origin_ns + p.latest_ns AS latest_ns,
-            p.slack_ns, p.critical, p.wait_ns, p.latency_ns, p.usual_latency_ns
+            p.slack_ns, p.critical, p.wait_ns, p.latency_ns, p.baseline_latency_ns
         FROM (SELECT * EXCLUDE (duration_ns) FROM stage_vertices) v
         JOIN stage_paths p USING (vertex)
         JOIN origin USING (job, iteration, replica)

@@ -109,10 +109,10 @@ def stage_imbalance() -> str:
             FROM stage_lags l LEFT JOIN expert_parallel USING (job) WHERE NOT network
                 AND l.job NOT IN (SELECT job FROM routing)
             GROUP BY l.job HAVING count(*) >= $in_turn AND max(share_of_lost) < $most),
-        usual AS (
-            SELECT job, median(usual_ns) AS iteration_ns FROM training_iterations GROUP BY job)
+        baseline AS (
+            SELECT job, median(baseline_ns) AS iteration_ns FROM training_iterations GROUP BY job)
         SELECT f.*, u.iteration_ns FROM (
             FROM uneven UNION ALL FROM lengths UNION ALL FROM garbage UNION ALL FROM routing
             UNION ALL FROM in_turn) f
-        LEFT JOIN usual u USING (job)
+        LEFT JOIN baseline u USING (job)
     """

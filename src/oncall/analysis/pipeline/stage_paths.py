@@ -23,7 +23,8 @@ from oncall.evidence import Param, relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
 _TIMES = (
-    "work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns", "pair_ns", "beside_ns", "head_ns",
+    "work_ns", "baseline_ns", "clock_error", "recv_ns", "send_ns", "pair_ns", "beside_ns",
+    "head_ns",
 )  # fmt: skip
 _FLAGS = ("backward", "held", "pair_whole", "calm")
 
@@ -33,7 +34,7 @@ class Tasks:
     """Vertices (n,) in order of pipeline, stage and start, each an array.
 
     `position` is the virtual stage, chunk * pp + stage; `work_ns` is what the task takes for its
-    own computation, `usual_ns` what such tasks take.
+    own computation, `baseline_ns` what such tasks take.
     """
 
     vertex: Integers
@@ -48,7 +49,7 @@ class Tasks:
     started: Times
     ended: Times
     work_ns: Times
-    usual_ns: Times
+    baseline_ns: Times
     clock_error: Times
     recv_ns: Times  # what receiving its input took, with waiting for the sender
     send_ns: Times  # what sending its result took, with waiting for the receiver
@@ -79,9 +80,9 @@ class Tasks:
             "its micro-batch or iteration against others, all stages alike",
         ),
         ("latency_ns", "DOUBLE", "ns", "from the source's end to its start, as the path counts it"),
-        ("usual_latency_ns", "DOUBLE", "ns", "the baseline of such a transfer"),
+        ("baseline_latency_ns", "DOUBLE", "ns", "the baseline of such a transfer"),
         ("hold_ns", "DOUBLE", "ns", "how long the transfer of the task before it held the rank"),
-        ("usual_hold_ns", "DOUBLE", "ns", "the baseline of such a hold"),
+        ("baseline_hold_ns", "DOUBLE", "ns", "the baseline of such a hold"),
         ("wait_ns", "DOUBLE", "ns", "the bubble before it"),
         ("earliest_ns", "DOUBLE", "ns", "earliest start, from the pipeline's beginning"),
         ("latest_ns", "DOUBLE", "ns", "latest start that makes no iteration longer"),
@@ -102,12 +103,12 @@ def stage_paths(
     """Each task with its predecessors, its slack and whether its pipeline's time hangs on it."""
     tasks = read_tasks(con)
     graph = pipeline_graph(tasks)
-    usual_latency, latency = latencies(tasks, graph, others_below)
-    late = heads(tasks, graph, usual_latency, latency)
+    baseline_latency, latency = latencies(tasks, graph, others_below)
+    late = heads(tasks, graph, baseline_latency, latency)
     tasks = replace(tasks, work_ns=tasks.work_ns + late)
     batches = int(tasks.micro_batch.max(initial=0)) + 1
     work = work_ratio(
-        tasks.work_ns / np.where(tasks.usual_ns > 0, tasks.usual_ns, np.nan),
+        tasks.work_ns / np.where(tasks.baseline_ns > 0, tasks.baseline_ns, np.nan),
         tasks.iteration,
         tasks.pipeline,
         tasks.stage,
@@ -116,7 +117,7 @@ def stage_paths(
     )
     sent = sent_to(graph)
     held = tasks.held & (sent != NONE)
-    hold, usual_hold = (np.where(held, one[sent], 0.0) for one in (latency, usual_latency))
+    hold, baseline_hold = (np.where(held, one[sent], 0.0) for one in (latency, baseline_latency))
     finish = graph.earliest(tasks.work_ns, latency, hold)
     spans = graph.spans(finish)
     # A pipeline that ends before the others can be late without anybody waiting for it.
@@ -132,12 +133,12 @@ def stage_paths(
         "previous": none(tasks.vertex[graph.previous], graph.previous == NONE),
         "source": none(tasks.vertex[graph.source], graph.source == NONE),
         "duration_ns": tasks.work_ns,
-        "expected_ns": np.ma.masked_invalid(tasks.usual_ns * work),
+        "expected_ns": np.ma.masked_invalid(tasks.baseline_ns * work),
         "work": work,
         "latency_ns": none(latency, graph.source == NONE),
-        "usual_latency_ns": none(usual_latency, graph.source == NONE),
+        "baseline_latency_ns": none(baseline_latency, graph.source == NONE),
         "hold_ns": hold,
-        "usual_hold_ns": usual_hold,
+        "baseline_hold_ns": baseline_hold,
         "wait_ns": np.ma.masked_invalid(bubbles(tasks, graph)),
         "earliest_ns": np.ma.masked_invalid(finish - tasks.work_ns),
         "latest_ns": np.ma.masked_invalid(latest - tasks.work_ns),
@@ -164,8 +165,8 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
             chunk * pp + stage AS position, last AS last_position, micro_batch,
             task = 'backward' AS backward, v.started_ns AS started, v.ended_ns AS ended,
             -- What a recorder lost of a task is not known to be work.
-            CASE WHEN v.whole THEN v.duration_ns ELSE least(v.duration_ns, e.usual_ns) END
-                AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns, pair_ns,
+            CASE WHEN v.whole THEN v.duration_ns ELSE least(v.duration_ns, e.baseline_ns) END
+                AS work_ns, e.baseline_ns, clock_error_ns AS clock_error, recv_ns, send_ns, pair_ns,
             beside_ns, head_ns,
             held, coalesce(pair_whole, false) AS pair_whole,
             coalesce(NOT i.slow AND NOT i.warm_up, true) AS calm,
@@ -268,42 +269,42 @@ def latencies(tasks: Tasks, graph: TraceGraph, others_below: float) -> tuple[Tim
         return apparent_latencies(tasks, graph)
     known = ~np.isnan(both)
     link = _boundary(tasks, graph.source) * 2 + tasks.backward
-    usual = np.full(_links(tasks), np.nan)
+    baseline = np.full(_links(tasks), np.nan)
     for seen in (known & tasks.calm & tasks.pair_whole, known & tasks.calm, known):
-        middle = _quantile(both, link, seen, 0.5, len(usual))
-        usual = np.where(np.isnan(usual), middle, usual)
-    beside = _quantile(tasks.beside_ns, link, ~np.isnan(tasks.beside_ns), 0.5, len(usual))
-    usual = np.where(beside < others_below * usual, beside, usual)
-    usual = np.nan_to_num(beside_others(usual, int(tasks.lane.max()) + 1, others_below)[link])
+        middle = _quantile(both, link, seen, 0.5, len(baseline))
+        baseline = np.where(np.isnan(baseline), middle, baseline)
+    beside = _quantile(tasks.beside_ns, link, ~np.isnan(tasks.beside_ns), 0.5, len(baseline))
+    baseline = np.where(beside < others_below * baseline, beside, baseline)
+    baseline = np.nan_to_num(beside_others(baseline, int(tasks.lane.max()) + 1, others_below)[link])
     received = ~known & (graph.source != NONE) & ~np.isnan(tasks.recv_ns)
     if received.any():
         shift = clock_shifts(tasks, graph)
         since = tasks.started - shift - (tasks.ended - shift)[graph.source]
         came = np.minimum(tasks.recv_ns, np.maximum(since, 0))
         median_arrival = _quantile(came, link, known | received, 0.5, _links(tasks))[link]
-        both = np.where(received, usual + np.maximum(came - median_arrival, 0), both)
-    return usual, np.where(known | received, both, usual)
+        both = np.where(received, baseline + np.maximum(came - median_arrival, 0), both)
+    return baseline, np.where(known | received, both, baseline)
 
 
-def beside_others(usual: Times, lanes: int, below: float) -> Times:
+def beside_others(baseline: Times, lanes: int, below: float) -> Times:
     """The baseline of each link (lanes * links,), by its own past, or as the same border in the
     other pipelines where those take less than `below` of it: then it was slow from the
     beginning."""
-    border = np.tile(np.arange(len(usual) // lanes), lanes)
-    others = lower_middle(usual, border)[0][border]
-    return np.where(others < below * usual, others, usual)
+    border = np.tile(np.arange(len(baseline) // lanes), lanes)
+    others = lower_middle(baseline, border)[0][border]
+    return np.where(others < below * baseline, others, baseline)
 
 
-def heads(tasks: Tasks, graph: TraceGraph, usual: Times, latency: Times) -> Times:
+def heads(tasks: Tasks, graph: TraceGraph, baseline: Times, latency: Times) -> Times:
     """What the latest rank of each task (n,) computed before its first call, where that stands for
     the begin: the time by which it came after the others, less what its input was late."""
     if not tasks.head_ns.any():
         return tasks.head_ns
     fed = graph.source != NONE
     shift = clock_shifts(tasks, graph)
-    since = tasks.started - shift - (tasks.ended - shift)[graph.source] - usual
+    since = tasks.started - shift - (tasks.ended - shift)[graph.source] - baseline
     head = np.where(fed, np.fmin(tasks.head_ns, since), tasks.head_ns)
-    late = np.where(fed, np.maximum(latency - usual, 0), 0)
+    late = np.where(fed, np.maximum(latency - baseline, 0), 0)
     return np.asarray(np.maximum(head - late, 0), np.float64)
 
 
@@ -314,9 +315,9 @@ def apparent_latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     direction what it takes from the other.
     """
     source = graph.source
-    usual = np.zeros(len(source))
+    baseline = np.zeros(len(source))
     if not (source != NONE).any():
-        return usual, usual
+        return baseline, baseline
     shift = clock_shifts(tasks, graph)
     ended, previous = tasks.ended - shift, graph.previous
     # What was sent before it was asked for can be on its way no longer than it was waited for.
@@ -328,8 +329,8 @@ def apparent_latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     median = _quantile(seen, link, waited, 0.5, _links(tasks))
     excess = np.where(waited, seen - median[link], 0.0)
     directions = np.ma.masked_invalid(median).reshape(-1, 2)
-    usual = np.maximum(np.ma.filled(directions.mean(axis=1), 0.0)[boundary], 0.0)
-    return usual, np.maximum(usual + excess, 0.0)
+    baseline = np.maximum(np.ma.filled(directions.mean(axis=1), 0.0)[boundary], 0.0)
+    return baseline, np.maximum(baseline + excess, 0.0)
 
 
 def clock_shifts(tasks: Tasks, graph: TraceGraph) -> Times:

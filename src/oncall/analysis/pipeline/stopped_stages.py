@@ -49,8 +49,8 @@ def pipelined_jobs() -> str:
     params={
         "iterations_silent": Param(
             2,
-            "usual iterations without any task that begins or ends are no slowness (VenusTrace "
-            "3.3, n)",
+            "times the baseline of an iteration without any task that begins or ends: no slowness "
+            "(VenusTrace 3.3, n)",
         ),
         "hang_after": Param(
             "5 min",
@@ -70,7 +70,7 @@ def stopped_stages() -> str:
         placed AS (
             SELECT * FROM hang_stages
             UNION ALL BY NAME
-            SELECT job, replica, place AS stage, rank, node, since_ns, silent_ns, usual_ns,
+            SELECT job, replica, place AS stage, rank, node, since_ns, silent_ns, baseline_ns,
                 missing_calls, network
             FROM found ANTI JOIN hang_stages USING (job) WHERE NOT sure),
         -- Of calls alone tasks that end are not known: there the rank is that others' calls wait
@@ -92,5 +92,6 @@ def stopped_stages() -> str:
         SELECT * FROM stopped SEMI JOIN pipelined_jobs USING (job)
         ANTI JOIN (FROM job_progress WHERE state = 'moving') USING (job)
         WHERE went_on_ns IS NOT NULL
-            OR silent_ns >= $hang_after AND silent_ns > $iterations_silent * coalesce(usual_ns, 0)
+            OR silent_ns >= $hang_after
+                AND silent_ns > $iterations_silent * coalesce(baseline_ns, 0)
     """

@@ -22,7 +22,7 @@ from oncall.evidence import Param, relation
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
         ("duration_ns", "BIGINT", "ns", "the longest that a rank took, on that rank's clock"),
         (
-            "usual_ns",
+            "baseline_ns",
             "DOUBLE",
             "ns",
             "what as many micro-batches take; NULL: too few",
@@ -42,7 +42,7 @@ from oncall.evidence import Param, relation
         "warm_up_most": Param(
             8, "caches and pools may take longer; more slow ones in a row are a slow job"
         ),
-        "fewest": Param(3, "alike: of two, nothing says which is the usual one"),
+        "fewest": Param(3, "alike: of two, nothing says which is the baseline"),
         "opening": Param(
             3, "equal iterations that give the baseline before most of them were slow"
         ),
@@ -79,29 +79,29 @@ def training_iterations() -> str:
                 PARTITION BY job, rank, micro_batches ORDER BY iteration) <= $opening)
             GROUP BY ALL HAVING count(*) = $opening
                 AND max(duration_ns) - min(duration_ns) < $slow_share * early_ns),
-        usual AS (
+        baseline AS (
             SELECT job, rank, micro_batches, median(duration_ns) AS median_ns,
                 quantile_cont(duration_ns, 0.25) AS calm_ns,
                 CASE WHEN any_value(early_ns) < (1 - $slow_share) * calm_ns
-                    THEN any_value(early_ns) ELSE calm_ns END AS usual_ns
+                    THEN any_value(early_ns) ELSE calm_ns END AS baseline_ns
             FROM candidates LEFT JOIN opening USING (job, rank, micro_batches)
             WHERE whole AND NOT warm_up GROUP BY ALL HAVING count(*) >= $fewest),
         spread AS (
-            SELECT job, rank, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
-            FROM candidates JOIN usual USING (job, rank, micro_batches)
-            WHERE whole AND NOT warm_up AND duration_ns <= CASE WHEN usual_ns < calm_ns
-                THEN (1 + $slow_share) * usual_ns ELSE median_ns END GROUP BY ALL),
-        -- An iteration is as late as the rank that it made latest, against that rank's usual time.
+            SELECT job, rank, micro_batches, median(abs(duration_ns - baseline_ns)) AS spread_ns
+            FROM candidates JOIN baseline USING (job, rank, micro_batches)
+            WHERE whole AND NOT warm_up AND duration_ns <= CASE WHEN baseline_ns < calm_ns
+                THEN (1 + $slow_share) * baseline_ns ELSE median_ns END GROUP BY ALL),
+        -- An iteration is as late as the rank that it made latest, against that rank's baseline.
         judged AS (
             SELECT t.job, t.iteration, max(duration_ns) AS duration_ns,
-                max(duration_ns - usual_ns) AS excess_ns,
-                arg_max(spread_ns, (duration_ns - usual_ns, -spread_ns)) AS spread_ns
-            FROM candidates t LEFT JOIN usual USING (job, rank, micro_batches)
+                max(duration_ns - baseline_ns) AS excess_ns,
+                arg_max(spread_ns, (duration_ns - baseline_ns, -spread_ns)) AS spread_ns
+            FROM candidates t LEFT JOIN baseline USING (job, rank, micro_batches)
             LEFT JOIN spread USING (job, rank, micro_batches)
             WHERE t.whole GROUP BY t.job, t.iteration),
         compared AS (
             SELECT s.*, j.duration_ns, j.excess_ns, j.spread_ns,
-                j.duration_ns - j.excess_ns AS usual_ns, j.iteration IS NOT NULL AS whole,
+                j.duration_ns - j.excess_ns AS baseline_ns, j.iteration IS NOT NULL AS whole,
                 coalesce(j.excess_ns > greatest($slow_share * (j.duration_ns - j.excess_ns),
                     $slow_spreads * j.spread_ns), false) AS slow
             FROM shape s LEFT JOIN judged j USING (job, iteration)),

@@ -156,12 +156,12 @@ def without_offsets(
     starts = np.flatnonzero(np.append(True, np.diff(member[order]) != 0))
     rounds = np.diff(np.append(starts, len(order)))
     few = np.minimum(offset_rounds, np.maximum(1, rounds // offset_part))
-    usual = np.zeros(int(member.max()) + 1, dtype=np.int64)
+    baseline = np.zeros(int(member.max()) + 1, dtype=np.int64)
     for number in np.unique(few):
         chosen = np.flatnonzero(few == number)
         rows = order[starts[chosen][:, np.newaxis] + np.arange(number)]
         # From the first on: a clock that starts at boot is further off than a float can represent.
         origin = relative[rows[:, 0]]
         middle = np.median(relative[rows] - origin[:, np.newaxis], axis=1)
-        usual[member[rows[:, 0]]] = origin + middle.astype(np.int64)
-    return np.asarray(relative - usual[member], dtype=np.int64)
+        baseline[member[rows[:, 0]]] = origin + middle.astype(np.int64)
+    return np.asarray(relative - baseline[member], dtype=np.int64)

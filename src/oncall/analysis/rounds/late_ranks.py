@@ -72,7 +72,7 @@ def late_rounds() -> str:
         ("times", "DOUBLE", "", "median of its own time over its peers', when late"),
         ("begins", "DOUBLE", "ratio", "share of late rounds that follow another communicator's: "
          "at one place of the iteration"),
-        ("begins_usual", "DOUBLE", "ratio", "the same share of all its rounds"),
+        ("begins_overall", "DOUBLE", "ratio", "the same share of all its rounds"),
         ("iterations", "DOUBLE", "ratio", "late rounds for each iteration since"),
         ("every_ns", "DOUBLE", "ns", "median time between late rounds"),
         ("busy", "DOUBLE", "ratio", "its GPU's use since, less that of the others; NULL: no data"),
@@ -98,7 +98,7 @@ def late_ranks() -> str:
                 median(own_ns - peers_ns) FILTER (p.late) AS excess_ns,
                 median(own_ns / nullif(peers_ns, 0)) FILTER (p.late) AS times,
                 avg(begins::INTEGER) FILTER (p.late) AS begins,
-                avg(begins::INTEGER) AS begins_usual,
+                avg(begins::INTEGER) AS begins_overall,
                 median(since_ns) FILTER (p.late) AS every_ns
             FROM placed p JOIN first f USING (job, rank, comm) WHERE p.at_ns >= first_ns
             GROUP BY ALL),

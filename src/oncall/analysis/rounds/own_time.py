@@ -203,11 +203,11 @@ def _held_since(number: Ints, group: Ints, start: Ints, end: Ints) -> Ints:
     beside = (surplus[group] > 0) & (beyond > first)
     begins = np.diff(number, prepend=-1) != 0
     pause = np.where(beside | begins, 0, _idle(start, np.where(beside, start, end)))
-    goes_on = end[beyond - 1] + _usual(number, pause)[number]
+    goes_on = end[beyond - 1] + _median_pause(number, pause)[number]
     return np.where(beside, np.maximum(start, goes_on), start)
 
 
-def _usual(number: Ints, pause: Ints) -> Ints:
+def _median_pause(number: Ints, pause: Ints) -> Ints:
     """Each rank's median pause between calls: half of its own time is in pauses this long or
     longer. `number` (n,) counts ranks from zero."""
     order = sorted_by(number, pause)

@@ -40,7 +40,7 @@ _TIMES = [
         ("total", "BIGINT", "rounds", "rounds of its kind on its communicator"),
     ],
     source="CCL-D 4.2.1",
-    params={"barrier_below": "progress_signs.barrier_below"},
+    params={"barrier_below": "progress_symptoms.barrier_below"},
 )
 def numbered_rounds() -> str:
     """The rounds of jobs that are not replayed, numbered by kind, barriers left out."""
@@ -111,7 +111,7 @@ def round_baselines() -> str:
     # (CCL-D 4.2.2).
     return """
         WITH first AS (
-            SELECT *, median(t_max_ns) OVER (PARTITION BY job, comm, op, bytes) AS usual
+            SELECT *, median(t_max_ns) OVER (PARTITION BY job, comm, op, bytes) AS median_ns
             FROM numbered_rounds
             WHERE number <= least($baseline_rounds, greatest(1, total // $baseline_part))
                 AND at_ns <= first_ns + $baseline_for),
@@ -126,8 +126,8 @@ def round_baselines() -> str:
             FROM members m GROUP BY job, comm),
         own AS (
             SELECT job, comm, op, bytes, max(number) AS until, any_value(basis) AS basis,
-                avg(t_max_ns) FILTER (t_max_ns <= $outlier * usual) AS base_ns,
-                avg(t_max_ns - t_min_ns) FILTER (t_max_ns <= $outlier * usual) AS wait_ns,
+                avg(t_max_ns) FILTER (t_max_ns <= $outlier * median_ns) AS base_ns,
+                avg(t_max_ns - t_min_ns) FILTER (t_max_ns <= $outlier * median_ns) AS wait_ns,
                 median(t_min_ns) AS transfer_ns,
                 list_max(map_values(histogram(last_rank))) / count(*) AS same_last
             FROM first GROUP BY ALL),

@@ -55,27 +55,27 @@ _SLOW = [
 )
 def round_rates() -> str:
     """Each member's rate in rounds whose transfer was slow, against its peers'."""
-    # A rank without a usual rate is compared as it is: on a tree, within its layer only.
+    # A rank without a baseline rate is compared as it is: on a tree, within its layer only.
     return """
         WITH stretched AS (
             SELECT * FROM slow_rounds WHERE basis = 'duration'
                 AND (p <= $beta OR (t_min_ns - base_ns) / base_ns > (1 - $beta) * $slow_ratio)),
-        usual_rates AS (
+        baseline_rates AS (
             SELECT o.job, o.comm, o.op, n.bytes, o.rank,
-                avg(least(o.send_rate, o.recv_rate)) AS usual_rate
+                avg(least(o.send_rate, o.recv_rate)) AS baseline_rate
             FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
             JOIN operations o ON o.job = n.job AND o.comm = n.comm AND o.seq = n.seq
                 AND o.kind = 'coll' AND o.done
             WHERE n.number <= b.until GROUP BY ALL),
         measured AS (
             SELECT s.*, o.rank,
-                least(o.send_rate, o.recv_rate) / coalesce(u.usual_rate, 1) AS rate,
-                CASE WHEN u.usual_rate IS NULL AND o.algo ILIKE '%TREE%'
+                least(o.send_rate, o.recv_rate) / coalesce(u.baseline_rate, 1) AS rate,
+                CASE WHEN u.baseline_rate IS NULL AND o.algo ILIKE '%TREE%'
                     THEN coalesce(l.layer, 0) ELSE 0 END AS layer
             FROM stretched s
             JOIN operations o ON o.job = s.job AND o.comm = s.comm AND o.seq = s.seq
                 AND o.kind = 'coll' AND o.done
-            LEFT JOIN usual_rates u ON u.job = s.job AND u.comm = s.comm AND u.op = s.op
+            LEFT JOIN baseline_rates u ON u.job = s.job AND u.comm = s.comm AND u.op = s.op
                 AND u.bytes IS NOT DISTINCT FROM s.bytes AND u.rank = o.rank
             LEFT JOIN layers l ON l.job = o.job AND l.comm = o.comm AND l.rank = o.rank)
         SELECT *,

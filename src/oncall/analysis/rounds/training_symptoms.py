@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.analysis.devices.host_signs import MEASURED
+from oncall.analysis.devices.host_symptoms import MEASURED
 from oncall.evidence import relation
 
 

@@ -70,9 +70,9 @@ def _passes(one: Seated, block: Block, evaluates: bool) -> int:
         return max(0, 2 * onward - len(block.events)) // each
     if place.schedule != ONE_FORWARD_ONE_BACKWARD:
         # Forwards and backwards look alike: those beyond an iteration's are of an evaluation.
-        usually = 2 * place.transfers_each * (place.micro_batches or 0)
-        same = usually and place.fewest_micro_batches in (None, place.micro_batches)
-        return max(0, len(block.events) - usually) // each if same else 0
+        expected = 2 * place.transfers_each * (place.micro_batches or 0)
+        same = expected and place.fewest_micro_batches in (None, place.micro_batches)
+        return max(0, len(block.events) - expected) // each if same else 0
     shape = shapes_of(one.calls, [block], one.forward)[0]
     if (
         min(place.micro_batches or 0, place.fewest_micro_batches or place.behind + 1)

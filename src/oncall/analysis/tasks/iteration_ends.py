@@ -65,8 +65,8 @@ def iteration_ends(
     reduced, gathered = np.full(len(blocks), UNKNOWN), np.full(len(blocks), _FAR)
     np.maximum.at(reduced, block[gradients | embedding], mine[gradients | embedding])
     np.minimum.at(gathered, block[parameters], mine[parameters])
-    optimizer, usual = pauses.optimizer(reduced, gathered)
-    found += [optimizer, *pauses.others(usual)]
+    optimizer, baseline = pauses.optimizer(reduced, gathered)
+    found += [optimizer, *pauses.others(baseline)]
     return [one for one in found if len(one.block)]
 
 
@@ -109,31 +109,31 @@ class _Pauses:
         self.word = calls.word[self.at]
         self.blocks = len(next_ns)
         step = np.diff(next_ns[next_ns >= 0])
-        self.iteration_ns = _usually(step) if len(step) else np.inf
+        self.iteration_ns = _baseline(step) if len(step) else np.inf
 
     def optimizer(self, reduced: Array, gathered: Array) -> tuple[Ends, float]:
         """The pause right before parameters are gathered, else after the call that the longest
         pause follows most often; and its baseline length (ns)."""
         closing = self.at + 1 == gathered[self.block]
         if not closing.any():
-            closing = self._after_the_usual_call(self.at >= reduced[self.block])
+            closing = self._longest_recurring(self.at >= reduced[self.block])
         at = np.flatnonzero(closing)
         at = at[(np.diff(self.block[at], append=-1) != 0) & (self.pause[at] > 0)]
-        usual = _usually(self.pause[at])
+        baseline = _baseline(self.pause[at])
         until = self.until[at]
         if np.isfinite(self.iteration_ns):
-            much = self.pause[at] > usual + self.calls.thresholds.pause * self.iteration_ns
-            until = np.where(much, self.since[at] + int(usual), until)
+            much = self.pause[at] > baseline + self.calls.thresholds.pause * self.iteration_ns
+            until = np.where(much, self.since[at] + int(baseline), until)
         none = np.full(len(at), UNKNOWN, dtype=np.int64)
-        self.usually = np.zeros(len(self.at))
-        self.usually[at] = usual
-        return Ends("optimizer", self.block[at], self.since[at], until, none), usual
+        self.baseline = np.zeros(len(self.at))
+        self.baseline[at] = baseline
+        return Ends("optimizer", self.block[at], self.since[at], until, none), baseline
 
-    def _after_the_usual_call(self, allowed: Array) -> Array:
+    def _longest_recurring(self, allowed: Array) -> Array:
         words, number = np.unique(self.word[allowed], return_inverse=True)
         if not len(words):
             return allowed
-        pauses = [_usually(self.pause[allowed][number == i]) for i in range(len(words))]
+        pauses = [_baseline(self.pause[allowed][number == i]) for i in range(len(words))]
         often = np.bincount(number) >= self.calls.thresholds.usually * len(np.unique(self.block))
         best = words[np.argmax(np.where(often, pauses, -1))]
         return np.asarray(allowed & (self.word == best))
@@ -143,29 +143,31 @@ class _Pauses:
         call that comes with them alone they are checkpoints."""
         much = (
             self.pause
-            > self.usually + self._usual_after() + self.calls.thresholds.pause * self.iteration_ns
+            > self.baseline
+            + self._baseline_after()
+            + self.calls.thresholds.pause * self.iteration_ns
         )
         following = np.append(self.calls.word, self.calls.word[:1])[self.at + 1]
         words, number, counts = np.unique(following, return_inverse=True, return_counts=True)
         rare = counts[number] <= self.calls.thresholds.usually * self.blocks if len(words) else much
-        since = self.since + np.where(self.usually > 0, int(optimizer_ns), 0)
+        since = self.since + np.where(self.baseline > 0, int(optimizer_ns), 0)
         none = np.full(len(much), UNKNOWN, dtype=np.int64)
         return [
             Ends(task, self.block[which], since[which], self.until[which], none[which])
             for task, which in (("checkpoint", much & rare), ("other", much & ~rare))
         ]
 
-    def _usual_after(self) -> Array:
+    def _baseline_after(self) -> Array:
         """The baseline pause after each call of a kind, if it comes with most iterations."""
         words, number = np.unique(self.word, return_inverse=True)
-        usual = np.array([_usually(self.pause[number == i]) for i in range(len(words))])
+        baseline = np.array([_baseline(self.pause[number == i]) for i in range(len(words))])
         often = (
             np.bincount(number, minlength=len(words)) >= self.calls.thresholds.usually * self.blocks
         )
-        after = np.where(often, usual, 0.0)[number] if len(words) else np.zeros(0)
-        return np.asarray(np.where(self.usually > 0, 0.0, after))
+        after = np.where(often, baseline, 0.0)[number] if len(words) else np.zeros(0)
+        return np.asarray(np.where(self.baseline > 0, 0.0, after))
 
 
-def _usually(pauses: Array) -> float:
+def _baseline(pauses: Array) -> float:
     """What a pause takes if nothing else comes with it: the lower quartile; 0 of none."""
     return float(np.quantile(pauses, 0.25)) if len(pauses) else 0.0

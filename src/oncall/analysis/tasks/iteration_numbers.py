@@ -47,15 +47,15 @@ def number_blocks(ranks: Sequence[Numbered], together: float) -> list[Array]:
     numbers = np.full(len(starts), NOT_NUMBERED)
     known = np.flatnonzero(starts != NOT_NUMBERED)
     if len(known):
-        usual_ns = _usual(ranks, [_starts(one) for one in ranks])
+        baseline_ns = _common_step(ranks, [_starts(one) for one in ranks])
         # Checkpoints, however many, only make the way to the next iteration longer.
-        shortest_ns = _usual(ranks, [_starts(one) for one in ranks], quantile=0.25)
+        shortest_ns = _common_step(ranks, [_starts(one) for one in ranks], quantile=0.25)
         order = known[np.argsort(starts[known], kind="stable")]
         steps = np.diff(starts[order], prepend=starts[order[0]])
         opens = (steps > together * shortest_ns) | (np.arange(len(order)) == 0)
         place = np.full(len(starts), -1)
         place[order] = np.cumsum(opens) - 1
-        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / max(usual_ns, 1)))
+        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / max(baseline_ns, 1)))
         _count_apart(ranks, place, apart)
         numbers[known] = np.concatenate([[0], np.cumsum(apart)])[place[known]].astype(np.int64)
     for one, mine in zip(ranks, _split(ranks, numbers), strict=True):
@@ -75,10 +75,10 @@ def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
     its count of calls, or as it saw them all."""
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero((mine >= 0) & (one.count >= 0))
-        usual = _usual([one], [one.count])
+        baseline = _common_step([one], [one.count])
         calls = np.diff(one.count[at])
-        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (0 < usual < np.inf)
-        apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / usual))
+        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (0 < baseline < np.inf)
+        apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / baseline))
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero(mine >= 0)
         trained = _trained(one, at)
@@ -102,7 +102,9 @@ def _starts(one: Numbered) -> Array:
     )
 
 
-def _usual(ranks: Sequence[Numbered], values: Sequence[Array], quantile: float = 0.5) -> float:
+def _common_step(
+    ranks: Sequence[Numbered], values: Sequence[Array], quantile: float = 0.5
+) -> float:
     """The most common step of the values from one iteration to the next; endless of none."""
     steps = [np.zeros(0)]
     for one, mine in zip(ranks, values, strict=True):

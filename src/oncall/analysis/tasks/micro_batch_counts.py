@@ -13,7 +13,7 @@ import numpy as np
 from oncall.analysis.calls.iteration_bounds import Block
 from oncall.analysis.calls.rank_calls import SEND
 from oncall.analysis.calls.schedules import ONE_FORWARD_ONE_BACKWARD, Array
-from oncall.analysis.calls.tensor_patterns import usual
+from oncall.analysis.calls.tensor_patterns import most_frequent
 from oncall.analysis.tasks.pipeline_places import Seated
 
 UNCERTAIN = 0
@@ -65,7 +65,7 @@ def _torn(
 
 
 def _agreed(counts: Sequence[int]) -> int:
-    return usual(np.array([count for count in counts if count])) or UNCERTAIN
+    return most_frequent(np.array([count for count in counts if count])) or UNCERTAIN
 
 
 def _completed(one: Seated, own: Array, first: int, last: int) -> Array:

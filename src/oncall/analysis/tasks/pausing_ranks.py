@@ -10,7 +10,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "pausing_ranks",
-    reads=["ranks", "late_ranks", "gpu_signs", "host_signs", "process_signs"],
+    reads=["ranks", "late_ranks", "gpu_symptoms", "host_symptoms", "process_symptoms"],
     empty_without=["late_ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -28,7 +28,7 @@ from oncall.evidence import Param, relation
         ("reason", "VARCHAR", "", "of loading: storage or workers; NULL: neither shows"),
         ("io_pressure", "DOUBLE", "ratio", "share of time that its host waits for storage"),
         ("cpus_used", "DOUBLE", "CPUs", "CPUs that its process uses"),
-        ("usual", "DOUBLE", "CPUs", "CPUs that a median process of the job uses"),
+        ("baseline", "DOUBLE", "CPUs", "CPUs that a median process of the job uses"),
         ("memory_share", "DOUBLE", "ratio", "GPU memory in use, at most"),
         ("memory_full", "BOOLEAN", "", "so much that the allocator must free its cache"),
     ],
@@ -71,20 +71,20 @@ def pausing_ranks() -> str:
             FROM late_ranks l JOIN placed p USING (job, rank)
             WHERE l.lost_share >= $cost_share AND l.late >= $repeat AND l.late < $always * l.rounds
                 AND coalesce(l.busy, -1) < $not_fed),
-        usual AS (SELECT job, median(cpus_used) AS usual FROM process_signs GROUP BY job),
+        baseline AS (SELECT job, median(cpus_used) AS baseline FROM process_symptoms GROUP BY job),
         measured AS (
-            SELECT l.*, h.io_pressure, s.cpus_used, u.usual, g.memory_share,
+            SELECT l.*, h.io_pressure, s.cpus_used, u.baseline, g.memory_share,
                 coalesce(g.memory_share > $memory_full, false) AS memory_full,
                 CASE WHEN h.io_pressure > $storage THEN 'storage'
-                    WHEN s.cpus_used > $busier * u.usual THEN 'workers' END AS reason
-            FROM pauses l LEFT JOIN host_signs h USING (node)
-            LEFT JOIN process_signs s USING (job, rank)
-            LEFT JOIN gpu_signs g ON g.node = l.node AND g.gpu = l.gpu
-            LEFT JOIN usual u USING (job)),
+                    WHEN s.cpus_used > $busier * u.baseline THEN 'workers' END AS reason
+            FROM pauses l LEFT JOIN host_symptoms h USING (node)
+            LEFT JOIN process_symptoms s USING (job, rank)
+            LEFT JOIN gpu_symptoms g ON g.node = l.node AND g.gpu = l.gpu
+            LEFT JOIN baseline u USING (job)),
         loading AS (
             SELECT job, rank FROM measured
             WHERE begins >= $one_place AND iterations >= $each_step
-                AND coalesce(begins_usual, 0) < $one_place
+                AND coalesce(begins_overall, 0) < $one_place
             QUALIFY count(*) OVER (PARTITION BY job, node) <= $few),
         collecting AS (
             SELECT job, rank FROM measured ANTI JOIN loading USING (job, rank)

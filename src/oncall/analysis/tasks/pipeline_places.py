@@ -16,7 +16,7 @@ import numpy as np
 from oncall.analysis.calls.iteration_bounds import Block
 from oncall.analysis.calls.rank_calls import RECV, SEND, UNKNOWN, RankCalls
 from oncall.analysis.calls.schedules import ONE_FORWARD_ONE_BACKWARD, Array
-from oncall.analysis.calls.tensor_patterns import usual
+from oncall.analysis.calls.tensor_patterns import most_frequent
 from oncall.analysis.tasks.pipeline_layouts import Memberships, layouts
 from oncall.analysis.tasks.schedule_fit import (
     Hypothesis,
@@ -151,7 +151,9 @@ def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> di
     seats, chunks = hypothesis.layout.seats, hypothesis.chunks
     looks = [one for one in looks if one.rank in seats]
     own = {one.rank: one.micro_batches(seats[one.rank], chunks) for one in looks}
-    usually = usual(np.array([count for count in own.values() if count])) or stated.micro_batches
+    common = (
+        most_frequent(np.array([count for count in own.values() if count])) or stated.micro_batches
+    )
     # Inside the pipeline, evaluations look like more of the same where no other side is known.
     counts = [
         count
@@ -161,7 +163,7 @@ def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> di
     ]
     fewest = min(counts, default=None)
     return {
-        rank: _by_hypothesis(hypothesis, rank, count or usually, fewest)
+        rank: _by_hypothesis(hypothesis, rank, count or common, fewest)
         for rank, count in own.items()
     }
 
@@ -221,7 +223,7 @@ def place_by_itself(one: Found, forward: Array | None, stated: Stated) -> Place 
         return None
     # Evaluations and torn blocks are fewer than iterations.
     counts = [shape.sends for shape in shapes if shape.sends == shape.receives]
-    sends = usual(np.array(counts)) if counts else None
+    sends = most_frequent(np.array(counts)) if counts else None
     shape = next((s for s in shapes if s.sends == sends == s.receives), shapes[0])
     # Without the other sides, only exchanges of both kinds at once show when backwards begin.
     if forward is None and not any(s.joint for s in shapes):

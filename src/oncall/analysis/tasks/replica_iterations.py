@@ -13,7 +13,7 @@ import numpy as np
 from oncall.analysis.calls.iteration_bounds import Block
 from oncall.analysis.calls.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
 from oncall.analysis.calls.schedules import Array
-from oncall.analysis.calls.tensor_patterns import period, usual
+from oncall.analysis.calls.tensor_patterns import most_frequent, period
 
 
 def replica_blocks(calls: RankCalls) -> list[Block]:
@@ -50,7 +50,7 @@ def whole_blocks(blocks: list[Block]) -> Array:
     """Which blocks have all exchanges of an iteration (blocks,)."""
     lengths = np.array([len(block.events) for block in blocks], dtype=np.int64)
     torn = np.array([block.torn_before or block.torn_after for block in blocks], dtype=np.bool_)
-    each = usual(lengths[~torn]) if (~torn).any() else usual(lengths)
+    each = most_frequent(lengths[~torn]) if (~torn).any() else most_frequent(lengths)
     return np.asarray(~torn & (lengths == each))
 
 
@@ -70,12 +70,12 @@ def _first_exchanges(calls: RankCalls, at: Array) -> Array:
     longest = int(np.argmax(ends - starts))
     begin, end = int(starts[longest]), int(ends[longest])
     phases = (np.arange(begin + 1, end) - begin) % length
-    usual_ns = np.array([np.median(pauses[begin : end - 1][phases == p]) for p in range(length)])
-    first = begin + 1 + int(np.flatnonzero(phases == np.argmax(usual_ns))[0])
+    baseline_ns = np.array([np.median(pauses[begin : end - 1][phases == p]) for p in range(length)])
+    first = begin + 1 + int(np.flatnonzero(phases == np.argmax(baseline_ns))[0])
     alike = (words[1:] == words[first]) & (words[:-1] == words[first - 1])
     # The same two exchanges may follow one another within an iteration, too.
     if alike.sum() > thresholds.repeated * len(at) / length:
-        alike &= pauses > thresholds.long_pause * usual_ns.max()
+        alike &= pauses > thresholds.long_pause * baseline_ns.max()
     return np.concatenate([[words[0] == words[first]], alike])
 
 

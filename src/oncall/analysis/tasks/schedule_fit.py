@@ -119,10 +119,10 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
         ):
             shape = shape[abs(excess) :]
             counts[shape] = counts.get(shape, 0) + 1
-    usual = sorted(counts.items(), key=lambda item: -item[1])
+    by_frequency = sorted(counts.items(), key=lambda item: -item[1])
     peers = np.unique(calls.peer[events])
     neighbours = 0 if (peers == UNKNOWN).any() or len(peers) > 2 else len(peers)
-    shapes = usual[: calls.thresholds.most_shapes]
+    shapes = by_frequency[: calls.thresholds.most_shapes]
     return Seen(calls.rank, forward is not None, neighbours, shapes, calls.thresholds)
 
 
@@ -191,10 +191,10 @@ def _micro_batches(transfers: int, place: tuple[int, int], chunks: int) -> int |
 
 def _misfit(one: Hypothesis, ranks: Sequence[Seen]) -> float:
     """0 if all ranks mostly do as the hypothesis says, 1 if none does anything like it."""
-    return float(np.mean([_usual_distance(one, rank) for rank in ranks]))
+    return float(np.mean([_median_distance(one, rank) for rank in ranks]))
 
 
-def _usual_distance(one: Hypothesis, rank: Seen) -> float:
+def _median_distance(one: Hypothesis, rank: Seen) -> float:
     """The median of the rank's iterations: few are evaluations, or have lost calls."""
     counts = [count for _, count in rank.shapes]
     return float(np.median(np.repeat([_distance(one, rank, s) for s, _ in rank.shapes], counts)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from oncall.analysis.calls.rank_calls import TASK, RankCalls
 from oncall.analysis.calls.schedules import Array
-from oncall.analysis.calls.tensor_patterns import split, usual
+from oncall.analysis.calls.tensor_patterns import most_frequent, split
 from oncall.analysis.tasks.task_positions import NOWHERE, Tasks
 
 
@@ -54,7 +54,7 @@ class _Lengths:
         self.kind = 2 * tasks.chunk + tasks.backward
         starts = np.flatnonzero(np.diff(tasks.group, prepend=-1))
         self.starts, self.sizes = starts, np.diff(np.append(starts, len(tasks)))
-        self.usual = self._alone()
+        self.baseline = self._alone()
 
     def _alone(self) -> dict[int, int]:
         """The baseline length of each kind of task, where it is alone and something follows it."""
@@ -62,7 +62,7 @@ class _Lengths:
         alone = alone[self.tasks.high[alone] < len(self.calls.use)]
         lengths = self.last - self.first
         found = {
-            kind: usual(lengths[mine])
+            kind: most_frequent(lengths[mine])
             for kind in np.unique(self.kind).tolist()
             if len(mine := alone[(self.kind[alone] == kind) & (lengths[alone] > 0)])
         }
@@ -86,7 +86,7 @@ class _Lengths:
             first[mine + 1] = np.maximum(last[mine], self.last[mine] - lengths[1])
             expected[mine], expected[mine + 1] = lengths
         alone = self.starts[self.sizes == 1]
-        for kind, length in self.usual.items():
+        for kind, length in self.baseline.items():
             mine = alone[self.kind[alone] == kind]
             expected[mine] = length
             self._trim(first, last, mine, length)
@@ -104,15 +104,15 @@ class _Lengths:
     def _pair(self, mine: Array, one: int, other: int) -> tuple[int, int] | None:
         """The lengths of two kinds of tasks that follow one another."""
         lengths = self.last[mine] - self.first[mine]
-        both = usual(lengths[lengths > 0])
+        both = most_frequent(lengths[lengths > 0])
         if both is None:
             return None
-        if one in self.usual and other in self.usual:
-            return self.usual[one], self.usual[other]
-        if one in self.usual and self.usual[one] < both:
-            return self.usual[one], both - self.usual[one]
-        if other in self.usual and self.usual[other] < both:
-            return both - self.usual[other], self.usual[other]
+        if one in self.baseline and other in self.baseline:
+            return self.baseline[one], self.baseline[other]
+        if one in self.baseline and self.baseline[one] < both:
+            return self.baseline[one], both - self.baseline[one]
+        if other in self.baseline and self.baseline[other] < both:
+            return both - self.baseline[other], self.baseline[other]
         return self._by_word(mine[lengths == both], both)
 
     def _by_word(self, mine: Array, length: int) -> tuple[int, int]:

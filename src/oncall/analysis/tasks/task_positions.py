@@ -23,7 +23,7 @@ from oncall.analysis.calls.schedules import (
     Order,
     task_order,
 )
-from oncall.analysis.calls.tensor_patterns import period, usual
+from oncall.analysis.calls.tensor_patterns import most_frequent, period
 from oncall.analysis.tasks.micro_batch_counts import is_whole
 from oncall.analysis.tasks.pipeline_places import Place, Seated
 
@@ -326,7 +326,7 @@ def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | 
     words = calls.word[np.concatenate([block.events for block in blocks])]
     starts = np.cumsum([0] + [len(block.events) for block in blocks[:-1]])
     length = period(words, starts, calls.thresholds)
-    each = usual(np.array([len(block.events) for block in blocks]))
+    each = most_frequent(np.array([len(block.events) for block in blocks]))
     if length is None and each:
         length = each // (micro_batches or 1)
     if not length or not each:
@@ -334,7 +334,7 @@ def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | 
     return _join([_alone(block, number, length, each) for number, block in enumerate(blocks)])
 
 
-def _alone(block: Block, number: int, length: int, usually: int) -> Tasks:
+def _alone(block: Block, number: int, length: int, expected: int) -> Tasks:
     count = len(block.events) // length
     torn = block.torn_before or block.torn_after
     # A torn block is counted from the end that is whole.
@@ -357,5 +357,5 @@ def _alone(block: Block, number: int, length: int, usually: int) -> Tasks:
         low=np.repeat(firsts - 1, 2),
         high=np.repeat(lasts + 1, 2),
         evaluation=no,
-        complete=np.full(2 * count, not torn or len(block.events) == usually),
+        complete=np.full(2 * count, not torn or len(block.events) == expected),
     )

@@ -260,15 +260,15 @@ def _shared(
         return started, ended
     alone = _is_last(tasks) & (np.diff(tasks.group, prepend=-1) != 0)
     took = np.where((started >= 0) & (ended >= 0), ended - started, UNKNOWN)
-    usual = [
+    baseline = [
         float(np.median(took[mine]))
         if (mine := alone & (tasks.backward == b) & (took >= 0)).any()
         else None
         for b in (False, True)
     ]
     share = backward_share
-    if usual[0] is not None and usual[1] is not None and usual[0] + usual[1] > 0:
-        share = usual[1] / (usual[0] + usual[1])
+    if baseline[0] is not None and baseline[1] is not None and baseline[0] + baseline[1] > 0:
+        share = baseline[1] / (baseline[0] + baseline[1])
     first_share = np.where(tasks.backward[head], share, 1 - share)
     middle = started[head] + ((ended[tail] - started[head]) * first_share).astype(np.int64)
     ended[head] = middle

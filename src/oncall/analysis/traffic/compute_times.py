@@ -102,11 +102,11 @@ def compute_times() -> str:
             SELECT own.*, coalesce(k.class, own.comm) AS class,
                 CASE WHEN is_custom THEN received_bytes / nullif(median(received_bytes) OVER w, 0)
                     END AS work,
-                median(own_ns) OVER w AS usual_ns, count(*) OVER w AS members
+                median(own_ns) OVER w AS baseline_ns, count(*) OVER w AS members
             FROM own LEFT JOIN alike_ranks k USING (job, rank)
             WINDOW w AS (PARTITION BY own.job, coalesce(k.class, own.comm), role, kind, turn))
-        SELECT *, own_ns / nullif(usual_ns, 0) / coalesce(nullif(work, 0), 1) AS times,
-            (own_ns - error_ns) / nullif(usual_ns + error_ns, 0) / coalesce(nullif(work, 0), 1)
+        SELECT *, own_ns / nullif(baseline_ns, 0) / coalesce(nullif(work, 0), 1) AS times,
+            (own_ns - error_ns) / nullif(baseline_ns + error_ns, 0) / coalesce(nullif(work, 0), 1)
                 AS least_times
         FROM placed WHERE members > 1
     """

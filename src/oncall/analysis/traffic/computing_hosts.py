@@ -178,7 +178,7 @@ def slow_alike() -> str:
         "repeat": "slow_collective_senders.repeat",
         "uneven": Param(
             1.4,
-            "tokens of the busiest expert against the usual one: more than capacity factors, 1.25 "
+            "tokens of the busiest expert against the median one: more than capacity factors, 1.25 "
             "mostly, let pass",
         ),
     },

@@ -16,7 +16,7 @@ from oncall.evidence import Param, relation
     empty_without=["proxy_waits|cpu_states"],
     columns=[
         ("node", "VARCHAR", "", "host"),
-        ("sign", "VARCHAR", "", "what shows that its CPU is short"),
+        ("symptom", "VARCHAR", "", "what shows that its CPU is short"),
     ],
     source="beyond Pulse 7.2.2",
     params={
@@ -46,14 +46,15 @@ def cpu_shortages() -> str:
                 THEN 'threads wait for a CPU ' || round(100 * pressure)::INTEGER
                     || ' % of the time'
                 ELSE 'its CPUs run at ' || round(100 * clock)::INTEGER
-                    || ' % of their clock, governor ' || coalesce(governor, 'unknown') END AS sign
+                    || ' % of their clock, governor ' || coalesce(governor, 'unknown')
+                END AS symptom
         FROM cpu_states
         WHERE pressure >= $pressure
-            OR (clock < $clock_share AND governor IS DISTINCT FROM usual_governor)
+            OR (clock < $clock_share AND governor IS DISTINCT FROM common_governor)
         UNION ALL
         SELECT node, 'its proxy threads see a flush '
-            || round((flush_ns - usual_flush_ns) / 1e3)::INTEGER || ' us later than elsewhere'
-        FROM proxy_waits WHERE flush_ns - usual_flush_ns > $flush_late
+            || round((flush_ns - others_flush_ns) / 1e3)::INTEGER || ' us later than elsewhere'
+        FROM proxy_waits WHERE flush_ns - others_flush_ns > $flush_late
         UNION ALL
         SELECT node, 'its proxy threads see that data was sent ' || round(sent_times, 1)
             || ' times as late as its group''s'
@@ -109,7 +110,7 @@ def group_gaps() -> str:
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("node", "VARCHAR", "", "host"),
-        ("sign", "VARCHAR", "", "what shows that its CPU is short"),
+        ("symptom", "VARCHAR", "", "what shows that its CPU is short"),
         ("gap", "DOUBLE", "ratio", "the longest mean pause of its communicators"),
         ("comms", "BIGINT", "", "its communicators that pause"),
         ("at_ns", "BIGINT", "ns", "since when, on the console's clock"),
@@ -124,7 +125,7 @@ def group_gaps() -> str:
 def cpu_bound_hosts() -> str:
     """Hosts short of CPU whose communicators pause."""
     return """
-        SELECT g.job, c.node, any_value(c.sign) AS sign, max(g.gap) AS gap,
+        SELECT g.job, c.node, any_value(c.symptom) AS symptom, max(g.gap) AS gap,
             count(DISTINCT g.comm) AS comms, min(g.at_ns) AS at_ns
         FROM group_gaps g JOIN (SELECT DISTINCT job, comm, node FROM members) m USING (job, comm)
         JOIN cpu_shortages c USING (node)

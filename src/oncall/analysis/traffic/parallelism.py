@@ -162,10 +162,11 @@ _USES = """
         FROM calls WHERE kind = 'coll' AND op <> 'AllToAll' AND bytes >= $small_bytes
         WINDOW mine AS (PARTITION BY job, comm, rank ORDER BY entered_ns)),
     paused AS (
-        SELECT *, median(pause_ns) OVER (PARTITION BY job, comm, rank) AS usual_ns FROM collective),
+        SELECT *, median(pause_ns) OVER (PARTITION BY job, comm, rank) AS median_ns
+        FROM collective),
     by_rank AS (
         SELECT job, comm, rank, sum(times) AS collectives,
-            coalesce(sum(pause_ns) FILTER (pause_ns > $pause_times * usual_ns) / sum(pause_ns), 0)
+            coalesce(sum(pause_ns) FILTER (pause_ns > $pause_times * median_ns) / sum(pause_ns), 0)
                 AS long_pauses, coalesce(avg(pause_ns), 0) AS apart_ns
         FROM paused GROUP BY ALL),
     transfers AS (

@@ -18,7 +18,7 @@ from oncall.evidence import relation
         ("job", "VARCHAR", "", "the job"),
         ("node", "VARCHAR", "", "host"),
         ("flush_ns", "DOUBLE", "ns", "a step's wait for its flush; NULL: nothing is flushed"),
-        ("usual_flush_ns", "DOUBLE", "ns", "... on the other hosts"),
+        ("others_flush_ns", "DOUBLE", "ns", "... on the other hosts"),
         ("sent_times", "DOUBLE", "ratio", "a step's wait for its completion, against its group's"),
     ],
     source="beyond Pulse 7.2.2: NCCL's proxy steps",
@@ -46,7 +46,7 @@ def proxy_waits() -> str:
             FROM compared WHERE node IS NOT NULL GROUP BY ALL)
         SELECT job, node, flush_ns, median(flush_ns) OVER (PARTITION BY job
                 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)
-                AS usual_flush_ns, sent_times
+                AS others_flush_ns, sent_times
         FROM hosts_
     """
 

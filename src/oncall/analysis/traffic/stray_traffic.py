@@ -7,7 +7,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "stray_traffic",
-    reads=["ranks", "job_traffic", "nic_signs", "nics"],
+    reads=["ranks", "job_traffic", "nic_symptoms", "nics"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("kind", "VARCHAR", "", "sockets: it bypasses RDMA; storage: other traffic shares its "
@@ -64,7 +64,7 @@ def stray_traffic() -> str:
             SELECT j.job, count(*) AS nics, median(greatest(lost, resent)) AS loss_share,
                 count(*) FILTER (lost > $loss OR resent > $loss) AS losing,
                 count(*) FILTER (marked > $marks) AS marking
-            FROM nic_signs s JOIN placed j USING (node) GROUP BY ALL),
+            FROM nic_symptoms s JOIN placed j USING (node) GROUP BY ALL),
         balance AS (
             SELECT job, arg_min(sent_bytes / nullif(least_bytes, 0), part) AS before,
                 min(at_ns) AS at_ns, max(sent_bytes / nullif(least_bytes, 0)) AS most,

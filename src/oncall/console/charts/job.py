@@ -26,9 +26,9 @@ def job_series(incident: Incident, ranks: Ranks, buckets: Buckets) -> tuple[Seri
     con = incident.con
     iterations = con.execute(_BY_LOGS).fetchall() or con.execute(_BY_OPERATIONS).fetchall()
     if iterations:  # a bucket holds about one at least: what is done within it comes in bursts
-        usual_ns = float(np.median([took_ns for _, took_ns in iterations]))
+        median_ns = float(np.median([took_ns for _, took_ns in iterations]))
         span_ns = buckets.last_ns - buckets.first_ns
-        most = int(np.clip(span_ns / max(usual_ns, 1), _LEAST_BUCKETS, buckets.count))
+        most = int(np.clip(span_ns / max(median_ns, 1), _LEAST_BUCKETS, buckets.count))
         buckets = Buckets.over(buckets.first_ns, buckets.last_ns, most)
     anybody = RecordedBuckets(con, ranks, buckets).anybody
     found = (_throughput(con, anybody, buckets), _iterations(iterations, anybody, buckets))

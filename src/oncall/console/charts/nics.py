@@ -31,22 +31,22 @@ def nic_series(
             FROM nics WHERE $node IS NULL OR (node = $node AND nic = $nic)
             WINDOW w AS (PARTITION BY node, nic, port ORDER BY at_ns)),
         timed AS (
-            SELECT *, median(took_ns) OVER (PARTITION BY node, nic, port) AS usual_ns FROM steps
+            SELECT *, median(took_ns) OVER (PARTITION BY node, nic, port) AS median_ns FROM steps
             WHERE took_ns > 0)
         -- A counter that fell was set back; a reading long after the one before gives no rate.
         SELECT node, nic, port, {buckets.sql("at_ns")} AS b,
             sum(tx) FILTER (tx >= 0) * 1e9 / sum(took_ns) FILTER (tx >= 0),
-            sum(rx) FILTER (rx >= 0) * 1e9 / sum(took_ns) FILTER (rx >= 0), max(usual_ns)
-        FROM timed WHERE took_ns <= {SHORTEST_GAP_BUCKETS} * usual_ns
+            sum(rx) FILTER (rx >= 0) * 1e9 / sum(took_ns) FILTER (rx >= 0), max(median_ns)
+        FROM timed WHERE took_ns <= {SHORTEST_GAP_BUCKETS} * median_ns
         GROUP BY node, nic, port, b HAVING b IS NOT NULL ORDER BY node, nic, port, b
         """,
         {"node": only and only[0], "nic": only and only[1]},
     ).fetchall()
     thresholds = thresholds or RateThresholds()
     values: dict[tuple[str, str, int | None, str], Floats] = {}
-    for node, nic, port, place, sent, received, usual_ns in rows:
+    for node, nic, port, place, sent, received, median_ns in rows:
         # Read more rarely than a bucket is long, a reading speaks for the buckets before it, too.
-        since = max(0, place + 1 - max(1, round(usual_ns / buckets.length_ns)))
+        since = max(0, place + 1 - max(1, round(median_ns / buckets.length_ns)))
         for way, rate in (("tx", sent), ("rx", received)):
             empty = np.full(buckets.count, np.nan)
             value = values.setdefault((node, nic, port, way), empty)

@@ -46,7 +46,7 @@ def series_of(
     incident: Incident, snapshot: Snapshot, kind: str, rulebooks: Sequence[Rulebook] = ()
 ) -> tuple[Series, ...]:
     """The rates of one of KINDS, suspects first, or of one thing on a finer grain; none where
-    nothing tells the time.
+    the evidence has no times.
 
     suspects: completed operations a second, and send and receive rates where they are recorded,
     of the members of communicators that findings speak of. ranks: bytes a second of each rank,

@@ -65,7 +65,7 @@ class OpenSshChannel(ChildChannel):
         if not self._logged_in.is_set():
             raise classify(self.host, self._error_output())
 
-    def _heard(self) -> None:
+    def _stderr_grew(self) -> None:
         if _LOGGED_IN in self._said:
             self._logged_in.set()
 

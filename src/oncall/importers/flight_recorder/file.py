@@ -11,7 +11,7 @@ from typing import Any
 
 from oncall.core.errors import Unreadable
 from oncall.importers import files
-from oncall.importers.bounds import USUAL
+from oncall.importers.bounds import DEFAULT
 from oncall.importers.documents import is_pickle, parse_json, parse_pickle
 
 _KEYS = (b"pg_config", b"pg_status", b"comm_lib_version", b"collective_seq_id", b"profiling_name")
@@ -44,8 +44,8 @@ def load_dump(path: Path) -> dict[str, Any]:
     entries = dump.get("entries") or []
     if not isinstance(entries, list) or len(entries) * _LEAST_ENTRY_BYTES > len(data):
         raise Unreadable("not a Flight Recorder dump: its entries are not a list of operations")
-    if len(entries) > USUAL.part_rows:
-        raise Unreadable(f"more than {USUAL.part_rows:,} operations; set a smaller buffer")
+    if len(entries) > DEFAULT.part_rows:
+        raise Unreadable(f"more than {DEFAULT.part_rows:,} operations; set a smaller buffer")
     return dump | {"entries": entries, "size": len(data), "pickled": is_pickle(data)}
 
 

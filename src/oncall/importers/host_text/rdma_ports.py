@@ -67,11 +67,11 @@ def read(lines: list[str], page: Page) -> None:
     ports = [port for port in _ports(lines) if port.state]
     of_nic = Counter(port.nic for port in ports)
     layers = Counter(port.layer for port in ports if port.layer)
-    usual = layers.most_common(1)[0][0] if layers else None
+    common = layers.most_common(1)[0][0] if layers else None
     rates = Counter(_rate(port.said) for port in ports if port.is_up)
     for port in ports:
         state, is_up = port.state, port.is_up
-        if not is_up and port.layer not in (None, usual):
+        if not is_up and port.layer not in (None, common):
             continue  # an Ethernet port for management beside InfiniBand is not the job's
         page.add(
             "nics",
@@ -132,10 +132,10 @@ def _ports(lines: list[str]) -> list[_Port]:
     return ports
 
 
-def _rates(rate: int | None, usual: int | None) -> str:
+def _rates(rate: int | None, others: int | None) -> str:
     """`, 10 Gb/s; the others run at 400 Gb/s`"""
     own = f", {rate * 8 / 1e9:g} Gb/s" if rate else ""
-    return own + (f"; the others run at {usual * 8 / 1e9:g} Gb/s" if usual else "")
+    return own + (f"; the others run at {others * 8 / 1e9:g} Gb/s" if others else "")
 
 
 def _rate(said: dict[str, str]) -> int | None:

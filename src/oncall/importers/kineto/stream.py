@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import Unreadable
-from oncall.importers.bounds import USUAL, size
+from oncall.importers.bounds import DEFAULT, size
 from oncall.importers.documents import JsonValues, check_json
 from oncall.importers.files import Stream
 
@@ -162,8 +162,8 @@ class TraceStream:
     def _held(self) -> int:
         """How much of the window the value at hand takes. Raises Unreadable beyond the bounds."""
         held = len(self._text) - self._at
-        if held > USUAL.value_bytes:
-            raise Unreadable(f"a single value of more than {size(USUAL.value_bytes)}")
+        if held > DEFAULT.value_bytes:
+            raise Unreadable(f"a single value of more than {size(DEFAULT.value_bytes)}")
         if held > _CHUNK_BYTES:
             check_json(self._text[self._at :])
         return held

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oncall.core.errors import BadInput, Unreadable
-from oncall.importers.bounds import USUAL, Bounds, size
+from oncall.importers.bounds import DEFAULT, Bounds, size
 from oncall.importers.files import open_file
 
 _CHUNK_BYTES = 1 << 20
@@ -19,7 +19,7 @@ _CHUNK_BYTES = 1 << 20
 class Followed:
     """A growing log; `copy` is what was seen of it so far."""
 
-    def __init__(self, path: Path, copy: Path, bounds: Bounds = USUAL) -> None:
+    def __init__(self, path: Path, copy: Path, bounds: Bounds = DEFAULT) -> None:
         self.path = path
         self.copy = copy
         self._offset = 0

@@ -205,9 +205,9 @@ def _timers_of_ranks(line: Line) -> list[Found]:
 
 def _slowest(name: str, times_ms: dict[int, float]) -> Found:
     rank = max(times_ms, key=lambda one: times_ms[one])
-    usual_ms = median(times_ms.values())
-    said = f"{name} {times_ms[rank]:.1f} ms, the median of {len(times_ms)} ranks {usual_ms:.1f} ms"
-    times = int(100 * times_ms[rank] / usual_ms) if usual_ms > 0 else None
+    median_ms = median(times_ms.values())
+    said = f"{name} {times_ms[rank]:.1f} ms, the median of {len(times_ms)} ranks {median_ms:.1f} ms"
+    times = int(100 * times_ms[rank] / median_ms) if median_ms > 0 else None
     return event("slowest", name, rank=rank, number=times, text=said)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oncall.core.errors import Unreadable
-from oncall.importers.bounds import USUAL, Bounds
+from oncall.importers.bounds import DEFAULT, Bounds
 from oncall.importers.files import Stream
 from oncall.importers.logs import wrapping
 from oncall.importers.logs.clock import STAMP
@@ -43,7 +43,7 @@ class Log:
 
     path: Path
     needles: Needles
-    bounds: Bounds = USUAL
+    bounds: Bounds = DEFAULT
     problem: str | None = None
     lines: int = 0
     stamps: list[str] = field(default_factory=list)

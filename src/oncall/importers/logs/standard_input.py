@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncall.core.errors import BadInput
-from oncall.importers.bounds import USUAL, Bounds, size
+from oncall.importers.bounds import DEFAULT, Bounds, size
 
 _CHUNK_BYTES = 1 << 20
 
 
 @contextmanager
-def as_file(stream: BinaryIO, bounds: Bounds = USUAL) -> Iterator[Path]:
+def as_file(stream: BinaryIO, bounds: Bounds = DEFAULT) -> Iterator[Path]:
     """What the stream gives to its end, as a file that is gone afterwards. Raises BadInput for
     more than a recording holds or the disk has room for."""
     with tempfile.TemporaryDirectory(prefix="oncall-") as room:

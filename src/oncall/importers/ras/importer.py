@@ -153,10 +153,10 @@ def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) 
     died = [(event.process, "dead") for event in poll.events if event.code == _PEER_DEAD]
     for process, state in [*died, *poll.gone]:
         rows += _gone(process, state, numbering)
-    heard = {row.rank for row in rows}
+    reported = {row.rank for row in rows}
     # In text, communicators in good order are counted, not listed: their ranks did answer.
     answered = range(poll.ranks if poll.complete else 0)
-    rows += [_Row(rank=rank, state="running") for rank in answered if rank not in heard]
+    rows += [_Row(rank=rank, state="running") for rank in answered if rank not in reported]
     if rows:
         incident.append(
             "launches",

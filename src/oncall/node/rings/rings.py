@@ -194,9 +194,9 @@ def strangers(living: Sequence[RingReader]) -> Iterator[str]:
     for (job, rank), rings in claims.items():
         if len({ring.owner for ring in rings}) > 1:
             most = max(owners[job].values())
-            usual = [owner for owner, count in owners[job].items() if count == most]
+            main_owners = [owner for owner, count in owners[job].items() if count == most]
             for ring in rings:
-                if usual != [ring.owner]:
+                if main_owners != [ring.owner]:
                     yield (
                         f"{ring.path}: of user {ring.owner}, claims to be rank {rank} of job "
                         f"{job}, as another user's ring does: one of them is forged"

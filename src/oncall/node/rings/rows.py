@@ -241,7 +241,7 @@ def _words(codes: Array, vocabulary: tuple[str, ...]) -> Words:
 
 def _names(values: Array) -> Words:
     """NUL-padded bytes as words; an empty one is none."""
-    if len(values) and (values == values[0]).all():  # the usual case, and sorting is slow
+    if len(values) and (values == values[0]).all():  # the common case, and sorting is slow
         names, codes = values[:1], np.zeros(len(values), np.intp)
     else:
         names, codes = np.unique(values, return_inverse=True)

@@ -19,11 +19,11 @@ class Limits:
     threads: int = 1
 
 
-USUAL_LIMITS = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 def connect(
-    limits: Limits = USUAL_LIMITS, spill_to: Path | None = None
+    limits: Limits = DEFAULT_LIMITS, spill_to: Path | None = None
 ) -> duckdb.DuckDBPyConnection:
     """A connection with nothing in it, to attach stores to.
 

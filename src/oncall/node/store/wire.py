@@ -240,7 +240,7 @@ class Limits:
     rows: int = _MOST_ANSWER_ROWS  # of all parts together
 
 
-USUAL_LIMITS = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 class Sink(Protocol):
@@ -256,7 +256,7 @@ class FrameDecoder:
     Holds one line or nothing; parts go to the sink as they arrive. No input or output of its own.
     """
 
-    def __init__(self, sink: Sink, limits: Limits = USUAL_LIMITS) -> None:
+    def __init__(self, sink: Sink, limits: Limits = DEFAULT_LIMITS) -> None:
         self._sink = sink
         self._limits = limits
         self._line = bytearray()

@@ -25,7 +25,7 @@ from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES
 from oncall.node.store import bookmarks
 from oncall.node.store.batch import Batch, joined
 from oncall.node.store.catalog import LIVE_NAME, Shard, shard_name
-from oncall.node.store.database import USUAL_LIMITS, Limits, connect, quoted, reason
+from oncall.node.store.database import DEFAULT_LIMITS, Limits, connect, quoted, reason
 from oncall.node.store.seal_log import BootClock, read_boot_clock, record
 
 _BLOCK_BYTES = 65_536
@@ -106,7 +106,7 @@ class LiveStore:
         self,
         place: Place,
         now_ns: int,
-        limits: Limits = USUAL_LIMITS,
+        limits: Limits = DEFAULT_LIMITS,
         marks: Mapping[str, bookmarks.Bookmark] | None = None,
     ) -> None:
         """Open a new live store. Raises StoreError if it cannot be written.
@@ -246,7 +246,7 @@ class Recovered:
     problem: str | None = None
 
 
-def recover(place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> Recovered:
+def recover(place: Place, now_ns: int, limits: Limits = DEFAULT_LIMITS) -> Recovered:
     """Seal what a killed collector left behind, if anything.
 
     A log or a store that DuckDB cannot read keeps its name as `*.damaged`. Raises StoreError

@@ -41,7 +41,7 @@ class _Sending:
     monitor: Monitor
     now: InFlight | None = None
     seen_ns: int = 0
-    usual_ns: float = 0.0  # what its steps take; 0: none has ended yet
+    baseline_ns: float = 0.0  # what its steps take; 0: none has ended yet
     handed: int = 0
 
 
@@ -75,9 +75,11 @@ class NodeTriggers:
             return None
         if target_pings.step != self._step:
             target_pings.step = self._step
-            usual_ns = max(self._expected_ns(flow) for flow, _ in self._newest)
+            baseline_ns = max(self._expected_ns(flow) for flow, _ in self._newest)
             limit_ns = measured_threshold_ns(target_pings.least_rtt_ns)
-            target_pings.monitor.begin(Begun(self._step, at_ns, usual_ns, limit_ns, float("inf")))
+            target_pings.monitor.begin(
+                Begun(self._step, at_ns, baseline_ns, limit_ns, float("inf"))
+            )
         return self._allowed(target_pings.monitor.measured(at_ns, rtt_ns))
 
     def look(
@@ -106,9 +108,9 @@ class NodeTriggers:
             known = self._flows[each.flow] = _Sending(Monitor(self._policy))
         if known.now is None or known.now.operation != each.operation:
             self._end(known)
-            usual_ns = self._expected_ns(each.flow)
-            stall_ns = max(self._stall_ns, usual_ns)
-            begun = Begun(each.operation, each.began_ns, usual_ns, float("inf"), stall_ns)
+            baseline_ns = self._expected_ns(each.flow)
+            stall_ns = max(self._stall_ns, baseline_ns)
+            begun = Begun(each.operation, each.began_ns, baseline_ns, float("inf"), stall_ns)
             known.monitor.begin(begun)
         known.now, known.seen_ns = each, now_ns
         known.monitor.moved(now_ns if each.posted_ns is None else each.posted_ns)
@@ -117,14 +119,14 @@ class NodeTriggers:
     def _end(self, known: _Sending) -> None:
         if known.now is not None:
             took_ns = max(1.0, known.seen_ns - known.now.began_ns)
-            usual_ns = known.usual_ns or took_ns
-            known.usual_ns = usual_ns + _NEWER * (took_ns - usual_ns)
+            baseline_ns = known.baseline_ns or took_ns
+            known.baseline_ns = baseline_ns + _NEWER * (took_ns - baseline_ns)
             known.monitor.end(())
             known.now, known.handed = None, 0
 
     def _expected_ns(self, flow: Flow) -> float:
         known = self._flows.get(flow)
-        return known.usual_ns if known is not None and known.usual_ns else self._stall_ns
+        return known.baseline_ns if known is not None and known.baseline_ns else self._stall_ns
 
     def _allowed(self, capture: Capture | None) -> Capture | None:
         if capture is None:
@@ -182,9 +184,9 @@ class NodeTriggers:
 
     def _waits(self, comm: int, sending: set[Flow], longest: Awaited, now_ns: int) -> bool:
         mine = self._of(comm)
-        usual_ns = max((known.usual_ns for known in mine), default=0.0) or self._stall_ns
+        baseline_ns = max((known.baseline_ns for known in mine), default=0.0) or self._stall_ns
         return (
-            now_ns - longest.began_ns > usual_ns
+            now_ns - longest.began_ns > baseline_ns
             and any(known.monitor.left for known in mine)
             and not any(
                 known.now.flow in sending and not known.now.starved

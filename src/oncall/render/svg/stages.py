@@ -1,6 +1,6 @@
 """The timeline of an iteration as SVG: drawn here, without a library, for a ticket or a page.
 
-Colours are Okabe and Ito's, distinguished with any common colour blindness, and nothing depends on
+Colours are Okabe and Ito's, distinct with any common colour blindness, and nothing depends on
 them: boxes are lettered, the critical path is outlined and joined, blamed boxes say so in words.
 """
 

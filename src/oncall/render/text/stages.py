@@ -61,21 +61,21 @@ def title(timeline: Timeline) -> str:
     taken = timeline.duration_ns
     if timeline.silent_ns is not None:
         still = format_duration(timeline.silent_ns)
-        return f"{what}: no progress for {still}{_usually(timeline, None)}"
+        return f"{what}: no progress for {still}{_baseline(timeline, None)}"
     if taken is None:
         since = timeline.shown_ns[1] - timeline.started_ns
-        return f"{what}: not finished after {format_duration(since)}{_usually(timeline, None)}"
-    return f"{what}: {format_duration(taken)}{_usually(timeline, taken)}"
+        return f"{what}: not finished after {format_duration(since)}{_baseline(timeline, None)}"
+    return f"{what}: {format_duration(taken)}{_baseline(timeline, taken)}"
 
 
-def _usually(timeline: Timeline, taken: int | None) -> str:
-    usual = timeline.usual_ns
-    if not usual:
+def _baseline(timeline: Timeline, taken: int | None) -> str:
+    baseline = timeline.baseline_ns
+    if not baseline:
         return ""
-    if taken is not None and abs(taken / usual - 1) < 0.005:
+    if taken is not None and abs(taken / baseline - 1) < 0.005:
         return ", at the baseline"
-    phrase = f", baseline {format_duration(usual)}"
-    return phrase if taken is None else f"{phrase} ({taken / usual - 1:+.0%})".replace("%", " %")
+    phrase = f", baseline {format_duration(baseline)}"
+    return phrase if taken is None else f"{phrase} ({taken / baseline - 1:+.0%})".replace("%", " %")
 
 
 def lane_name(timeline: Timeline, lane: Lane, width: int) -> str:

@@ -75,10 +75,10 @@ def _put(cells: list[Cell], graph: WaitingGraph, step: Step, glyphs: Glyphs) -> 
         due = max(column(graph, step.started_ns + int(step.expected_ns), columns), first)
     line = glyphs.critical if step.critical else glyphs.other
     filled = glyphs.beyond if step.critical else glyphs.beyond_other
-    usual: Look = "critical" if step.critical else "other"
+    ordinary: Look = "critical" if step.critical else "other"
     for place in range(first, last):
         beyond = place >= due
-        cells[place] = (filled, "beyond", step) if beyond else (line, usual, step)
+        cells[place] = (filled, "beyond", step) if beyond else (line, ordinary, step)
     name = str(step.step)
     if step.started_ns >= graph.shown_ns[0] and len(name) < last - first:
         for place, digit in enumerate(name, first):

@@ -134,12 +134,12 @@ def map_lines(traffic: TrafficMap, width: int = 80, *, plain: bool = False) -> l
     ]
     columns = len(shown.groups)
     lines.append(" " * (label + 3) + f"{'to':<{2 * columns}}{'sent':>10}{'received':>11}")
-    received, usual = shown.received(), float(np.median(shown.received()))
+    received, median = shown.received(), float(np.median(shown.received()))
     level = np.ceil(shown.bytes / max(top, 1) * (len(shades) - 1)).astype(int)
     for row, name in enumerate(shown.labels):
         mark = (">" if plain else "▶") if shown.is_blamed(row) else " "
         cells = "".join(shades[at] * 2 for at in level[row].tolist())
-        times = received[row] / usual if usual else math.nan
+        times = received[row] / median if median else math.nan
         uneven = f" {times:4.2g} x" if math.isfinite(times) and abs(times - 1) >= 0.1 else ""
         totals = (shown.bytes[row].sum(), received[row])
         sent, got = (format_bytes(int(total)) for total in totals)

@@ -69,7 +69,7 @@ _HIGH_CONTRAST = Theme(
     panel="#1c1c1c",
     text_alpha=1.0,
 )
-# Okabe and Ito's colours: distinguished with any common colour blindness.
+# Okabe and Ito's colours: distinct with any common colour blindness.
 _COLOUR_BLIND = replace(
     _DARK,
     name="colour-blind",
@@ -98,7 +98,7 @@ THEMES: tuple[Theme, ...] = (
 )  # fmt: skip
 
 
-def usual_theme(environment: Mapping[str, str] = os.environ) -> str:
+def default_theme(environment: Mapping[str, str] = os.environ) -> str:
     """What fits a terminal that nobody chose a theme for: its background, if COLORFGBG tells it,
     and its own sixteen colours if it has no more."""
     light = environment.get("COLORFGBG", "").rpartition(";")[2] in {"7", "15"}

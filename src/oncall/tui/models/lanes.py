@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeVar
 
-Look = Literal["usual", "late", "open"]
+Look = Literal["normal", "late", "open"]
 Strip = list[tuple[str, Look, bool]]
 BLOCKS, BLOCKS_ASCII = "▁▂▃▄▅▆▇█", "_.,-~=*#"
 

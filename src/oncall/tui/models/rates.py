@@ -199,10 +199,10 @@ def latest(series: Series) -> float:
 
 def silent_ns(series: Series, end_ns: int) -> int:
     """For how long before `end_ns` there is no data; 0 while the next sample is merely due."""
-    heard = series.at_ns[np.isfinite(series.value)]
-    if not len(heard) or len(series.at_ns) < 2:
+    recorded_ns = series.at_ns[np.isfinite(series.value)]
+    if not len(recorded_ns) or len(series.at_ns) < 2:
         return 0
-    since_ns = int(end_ns - heard[-1])
+    since_ns = int(end_ns - recorded_ns[-1])
     return since_ns if since_ns > 3 * np.median(np.diff(series.at_ns)) else 0
 
 

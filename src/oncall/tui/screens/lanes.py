@@ -269,7 +269,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
 
     def _heading(self, view: Any) -> Text:
         looks = {
-            "usual": theme_style(self.app, "primary"),
+            "normal": theme_style(self.app, "primary"),
             "late": theme_style(self.app, "state-blamed", bold=True),
             "open": theme_style(self.app, "state-no-data"),
         }

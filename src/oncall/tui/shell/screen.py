@@ -58,7 +58,7 @@ class ConsoleScreen(Screen[None]):
         return "this screen cannot show that"
 
     def copies(self) -> Sequence[Copy]:
-        """What can be copied of where the cursor is, the usual first."""
+        """What can be copied of where the cursor is, the most useful first."""
         return ()
 
     def cursor_is_on(self) -> str:

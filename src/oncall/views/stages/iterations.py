@@ -27,7 +27,7 @@ _RELATIONS = (
     "incomplete_stages",
 )
 # Every recording ends within an iteration: it hangs if nothing happens for as long as one takes.
-_STUCK = "FROM incomplete_stages WHERE first AND silent_ns > coalesce(usual_ns, 0)"
+_STUCK = "FROM incomplete_stages WHERE first AND silent_ns > coalesce(baseline_ns, 0)"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class IterationLine:
     iteration: int
     started_ns: int
     duration_ns: int | None
-    usual_ns: int | None
+    baseline_ns: int | None
     slow: bool
     whole: bool
 
@@ -52,7 +52,7 @@ def iterations(incident: Incident) -> tuple[IterationLine, ...]:
     """All iterations, in order. `has_stages` comes first."""
     rows = incident.con.execute(
         "SELECT iteration, started_ns, CASE WHEN whole THEN duration_ns END, "
-        "usual_ns::BIGINT, coalesce(slow, false), coalesce(whole, false) "
+        "baseline_ns::BIGINT, coalesce(slow, false), coalesce(whole, false) "
         "FROM training_iterations ORDER BY iteration"
     ).fetchall()
     return tuple(IterationLine(*row) for row in rows)
@@ -108,7 +108,7 @@ def timeline(
     if iteration is None:
         iteration = worst_iteration(incident)
     found = incident.con.execute(
-        "SELECT job, started_ns, ended_ns, duration_ns, usual_ns::BIGINT, coalesce(slow, false) "
+        "SELECT job, started_ns, ended_ns, duration_ns, baseline_ns::BIGINT, coalesce(slow, false) "
         "FROM training_iterations WHERE iteration = ?",
         [iteration],
     ).fetchall()
@@ -123,7 +123,7 @@ def timeline(
     lanes = _lanes(incident, iteration, list(replicas), every_rank)
     if not lanes:
         raise UsageError(f"iteration {iteration} has no pipeline {', '.join(map(str, replicas))}")
-    job, started_ns, ended_ns, duration_ns, usual_ns, slow = found[0]
+    job, started_ns, ended_ns, duration_ns, baseline_ns, slow = found[0]
     pipelines, chunks, error_ns, seen_ns = _about(incident, iteration)
     over = _is_over(incident, iteration, lanes)
     return Timeline(
@@ -132,7 +132,7 @@ def timeline(
         started_ns=started_ns,
         ended_ns=ended_ns if over else None,
         duration_ns=duration_ns if over else None,
-        usual_ns=usual_ns,
+        baseline_ns=baseline_ns,
         slow=slow,
         lanes=lanes[:MOST_LANES],
         pipelines=pipelines,

@@ -97,7 +97,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One iteration. `duration_ns` is what it took the rank that it made latest, `usual_ns` what
+    """One iteration. `duration_ns` is what it took the rank that it made latest, `baseline_ns` what
     iterations take that rank, if there were others; None where it is not over. `shown_ns` are the
     instants between which it is drawn."""
 
@@ -106,7 +106,7 @@ class Timeline:
     started_ns: int
     ended_ns: int | None
     duration_ns: int | None
-    usual_ns: int | None
+    baseline_ns: int | None
     slow: bool
     lanes: tuple[Lane, ...]
     pipelines: int = 1  # of the job; those drawn are in the lanes

@@ -87,8 +87,8 @@ def gpu_columns(
     clock_share = mean(q.SM_CLOCK)
     drawn = load * own * mean(q.POWER) * (1 + 0.03 * rng.standard_normal(shape))
     power = machine.gpu_idle_w + drawn * (machine.gpu_limit_w - machine.gpu_idle_w)
-    usual_clock = machine.sm_clock_max_mhz * (1 - 0.04 * np.clip(load, 0, 1))
-    clock = usual_clock * clock_share + 8 * rng.standard_normal(shape)
+    normal_clock = machine.sm_clock_max_mhz * (1 - 0.04 * np.clip(load, 0, 1))
+    clock = normal_clock * clock_share + 8 * rng.standard_normal(shape)
     used = np.clip(activity.computing + activity.communicating, 0.0, 1.0)
     idle = used < 0.02
     smooth = _smoothed(load * own, times)

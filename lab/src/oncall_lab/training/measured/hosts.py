@@ -16,8 +16,8 @@ from oncall_lab.training.measured.sampling import Grid, beginnings, counted
 # A training process keeps about three CPUs busy: Python, NCCL's proxies, data-loading workers.
 CPUS_A_PROCESS = 3.0
 SYSTEM_BUSY = 0.02
-USUAL_PRESSURE = 0.004  # PSI of a host with more CPUs than runnable threads
-USUAL_IO_PRESSURE = 0.003
+NORMAL_PRESSURE = 0.004  # PSI of a host with more CPUs than runnable threads
+NORMAL_IO_PRESSURE = 0.003
 READ_BYTES_PER_S = 20e6  # tokens are small; what is read are shards of the data set
 PROCESS_BYTES = 18 * GIB  # pinned buffers, CUDA context, workers
 THREADS = 140
@@ -30,7 +30,7 @@ def host_columns(
     machine, times = fleet.machine, grid.times_ns
     shape = fleet.nodes, len(times)
     ranks = np.bincount(fleet.device_node, minlength=fleet.nodes)[:, np.newaxis]
-    usual = SYSTEM_BUSY + CPUS_A_PROCESS * ranks / machine.cpus
+    normal = SYSTEM_BUSY + CPUS_A_PROCESS * ranks / machine.cpus
 
     def mean(quantity: Quantity) -> Floats:
         return condition.mean(quantity, grid.edges_ns)
@@ -39,10 +39,10 @@ def host_columns(
         noise: Floats = value * np.exp(spread * rng.standard_normal(shape))
         return noise
 
-    busy = noisy(usual + mean(q.CPU_BUSY), 0.08)
+    busy = noisy(normal + mean(q.CPU_BUSY), 0.08)
     mhz = machine.cpu_max_mhz * (0.93 - 0.08 * busy) * mean(q.CPU_CLOCK)
-    pressure = noisy(USUAL_PRESSURE + mean(q.CPU_PRESSURE), 0.3)
-    io = noisy(USUAL_IO_PRESSURE + mean(q.IO_PRESSURE), 0.4)
+    pressure = noisy(NORMAL_PRESSURE + mean(q.CPU_PRESSURE), 0.3)
+    io = noisy(NORMAL_IO_PRESSURE + mean(q.IO_PRESSURE), 0.4)
     memory = noisy(1e-5 + mean(q.MEMORY_PRESSURE), 0.3)
     free = 0.97 - ranks * PROCESS_BYTES / machine.memory_bytes - mean(q.MEMORY_TAKEN)
     available = noisy(np.maximum(free, 0.004) * machine.memory_bytes, 0.002)
@@ -117,8 +117,8 @@ def _unbound(condition: Condition, times: Floats) -> Bools:
 def _cpus_allowed(condition: Condition, fleet: Fleet, times: Floats) -> Ints:
     """(devices, times): the CPUs of a process's NUMA node, unless it has more or fewer."""
     machine, few = fleet.machine, condition.at(q.CPUS_ALLOWED, times)
-    usual = np.where(_unbound(condition, times), machine.cpus, machine.cpus // machine.numa_nodes)
-    return np.where(few > 0, few, usual).astype(np.int64)
+    normal = np.where(_unbound(condition, times), machine.cpus, machine.cpus // machine.numa_nodes)
+    return np.where(few > 0, few, normal).astype(np.int64)
 
 
 def _numa_nodes(condition: Condition, fleet: Fleet, times: Floats) -> Ints:

@@ -21,19 +21,19 @@ from oncall_lab.training.measured.traffic import Curve, Flows
 
 MTU_BYTES = 4096  # RoCE path MTU of NCCL on jumbo frames
 WIRE_OVERHEAD = 1.017  # Ethernet, IP, UDP, BTH and ICRC: 70 bytes a packet of 4 KiB
-TRAINING_PRIORITY = 3  # RoCE's usual lossless class (NVIDIA's and Microsoft's guides: DSCP 26)
+TRAINING_PRIORITY = 3  # RoCE's customary lossless class (NVIDIA's and Microsoft's guides: DSCP 26)
 ORDINARY_PRIORITY = 0  # TCP, ssh, pings by UDP
 ORDINARY_BYTES_PER_S = 40e3  # ARP, LLDP, probes, monitoring
 # Healthy lossless fabrics mark packets now and then when two flows meet (DCQCN, SIGCOMM 2015).
-USUAL_MARKS = 2e-6
+NORMAL_MARKS = 2e-6
 CNP_PER_MARK = 0.2  # one CNP a flow in 50 us at most
 # A pause frame lasts until it is taken back, some 30 us at these rates; at most 65,535 quanta.
 PAUSE_NS = 30e3
-USUAL_PAUSES = 2e-5  # frames per packet taken in
+NORMAL_PAUSES = 2e-5  # frames per packet taken in
 PAUSE_SHARE = 0.35  # of the rate that a NIC's host lacks: the rest is absorbed by flow credits
 PASSED_ON = 0.25  # of pauses, what a switch's buffer does not absorb and senders feel
 PCIE_STALLS_PER_S = 4e4  # of a NIC whose PCIe link is all that holds it up
-USUAL_PCIE_STALLS_PER_S = 20.0
+NORMAL_PCIE_STALLS_PER_S = 20.0
 OVERFLOWS_PER_S = 200.0
 TIMEOUTS_PER_LOSS = 2e-3  # the last packets of a burst: nothing after them tells of the gap
 LOSSES_MATTER = 1e-9
@@ -92,9 +92,9 @@ class NicModel:
         pausing = np.clip(PAUSE_SHARE * lacking * self.receiving + stalled, 0.0, 1.0)
         felt = np.clip(PASSED_ON * self.shares @ pausing * self.sending, 0.0, 1.0)
         felt = np.clip(felt + self._mean(q.PAUSED), 0.0, 1.0)
-        usual = USUAL_PAUSES * self.rx_packets
-        tx_frames = self._noisy(pausing * self.window_s * 1e9 / PAUSE_NS) + usual * 0.02
-        rx_frames = self._noisy(felt * self.window_s * 1e9 / PAUSE_NS) + usual * 0.05
+        normal = NORMAL_PAUSES * self.rx_packets
+        tx_frames = self._noisy(pausing * self.window_s * 1e9 / PAUSE_NS) + normal * 0.02
+        rx_frames = self._noisy(felt * self.window_s * 1e9 / PAUSE_NS) + normal * 0.05
         tx_pause, rx_pause = counted(tx_frames, self.rng), counted(rx_frames, self.rng)
         tx_pause_ns = self._paused_ns(tx_pause, pausing)
         rx_pause_ns = self._paused_ns(rx_pause, felt)
@@ -136,7 +136,7 @@ class NicModel:
 
     def _congestion(self) -> dict[str, Ints]:
         """Packets marked on the way to a NIC; it tells the senders, and they slow down."""
-        marked = self._noisy((USUAL_MARKS + self._mean(q.MARKS)) * self.rx_packets)
+        marked = self._noisy((NORMAL_MARKS + self._mean(q.MARKS)) * self.rx_packets)
         notified = CNP_PER_MARK * marked
         # Who sends to a NIC handles its notifications, in proportion to what it sends there.
         to_it = self.shares.T / np.maximum(self.shares.sum(axis=0), 1e-12)[:, np.newaxis]
@@ -171,7 +171,7 @@ class NicModel:
         """A NIC waits for host memory, and its buffer overflows, when PCIe is the narrow place."""
         moving = np.maximum(self.receiving, self.sending)
         narrow = np.clip(lacking * 2.0, 0.0, 1.0)
-        stalls = USUAL_PCIE_STALLS_PER_S * moving + PCIE_STALLS_PER_S * narrow * moving
+        stalls = NORMAL_PCIE_STALLS_PER_S * moving + PCIE_STALLS_PER_S * narrow * moving
         overflows = OVERFLOWS_PER_S * narrow * self.receiving
         return {
             "pcie_stalls": counted(self._noisy(stalls * self.window_s), self.rng),
@@ -225,8 +225,8 @@ class NicModel:
         other = dict.fromkeys((*pauses, "discards"), nothing)
         for name, moved in (("tx_bytes", self.tx), ("rx_bytes", self.rx)):
             rdma = np.diff(columns[name], axis=1, prepend=0)
-            usual = self._noisy(np.broadcast_to(ORDINARY_BYTES_PER_S * self.window_s, rdma.shape))
-            ordinary = usual + sockets * moved + np.where(strays, rdma, 0)
+            normal = self._noisy(np.broadcast_to(ORDINARY_BYTES_PER_S * self.window_s, rdma.shape))
+            ordinary = normal + sockets * moved + np.where(strays, rdma, 0)
             training[name] = np.cumsum(np.where(strays, 0, rdma), axis=1)
             other[name] = np.cumsum(ordinary, axis=1).astype(np.int64)
         training["discards"] = nothing

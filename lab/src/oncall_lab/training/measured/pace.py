@@ -40,7 +40,7 @@ class Pace:
         self.done_ns = np.append(0.0, np.cumsum(np.diff(self.at_ns) * speed))
 
     @property
-    def is_usual(self) -> bool:
+    def is_normal(self) -> bool:
         return bool((self.speed == 1.0).all())
 
     def ends(self, start_ns: Floats, work_ns: Floats) -> Floats:
@@ -171,7 +171,7 @@ class Paces:
     ) -> dict[int, Pace]:
         slow = touched([c for quantity in quantities for c in self.condition.of(quantity)])
         paces = {device: pace_of(device) for device in slow.tolist()}
-        return {device: pace for device, pace in paces.items() if not pace.is_usual}
+        return {device: pace for device, pace in paces.items() if not pace.is_normal}
 
     def _network_pace(self, device: int) -> Pace:
         """The slowest of wire, adapter and PCIe link; what is faster than needed does not count."""
@@ -188,7 +188,7 @@ class Paces:
         halved = (generations[0], 0.5 ** generations[1])
         pcie = _pace([lanes, halved, goodput], np.prod)
         wide = Pace(line.at_ns[:-1], line.speed * room)
-        return slowest([wide, wire, pcie, _USUAL])
+        return slowest([wide, wire, pcie, _NORMAL])
 
     def _slow_ranks(self, family: Family) -> list[tuple[Pace, Bools]]:
         key = family.role, family.stage
@@ -201,27 +201,27 @@ class Paces:
         return self._ranks[key]
 
     def _slow_groups(self, family: Family) -> list[tuple[Pace, Ints]]:
-        """Groups by the pace of their slowest link; those at the usual pace are absent."""
+        """Groups by the pace of their slowest link; those at the normal pace are absent."""
         key = family.role, family.stage
         if key not in self._groups:
             alike: dict[bytes, tuple[Pace, list[int]]] = {}
             for group, members in enumerate(family.members):
                 paces = self._paces_of(family, group, members)
                 if paces:
-                    pace = slowest([_USUAL, *paces])
+                    pace = slowest([_NORMAL, *paces])
                     alike.setdefault(pace.key, (pace, []))[1].append(group)
             self._groups[key] = [(pace, np.array(groups)) for pace, groups in alike.values()]
         return self._groups[key]
 
     def _paces_of(self, family: Family, group: int, members: Ints) -> list[Pace]:
-        """Of every link a group's data passes that is not always as usual."""
+        """Of every link a group's data passes that is not always at the normal pace."""
         if not family.network[group]:
             return [self._nvlink_paces[r] for r in members.tolist() if r in self._nvlink_paces]
         crossing = members[crosses(self.fleet, members)]
         return [self._network_paces[r] for r in crossing.tolist() if r in self._network_paces]
 
 
-_USUAL = Pace(np.zeros(1), np.ones(1))
+_NORMAL = Pace(np.zeros(1), np.ones(1))
 
 
 def crosses(fleet: Fleet, members: Ints) -> Bools:

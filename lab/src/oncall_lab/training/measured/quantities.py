@@ -55,7 +55,7 @@ REMAP_FAILED = Quantity("remap_failed", 0.0, Combine.SET)
 NVLINK_ERRORS = Quantity("nvlink_errors", 0.0, Combine.PLUS)  # a second
 NVLINKS_DOWN = Quantity("nvlinks_down", 0.0, Combine.PLUS)
 OTHER_PROCESSES = Quantity("other_processes", 0.0, Combine.PLUS)
-MEMORY_FILL = Quantity("memory_fill", 0.0, Combine.PLUS)  # share of GPU memory beyond the usual
+MEMORY_FILL = Quantity("memory_fill", 0.0, Combine.PLUS)  # share of GPU memory beyond normal use
 
 # Latency, of probes.
 NETWORK_LATENCY = Quantity("network_latency", 0.0, Combine.PLUS)  # ns, at this NIC's port
@@ -83,5 +83,5 @@ CPUS_ALLOWED = Quantity("cpus_allowed", 0.0, Combine.SET)  # 0: those of its NUM
 UNBOUND = Quantity("unbound", 0.0, Combine.SET)  # 1: it may use every CPU of its host
 FOREIGN_NUMA = Quantity("foreign_numa", 0.0, Combine.SET)  # 1: bound to another NUMA node
 MAJOR_FAULTS = Quantity("major_faults", 0.0, Combine.PLUS)  # a second
-READ_RATE = Quantity("read_rate", 0.0, Combine.PLUS)  # bytes a second beyond the usual
+READ_RATE = Quantity("read_rate", 0.0, Combine.PLUS)  # bytes a second beyond normal use
 SWAPPED_PROCESS = Quantity("swapped_process", 0.0, Combine.PLUS)  # bytes

@@ -194,13 +194,14 @@ def _seen_line(snapshot: Snapshot) -> Line:
     diagnosis, coverage = snapshot.diagnosis, snapshot.diagnosis.coverage
     silent = max(coverage.ranks - coverage.ranks_seen, 0)
     dead = sum(bool(host.collector) for host in snapshot.hosts)
-    lacking = bool(silent or coverage.answered < coverage.nodes or dead)
+    unknown = not coverage.ranks
+    lacking = bool(unknown or silent or coverage.answered < coverage.nodes or dead)
     seen = words.seen_phrase(coverage)
     if dead:
         seen += f" · {dead} {'collector' if dead == 1 else 'collectors'} dead"
     if not diagnosis.findings:
         unsure = bool(diagnosis.doubt or dead)
-        title = "No findings, too little data" if unsure else "No findings"
+        title = "No findings, inconclusive" if unsure else "No findings"
         glyph = words.UNSEEN_GLYPH if unsure else words.HEALTHY_GLYPH
         severity: Role = "unseen" if unsure else "healthy"
         return Line(SEEN, None, glyph, severity, title, seen)

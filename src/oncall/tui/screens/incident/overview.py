@@ -36,10 +36,11 @@ _COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING,
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """What is drawn. `series` None: not yet read. `moment_ns`: when it began."""
+    """What is drawn. `series` None: not yet read; a text: why it cannot be read. `moment_ns`: when
+    it began."""
 
     snapshot: Snapshot
-    series: tuple[Series, ...] | None
+    series: tuple[Series, ...] | str | None
     log: tuple[LoggedLine, ...]
     moment_ns: int | None
 
@@ -75,17 +76,19 @@ def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
 
 
 def _curves(glance: Glance, width: int, plain: bool) -> list[Pieces]:
-    if not glance.series:
-        return [[(_no_curve(glance), "faint")]]
+    if not glance.series or isinstance(glance.series, str):
+        return [[(_no_curve(glance.series), "faint")]]
     span = rates.span(glance.series)
     lines = [_curve(one, span, width, plain) for one in glance.series]
     return [*lines, *_moment(glance, span, _LABEL, width - _LABEL - _VALUE)]
 
 
-def _no_curve(glance: Glance) -> str:
-    if glance.series is None:
+def _no_curve(series: tuple[Series, ...] | str | None) -> str:
+    if series is None:
         return "reading how fast the job goes …"
-    return "How fast the job went was not recorded: nothing that tells the time."
+    if isinstance(series, str):
+        return f"How fast the job ran cannot be read: {series}"
+    return "How fast the job ran is not recorded: the evidence has no times."
 
 
 def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Pieces:
@@ -105,8 +108,8 @@ def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Piece
 
 def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
     """The first curve with its scale and its times, the others a line each."""
-    if not glance.series:
-        return [[(_no_curve(glance), "faint")]]
+    if not glance.series or isinstance(glance.series, str):
+        return [[(_no_curve(glance.series), "faint")]]
     first, *others = glance.series
     span = rates.span(glance.series)
     (scale,) = rates.scales([first])
@@ -114,12 +117,12 @@ def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]
     room = max(width - _LABEL, 8)
     values = rates.columns_of(first, *span, room)
     said = rates.latest_phrase(first, span[1])
-    usual = rates.deviation_phrase(first, span[1])
+    deviation = rates.deviation_phrase(first, span[1])
     lines: list[Pieces] = [
         [
             (f"{first.name}: ", "heading"),
             (said, "strong"),
-            (f" · {usual}" if usual else "", "faint"),
+            (f" · {deviation}" if deviation else "", "faint"),
         ]
     ]
     rows = rates.chart(first, values, scale, height, plain)
@@ -161,7 +164,7 @@ def _moment(glance: Glance, span: tuple[int, int], indent: int, room: int) -> li
 def _map(ranks: Ranks, width: int, most: int) -> list[Pieces]:
     """A cell for each rank, or the worst of as many as it takes; nodes lie apart if they fit."""
     if not len(ranks):
-        return [[("no rank is known", "faint")]]
+        return [[("no ranks are known", "faint")]]
     room = max(width - _LABEL, 8)
     cells, each = _cells(ranks, room, most)
     lines = [cells[at : at + room] for at in range(0, len(cells), room)]

@@ -130,7 +130,7 @@ class IncidentScreen(ConsoleScreen):
         self._known: frozenset[str] | None = None
         self._chosen: str | None = None  # the name of the line that the reader went to
         self._shown_finding: str | None = None  # the name of the finding in the story
-        self._series: tuple[Series, ...] | None = None
+        self._series: tuple[Series, ...] | str | None = None
         self._log: tuple[LoggedLine, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -239,7 +239,7 @@ class IncidentScreen(ConsoleScreen):
     def on_refused(self, message: Refused) -> None:
         match message.question.group:
             case "incident.job":
-                self._series = ()
+                self._series = str(message.error)
                 self._show_glance()
             case "incident.log":
                 pass

@@ -40,7 +40,7 @@ def strip(view: NetworkView, width: int, plain: bool = False) -> Strip:
 
 
 def _look(one: Collective) -> Look:
-    return "open" if not one.over else "late" if one.lost_ns > 0 else "usual"
+    return "open" if not one.over else "late" if one.lost_ns > 0 else "normal"
 
 
 def title_line(view: NetworkView, width: int) -> str:

@@ -20,7 +20,7 @@ from oncall.tui.widgets.line_list import LineList
 from oncall.views.words import instant
 
 _NUMBER = 14  # columns of the number with its unit
-_SIDE = 2  # columns of the mark on which side of the usual it lies
+_SIDE = 2  # columns of the mark on which side of the baseline it lies
 _MARKS = {"below": "▼ ", "above": "▲ ", "": "  "}
 
 
@@ -42,7 +42,7 @@ def kind_styles(widget: Widget) -> dict[Kind, Style]:
 
 
 class RateList(LineList[Series]):
-    """A line for each: name, glyphs, the last number with its unit, and its side of the usual."""
+    """A line for each: name, glyphs, the last number with its unit, its side of the baseline."""
 
     HELP = """\
 Each line is a rate over time, suspects (!) first. A dot is a gap without data; `gap 10 min` \
@@ -109,7 +109,7 @@ def _pieces(
 
 
 class RateChart(LiteralText):
-    """One rate in full: its scale, its usual band, its threshold, its gaps and its time."""
+    """One rate in full: its scale, its baseline, its threshold, its gaps and its time."""
 
     DEFAULT_CSS = "RateChart { height: 9; border-top: solid $panel; padding: 0 1; }"
 

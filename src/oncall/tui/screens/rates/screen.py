@@ -1,4 +1,4 @@
-"""The rates screen: who sends how fast over time, suspects first, against what is usual."""
+"""The rates screen: who sends how fast over time, suspects first, against their baseline."""
 
 from __future__ import annotations
 

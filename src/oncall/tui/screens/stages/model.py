@@ -16,25 +16,28 @@ from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.stages.timeline import COMPUTE, TRANSFERS, Box, Lane, Timeline
 
 _MOST_CALLS = 60
-_LONGEST = 3.0  # times the usual, where the strip's scale ends: a warm-up must not flatten the rest
+_LONGEST = (
+    3.0  # times the baseline, where the strip's scale ends: a warm-up must not flatten the rest
+)
 
 
 # ----------------------------------------------------------------------- strip
 
 
 def strip(view: StagesView, width: int, plain: bool = False) -> Strip:
-    """A glyph for each iteration by how long it took. The scale begins at half of what is usual,
+    """A glyph for each iteration by how long it took. The scale begins at half of the baseline,
     so that a tenth more is seen."""
     taken = [one.duration_ns for one in view.iterations if one.duration_ns is not None]
-    usual = min(
-        (one.usual_ns for one in view.iterations if one.usual_ns), default=min(taken, default=1)
+    baseline = min(
+        (one.baseline_ns for one in view.iterations if one.baseline_ns),
+        default=min(taken, default=1),
     )
-    low = usual / 2
-    high = min(max([usual * 1.5, *taken]), usual * _LONGEST)
+    low = baseline / 2
+    high = min(max([baseline * 1.5, *taken]), baseline * _LONGEST)
     heights: list[tuple[float | None, Look]] = [
         (None, "open")
         if one.duration_ns is None
-        else ((one.duration_ns - low) / (high - low), "late" if one.slow else "usual")
+        else ((one.duration_ns - low) / (high - low), "late" if one.slow else "normal")
         for one in view.iterations
     ]
     return lanes.strip(heights, width, place(view), plain)

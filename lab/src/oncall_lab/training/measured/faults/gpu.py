@@ -10,7 +10,7 @@ CLOCK_BOUND = 0.85
 
 
 def speed_at(clock: float) -> float:
-    """How fast a GPU computes at a share of its usual clock."""
+    """How fast a GPU computes at a share of its normal clock."""
     return 1 / (1 + CLOCK_BOUND * (1 / clock - 1))
 
 

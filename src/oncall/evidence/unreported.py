@@ -53,15 +53,15 @@ class Member:
     rank: int
 
 
-def infer_members(groups: Sequence[Group], unheard: Set[int]) -> list[Member]:
-    """The members whose rank among the `unheard` ones is certain.
+def infer_members(groups: Sequence[Group], unreported: Set[int]) -> list[Member]:
+    """The members whose rank among the `unreported` ones is certain.
 
     In a communicator of the whole job, the two ranks are equal; other groups have a fixed stride;
     else a rank must fit in one place only: between its neighbours, and in one group of a role.
     """
     strides = _strides(groups)
-    found = _by_stride(groups, strides, unheard)
-    while more := [*_by_elimination(groups, found, unheard)]:
+    found = _by_stride(groups, strides, unreported)
+    while more := [*_by_elimination(groups, found, unreported)]:
         found += more
     return sorted(found, key=lambda member: (member.comm, member.place))
 
@@ -70,15 +70,15 @@ def _strides(groups: Iterable[Group]) -> dict[tuple[object, ...], int]:
     """The stride of each family whose groups agree on it."""
     shown: dict[tuple[object, ...], set[int | None]] = defaultdict(set)
     for group in groups:
-        heard = sorted(group.members.items())
-        for (place, rank), (next_place, next_rank) in pairwise(heard):
+        reported = sorted(group.members.items())
+        for (place, rank), (next_place, next_rank) in pairwise(reported):
             stride, rest = divmod(next_rank - rank, next_place - place)
             shown[group.family].add(None if rest or stride < 1 else stride)
     return {family: stride for family, (stride, *more) in shown.items() if stride and not more}
 
 
 def _by_stride(
-    groups: Iterable[Group], strides: Mapping[tuple[object, ...], int], unheard: Set[int]
+    groups: Iterable[Group], strides: Mapping[tuple[object, ...], int], unreported: Set[int]
 ) -> list[Member]:
     members: dict[tuple[object, int], list[Member]] = defaultdict(list)
     for group in groups:
@@ -87,7 +87,7 @@ def _by_stride(
             continue
         place, rank = next(iter(group.members.items()))
         expected = [Member(group.comm, p, rank + (p - place) * stride) for p in group.missing]
-        if all(member.rank in unheard for member in expected):
+        if all(member.rank in unreported for member in expected):
             for member in expected:
                 members[group.family, member.rank].append(member)
     # A rank that two groups of one role claim is in neither for sure.
@@ -95,7 +95,7 @@ def _by_stride(
 
 
 def _by_elimination(
-    groups: Iterable[Group], found: Iterable[Member], unheard: Set[int]
+    groups: Iterable[Group], found: Iterable[Member], unreported: Set[int]
 ) -> Iterator[Member]:
     """For each place that is left, the rank that alone fits between its neighbours."""
     named: dict[int, dict[int, int]] = defaultdict(dict)
@@ -111,7 +111,7 @@ def _by_elimination(
             continue
         ordered = [known[place] for place in sorted(known)]
         ascends = ordered == sorted(ordered)
-        free = unheard - taken[group.family]
+        free = unreported - taken[group.family]
         for place in left if ascends or len(left) == 1 else ():
             low = max((rank for p, rank in known.items() if p < place), default=-1)
             high = min((rank for p, rank in known.items() if p > place), default=_MOST_RANKS)
@@ -124,7 +124,7 @@ def _by_elimination(
 # ------------------------------------------------------------------ in evidence
 
 
-def name_unheard(con: duckdb.DuckDBPyConnection) -> None:
+def name_unreported(con: duckdb.DuckDBPyConnection) -> None:
     """Add unreported members to `comms` if their rank is certain, their host to `ranks` if only
     one host did not answer, and a note of both to `recordings`.
 
@@ -134,21 +134,21 @@ def name_unheard(con: duckdb.DuckDBPyConnection) -> None:
         "SELECT job, max(world_size) FROM jobs WHERE world_size BETWEEN 1 AND ? GROUP BY job",
         [_MOST_RANKS],
     ).fetchall():
-        unheard = set(range(world_size)) - _heard(con, job)
-        if not unheard:
+        unreported = set(range(world_size)) - _reported(con, job)
+        if not unreported:
             continue
-        members = infer_members(_groups(con, job), unheard)
+        members = infer_members(_groups(con, job), unreported)
         _add_members(con, job, members)
-        node = _host_without_answer(con, job, len(unheard))
+        node = _host_without_answer(con, job, len(unreported))
         if node is not None:
             con.execute(
                 "INSERT INTO ranks (job, rank, node) SELECT ?, unnest(?::INTEGER[]), ?",
-                [job, sorted(unheard), node],
+                [job, sorted(unreported), node],
             )
-        _add_notes(con, job, {member.rank for member in members}, unheard, node)
+        _add_notes(con, job, {member.rank for member in members}, unreported, node)
 
 
-def _heard(con: duckdb.DuckDBPyConnection, job: str) -> set[int]:
+def _reported(con: duckdb.DuckDBPyConnection, job: str) -> set[int]:
     rows = con.execute(
         "SELECT rank FROM comms WHERE job = $job UNION SELECT rank FROM ranks WHERE job = $job "
         "UNION SELECT rank FROM ops WHERE job = $job",
@@ -205,7 +205,11 @@ def _host_without_answer(con: duckdb.DuckDBPyConnection, job: str, ranks: int) -
 
 
 def _add_notes(
-    con: duckdb.DuckDBPyConnection, job: str, named: Set[int], unheard: Set[int], node: str | None
+    con: duckdb.DuckDBPyConnection,
+    job: str,
+    named: Set[int],
+    unreported: Set[int],
+    node: str | None,
 ) -> None:
     notes = []
     if named:
@@ -214,7 +218,7 @@ def _add_notes(
             "the others"
         )
     if node is not None:
-        notes.append(f"{_ranks(unheard)} placed on {node}: all other hosts answered")
+        notes.append(f"{_ranks(unreported)} placed on {node}: all other hosts answered")
     con.execute(
         "INSERT INTO recordings (job, path, kind, note) "
         "SELECT ?, 'gathered', 'inferred', unnest(?::VARCHAR[])",

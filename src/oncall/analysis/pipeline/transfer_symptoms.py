@@ -13,7 +13,7 @@ from oncall.evidence import Param, relation
 
 
 @relation(
-    "transfer_signs",
+    "transfer_symptoms",
     reads=["slow_transfers"],
     optional=["wr_windows", "nic_rates", "ranks"],
     empty_without=["slow_transfers"],
@@ -38,7 +38,7 @@ from oncall.evidence import Param, relation
         "paused": Param("2 %", "of the time: pauses are DCQCN's last resort"),
     },
 )
-def transfer_signs() -> str:
+def transfer_symptoms() -> str:
     """Each slow transfer with what was seen of its sender's network meanwhile."""
     return """
         WITH users AS (SELECT job, rank, node, any_value(nic) AS nic FROM ranks GROUP BY ALL),
@@ -51,7 +51,7 @@ def transfer_signs() -> str:
                 end_ns, oldest_ns, bytes * 1e9 / nullif(end_ns - start_ns, 0) AS bytes_per_s
             FROM wr_windows w LEFT JOIN users u ON w.rank IS NULL AND u.node = w.node
                 AND u.nic = w.nic),
-        usual AS (
+        baseline AS (
             SELECT w.job, w.rank, median(bytes_per_s) AS bytes_per_s FROM windows w
             WHERE NOT EXISTS (FROM late l WHERE l.job = w.job AND l.sender = w.rank
                 AND l.started_ns < w.end_ns AND w.start_ns < l.ended_ns) GROUP BY ALL),
@@ -60,7 +60,7 @@ def transfer_signs() -> str:
                 median(w.bytes_per_s / u.bytes_per_s) AS rate, max(w.oldest_ns) AS oldest_ns
             FROM late l JOIN windows w ON w.job = l.job AND w.rank = l.sender
                 AND w.start_ns < l.ended_ns AND l.started_ns < w.end_ns
-            LEFT JOIN usual u ON u.job = l.job AND u.rank = l.sender GROUP BY ALL),
+            LEFT JOIN baseline u ON u.job = l.job AND u.rank = l.sender GROUP BY ALL),
         ports AS (
             SELECT l.receiver, l.started_ns, l.sender, l.job,
                 sum(rx_paused * r.took_ns) / sum(r.took_ns) FILTER (rx_paused IS NOT NULL)
@@ -77,11 +77,11 @@ def transfer_signs() -> str:
             CASE WHEN oldest_ns >= $slower * took_ns
                 THEN 'a work request was outstanding for ' || oldest_ns // 1000000 || ' ms'
             WHEN rate < $slower THEN 'its work requests completed at '
-                || round(100 * rate, 1) || ' % of their usual rate'
+                || round(100 * rate, 1) || ' % of their baseline rate'
             WHEN paused > $paused THEN 'its port was paused for '
                 || round(100 * paused)::INTEGER || ' % of the time'
             WHEN lost > 0 THEN 'its port sent packets again, or lost its link, ' || lost || ' times'
             WHEN rate >= $as_ever THEN 'its work requests completed at '
-                || round(100 * rate, 1) || ' % of their usual rate' END AS says
+                || round(100 * rate, 1) || ' % of their baseline rate' END AS says
         FROM seen
     """

@@ -64,7 +64,7 @@ def job_quiet() -> str:
 
 
 @relation(
-    "progress_signs",
+    "progress_symptoms",
     reads=["hang_roots"],
     optional=[
         "hang_members",
@@ -99,7 +99,7 @@ def job_quiet() -> str:
             "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)",
         ),
         "barrier_after": Param(
-            "10 min", "the watchdog's own limit; nothing legal keeps a job at a barrier for longer"
+            "10 min", "PyTorch's limit for NCCL since 2.2: a job that waits longer has set its own"
         ),
         "standstill_after": Param(
             "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"
@@ -121,7 +121,7 @@ def job_quiet() -> str:
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )
-def progress_signs() -> str:
+def progress_symptoms() -> str:
     """What says that a job with waiting ranks is stopped, and what says that it is moving."""
     return """
         WITH jobs AS (SELECT DISTINCT job FROM hang_roots),
@@ -131,7 +131,7 @@ def progress_signs() -> str:
         -- A stop is no older than the oldest wait: what was called after a long pause is progress.
         quiet AS (
             SELECT q.* REPLACE (least(quiet_ns, looked_ns - since_ns) AS quiet_ns),
-                greatest(longest_gap_ns, $blink) AS usual_ns
+                greatest(longest_gap_ns, $blink) AS normal_ns
             FROM job_quiet q SEMI JOIN jobs USING (job) LEFT JOIN oldest USING (job)),
         -- In an AllReduce of next to nothing ranks rightly wait for one another.
         patience AS (
@@ -149,7 +149,7 @@ def progress_signs() -> str:
             GROUP BY job HAVING count(DISTINCT at_ns) > 1),
         files AS (
             SELECT q.job, median(r.written_ns) - any_value(q.newest_ns) AS later_ns,
-                any_value(q.usual_ns) AS usual_ns
+                any_value(q.normal_ns) AS normal_ns
             FROM quiet q JOIN recordings r USING (job)
             WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns GROUP BY q.job),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
@@ -189,12 +189,12 @@ def progress_signs() -> str:
             FROM overdue_calls),
         waits AS (
             SELECT job, what, waited_ns, longest_ns,
-                greatest($times * longest_ns, $hiccup) AS usual_ns
+                greatest($times * longest_ns, $hiccup) AS normal_ns
             FROM lapses l SEMI JOIN hang_roots r
                 ON r.job = l.job AND r.rank = l.rank AND r.how <> 'cycle'
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
-                PARTITION BY job ORDER BY waited_ns / usual_ns DESC, rank, what) = 1),
+                PARTITION BY job ORDER BY waited_ns / normal_ns DESC, rank, what) = 1),
         spread AS (
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
@@ -203,11 +203,11 @@ def progress_signs() -> str:
             FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
             GROUP BY r.job)
         SELECT job, 'time' AS name,
-            CASE WHEN quiet_ns <= usual_ns THEN -$certain
+            CASE WHEN quiet_ns <= normal_ns THEN -$certain
                  WHEN quiet_ns <= pause_ns THEN -$likely
-                 ELSE least($certain, $sure * ln(quiet_ns / greatest(usual_ns, pause_ns))
-                     / ln(greatest(patience_ns, 2 * usual_ns)
-                          / greatest(usual_ns, pause_ns))) END AS weight,
+                 ELSE least($certain, $sure * ln(quiet_ns / greatest(normal_ns, pause_ns))
+                     / ln(greatest(patience_ns, 2 * normal_ns)
+                          / greatest(normal_ns, pause_ns))) END AS weight,
             'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s' || coalesce(
                 '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
         FROM timed ANTI JOIN polled USING (job)
@@ -220,7 +220,7 @@ def progress_signs() -> str:
                 ELSE 'no rank launched anything for ' || round(quiet_ns / 1e9, 1) || ' s' END
         FROM timed SEMI JOIN polled USING (job)
         UNION ALL
-        SELECT job, 'file times', CASE WHEN later_ns <= usual_ns THEN -$sure ELSE $weak END,
+        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure ELSE $weak END,
             'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
         FROM files WHERE later_ns < $copied_after
         UNION ALL
@@ -262,20 +262,20 @@ def progress_signs() -> str:
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
         SELECT job, 'wait', CASE WHEN waited_ns <= longest_ns THEN -$sure
-                ELSE least($sure + $weak, ln(greatest(waited_ns / usual_ns, 1))) END,
+                ELSE least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1))) END,
             what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms; before, for up to '
                 || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits
         UNION ALL
         -- Groups of a running job end at one call often enough: that confirms a wait, no more.
         SELECT job, 'log end', greatest(-$certain,
-                least($sure, evenness, $confirming * ln(greatest(waited_ns / usual_ns, 1)))),
+                least($sure, evenness, $confirming * ln(greatest(waited_ns / normal_ns, 1)))),
             CASE WHEN ragged THEN 'the logs of ranks that call together end at different calls'
                 ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
                     || 'end at one call' END
         FROM log_ends LEFT JOIN waits USING (job) ANTI JOIN odd_calls USING (job)
             ANTI JOIN crossed_calls USING (job)
-        WHERE ragged OR waited_ns > usual_ns
+        WHERE ragged OR waited_ns > normal_ns
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
                 ELSE 0 END,
@@ -293,7 +293,7 @@ def progress_signs() -> str:
 @relation(
     "job_progress",
     reads=["hang_roots"],
-    optional=["progress_signs"],
+    optional=["progress_symptoms"],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "a job with waiting ranks"),
@@ -319,6 +319,6 @@ def job_progress() -> str:
                     'time', 'same place', 'file times', 'contradiction')), false) AS moved,
                 coalesce(string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name),
                     'nothing shows when it was recorded') AS why
-            FROM (SELECT DISTINCT job FROM hang_roots) r LEFT JOIN progress_signs s USING (job)
+            FROM (SELECT DISTINCT job FROM hang_roots) r LEFT JOIN progress_symptoms s USING (job)
             GROUP BY r.job)
     """

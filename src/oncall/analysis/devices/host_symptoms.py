@@ -12,7 +12,7 @@ MEASURED = "nics|gpus|hosts|host_processes"
 
 
 @relation(
-    "gpu_signs",
+    "gpu_symptoms",
     reads=[MEASURED],
     optional=["gpu_states"],
     columns=[
@@ -32,7 +32,7 @@ MEASURED = "nics|gpus|hosts|host_processes"
         ("reason", "VARCHAR", "", "the most frequent reason: power brake, power cap, heat, "
          "heat (hardware), hardware"),
         ("mhz", "DOUBLE", "MHz", "its clock then"),
-        ("usual_mhz", "DOUBLE", "MHz", "the others' clock then"),
+        ("others_mhz", "DOUBLE", "MHz", "the others' clock then"),
         ("temp_c", "DOUBLE", "°C", "its temperature then"),
         ("power_w", "DOUBLE", "W", "its power then"),
     ],
@@ -45,20 +45,20 @@ MEASURED = "nics|gpus|hosts|host_processes"
         "held": Param("92 %", "of the others' clock: GPUs at equal work differ by a few percent"),
     },
 )  # fmt: skip
-def gpu_signs() -> str:
+def gpu_symptoms() -> str:
     """Each GPU with what NVML says of it."""
     return """
-        WITH usual AS (
-            SELECT at_ns // $moment AS moment, median(sm_clock_mhz) AS usual_mhz
+        WITH others AS (
+            SELECT at_ns // $moment AS moment, median(sm_clock_mhz) AS others_mhz
             FROM gpu_states WHERE loaded GROUP BY ALL),
         compared AS (
-            SELECT s.*, usual_mhz, throttled AND sm_clock_mhz < $held * usual_mhz AS held,
+            SELECT s.*, others_mhz, throttled AND sm_clock_mhz < $held * others_mhz AS held,
                 CASE WHEN list_contains(reasons, 'power brake') THEN 'power brake'
                     WHEN list_contains(reasons, 'hardware thermal') THEN 'heat (hardware)'
                     WHEN list_contains(reasons, 'thermal') THEN 'heat'
                     WHEN list_contains(reasons, 'hardware slowdown') THEN 'hardware'
                     ELSE 'power cap' END AS reason
-            FROM gpu_states s LEFT JOIN usual ON moment = at_ns // $moment)
+            FROM gpu_states s LEFT JOIN others ON moment = at_ns // $moment)
         SELECT node, gpu, quantile_cont(pcie_share, 0.2) AS pcie_share,
             sum(pcie_replays) * 1e9 / nullif(sum(took_ns), 0) AS replays_per_s,
             max(nvlinks_down) AS nvlinks_down, sum(nvlink_errors) AS nvlink_errors,
@@ -68,14 +68,15 @@ def gpu_signs() -> str:
             coalesce(sum(took_ns) FILTER (held), 0) AS held_ns,
             min(at_ns) FILTER (held) AS held_since_ns,
             mode(reason ORDER BY reason) FILTER (held) AS reason,
-            median(sm_clock_mhz) FILTER (held) AS mhz, median(usual_mhz) FILTER (held) AS usual_mhz,
+            median(sm_clock_mhz) FILTER (held) AS mhz,
+            median(others_mhz) FILTER (held) AS others_mhz,
             median(temp_c) FILTER (held) AS temp_c, median(power_w) FILTER (held) AS power_w
         FROM compared GROUP BY node, gpu
     """
 
 
 @relation(
-    "host_signs",
+    "host_symptoms",
     reads=[MEASURED],
     optional=["host_states"],
     columns=[
@@ -107,7 +108,7 @@ def gpu_signs() -> str:
         "busy": Param("75 %", "of CPU time: training leaves most CPUs idle"),
     },
 )
-def host_signs() -> str:
+def host_symptoms() -> str:
     """Each host with what it says of its memory and CPUs."""
     crowded = "cpu_pressure > $crowded AND cpu_busy > $busy"
     return f"""
@@ -125,7 +126,7 @@ def host_signs() -> str:
 
 
 @relation(
-    "process_signs",
+    "process_symptoms",
     reads=[MEASURED],
     optional=["process_rates", "ranks", "devices"],
     columns=[
@@ -148,7 +149,7 @@ def host_signs() -> str:
     source="VenusTrace 5.3, Pulse 8",
     params={"parts": Param(3, "of the recording: what a process does now is read in the last one")},
 )
-def process_signs() -> str:
+def process_symptoms() -> str:
     """Each training process with what its host says of it; `high`: in a quarter of the time."""
     return """
         WITH ends AS (

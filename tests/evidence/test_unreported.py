@@ -10,20 +10,23 @@ from hypothesis import strategies as st
 
 from oncall.evidence.coverage import GATHERED
 from oncall.evidence.incident import Incident
-from oncall.evidence.unheard import Group, Member, infer_members, name_unheard
+from oncall.evidence.unreported import Group, Member, infer_members, name_unreported
 
 
 def groups_of(
-    lists: Sequence[Sequence[int]], unheard: set[int], role: str | None, first: int = 1
+    lists: Sequence[Sequence[int]], unreported: set[int], role: str | None, first: int = 1
 ) -> list[Group]:
-    """What is heard of communicators with these ranks."""
-    heard = [
+    """What is reported of communicators with these ranks."""
+    reported = [
         Group(
-            comm, len(ranks), role, {p: rank for p, rank in enumerate(ranks) if rank not in unheard}
+            comm,
+            len(ranks),
+            role,
+            {p: rank for p, rank in enumerate(ranks) if rank not in unreported},
         )
         for comm, ranks in enumerate(lists, first)
     ]
-    return [group for group in heard if group.members]
+    return [group for group in reported if group.members]
 
 
 @settings(max_examples=500, deadline=None)
@@ -110,7 +113,7 @@ def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
 
 def test_one_silent_host_is_the_home_of_who_is_missing_and_that_is_noted() -> None:
     with gathered({"gpu000": None, "gpu017": "did not answer in time"}) as incident:
-        name_unheard(incident.con)
+        name_unreported(incident.con)
         assert rows(incident, "SELECT rank, size, role FROM comms WHERE comm_rank = 3") == [
             (3, 4, "dp")
         ]
@@ -124,12 +127,12 @@ def test_one_silent_host_is_the_home_of_who_is_missing_and_that_is_noted() -> No
 
 def test_of_two_silent_hosts_neither_is_taken_for_the_home() -> None:
     with gathered({"gpu017": "cannot be reached", "gpu018": "cannot be reached"}) as incident:
-        name_unheard(incident.con)
+        name_unreported(incident.con)
         assert rows(incident, "SELECT count(*) FROM ranks") == [(3,)]
         assert rows(incident, "SELECT rank FROM comms WHERE comm_rank = 3") == [(3,)]
 
 
 def test_more_ranks_than_a_host_holds_are_not_on_one() -> None:
     with gathered({"gpu017": "cannot be reached"}, world=12) as incident:
-        name_unheard(incident.con)
+        name_unreported(incident.con)
         assert rows(incident, "SELECT count(*) FROM ranks") == [(3,)]

@@ -32,7 +32,7 @@ _TIMES = {
 
 
 @relation(
-    "nic_signs",
+    "nic_symptoms",
     reads=["nics|gpus|hosts|host_processes"],
     optional=["nic_rates", "nics", "ranks", "devices", "nic_use", "latency_shares"],
     columns=[
@@ -88,7 +88,7 @@ _TIMES = {
         ),
     },
 )
-def nic_signs() -> str:
+def nic_symptoms() -> str:
     """Each NIC with what its counters and pings say, over the recording."""
     shares = ", ".join(
         # LEAST passes over NULL: what is not counted must not become all of it.

@@ -63,13 +63,13 @@ def test_a_slow_rank_is_late_at_every_operation(incident: Incident) -> None:
 def test_a_batch_is_late_at_one_place_of_each_step(incident: Incident) -> None:
     train(incident, lambda rank, _step, call: 60 if (rank, call) == (1, 0) else 10)
 
-    ((rank, comm, late, begins, usual),) = rows(
-        incident, "late_ranks", "rank, comm, late, begins, begins_usual"
+    ((rank, comm, late, begins, overall),) = rows(
+        incident, "late_ranks", "rank, comm, late, begins, begins_overall"
     )
 
     assert (rank, comm, late) == (1, 1, STEPS - 1)
     assert begins > 0.9  # before the first of them, the other communicator has no own time
-    assert usual == pytest.approx(1 / CALLS, abs=0.01)
+    assert overall == pytest.approx(1 / CALLS, abs=0.01)
 
 
 def test_pauses_fall_anywhere(incident: Incident) -> None:
@@ -87,7 +87,9 @@ def test_who_waits_for_others_is_not_late(incident: Incident) -> None:
     assert rows(incident, "late_ranks", "rank") == []
 
 
-@pytest.mark.parametrize("relation", ["gpu_signs", "host_signs", "process_signs", "job_traffic"])
+@pytest.mark.parametrize(
+    "relation", ["gpu_symptoms", "host_symptoms", "process_symptoms", "job_traffic"]
+)
 def test_what_was_not_measured_is_empty_beside_what_was(incident: Incident, relation: str) -> None:
     incident.append("ranks", {"job": "j", "rank": [0], "node": "n0"})
     assert incident.missing(relation) == ("nics or gpus or hosts or host_processes",)
@@ -116,7 +118,7 @@ def test_shares_of_a_nic_are_those_that_last(incident: Incident) -> None:
         },
     )
 
-    ((rank, lost, marked),) = rows(incident, "nic_signs", "rank, lost, marked")
+    ((rank, lost, marked),) = rows(incident, "nic_symptoms", "rank, lost, marked")
 
     assert (rank, marked) == (0, 0)
     assert lost == pytest.approx(250 * 4096 / 1e9)
@@ -135,7 +137,7 @@ def test_what_a_nic_does_not_count_has_no_share(incident: Incident) -> None:
         },
     )
 
-    assert rows(incident, "nic_signs", "lost, resent, marked, dropped") == [(None,) * 4]
+    assert rows(incident, "nic_symptoms", "lost, resent, marked, dropped") == [(None,) * 4]
 
 
 @pytest.mark.parametrize(("relation", "parts"), [("nic_use", 12), ("node_metrics", 4)])

@@ -1,0 +1,39 @@
+"""Who is waited for and waits for nobody, where hosts call ahead of their devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncall.evidence import Incident
+from oncall_lab.pipeline import simulate_pipeline
+from oncall_lab.pipeline.fault import PipelineFault
+from oncall_lab.pipeline.scenario import PipelineScenario
+
+# Ranks 0-7: two to a tensor group, two replicas, two stages.
+JOB = PipelineScenario(
+    seed=7, recorder="calls", iterations=8, tp=2, pp=2, dp=2, layers=4, micro_batches=4
+)
+COMPUTES = PipelineFault("hang", rank=2, iteration=6, task="forward", micro_batch=2)
+
+
+def call_ahead(incident: Incident, ranks: tuple[int, int]) -> None:
+    """The next collective of a tensor group whose hosts do not wait for a Recv."""
+    incident.con.execute(
+        f"""INSERT INTO ops BY NAME
+            SELECT o.* REPLACE (seq + 1 AS seq, last_ns + 100_000 AS enqueued_ns)
+            FROM ops o JOIN (SELECT rank, max(enqueued_ns) AS last_ns FROM ops GROUP BY rank) l
+                USING (rank)
+            WHERE rank IN {ranks} AND kind = 'coll'
+                AND comm = (SELECT mode(comm) FROM ops WHERE rank = {ranks[0]} AND kind = 'coll')
+            QUALIFY row_number() OVER (PARTITION BY rank ORDER BY seq DESC) = 1"""
+    )
+
+
+def test_a_receiver_whose_host_called_on_waits_for_the_sender() -> None:
+    with simulate_pipeline(replace(JOB, faults=(COMPUTES,)))[0] as incident:
+        call_ahead(incident, (6, 7))
+        incident.require(["awaited_callers", "open_transfers"])
+        con = incident.con
+        waits = "SELECT rank, peer, answered FROM open_transfers WHERE rank = 6 AND receives"
+        assert con.execute(waits).fetchall() == [(6, 2, False)]
+        assert con.execute("SELECT rank FROM awaited_callers").fetchall() == [(2,)]
