@@ -68,14 +68,14 @@ def test_a_function_is_imported_when_it_is_called_and_a_change_is_seen(tmp_path:
             "found = indexed('house', find)\n"
             "print(*found, 'house.rules' in sys.modules, found['twice'].compute(None)['rank'][0])"
         )
-        told = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", run],
             capture_output=True,
             text=True,
             check=True,
             env={**os.environ, "PYTHONPATH": str(tmp_path)},
         )
-        return told.stdout.split()
+        return printed.stdout.split()
 
     house = tmp_path / "house"
     house.mkdir()
