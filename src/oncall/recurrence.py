@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from oncall.archive.incidents import component_of
-from oncall.archive.recall import hosts_of
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.printable import short
@@ -34,6 +32,8 @@ def with_history(incident: Incident, findings: Sequence[Finding]) -> tuple[Findi
         incident.require(["past_findings"])
     except (MissingEvidence, RelationFailed):
         return tuple(findings)
+    from oncall.archive.recall import hosts_of  # without an archive nothing of it is needed
+
     rows = incident.con.execute(
         "SELECT rulebook, verdict, node, component, ago_ns, fixed_by FROM past_findings "
         "ORDER BY ago_ns, component"
@@ -70,6 +70,8 @@ def _sentence(finding: Finding, past: Sequence[_Past], hosts: Mapping[int, str])
 
 def _components(finding: Finding, hosts: Mapping[int, str]) -> Iterator[tuple[str, str | None]]:
     """The blamed hardware, each with its host."""
+    from oncall.archive.incidents import component_of
+
     for one in finding.blame:
         node = one.where.get("node") or hosts.get(one.where.get("rank", -1))
         component = component_of({**one.where, "kind": one.kind}, node)

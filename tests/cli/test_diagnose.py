@@ -238,6 +238,8 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
         (("HANG", "--param", "hang.hang_after=3 GB"), "hang_after"),
         (("HANG", "--min-coverage", "7"), "--min-coverage"),
         (("HANG", "--format", "xml"), "--format"),
+        (("HANG", "--memory", "3 s"), "--memory 3 s: expected a size, such as 1GB"),
+        (("HANG", "--memory", "0 GB"), "--memory 0 GB: expected a size, such as 1GB"),
         (("HANG", "--job", "other"), "no evidence of job `other` here; it is of llm"),
         (("HANG", "--rules", "nowhere"), "nowhere"),
         (("HANG", "nowhere"), "only one saved incident"),

@@ -345,3 +345,9 @@ def test_an_incident_of_too_many_rows_is_refused_by_its_count(
     monkeypatch.setattr("oncall.evidence.room.most_rows", lambda: 999)
     with pytest.raises(BadInput, match="holds 1,000 rows; 999 can be opened"):
         Incident.open(path)
+
+
+def test_what_is_missing_is_found_anew_when_rows_came(incident: Incident) -> None:
+    assert incident.missing("operations") == ("ops",)
+    incident.append("ops", {"job": "j", "comm": [1], "seq": [1], "rank": [0]})
+    assert incident.missing("operations") == ()

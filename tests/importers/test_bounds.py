@@ -343,7 +343,13 @@ def test_what_is_in_hand_is_reported_by_the_tightest_limit(monkeypatch: pytest.M
         "/sys/fs/cgroup/job/memory.current": "2500000\n",
         "/sys/fs/cgroup/job/memory.stat": "anon 5\ninactive_file 100000\n",
     }
+    now = [0.0]
     monkeypatch.setattr(room, "_text", lambda path: columns.get(str(path), ""))
+    monkeypatch.setattr(room.time, "monotonic", lambda: now[0])
+    room._in_hand_bytes.cache_clear()
     assert room.in_hand_bytes() == 600_000
     columns["/sys/fs/cgroup/job/memory.max"] = "max\n"
+    assert room.in_hand_bytes() == 600_000, "files are read often, and memory changes slowly"
+    now[0] += 0.2
     assert room.in_hand_bytes() == 8_000_000 << 10
+    room._in_hand_bytes.cache_clear()

@@ -114,6 +114,14 @@ def diagnose(
             "exit with 3.",
         ),
     ] = 0.9,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for the tables of recordings, such as 1GB; what does not fit is kept in "
+            "$TMPDIR meanwhile. Default: a quarter of the machine's, or of the container's.",
+        ),
+    ] = None,
     color: Annotated[Colour, typer.Option(help="When to colour the text.")] = Colour.AUTO,
     archive: Annotated[
         str | None,
@@ -158,6 +166,7 @@ def diagnose(
         raise UsageError("give either PATH... to read recordings or --hosts to query nodes")
     overrides = with_symptom(parse_overrides(param or ()), symptom)
     configured = read_training(training)
+    memory_bytes = _memory_bytes(memory)
     if save is not None:
         check_target("--save", save)
 
@@ -174,7 +183,9 @@ def diagnose(
             show = stack.enter_context(status_line())
             if paths and not shards:
                 show(f"reading {' '.join(paths)}")
-                incident = stack.enter_context(read_evidence(paths, job, yes_risk_the_job))
+                incident = stack.enter_context(
+                    read_evidence(paths, job, yes_risk_the_job, memory_bytes)
+                )
                 found_job, window, scheduler = job, since, None
             else:
                 from oncall.cli.gathering import Wanted, gather_fleet, read_shards
@@ -245,6 +256,18 @@ def parse_overrides(params: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
+def _memory_bytes(memory: str | None) -> int | None:
+    """The memory that was asked for."""
+    from oncall.core.units import parse_quantity
+
+    if memory is None:
+        return None
+    quantity = parse_quantity(memory)
+    if quantity.dimension != "bytes" or not int(quantity.value) > 0:
+        raise UsageError(f"--memory {memory}: expected a size, such as 1GB or 512MiB")
+    return int(quantity.value)
+
+
 def check_target(option: str, save: Path) -> None:
     """Raise UsageError for a path that cannot be written, before anything is read."""
     if save.suffix != ".oncall":
@@ -270,21 +293,30 @@ def _is_incident(path: Path) -> bool:
         return False
 
 
-def read_evidence(paths: Sequence[str], job: str | None, risk_the_job: bool = False) -> Incident:
-    """The saved incident, or a new one made from the recordings. The caller closes it."""
+def read_evidence(
+    paths: Sequence[str],
+    job: str | None,
+    risk_the_job: bool = False,
+    memory_bytes: int | None = None,
+) -> Incident:
+    """The saved incident, or a new one made from the recordings, in `memory_bytes` or a quarter of
+    the machine's memory. The caller closes it."""
     from oncall.evidence.incident import Incident
+    from oncall.evidence.room import quarter_bytes
     from oncall.importers import detect
     from oncall.importers.logs.standard_input import as_file
 
     if "-" in paths:
         with as_file(sys.stdin.buffer) as place:
             others = [path for path in paths if path != "-"]
-            return read_evidence([*others, str(place)], job, risk_the_job)
+            return read_evidence([*others, str(place)], job, risk_the_job, memory_bytes)
+    memory_bytes = memory_bytes or quarter_bytes()
     places = [Path(path) for path in paths]
     saved = [found for place in places for found in _saved(place)]
     if not saved:
         incident = Incident.empty()
         try:
+            incident.bound_memory(memory_bytes)
             detect.load(places, incident, job, risk_the_job=risk_the_job)
         except BaseException:
             incident.close()
@@ -293,7 +325,7 @@ def read_evidence(paths: Sequence[str], job: str | None, risk_the_job: bool = Fa
     if len(saved) > 1 or len(places) > 1:
         listed = ", ".join(str(path) for path in saved[:12])
         raise UsageError(f"only one saved incident can be diagnosed at a time; give one: {listed}")
-    return Incident.open(saved[0])
+    return Incident.open(saved[0], memory_bytes)
 
 
 def shards_in(paths: Sequence[str]) -> dict[str, Path]:

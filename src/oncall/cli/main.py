@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -16,9 +17,12 @@ def main() -> NoReturn:
     """Run `oncall`. Raises SystemExit with an `ExitCode`."""
     # Imports create a hundred thousand long-lived objects; scanning them for garbage again and
     # again takes a tenth of a whole diagnosis.
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(200_000, 20, 100)
+    atexit.register(gc.disable)  # at its end the interpreter looks twice
     # Else numpy starts a thread per core for linear algebra, which oncall does not use.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Else pydantic, which typer uses, reads the metadata of every installed package for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _guard_streams()
     try:
         # Imported here, so that an early Ctrl-C does not print a traceback.

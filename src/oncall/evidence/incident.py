@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -52,12 +53,14 @@ class Incident:
         # Only for evidence to which nothing is added any more.
         self.stores_views = False
         self._empty: dict[str, bool] = {}
+        self._lacks: dict[str, list[tuple[str, ...]]] = {}  # of relations, by those tables
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
         self._failed: dict[str, RelationFailed] = {}
         self._replaced: Replaced = {}
         self._trusted = trusted
         self._believed: set[str] = set()
         self._disbelieved: list[Disbelief] = []
+        self._overflow: tempfile.TemporaryDirectory[str] | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -79,8 +82,9 @@ class Incident:
         return cls(con)
 
     @classmethod
-    def open(cls, path: Path) -> Incident:
-        """A saved incident, copied into memory so that the file is never held or changed.
+    def open(cls, path: Path, memory_bytes: int | None = None) -> Incident:
+        """A saved incident, copied so that the file is never held or changed; `memory_bytes` as
+        `bound_memory` takes them.
 
         Older schema versions are read (columns they lack are NULL). Raises BadInput if the file
         is no incident, is damaged, or was written by a newer schema.
@@ -89,9 +93,14 @@ class Incident:
             raise BadInput(str(path), "no such file")
         incident = cls.empty()
         try:
-            incident.con.execute(f"SET memory_limit = '{max(256, room.share_bytes() >> 20)}MiB'")
-            _copy_saved(incident.con, path)
-            incident.con.execute("RESET memory_limit")
+            if memory_bytes is not None:
+                incident.bound_memory(memory_bytes)
+                _copy_saved(incident.con, path)
+            else:
+                share = max(room.LEAST_BYTES, room.share_bytes())
+                incident.con.execute(f"SET memory_limit = '{share >> 20}MiB'")
+                _copy_saved(incident.con, path)
+                incident.con.execute("RESET memory_limit")
         except BaseException:
             incident.close()
             raise
@@ -129,8 +138,32 @@ class Incident:
         finally:
             self.con.execute("DETACH saved")
 
+    def bound_memory(self, memory_bytes: int) -> None:
+        """From here on tables may take so much memory. What does not fit is kept on disk, in a
+        folder that goes with the incident: at most some times as much, and half of what is free
+        there. Call before rules run. Where there is no place on disk, what does not fit fails."""
+        memory_bytes = max(room.LEAST_BYTES, memory_bytes)
+        self.con.execute(f"SET memory_limit = '{memory_bytes >> 20}MiB'")
+        with suppress(OSError):
+            self._overflow = tempfile.TemporaryDirectory(
+                prefix="oncall.", ignore_cleanup_errors=True
+            )
+            free_bytes = shutil.disk_usage(self._overflow.name).free
+            most_bytes = min(_OVERFLOW * memory_bytes, free_bytes // 2)
+            self.con.execute(
+                f"SET temp_directory = '{_quoted(Path(self._overflow.name))}';"
+                f"SET max_temp_directory_size = '{most_bytes >> 20}MiB'"
+            )
+
+    @property
+    def memory_is_bounded(self) -> bool:
+        """Whether there is a place for what does not fit into memory."""
+        return self._overflow is not None
+
     def close(self) -> None:
         self.con.close()
+        if self._overflow is not None:
+            self._overflow.cleanup()
 
     def interrupt(self) -> None:
         """Stop what is being computed for this incident, from another thread."""
@@ -158,6 +191,7 @@ class Incident:
         NULL) or a scalar for every row; columns not given are NULL. All lengths must agree.
         """
         self._empty.pop(table, None)
+        self._lacks.clear()
         self._believed.discard(table)
         return insert(self.con, table, BY_NAME[table].columns, columns)
 
@@ -203,6 +237,11 @@ class Incident:
         """The same, each as the tables of which one is needed; none that another one implies."""
         if name in BY_NAME:
             return [(name,)] if self.is_empty(name) else []
+        if name not in self._lacks:
+            self._lacks[name] = self._lacking(name)
+        return self._lacks[name]
+
+    def _lacking(self, name: str) -> list[tuple[str, ...]]:
         gone: dict[frozenset[str], tuple[str, ...]] = {}
         for read in all_relations()[name].reads:
             # Of alternatives one must be there in full, so one of each one's wants must be met.
@@ -355,6 +394,7 @@ class Incident:
         return int(created[0][0]) if created else 0
 
 
+_OVERFLOW = 4  # times the memory: a relation that needs more would take hours
 _EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in TABLES)
 
 

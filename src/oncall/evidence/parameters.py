@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from oncall.core.errors import UsageError
@@ -17,7 +18,8 @@ from oncall.evidence.relations import USED, Param, Relation
 Replaced = Mapping[str, Quantity]
 
 
-def all_parameters() -> dict[str, Param]:
+@cache
+def all_parameters() -> Mapping[str, Param]:
     """What relations declare, by `relation.parameter`."""
     return {
         f"{entry.name}.{name}": param

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from functools import lru_cache
 from pathlib import Path
 
 try:
@@ -14,6 +16,9 @@ except ImportError:  # no such limits on this platform
 MOST_ROWS = 50_000_000
 _ROW_BYTES = 256  # of an operation in the database and in the arrays that bring it there
 _SHARE = 2  # of what is free, half: the rest of the machine goes on working
+_QUARTER = 4  # of all memory, what tables may take before they are kept on disk
+_LOOK_EVERY_S = 0.1  # a look reads six files, which takes as long as a tenth of a dump
+LEAST_BYTES = 256 * 2**20  # for tables: with less, DuckDB cannot join two
 
 
 def share_bytes() -> int:
@@ -26,8 +31,24 @@ def most_rows() -> int:
     return min(MOST_ROWS, share_bytes() // _ROW_BYTES)
 
 
+def quarter_bytes() -> int:
+    """A quarter of the memory of the machine or of what holds this process, a cgroup or limit."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cgroup = _cgroup()
+    whole = min(machine, cgroup[0]) if cgroup else machine
+    if resource is not None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        whole = whole if soft == resource.RLIM_INFINITY else min(whole, soft)
+    return max(LEAST_BYTES, whole // _QUARTER)
+
+
 def in_hand_bytes() -> int:
     """What this process may still take: of the machine, of its cgroup, of its own limit."""
+    return _in_hand_bytes(int(time.monotonic() / _LOOK_EVERY_S))
+
+
+@lru_cache(maxsize=1)
+def _in_hand_bytes(_: int) -> int:
     found = [_machine_bytes(), _cgroup_bytes(), _limit_bytes()]
     return min(bytes_ for bytes_ in found if bytes_ is not None)
 
@@ -40,7 +61,13 @@ def _machine_bytes() -> int:
 
 
 def _cgroup_bytes() -> int | None:
-    """What the cgroup (of version 2, then 1) leaves; its file cache can be given back."""
+    cgroup = _cgroup()
+    return cgroup[1] if cgroup else None
+
+
+def _cgroup() -> tuple[int, int] | None:
+    """The memory of the cgroup (of version 2, then 1), and what it leaves of it; its file cache can
+    be given back."""
     for line in _text("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -69,7 +96,7 @@ def _cgroup_bytes() -> int | None:
                     ),
                     0,
                 )
-                return max(0, int(most) - int(used) + cache)
+                return int(most), max(0, int(most) - int(used) + cache)
     return None
 
 

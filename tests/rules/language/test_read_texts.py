@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from oncall.core import kept_files
+from oncall.core.kept_files import KeptFiles
 from oncall.evidence.incident import Incident
 from oncall.rules.language import load, read_texts, sql
 from oncall.rules.language.read_texts import keep, kept
@@ -19,9 +21,9 @@ DATA: dict[str, Any] = {"a": [1, 2.5, None, True, "é"]}
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    read_texts._folder.cache_clear()
+    kept_files.folder_of.cache_clear()
     yield tmp_path / "oncall" / "rulebooks"
-    read_texts._folder.cache_clear()
+    kept_files.folder_of.cache_clear()
 
 
 def test_what_was_kept_is_read_again(folder: Path) -> None:
@@ -35,7 +37,7 @@ def test_what_was_kept_is_read_again(folder: Path) -> None:
 
 def test_another_version_of_oncall_reads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     keep(TEXT, DATA)
-    monkeypatch.setattr(read_texts, "__version__", "0.0.1")
+    monkeypatch.setattr(kept_files, "__version__", "0.0.1")
     assert kept(TEXT) is None
 
 
@@ -68,13 +70,13 @@ def test_a_folder_where_others_may_write_is_not_used(folder: Path) -> None:
 def test_without_a_place_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    read_texts._folder.cache_clear()
+    kept_files.folder_of.cache_clear()
     keep(TEXT, DATA)
     assert kept(TEXT) is None
 
 
 def test_the_oldest_are_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_texts, "MOST_KEPT", 4)
+    monkeypatch.setattr(read_texts, "_TEXTS", KeptFiles("rulebooks", most=4))
     for number in range(20):
         keep(f"{TEXT}{number}", DATA)
     assert len(list(folder.iterdir())) <= 4

@@ -32,20 +32,22 @@ from oncall.evidence import Param, relation
 def mismatched_calls() -> str:
     """Rounds at the end of a log that members call differently, after many that they did not."""
     return f"""
-        WITH calls AS (
-            SELECT o.job, o.comm, o.seq, o.rank, {CALL} AS call FROM operations o
-            SEMI JOIN call_fronts USING (job) WHERE o.kind = 'coll'),
+        WITH made AS (
+            SELECT job, comm, seq, op, dtype, bytes, count, root,
+                min(rank) AS low, max(rank) AS high
+            FROM operations SEMI JOIN call_fronts USING (job) WHERE kind = 'coll' GROUP BY ALL),
+        calls AS (SELECT *, {CALL} AS call FROM made o),
         rounds AS (
-            SELECT job, comm, seq, count(DISTINCT call) > 1 AS differs,
-                count(DISTINCT rank) AS ranks FROM calls GROUP BY job, comm, seq),
-        counted AS (
-            SELECT *, min(seq) FILTER (differs) OVER c AS first_seq,
-                count(*) FILTER (differs) OVER c AS differing, max(seq) OVER c AS last_seq,
-                count(*) FILTER (NOT differs) OVER (
-                    PARTITION BY job, comm ORDER BY seq) AS agreed
-            FROM rounds WHERE ranks > 1
-            WINDOW c AS (PARTITION BY job, comm))
-        SELECT job, comm, seq, ranks FROM counted
-        WHERE seq = first_seq AND differing <= $differing AND agreed >= $agreed
-            AND last_seq - seq <= $ahead
+            SELECT job, comm, seq, min(call) < max(call) AS differs
+            FROM calls GROUP BY job, comm, seq HAVING min(low) < max(high)),
+        differing AS (
+            SELECT job, comm, min(seq) FILTER (differs) AS seq FROM rounds GROUP BY job, comm
+            HAVING count(*) FILTER (differs) <= $differing
+                AND max(seq) - min(seq) FILTER (differs) <= $ahead),
+        last AS (
+            SELECT d.job, d.comm, d.seq FROM differing d JOIN rounds r USING (job, comm)
+            GROUP BY ALL HAVING count(*) FILTER (NOT r.differs AND r.seq < d.seq) >= $agreed)
+        SELECT job, comm, seq, count(DISTINCT rank) AS ranks
+        FROM operations JOIN last USING (job, comm, seq) WHERE kind = 'coll'
+        GROUP BY job, comm, seq
     """

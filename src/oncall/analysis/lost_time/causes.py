@@ -12,7 +12,7 @@ from oncall.analysis.lost_time.graph import Order
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
-_MOST_NUMBERS = 16_000_000  # of a replay at once: 128 MB
+_MOST_NUMBERS = 2_000_000  # of a replay at once: 16 MB, which memory allocators keep
 
 
 @dataclass(frozen=True)
@@ -43,35 +43,35 @@ class Entry:
 
 def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times:
     """The length of each segment (s,) with these times: own (s, r, width), rounds (s, k), ..."""
-    return order.replay(own.reshape(len(own), -1).T.copy(), rounds.T, transfers.T)[0]
+    return order.replay(_by_node(own), rounds.T, transfers.T)[0]
 
 
 def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
     """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
-    account = one.account
-    own = account.own.copy()
-    own[:, list(removed)] = account.baseline_own[:, list(removed)]
-    return _gains(
-        one,
-        candidates,
-        lambda rank: (_with(own, rank, account.baseline_own), account.rounds, account.transfers),
-        (own, account.rounds, account.transfers),
-    )
+    account, width = one.account, one.order.graph.width
+    own, baseline = _by_node(account.own), _by_node(account.baseline_own)
+    for rank in removed:
+        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+
+    def remove(rank: int, times: Sequence[Times]) -> None:
+        own, _, _ = times
+        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+
+    return _gains(one, candidates, remove, (own, account.rounds.T, account.transfers.T))
 
 
 def gains_of_transfers(one: Class, candidates: Ints) -> Times:
     """The same if all transfers of a rank take their baseline time, but for those of everybody."""
     account = one.account
-    rounds, transfers = _touched(one.order)
+    rounds_of, transfers_of = _touched(one.order)
 
-    def without(rank: int) -> tuple[Times, Times, Times]:
-        return (
-            account.own,
-            np.where(rounds[rank], account.baseline_rounds, account.rounds),
-            np.where(transfers[rank], account.baseline_transfers, account.transfers),
-        )
+    def remove(rank: int, times: Sequence[Times]) -> None:
+        _, rounds, transfers = times
+        rounds[rounds_of[rank]] = account.baseline_rounds.T[rounds_of[rank]]
+        transfers[transfers_of[rank]] = account.baseline_transfers.T[transfers_of[rank]]
 
-    return _gains(one, candidates, without, (account.own, account.rounds, account.transfers))
+    times = (_by_node(account.own), account.rounds.T, account.transfers.T)
+    return _gains(one, candidates, remove, times)
 
 
 def excess_of_own(one: Class) -> Times:
@@ -96,26 +96,30 @@ def candidates_by(excess: Times, limits: Limits) -> Ints:
     return np.sort(np.argsort(-excess, kind="stable")[: limits.tried])
 
 
-def _with(own: Times, rank: int, baseline: Times) -> Times:
-    changed = own.copy()
-    changed[:, rank] = baseline[:, rank]
-    return changed
+def _by_node(own: Times) -> Times:
+    """Own times (s, r, width) as replays take them (nodes, s); a copy."""
+    return own.reshape(len(own), -1).T.copy()
 
 
 def _gains(
     one: Class,
     candidates: Ints,
-    without: Callable[[int], tuple[Times, Times, Times]],
-    before: tuple[Times, Times, Times],
+    remove: Callable[[int, Sequence[Times]], None],
+    times: Sequence[Times],
 ) -> Times:
-    now = replayed(one.order, *before)
-    at_once = max(1, _MOST_NUMBERS // max(before[0].size, 1))
+    """By how much segments shrink (candidates, s). `remove` puts baseline times into copies of
+    `times` for one rank."""
+    now, _ = one.order.replay(*times)
+    at_once = max(1, _MOST_NUMBERS // max(times[0].size, 1))
     found = np.zeros((len(candidates), len(now)))
     for begin in range(0, len(candidates), at_once):
         chosen = candidates[begin : begin + at_once]
-        times = [np.concatenate(each) for each in zip(*map(without, chosen.tolist()), strict=True)]
-        lengths = replayed(one.order, times[0], times[1], times[2]).reshape(len(chosen), -1)
-        found[begin : begin + len(chosen)] = now - lengths
+        many = [np.tile(each, len(chosen)) for each in times]
+        for at, rank in enumerate(chosen.tolist()):
+            mine = slice(at * len(now), (at + 1) * len(now))
+            remove(rank, [each[:, mine] for each in many])
+        lengths, _ = one.order.replay(*many)
+        found[begin : begin + len(chosen)] = now - lengths.reshape(len(chosen), -1)
     return found
 
 

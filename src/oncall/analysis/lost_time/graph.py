@@ -143,10 +143,15 @@ class Level:
     """Nodes that have arrived once all levels before are done, and what is over with them."""
 
     rounds: Ints
+    members: Ints  # nodes of these rounds, one round after the other
+    starts: Ints  # where each round begins among them
+    sizes: Ints
+    late: Ints  # members whose rank went on at once
     transfers: Ints
     ended: Ints  # nodes
     passed: Ints  # nodes nobody waits at: asynchronous calls, and those without another side
     reached: Ints  # nodes that have arrived after it
+    joins: Ints  # which of those also wait for all that their rank left behind
 
 
 @dataclass(frozen=True)
@@ -167,19 +172,17 @@ class Order:
         """
         graph = self.graph
         width = graph.width
-        arrived = np.zeros_like(own)
-        ended = np.zeros_like(own)
+        arrived, ended = np.zeros(own.shape), np.zeros(own.shape)
         pending = np.zeros((graph.ranks, own.shape[1]))
         begins = np.flatnonzero(graph.length > 0) * width
         arrived[begins] = own[begins]
         for level in self.levels:
             if len(level.rounds):
-                nodes, start, sizes = gather(graph.rounds, level.rounds)
-                over = np.maximum.reduceat(arrived[nodes], start, axis=0) + rounds[level.rounds]
-                ended[nodes] = np.repeat(over, sizes, axis=0)
-                late = self.asynchronous[nodes]
-                if late.any():
-                    np.maximum.at(pending, nodes[late] // width, ended[nodes[late]])
+                last = np.maximum.reduceat(arrived[level.members], level.starts, axis=0)
+                over = last + rounds[level.rounds]
+                ended[level.members] = np.repeat(over, level.sizes, axis=0)
+                if len(level.late):
+                    np.maximum.at(pending, level.late // width, ended[level.late])
             if len(level.transfers):
                 a, b = graph.sender[level.transfers], graph.receiver[level.transfers]
                 over = np.maximum(arrived[a], arrived[b]) + transfers[level.transfers]
@@ -188,12 +191,12 @@ class Order:
             ended[level.passed] = arrived[level.passed]
             following = level.reached
             after = ended[following - 1]
-            joins = self.join[following // width] == following
-            if joins.any():
-                after[joins] = np.maximum(after[joins], pending[following[joins] // width])
+            if len(level.joins):
+                left = pending[following[level.joins] // width]
+                after[level.joins] = np.maximum(after[level.joins], left)
             arrived[following] = after + own[following]
-        last = np.arange(graph.ranks) * width + np.maximum(graph.length - 1, 0)
-        return ended[last[graph.length > 0]].max(0), arrived
+        final = np.arange(graph.ranks) * width + np.maximum(graph.length - 1, 0)
+        return ended[final[graph.length > 0]].max(0), arrived
 
 
 def gather(rounds: Rounds, chosen: Ints) -> tuple[Ints, Ints, Ints]:
@@ -240,7 +243,9 @@ def _levels(graph: Graph, asynchronous: Flags, join: Ints) -> Iterator[Level]:
         np.subtract.at(absent, round_of[collective], 1)
         touched = np.unique(round_of[collective])
         over = touched[absent[touched] == 0]
-        members, _, _ = gather(graph.rounds, over) if len(over) else (collective[:0], over, over)
+        none = (collective[:0], over, over)
+        members, starts, sizes = gather(graph.rounds, over) if len(over) else none
+        late_members = members[asynchronous[members]]
         count = first[arrived + 1] - first[arrived]
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         mine = by_node[np.repeat(first[arrived], count) + within] % max(pairs.shape[1], 1)
@@ -253,10 +258,11 @@ def _levels(graph: Graph, asynchronous: Flags, join: Ints) -> Iterator[Level]:
         ended = np.concatenate([members[~asynchronous[members]], sides[waits[sides] == 0]])
         free = (round_of[arrived] == NONE) & (first[arrived + 1] == first[arrived])
         passed = arrived[free | (asynchronous[arrived] & (round_of[arrived] != NONE))]
-        np.subtract.at(late, members[asynchronous[members]] // width, 1)
+        np.subtract.at(late, late_members // width, 1)
         done = np.concatenate([ended, passed])
         following = done[(done % width) + 1 < graph.length[done // width]] + 1
         following = np.concatenate([following, held])
         waiting = (join[following // width] == following) & (late[following // width] > 0)
         held, arrived = following[waiting], following[~waiting]
-        yield Level(over, met, ended, passed, arrived)
+        joins = np.flatnonzero(join[arrived // width] == arrived)
+        yield Level(over, members, starts, sizes, late_members, met, ended, passed, arrived, joins)

@@ -24,7 +24,7 @@ NONE = -1
 _OPERATIONS = """
     SELECT o.rank, CASE WHEN $on_device THEN o.entered_ns ELSE o.called_ns END AS at_ns,
         o.duration_ns, coalesce(o.comm, 0) AS comm, coalesce(o.seq, -1) AS seq,
-        o.kind = 'p2p' AS p2p, coalesce(o.op, '?') AS op,
+        o.kind = 'p2p' AS p2p, list_position($ops, coalesce(o.op, '?')) - 1 AS op,
         coalesce(o.count, o.bytes, 0) AS count, coalesce(o.peer, m.rank, -1) AS peer,
         coalesce(o.group_id, -1) AS batch
     FROM operations o
@@ -85,9 +85,13 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
         " FROM operations WHERE job = ? AND coalesce(done, true)",
         [limits.timed, job],
     ).fetchall()
+    named = con.execute(
+        "SELECT DISTINCT coalesce(op, '?') AS op FROM operations WHERE job = ? ORDER BY op", [job]
+    ).fetchall()
+    ops = [op for (op,) in named]
     rows = con.execute(
         f"SELECT * FROM ({_OPERATIONS}) WHERE at_ns IS NOT NULL",
-        {"job": job, "on_device": on_device},
+        {"job": job, "on_device": on_device, "ops": ops},
     ).fetchnumpy()
     if not len(rows["rank"]):
         return None
@@ -97,7 +101,7 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     at_ns = np.asarray(rows["at_ns"], dtype=np.int64)
     p2p = np.asarray(rows["p2p"], dtype=np.bool_)
     seq, given = (np.asarray(rows[name], dtype=np.int64) for name in ("seq", "batch"))
-    ops, op = np.unique(np.asarray(rows["op"], dtype=str), return_inverse=True)
+    op = np.asarray(rows["op"], dtype=np.int64)
     count = np.asarray(rows["count"], dtype=np.int64)
     duration = np.ma.filled(np.ma.asarray(rows["duration_ns"], dtype=np.float64), np.nan)
     peer = _places(ranks, np.asarray(rows["peer"], dtype=np.int64))
@@ -110,12 +114,12 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     )
     first = np.flatnonzero(~(together & same))
     node = np.cumsum(~(together & same)) - 1
-    sends = op == _number(ops, "Send")
+    sends = op == (ops.index("Send") if "Send" in ops else NONE)
     batch = p2p[first]
     size = np.array([len(line) for line in members])[comm]
     exchange = _exchanges(node, comm, sends, p2p, size[first], len(first))
     op = np.where(batch, NONE, op[first])
-    names = [*map(str, ops), "AllToAll"]
+    names = [*ops, "AllToAll"]
     op[exchange] = len(names) - 1
     part = np.flatnonzero(p2p & ~exchange[node])
     signature = np.where(
@@ -177,11 +181,6 @@ def _places(known: NDArray[Any], wanted: NDArray[Any]) -> Ints:
     """Where each is among what is known, in order; NONE where it is not."""
     place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     return np.where(known[place] == wanted, place, NONE)
-
-
-def _number(names: NDArray[np.str_], name: str) -> int:
-    found = np.flatnonzero(names == name)
-    return int(found[0]) if len(found) else -2
 
 
 def _exchanges(node: Ints, comm: Ints, sends: Flags, p2p: Flags, size: Ints, nodes: int) -> Flags:

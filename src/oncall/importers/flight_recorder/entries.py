@@ -210,7 +210,8 @@ def _integers(values: Sequence[Any]) -> Array:
     try:
         return np.fromiter(values, dtype=np.int64, count=len(values))
     except TypeError:
-        return np.fromiter((value or 0 for value in values), dtype=np.int64, count=len(values))
+        known = [value or 0 for value in values]
+        return np.fromiter(known, dtype=np.int64, count=len(known))
 
 
 def _durations(entries: Sequence[Mapping[str, Any]]) -> Array:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 
 from oncall.core.errors import BadInput
 from oncall.importers.flight_recorder.batch import Batch, read_batch
@@ -23,6 +20,10 @@ def read_batches(paths: Sequence[str]) -> Iterator[Batch]:
         yield read_batch(paths)
         return
     shares = [paths[i : i + _FILES_A_BATCH] for i in range(0, len(paths), _FILES_A_BATCH)]
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     # Spawned, not forked: a database with threads lives in this process.
     context = multiprocessing.get_context("spawn")
     try:

@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import Pipe
 from typing import Any
 
 import duckdb
@@ -53,6 +52,8 @@ class _Process:
     """A process that computes."""
 
     def __init__(self, memory_bytes: int) -> None:
+        from multiprocessing import Pipe  # most diagnoses start no process
+
         self.memory_bytes = memory_bytes
         self._connection, theirs = Pipe()
         self._process = subprocess.Popen(

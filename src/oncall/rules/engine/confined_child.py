@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +113,8 @@ def _limit(memory_bytes: int) -> None:
 
 def main() -> None:
     """Answer until nobody asks."""
+    from multiprocessing.connection import Connection  # this module is read without a process, too
+
     connection, memory_bytes = Connection(int(sys.argv[1])), int(sys.argv[2])
     con = duckdb.connect(":memory:", config={"threads": "2"})
     con.execute("SET errors_as_json = true")

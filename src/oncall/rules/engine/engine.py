@@ -110,7 +110,8 @@ def _run(
     progress: Callable[[SoFar], None] | None,
 ) -> Outcome:
     few_rows = incident.rows("ops") < FEW_ROWS
-    close_sandbox(incident.con, memory_limit_bytes, few_rows=few_rows)
+    bounded = incident.memory_is_bounded
+    close_sandbox(incident.con, memory_limit_bytes, few_rows=few_rows, bounded=bounded)
     incident.stores_views = few_rows
     gathered = _Run()
     runs: dict[str, _Run] = {}

@@ -31,21 +31,24 @@ def close_sandbox(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     *,
     few_rows: bool = False,
+    bounded: bool = False,
 ) -> None:
     """Lock the connection's database down for running rules; closing it twice is harmless.
 
     `few_rows` saves what only pays on many: a second thread, and the search for an order of joins.
+    `bounded`: the memory of tables is bounded already, and what does not fit has its place.
     """
     locked = con.execute("SELECT current_setting('lock_configuration')").fetchone()
     if locked and locked[0]:
         return
-    memory_bytes = within_this_machine(memory_limit_bytes)
-    con.execute(f"SET memory_limit = '{memory_bytes // 2**20}MiB'")
+    if not bounded:
+        memory_bytes = within_this_machine(memory_limit_bytes)
+        con.execute(f"SET memory_limit = '{memory_bytes // 2**20}MiB'")
+        with suppress(duckdb.Error):
+            # A runaway fact must meet the memory limit, not fill the disk.
+            con.execute("SET temp_directory = ''")
     if few_rows:
         con.execute("SET threads = 1; SET disabled_optimizers = 'join_order'")
-    with suppress(duckdb.Error):
-        # A runaway fact must meet the memory limit, not fill the disk.
-        con.execute("SET temp_directory = ''")
     con.execute(
         "SET enable_external_access = false;"
         "SET python_enable_replacements = false;"

@@ -23,7 +23,7 @@ def started_communicators(
     Closes the sandbox of the incident's connection for good. A rulebook that cannot run here
     starts nothing; the run that follows reports why.
     """
-    close_sandbox(incident.con)
+    close_sandbox(incident.con, bounded=incident.memory_is_bounded)
     started: dict[str, tuple[int, ...]] = {}
     books = apply_overrides(rulebooks, overrides or {})
     incident.replace_parameters(books[0].of_relations if books else {})
