@@ -62,7 +62,7 @@ def _lead(graph: Graph, times: Measured, relative: Times, limits: Limits) -> int
     if times.timed:
         bad = np.array([_too_soon_for_durations(graph, times, lead, limits) for lead in leads])
         return int(np.argmax(bad <= bad.min() * limits.equally_good + limits.equally_good_share))
-    kinds, number = np.unique(_kinds_of_waits(graph), return_counts=True)
+    _, number = np.unique(_kinds_of_waits(graph), return_counts=True)
     bad = np.array([_before_others(graph, relative, lead) for lead in leads])
     # What goes on beside its members does so with any lead, and shows none.
     waited = bad.min(0) <= limits.overlaps_time
@@ -90,8 +90,8 @@ def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Li
 
 
 def _kinds_of_waits(graph: Graph) -> Ints:
-    """A number for each member of a round (entries,), then each side of a transfer (2 t,): who waits
-    in operations of one kind waits alike."""
+    """A number for each member of a round (entries,), then each side of a transfer (2 t,): who
+    waits in operations of one kind waits alike."""
     rounds = graph.rounds
     of_rounds = np.stack([rounds.op, rounds.count])
     _, kind = np.unique(of_rounds, axis=1, return_inverse=True)
