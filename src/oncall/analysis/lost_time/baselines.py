@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.graph import Graph, gather
+from oncall.analysis.lost_time.graph import Graph, Level, Order, gather
 from oncall.analysis.lost_time.groups import Groups
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median, quantile, smallest
@@ -35,9 +35,11 @@ class Account:
     role_own: Times
 
 
-def account_of(graph: Graph, groups: Groups, spent: Spent, timed: bool, limits: Limits) -> Account:
+def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: Limits) -> Account:
     """The account of a class of segments."""
-    own = spent.own.copy()
+    graph, own = order.graph, spent.own.copy()
+    if not timed:
+        _to_the_late(order, own, _of_groups(graph, groups, own, limits), limits)
     role_own = _of_role(graph, own, limits)
     baseline = role_own.copy()
     for members in _of_one_size(groups):
@@ -77,15 +79,29 @@ def _of_role(graph: Graph, own: Times, limits: Limits) -> Times:
     found = np.full_like(own, np.nan)
     for role in np.unique(graph.role):
         mine = np.flatnonzero(graph.role == role)
-        if len(mine) >= limits.few_peers:
-            found[:, mine] = median(own[:, mine], 1)[:, None]
-        elif len(mine) == 2:
-            found[:, mine] = np.fmin(own[:, mine[0]], own[:, mine[1]])[:, None]
-        else:
-            found[:, mine] = (
-                quantile(own[:, mine], limits.usual_alone, 0) if len(own) > 2 else own[:, mine]
-            )
+        found[:, mine] = _of_peers(own[:, mine], limits)
     return found
+
+
+def _of_groups(graph: Graph, groups: Groups, own: Times, limits: Limits) -> Times:
+    """The baseline of each role by its tensor groups, each as its fastest member: what holds up one
+    member shows on all of them."""
+    found = _of_role(graph, own, limits)
+    for role in np.unique(graph.role[groups.group != NONE]):
+        mine = np.flatnonzero((graph.role == role) & (groups.group != NONE))
+        numbers = np.unique(groups.group[mine])
+        least = [smallest(own[:, mine[groups.group[mine] == one]], 1) for one in numbers]
+        found[:, mine] = _of_peers(np.stack(least, axis=1), limits)[:, :1]
+    return found
+
+
+def _of_peers(times: Times, limits: Limits) -> Times:
+    """What peers (s, p, width) mostly take, of two the lesser; of one, in its better iterations."""
+    if times.shape[1] >= limits.few_peers:
+        return median(times, 1)[:, None]
+    if times.shape[1] == 2:
+        return np.fmin(times[:, :1], times[:, 1:])
+    return quantile(times, limits.usual_alone, 0)[None] if len(times) > 2 else times
 
 
 def _round_kinds(graph: Graph) -> Ints:
@@ -122,6 +138,46 @@ def _baseline_transfer(times: Times, kind: Ints, limits: Limits) -> Times:
             peers = smallest(values, 1)[:, None] if len(mine) == 2 else values
         found[:, mine] = np.fmin(np.maximum(baseline, 0), peers)
     return np.fmin(found, times)
+
+
+def _to_the_late(order: Order, own: Times, baseline: Times, limits: Limits) -> None:
+    """Calls alone: hosts run ahead by a fraction of the work between two calls, too. What a rank
+    does longer shows in part before the operation that it comes late to; the rest shows after it,
+    on all members alike, and is given back to who came late."""
+    flat, excess = own.reshape(len(own), -1), (own - baseline).reshape(len(own), -1)
+    for level in order.levels:
+        node, size = _waited_in(order, level)
+        if not len(node):
+            continue
+        start = np.cumsum(size) - size
+        of = np.repeat(np.arange(len(size)), size)
+        before = np.nan_to_num(excess[:, node])
+        common = np.nan_to_num(np.minimum.reduceat(excess[:, node + 1], start, axis=1))
+        latest = np.maximum.reduceat(before, start, axis=1)
+        others = (np.add.reduceat(before, start, axis=1) - latest) / (size - 1)
+        was_late = (common > 0) & (latest - others > limits.late_share * common)
+        moved = np.where(was_late, common, 0)[:, of]
+        is_latest = before >= latest[:, of]
+        given = moved * is_latest / np.add.reduceat(is_latest, start, axis=1)[:, of]
+        for values in (flat, excess):
+            for segment in range(len(own)):
+                np.subtract.at(values[segment], node + 1, moved[segment])
+                np.add.at(values[segment], node, given[segment])
+
+
+def _waited_in(order: Order, level: Level) -> tuple[Ints, Ints]:
+    """The nodes of the operations of a level in which several wait for one another and then go on,
+    one operation after the other, and how many each has."""
+    graph = order.graph
+    nodes, _, sizes = gather(graph.rounds, level.rounds)
+    sides = np.stack([graph.sender[level.transfers], graph.receiver[level.transfers]], axis=1)
+    node = np.append(nodes, sides.ravel())
+    size = np.append(sizes, np.full(len(sides), 2))
+    goes_on = node % graph.width + 1 < graph.length[node // graph.width]
+    goes_on &= ~order.asynchronous[node]
+    of = np.repeat(np.arange(len(size)), size)
+    kept = (size > 1) & (np.bincount(of[goes_on], minlength=len(size)) == size)
+    return node[kept[of]], size[kept]
 
 
 def _common_delays(

@@ -13,7 +13,7 @@ from oncall.analysis.lost_time.clocks import on_one_axis
 from oncall.analysis.lost_time.graph import graph_of, ordered
 from oncall.analysis.lost_time.groups import groups_of
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import measured
+from oncall.analysis.lost_time.measured import measured, quantile
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times
 from oncall.analysis.lost_time.segments import cuts, like_segments
@@ -75,17 +75,21 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
         if not order.complete:
             continue
         lead = waits.lead if lead is None else lead
-        account = account_of(graph, groups, waits, each.timed, limits)
+        account = account_of(order, groups, waits, each.timed, limits)
         begin = np.where(
             segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
         )
+        length_ns = lengths(graph, each)
+        replayed_ns = replayed(order, account.own, account.rounds, account.transfers)
+        too_long = quantile(replayed_ns - length_ns, limits.replay_error, 0)
         found.append(
             Class(
                 order=order,
                 account=account,
                 begin_ns=begin.min(1),
-                length_ns=lengths(graph, each),
-                replayed_ns=replayed(order, account.own, account.rounds, account.transfers),
+                length_ns=length_ns,
+                replayed_ns=replayed_ns,
+                error_ns=max(0.0, float(np.nan_to_num(too_long))),
             )
         )
     if not found:

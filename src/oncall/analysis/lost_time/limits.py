@@ -39,11 +39,15 @@ class Limits:
     overlaps_time: float = decides("300 us", "... and this long")
 
     replays: float = decides("25 %", "a replay that is off by more does not know who waits")
+    replay_error: float = decides(
+        "25 %", "quantile over iterations of what replays are too long by: so much they always are"
+    )
 
     # Baselines
     few_peers: int = decides(3, "ranks of a role have a median")
     usual_alone: float = decides("30 %", "quantile over iterations of a rank without peers")
     usual_transfer: float = decides("25 %", "quantile over iterations of a transfer")
+    late_share: float = decides("10 %", "of a common delay: with less, nobody was late for it")
     lateness: float = decides("20 %", "of a common delay, before it: a delay that shows later")
 
     # Verdicts

@@ -151,7 +151,8 @@ def _asynchronous_calls(
     kinds, kind = np.unique(np.stack([rounds.op, rounds.count]), axis=1, return_inverse=True)
     for one in range(kinds.shape[1]):
         mine = chosen & (kind.ravel() == one)
-        if mine.any() and np.nanmean(early[mine[rounds.of]]) > limits.overlaps_time:
+        seen = early[mine[rounds.of]]
+        if (seen := seen[~np.isnan(seen)]).size and seen.mean() > limits.overlaps_time:
             beside[rounds.nodes[mine[rounds.of]]] = True
     return beside
 

@@ -1,0 +1,119 @@
+"""Calls alone, of hosts that run ahead of their devices and let gradients go on beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from oncall.evidence import Incident
+
+from .jobs import GROUPS, LAYERS, MS, UNIX_NS
+
+WORK_MS, ITERATIONS, SLOW_FROM = 10, 10, 5
+REPLICAS = ((0, 2), (1, 3))  # ranks that reduce the same gradients
+EVERYONE = (0, 1, 2, 3)
+Call = tuple[int, str, int]  # communicator, operation, elements
+
+
+@dataclass
+class Iteration:
+    """What four devices do in one iteration, ms: `pieces` of work, and the `calls` behind each."""
+
+    number: int
+    slow: int | None
+    at: list[float]
+    pieces: list[list[tuple[float, float]]] = field(default_factory=lambda: [[], [], [], []])
+    calls: list[list[Call]] = field(default_factory=lambda: [[], [], [], []])
+
+    def meet(self, members: tuple[int, ...], work_ms: float, call: Call) -> float:
+        """Let members work, then call; when the operation is over."""
+        for rank in members:
+            begin = self.at[rank]
+            jitter = 0.1 * ((7 * rank + 3 * self.number + len(self.pieces[rank])) % 5)
+            factor = 2 if rank == self.slow and self.number >= SLOW_FROM else 1
+            self.at[rank] += (work_ms + jitter) * factor if work_ms else 0.05
+            self.pieces[rank].append((begin, self.at[rank]))
+            self.calls[rank].append(call)
+        return max(self.at[rank] for rank in members) + 0.2
+
+    def wait(self, members: tuple[int, ...], until: float) -> None:
+        for rank in members:
+            self.at[rank] = max(self.at[rank], until)
+
+    def run(self, overlap: bool) -> None:
+        """Tensor groups reduce twice a layer, replicas once, beside the layers if they `overlap`;
+        all meet at the end."""
+        pending: list[tuple[tuple[int, ...], float]] = []
+        for _ in range(LAYERS):
+            for number, members in enumerate(GROUPS):
+                for _ in range(2):
+                    self.wait(members, self.meet(members, WORK_MS, (number, "AllReduce", 4096)))
+            for number, members in enumerate(REPLICAS):
+                over = self.meet(members, 0, (number + 5, "ReduceScatter", 65536))
+                pending.append((members, over))
+                if not overlap:
+                    self.wait(members, over)
+        for members, over in pending:
+            self.wait(members, over)
+        self.wait(EVERYONE, self.meet(EVERYONE, 1, (9, "AllReduce", 1)))
+
+    def called_ms(self, rank: int, begin: float, lead: float) -> list[float]:
+        """When a host makes its calls, which runs so many pieces of work ahead."""
+        found, last = [], begin
+        for number in range(len(self.calls[rank])):
+            if number >= int(lead):
+                started, ended = self.pieces[rank][number - int(lead)]
+                last = max(last + 0.001, started + (ended - started) * (1 - lead % 1))
+            found.append(last)
+        return found
+
+
+def job(slow: int | None, lead: float, *, overlap: bool) -> tuple[dict[str, Any], list[float]]:
+    """Columns of `ops`, and how long each iteration takes, ms. From iteration SLOW_FROM on the work
+    of a rank takes twice as long."""
+    rows: list[dict[str, Any]] = []
+    begin, lengths = 0.0, []
+    for number in range(ITERATIONS):
+        one = Iteration(number, slow, [begin] * 4)
+        one.run(overlap)
+        for rank in EVERYONE:
+            comms = [comm for comm, *_ in one.calls[rank]]
+            times = one.called_ms(rank, begin, lead)
+            for place, (comm, op, count) in enumerate(one.calls[rank]):
+                seq = number * comms.count(comm) + comms[:place].count(comm)
+                rows.append(
+                    {"job": "j", "comm": comm, "seq": seq, "rank": rank, "kind": "coll"}
+                    | {"op": op, "count": count, "done": True}
+                    | {"enqueued_ns": UNIX_NS + int(times[place] * MS)}
+                )
+        lengths.append(max(one.at) - begin)
+        begin = max(one.at)
+    return {name: [row[name] for row in rows] for name in rows[0]}, lengths
+
+
+def entries(columns: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with Incident.empty() as incident:
+        incident.append("ops", columns)
+        incident.require(["lost_time"])
+        return incident.con.execute(
+            "SELECT cause, rank, share FROM lost_time WHERE cause <> 'account' ORDER BY ALL"
+        ).fetchall()
+
+
+@pytest.mark.parametrize("lead", [0, 0.5, 0.8])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_all_that_a_slow_rank_costs_is_its_own(lead: float, overlap: bool) -> None:
+    columns, lengths = job(2, lead, overlap=overlap)
+    _, without = job(None, lead, overlap=overlap)
+    true = 1 - sum(without[SLOW_FROM:]) / sum(lengths[SLOW_FROM:])
+    ((cause, rank, share),) = entries(columns)
+    assert (cause, rank) == ("own", 2)
+    assert share == pytest.approx(true, rel=0.05)
+
+
+@pytest.mark.parametrize("lead", [0, 0.8, 1.3])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_even_work_loses_nothing(lead: float, overlap: bool) -> None:
+    assert entries(job(None, lead, overlap=overlap)[0]) == []
