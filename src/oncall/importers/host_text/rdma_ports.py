@@ -24,7 +24,7 @@ _LINK = re.compile(
 _NETDEV = re.compile(
     r"(?P<nic>[\w.-]+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)"
 )
-_LANES_GBPS = re.compile(r"\s*([\d.]+) Gbps")
+_LANES_GBPS = re.compile(r"\s*(\d+(?:\.\d+)?) Gbps")
 _MOST_PORTS = 4096
 
 

@@ -43,7 +43,8 @@ _MOST_TIMER_LINES = 1 << 12
 _STRAGGLERS = re.compile(r"STRAGGLER DETECTION WARNING: .*? Affected ranks: (?P<list>.*)")
 _STRAGGLER = re.compile(r"(?:rank=|[\[{, ])(?P<rank>\d{1,6})\b")
 _EXTREMES = re.compile(
-    r"MnEtpt/Rnk: (?P<least>\d+\.\d+)\w*/(?P<rank>\d{1,6}) \| MxEtpt/Rnk: (?P<most>\d+\.\d+)"
+    r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d+)\w*/(?P<rank>\d{1,6}) \| "
+    r"MxEtpt/Rnk: (?P<most>\d{1,9}\.\d+)"
 )
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
 # Of fairseq; OpenCLIP and PyTorch's examples; MMEngine; timm; DINO and MAE; Composer, OLMo; Keras.
@@ -253,7 +254,8 @@ def _slowest(name: str, times_ms: dict[int, float]) -> Found:
 def _stragglers(line: Line) -> list[Found]:
     """The ranks that a detector names."""
     if found := _EXTREMES.search(line.text):
-        times = int(100 * float(found["most"]) / float(found["least"]))
+        least, most = float(found["least"]), float(found["most"])
+        times = int(100 * most / least) if least > 0 else None
         said = f"its throughput is {found['least']} TFLOP/s, the highest {found['most']}"
         return [event("slowest", "compute", rank=int(found["rank"]), number=times, text=said)]
     named = _STRAGGLERS.search(line.text)
