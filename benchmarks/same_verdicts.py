@@ -33,8 +33,10 @@ def diagnosed(program: str, path: Path) -> dict[str, Any]:
     if answer.stdout:
         contract = json.loads(answer.stdout)
         found["healthy"] = contract.get("healthy")
+        found["error"] = contract.get("error")
         found["findings"] = [
-            {field: finding.get(field) for field in FIELDS} for finding in contract["findings"]
+            {field: finding.get(field) for field in FIELDS}
+            for finding in contract.get("findings", ())
         ]
     return found
 
