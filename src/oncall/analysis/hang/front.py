@@ -82,7 +82,7 @@ def front() -> str:
     source="CCL-D 4.2.2",
     params={
         "rather_stopped": Param(
-            0.5, "operations that all have entered mostly complete; logs of calls end in waits"
+            0.6, "logs of calls end in waits: a warning must be clearly likelier right than wrong"
         ),
     },
 )
