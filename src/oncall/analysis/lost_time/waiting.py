@@ -144,16 +144,14 @@ def _asynchronous_calls(
     on before the last member has called."""
     rounds = graph.rounds
     beside = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
-    chosen = _may_overlap(graph, groups)
-    if not chosen.any():
-        return beside
+    chosen = _may_overlap(graph, groups)[rounds.of]
     early, _ = _early(graph, relative, lead)
-    kinds, kind = np.unique(np.stack([rounds.op, rounds.count]), axis=1, return_inverse=True)
-    for one in range(kinds.shape[1]):
-        mine = chosen & (kind.ravel() == one)
-        seen = early[mine[rounds.of]]
-        if (seen := seen[~np.isnan(seen)]).size and seen.mean() > limits.overlaps_time:
-            beside[rounds.nodes[mine[rounds.of]]] = True
+    kind = _kinds_of_waits(graph)[: len(rounds.nodes)]
+    for one in np.unique(kind[chosen]):
+        mine = chosen & (kind == one)
+        seen = early[mine & ~np.isnan(early)]
+        if len(seen) and seen.mean() > limits.overlaps_time:
+            beside[rounds.nodes[mine]] = True
     return beside
 
 
