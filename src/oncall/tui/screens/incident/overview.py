@@ -88,7 +88,7 @@ def _no_curve(series: tuple[Series, ...] | str | None) -> str:
         return "reading how fast the job goes …"
     if isinstance(series, str):
         return f"How fast the job ran cannot be read: {series}"
-    return "How fast the job ran is not recorded: the evidence has no times."
+    return "How fast the job ran is not recorded."
 
 
 def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Pieces:
