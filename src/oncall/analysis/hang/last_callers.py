@@ -128,6 +128,7 @@ _COLUMNS = [
     ("seq", "BIGINT", "", "its number there"),
     ("op", "VARCHAR", "", "what it called last"),
     ("waiting", "BIGINT", "ranks", "ranks of the job that wait because of it, as far as observed"),
+    ("others", "BIGINT", "ranks", "ranks with logs that wait for none of these"),
 ]
 
 
@@ -171,7 +172,9 @@ class _Graph:
                 reached = reaching(self.waits, [rank])
                 waiting = sum(n in self.last for n in reached) - 1
                 found.append((rank, joint, answered, comm, *call, waiting))
-        return found
+        waiting_or_found = reaching(self.waits, [rank for rank, *_ in found])
+        others = sum(rank not in waiting_or_found for rank in self.last)
+        return [(*row, others) for row in found]
 
 
 def _graphs(con: duckdb.DuckDBPyConnection) -> dict[str, _Graph]:

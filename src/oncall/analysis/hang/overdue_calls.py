@@ -103,6 +103,12 @@ def calling_spans() -> str:
         ("longest_ns", "BIGINT", "ns", "for how long as many ever waited there before"),
         ("silent_ns", "BIGINT", "ns", "for how long all inputs of its next call were there"),
         ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
+        (
+            "share",
+            "DOUBLE",
+            "0..1",
+            "of the time before, that in which as many waited there or it was silent for as long",
+        ),
     ],
     source="VenusTrace 3.3 (n times the expected time)",
     params={
@@ -146,13 +152,16 @@ def overdue_calls() -> str:
             QUALIFY r.seq = min(r.seq) OVER here),
         -- Like with like: how long as many members ever waited for as many others.
         waits AS (
-            SELECT u.job, u.rank, u.comm, max(r.last_ns - r.calls_ns[u.waiting]) AS longest_ns
+            SELECT u.job, u.rank, u.comm, count(*) AS times,
+                max(r.last_ns - r.calls_ns[u.waiting]) AS longest_ns,
+                sum(greatest(r.last_ns - r.calls_ns[u.waiting] - greatest(u.waited_ns, 0), 0))
+                    AS beyond_ns
             FROM unmet u JOIN (
                 FROM rounds QUALIFY members = max(members) OVER (PARTITION BY job, rank, comm)) r
                 USING (job, rank, comm)
             GROUP BY ALL HAVING count(*) >= $fewest_rounds),
         awaited AS (
-            SELECT u.*, w.longest_ns FROM unmet u LEFT JOIN waits w USING (job, rank, comm)),
+            SELECT u.*, w.longest_ns, w.times, w.beyond_ns FROM unmet u LEFT JOIN waits w USING (job, rank, comm)),
         nexts AS (
             SELECT job, rank, called_ns, min(called_ns) OVER (
                 PARTITION BY job, rank ORDER BY called_ns
@@ -163,19 +172,27 @@ def overdue_calls() -> str:
                 AND c.last_comm = r.comm AND c.last_seq = r.seq),
         own AS (
             SELECT n.job, n.rank, max(x.next_ns - greatest(r.last_ns, r.own_ns)) AS longest_ns,
-                count(DISTINCT r.seq) AS times
-            FROM newest n JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
+                count(DISTINCT r.seq) AS times,
+                sum(greatest(x.next_ns - greatest(r.last_ns, r.own_ns) - e.last_ns
+                    + greatest(n.last_ns, n.own_ns), 0)) AS beyond_ns
+            FROM newest n JOIN ends e USING (job, rank) JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
                 AND r.op = n.op AND r.count IS NOT DISTINCT FROM n.count AND r.seq < n.seq
             JOIN nexts x ON x.job = r.job AND x.rank = r.rank AND x.called_ns = r.own_ns
             GROUP BY ALL)
         SELECT c.job, c.rank, w.comm, w.seq, w.op, w.waiting,
             l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
             c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,
-            CASE WHEN o.times >= $fewest_rounds THEN o.longest_ns END AS longest_silent_ns
+            CASE WHEN o.times >= $fewest_rounds THEN o.longest_ns END AS longest_silent_ns,
+            least(greatest(w.beyond_ns / l.span_ns, 1 / (w.times + 1)),
+                CASE WHEN o.times >= $fewest_rounds
+                    THEN greatest(o.beyond_ns / l.span_ns, 1 / (o.times + 1)) END) AS share
         FROM callers c
         LEFT JOIN awaited w USING (job, rank)
         LEFT JOIN newest n USING (job, rank) LEFT JOIN own o USING (job, rank)
-        LEFT JOIN (SELECT job, rank, max(called_ns) AS called_ns FROM nexts GROUP BY ALL) l
+        LEFT JOIN (
+            SELECT job, rank, max(called_ns) AS called_ns,
+                max(called_ns) - min(called_ns) AS span_ns
+            FROM nexts GROUP BY ALL) l
             USING (job, rank)
         QUALIFY row_number() OVER (PARTITION BY c.job, c.rank
             ORDER BY w.waited_ns / greatest(w.longest_ns, $scatter) DESC NULLS LAST, w.comm) = 1

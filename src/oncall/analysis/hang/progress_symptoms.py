@@ -79,6 +79,7 @@ def job_quiet() -> str:
         "standstills",
         "longest_pauses",
         "overdue_calls",
+        "awaited_callers",
         "log_ends",
         "halted",
         "recordings",
@@ -118,6 +119,9 @@ def job_quiet() -> str:
             "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
         ),
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
+        "end_so": Param(
+            0.7, "of stopped jobs end with all others waiting for one call (hosts may stop earlier)"
+        ),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )
@@ -178,8 +182,14 @@ def progress_symptoms() -> str:
             WHERE f.entered_seq < c.seq GROUP BY f.job),
         sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
-        -- Of calls alone: for how long others went on without a root's call, or it made none though
-        -- all had joined its last; and for how long before.
+        -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
+        -- a running job may end so as well: as often as it was so before.
+        all_wait AS (
+            SELECT job, max(o.share) AS share FROM awaited_callers a
+            JOIN overdue_calls o USING (job, rank)
+            GROUP BY job HAVING count(DISTINCT (a.comm, a.seq)) = 1 AND max(a.others) = 0),
+        -- Else for how long others went on without a root's call, or it made none though all had
+        -- joined its last; and for how long before.
         lapses AS (
             SELECT job, rank, 'others went on without its call' AS what, waited_ns, longest_ns
             FROM overdue_calls
@@ -261,11 +271,17 @@ def progress_symptoms() -> str:
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
-        SELECT job, 'wait', CASE WHEN waited_ns <= longest_ns THEN -$sure
-                ELSE least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1))) END,
+        SELECT job, 'all wait', least($sure + $weak, ln($end_so / share)),
+            'all others wait for one call, as before in ' || round(100 * share, 1)
+                || ' % of the time at most'
+        FROM all_wait WHERE share IS NOT NULL
+        UNION ALL
+        SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
+                THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
+                WHEN a.share IS NULL THEN -$sure ELSE 0 END,
             what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms; before, for up to '
                 || round(longest_ns / 1e6, 1) || ' ms'
-        FROM waits
+        FROM waits LEFT JOIN all_wait a USING (job)
         UNION ALL
         -- Groups of a running job end at one call often enough: that confirms a wait, no more.
         SELECT job, 'log end', greatest(-$certain,
