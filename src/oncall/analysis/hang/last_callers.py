@@ -8,12 +8,14 @@ calls ahead of its device. If the job hangs, a rank that waits for no other is w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import duckdb
+import numpy as np
 
 from oncall.analysis.common.graph import reaching, sinks
+from oncall.analysis.hang.device_fronts import blocked_steps, exchange_slots
 from oncall.evidence import relation
 
 
@@ -55,8 +57,9 @@ def last_calls() -> str:
 
 @relation(
     "called_transfers",
-    reads=["stage_work"],
-    empty_without=["stage_work"],
+    reads=["joint_calls", "operations", "members"],
+    optional=["stage_work"],
+    empty_without=["joint_calls"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "who called a Send or Recv between stages"),
@@ -65,13 +68,33 @@ def last_calls() -> str:
         ("answered", "BOOLEAN", "", "the other side has called its half"),
         ("called_ns", "BIGINT", "ns", "when it was called, common time"),
         ("ahead", "BOOLEAN", "", "by the schedule, ranks may receive before they need it"),
+        ("transfer", "UBIGINT", "", "equal for both sides"),
     ],
     source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
 )
 def called_transfers() -> str:
-    """The transfers between pipeline stages, matched by what they are for."""
+    """The Sends and Recvs between two ranks: those of a communicator of two in their order, if both
+    logs have all of them; else those of pipeline stages, matched by what they are for."""
     return """
-        WITH shape AS (
+        WITH two AS (
+            SELECT job, comm, min(rank) + max(rank) AS of_both FROM members
+            SEMI JOIN (SELECT DISTINCT job FROM joint_calls) USING (job)
+            GROUP BY job, comm HAVING count(DISTINCT rank) = 2 AND coalesce(max(size), 2) = 2),
+        sides AS (
+            SELECT job, comm, rank, min(seq) AS first_seq, max(seq) - min(seq) + 1 AS numbers,
+                count(DISTINCT seq) AS recorded
+            FROM operations SEMI JOIN two USING (job, comm) WHERE kind = 'p2p' GROUP BY ALL),
+        whole AS (
+            SELECT job, comm FROM sides GROUP BY ALL
+            HAVING count(*) = 2 AND bool_and(recorded = numbers)
+                AND min(first_seq) = max(first_seq)),
+        ordered AS (
+            SELECT job, comm, rank, of_both - rank AS peer, op = 'Recv' AS receives, called_ns,
+                row_number() OVER (PARTITION BY job, comm, rank, op ORDER BY called_ns, seq)
+                    AS number
+            FROM operations JOIN two USING (job, comm) SEMI JOIN whole USING (job, comm)
+            WHERE kind = 'p2p' AND called_ns IS NOT NULL),
+        shape AS (
             SELECT job, max(stage) + 1 AS pp, coalesce(max(chunk), 0) > 0 AS interleaved
             FROM stage_work GROUP BY job HAVING pp > 1),
         halves AS (
@@ -84,9 +107,19 @@ def called_transfers() -> str:
         seats AS (
             SELECT DISTINCT job, coalesce(replica, 0) AS replica, tensor_rank, stage, rank
             FROM stage_work WHERE stage IS NOT NULL)
-        SELECT o.job, o.rank, s.rank AS peer, o.receives, h.rank IS NOT NULL AS answered,
-            o.called_ns, o.interleaved AS ahead
-        FROM halves o JOIN seats s ON s.job = o.job AND s.replica = o.replica
+        SELECT o.job, o.rank, o.peer, o.receives, h.rank IS NOT NULL AS answered, o.called_ns,
+            coalesce(s.interleaved, false) AS ahead,
+            hash(o.comm, o.number, CASE WHEN o.receives THEN o.peer ELSE o.rank END) AS transfer
+        FROM ordered o LEFT JOIN shape s USING (job)
+        LEFT JOIN ordered h ON h.job = o.job AND h.comm = o.comm AND h.rank = o.peer
+            AND h.receives <> o.receives AND h.number = o.number
+        UNION ALL
+        SELECT o.job, o.rank, s.rank AS peer, o.receives, h.rank IS NOT NULL, o.called_ns,
+            o.interleaved, hash(o.replica, o.tensor_rank, o.iteration, o.micro_batch, o.forward,
+                least(o.here, o.there))
+        FROM halves o ANTI JOIN (SELECT DISTINCT job, rank FROM ordered) known
+            ON known.job = o.job AND known.rank = o.rank
+        JOIN seats s ON s.job = o.job AND s.replica = o.replica
             AND s.tensor_rank IS NOT DISTINCT FROM o.tensor_rank AND s.stage = (o.there + pp) % pp
         LEFT JOIN halves h ON h.job = o.job AND h.rank = s.rank AND h.iteration = o.iteration
             AND h.micro_batch IS NOT DISTINCT FROM o.micro_batch AND h.receives <> o.receives
@@ -134,8 +167,8 @@ _COLUMNS = [
 
 @relation(
     "awaited_callers",
-    reads=["call_fronts", "last_calls"],
-    optional=["open_transfers"],
+    reads=["call_fronts", "last_calls", "joint_calls"],
+    optional=["open_transfers", "called_transfers"],
     empty_without=["last_calls"],
     columns=_COLUMNS,
     source="VenusTrace Algorithm 1, over all communicators",
@@ -143,81 +176,91 @@ _COLUMNS = [
 def awaited_callers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Ranks whose next call others wait for and that wait for no other themselves."""
     rows: list[tuple[Any, ...]] = []
-    for job, graph in _graphs(con).items():
-        rows += [(job, *row) for row in graph.ends()]
+    for (job,) in con.execute("SELECT DISTINCT job FROM last_calls ORDER BY job").fetchall():
+        rows += [(job, *row) for row in _awaited(con, job)]
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
 
 
-class _Graph:
-    """The waits in one job: ranks, communicators in between, and joint calls."""
-
-    def __init__(self) -> None:
-        self.waits: dict[Any, list[Any]] = defaultdict(list)
-        self.held: dict[Any, list[Any]] = defaultdict(list)  # by a member blocked elsewhere
-        self.last: dict[int, tuple[Any, ...]] = {}
-        self.behind: set[int] = set()
-        self.unobserved: set[int] = set()  # communicators with members without a log
-
-    def ends(self) -> list[tuple[Any, ...]]:
-        """Rows of `awaited_callers` without the job."""
-        edges = {node: [*self.waits[node], *self.held[node]] for node in {*self.waits, *self.held}}
-        edges |= {rank: [] for rank in self.last if rank not in edges}
-        found = []
-        for component in sinks(edges):
-            free = [n for n in component if n in self.last and not self.waits.get(n)]
-            for rank in sorted(free):
-                joint, answered, comm, *call = self.last[rank]
-                if comm in self.unobserved or not (rank in self.behind or answered):
-                    continue
-                reached = reaching(self.waits, [rank])
-                waiting = sum(n in self.last for n in reached) - 1
-                found.append((rank, joint, answered, comm, *call, waiting))
-        waiting_or_found = reaching(self.waits, [rank for rank, *_ in found])
-        others = sum(rank not in waiting_or_found for rank in self.last)
-        return [(*row, others) for row in found]
+def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ...]]:
+    """Rows of `awaited_callers` without the job."""
+    waits = _waits(con, job)
+    last = {rank: call for rank, *call in con.execute(_LAST, {"job": job}).fetchall()}
+    unobserved = {
+        comm
+        for (comm,) in con.execute(
+            "SELECT DISTINCT comm FROM call_fronts WHERE job = ? AND silent_members > 0", [job]
+        ).fetchall()
+    }
+    awaited = {node for nodes in waits.values() for node in nodes}
+    free = sorted(
+        rank
+        for component in sinks(waits)
+        for rank in component
+        if rank in last and not waits.get(rank) and rank in awaited
+        and last[rank][2] not in unobserved
+    )
+    held_up = reaching(waits, free)
+    others = sum(rank not in held_up for rank in last)
+    for rank in free:
+        waiting = sum(n in last for n in reaching(waits, [rank])) - 1
+        yield rank, *last[rank], waiting, others
 
 
-def _graphs(con: duckdb.DuckDBPyConnection) -> dict[str, _Graph]:
-    """The graph of each job."""
-    graphs: dict[str, _Graph] = defaultdict(_Graph)
-    ahead: dict[str, set[int]] = defaultdict(set)
-    for job, comm, rank, is_behind, is_ahead, silent_members in con.execute(
-        "SELECT job, comm, rank, behind, ahead, silent_members FROM call_fronts ORDER BY ALL"
+# Of a group call any Send or Recv; it is answered if all of them are.
+_LAST = """
+    SELECT DISTINCT ON (rank) rank, joint, answered, comm, seq, op FROM last_calls
+    LEFT JOIN (
+        SELECT rank, bool_and(answered) AS answered FROM open_transfers WHERE job = $job AND last
+        GROUP BY rank) USING (rank)
+    WHERE job = $job ORDER BY rank, joint, answered, comm, seq, op
+"""
+
+# The calls of each rank in their order. A transfer is equal for both of its sides.
+_CALLS = """
+    WITH reached AS (
+        SELECT comm, min(coalesce(seq, -1)) AS seq FROM call_fronts WHERE job = $job
+        GROUP BY comm),
+    calls AS (
+        SELECT rank, called_ns, hash(comm, j.seq) AS call, false AS transfer, 0 AS way,
+            j.seq > r.seq AS unmet, comm, j.seq
+        FROM joint_calls j JOIN reached r USING (comm) WHERE job = $job
+        UNION ALL
+        SELECT rank, called_ns, transfer, true, 2 * peer + receives::INTEGER,
+            NOT answered AND NOT ahead, NULL, NULL
+        FROM called_transfers WHERE job = $job)
+    SELECT rank, dense_rank() OVER (ORDER BY rank) - 1 AS place,
+        dense_rank() OVER (ORDER BY call) - 1 AS call, transfer, way, unmet, comm, seq
+    FROM calls ORDER BY rank, called_ns, transfer, call
+"""
+
+
+def _waits(con: duckdb.DuckDBPyConnection, job: str) -> dict[Any, list[Any]]:
+    """Whom each rank waits for: the call in which its device is, and the ranks that hold it up."""
+    found = con.execute(_CALLS, {"job": job}).fetchnumpy()
+    place, transfer, unmet = found["place"], found["transfer"], found["unmet"]
+    step = exchange_slots(place, transfer, found["way"])
+    blocked, stuck = blocked_steps(place, step, found["call"], unmet)
+    behind: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for comm, rank, seq in con.execute(
+        "SELECT comm, rank, coalesce(seq, -1) FROM call_fronts WHERE job = ? AND behind "
+        "ORDER BY ALL",
+        [job],
     ).fetchall():
-        graph = graphs[job]
-        place = ("communicator", comm)
-        if is_ahead:
-            graph.waits[rank].append(place)
-            ahead[job].add(rank)
-        if is_behind:
-            graph.waits[place].append(rank)
-            graph.behind.add(rank)
-        if silent_members:
-            graph.unobserved.add(comm)
-    answers: dict[tuple[str, int], bool] = {}
-    for job, rank, peer, receives, answered, last in con.execute(
-        "SELECT job, rank, peer, receives, answered, last FROM open_transfers ORDER BY ALL"
-    ).fetchall():
-        if last:
-            answers[job, rank] = answers.get((job, rank), True) and answered
-        if not answered:
-            (graphs[job].waits if receives else graphs[job].held)[rank].append(peer)
-    members: dict[Any, list[int]] = defaultdict(list)
-    for job, rank, comm, seq, op, joint in con.execute(
-        "SELECT DISTINCT ON (job, rank) job, rank, comm, seq, op, joint FROM last_calls "
-        "ORDER BY ALL"
-    ).fetchall():
-        graphs[job].last[rank] = (joint, answers.get((job, rank)), comm, seq, op)
-        if joint:
-            members[job, comm, seq].append(rank)
-    for job, comm, seq, rank in con.execute(
-        """SELECT DISTINCT c.job, c.comm, c.seq, c.rank FROM joint_calls c
-           SEMI JOIN last_calls l ON l.joint AND l.job = c.job AND l.comm = c.comm
-               AND l.seq = c.seq ORDER BY ALL"""
-    ).fetchall():
-        if rank in ahead[job]:
-            graphs[job].held["call", comm, seq].append(rank)
-    for (job, comm, seq), ranks in members.items():
-        for rank in ranks if graphs[job].held.get(("call", comm, seq)) else ():
-            graphs[job].held[rank].append(("call", comm, seq))
-    return graphs
+        behind[comm].append((rank, seq))
+    waits: dict[Any, list[Any]] = {rank: [] for rank in np.unique(found["rank"]).tolist()}
+    for i in np.flatnonzero(stuck & (step == blocked[place])).tolist():
+        call = "call", int(found["call"][i])
+        waits[int(found["rank"][i])].append(call)
+        if call in waits:
+            continue
+        waits[call] = holders = []
+        if unmet[i] and transfer[i]:
+            holders.append(int(found["way"][i]) // 2)
+        elif unmet[i]:
+            seq = int(found["seq"][i])
+            holders += [rank for rank, last in behind[int(found["comm"][i])] if last < seq]
+    late = stuck & (step > blocked[place])
+    for call, rank in zip(found["call"][late].tolist(), found["rank"][late].tolist(), strict=True):
+        if ("call", call) in waits:
+            waits["call", call].append(rank)
+    return waits
