@@ -196,7 +196,9 @@ def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ..
         rank
         for component in sinks(waits)
         for rank in component
-        if rank in last and not waits.get(rank) and rank in awaited
+        if rank in last
+        and not waits.get(rank)
+        and rank in awaited
         and last[rank][2] not in unobserved
     )
     held_up = reaching(waits, free)

@@ -161,7 +161,8 @@ def overdue_calls() -> str:
                 USING (job, rank, comm)
             GROUP BY ALL HAVING count(*) >= $fewest_rounds),
         awaited AS (
-            SELECT u.*, w.longest_ns, w.times, w.beyond_ns FROM unmet u LEFT JOIN waits w USING (job, rank, comm)),
+            SELECT u.*, w.longest_ns, w.times, w.beyond_ns
+            FROM unmet u LEFT JOIN waits w USING (job, rank, comm)),
         nexts AS (
             SELECT job, rank, called_ns, min(called_ns) OVER (
                 PARTITION BY job, rank ORDER BY called_ns
@@ -175,7 +176,8 @@ def overdue_calls() -> str:
                 count(DISTINCT r.seq) AS times,
                 sum(greatest(x.next_ns - greatest(r.last_ns, r.own_ns) - e.last_ns
                     + greatest(n.last_ns, n.own_ns), 0)) AS beyond_ns
-            FROM newest n JOIN ends e USING (job, rank) JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
+            FROM newest n JOIN ends e USING (job, rank)
+            JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
                 AND r.op = n.op AND r.count IS NOT DISTINCT FROM n.count AND r.seq < n.seq
             JOIN nexts x ON x.job = r.job AND x.rank = r.rank AND x.called_ns = r.own_ns
             GROUP BY ALL)
