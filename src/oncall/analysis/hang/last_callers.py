@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from oncall.analysis.common.graph import reaching, sinks
+from oncall.analysis.common.graph import components, reaching, sinks
 from oncall.analysis.hang.device_fronts import blocked_steps, exchange_slots
 from oncall.evidence import relation
 
@@ -161,6 +161,7 @@ _COLUMNS = [
     ("seq", "BIGINT", "", "its number there"),
     ("op", "VARCHAR", "", "what it called last"),
     ("waiting", "BIGINT", "ranks", "ranks of the job that wait because of it, as far as observed"),
+    ("place", "BIGINT", "", "equal for those that made their last call, or exchange, together"),
     ("others", "BIGINT", "ranks", "ranks with logs that wait for none of these"),
 ]
 
@@ -183,7 +184,7 @@ def awaited_callers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ...]]:
     """Rows of `awaited_callers` without the job."""
-    waits = _waits(con, job)
+    waits, together = _replayed(con, job)
     last = {rank: call for rank, *call in con.execute(_LAST, {"job": job}).fetchall()}
     unobserved = {
         comm
@@ -196,16 +197,14 @@ def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ..
         rank
         for component in sinks(waits)
         for rank in component
-        if rank in last
-        and not waits.get(rank)
-        and rank in awaited
-        and last[rank][2] not in unobserved
+        if rank in last and not waits[rank] and rank in awaited and last[rank][2] not in unobserved
     )
+    place = {one: i for i, nodes in enumerate(components(together)) for one in nodes}
     held_up = reaching(waits, free)
     others = sum(rank not in held_up for rank in last)
     for rank in free:
         waiting = sum(n in last for n in reaching(waits, [rank])) - 1
-        yield rank, *last[rank], waiting, others
+        yield rank, *last[rank], waiting, place[rank], others
 
 
 # Of a group call any Send or Recv; it is answered if all of them are.
@@ -236,33 +235,43 @@ _CALLS = """
 """
 
 
-def _waits(con: duckdb.DuckDBPyConnection, job: str) -> dict[Any, list[Any]]:
-    """Whom each rank waits for: the call in which its device is, and the ranks that hold it up."""
+def _replayed(
+    con: duckdb.DuckDBPyConnection, job: str
+) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
+    """Whom each rank waits for: the calls that its device is in, and who holds those up; and the
+    last calls of each rank with who made them last."""
     found = con.execute(_CALLS, {"job": job}).fetchnumpy()
-    place, transfer, unmet = found["place"], found["transfer"], found["unmet"]
-    step = exchange_slots(place, transfer, found["way"])
-    blocked, stuck = blocked_steps(place, step, found["call"], unmet)
+    rank, call, place, unmet = (found[name] for name in ("rank", "call", "place", "unmet"))
+    step = exchange_slots(place, found["transfer"], found["way"])
+    blocked, stuck = blocked_steps(place, step, call, unmet)
     behind: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for comm, rank, seq in con.execute(
+    for comm, member, seq in con.execute(
         "SELECT comm, rank, coalesce(seq, -1) FROM call_fronts WHERE job = ? AND behind "
         "ORDER BY ALL",
         [job],
     ).fetchall():
-        behind[comm].append((rank, seq))
-    waits: dict[Any, list[Any]] = {rank: [] for rank in np.unique(found["rank"]).tolist()}
+        behind[comm].append((member, seq))
+    waits: dict[Any, list[Any]] = {one: [] for one in np.unique(rank).tolist()}
     for i in np.flatnonzero(stuck & (step == blocked[place])).tolist():
-        call = "call", int(found["call"][i])
-        waits[int(found["rank"][i])].append(call)
-        if call in waits:
+        node = "call", int(call[i])
+        waits[int(rank[i])].append(node)
+        if node in waits:
             continue
-        waits[call] = holders = []
-        if unmet[i] and transfer[i]:
-            holders.append(int(found["way"][i]) // 2)
+        waits[node] = []
+        if unmet[i] and found["transfer"][i]:
+            waits[node].append(int(found["way"][i]) // 2)
         elif unmet[i]:
-            seq = int(found["seq"][i])
-            holders += [rank for rank, last in behind[int(found["comm"][i])] if last < seq]
+            missing = behind[int(found["comm"][i])]
+            waits[node] += [member for member, seq in missing if seq < found["seq"][i]]
     late = stuck & (step > blocked[place])
-    for call, rank in zip(found["call"][late].tolist(), found["rank"][late].tolist(), strict=True):
-        if ("call", call) in waits:
-            waits["call", call].append(rank)
-    return waits
+    for of_call, member in zip(call[late].tolist(), rank[late].tolist(), strict=True):
+        if ("call", of_call) in waits:
+            waits["call", of_call].append(member)
+    newest = np.zeros(len(blocked), step.dtype)
+    np.maximum.at(newest, place, step)
+    together: dict[Any, list[Any]] = defaultdict(list)
+    final = step == newest[place]
+    for of_call, member in zip(call[final].tolist(), rank[final].tolist(), strict=True):
+        together[member].append(("call", of_call))
+        together["call", of_call].append(member)
+    return waits, together

@@ -160,7 +160,12 @@ _OF_CALLS_ALONE = """
             ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
     settled AS (
         SELECT job FROM mismatched_calls UNION SELECT job FROM crossed_calls
-        UNION SELECT job FROM standstills)
+        UNION SELECT job FROM standstills),
+    -- All others wait for one rank, or for those that made one call last.
+    last_stop AS (
+        SELECT *, count(*) OVER (PARTITION BY job) AS alike FROM awaited_callers
+        ANTI JOIN settled USING (job)
+        QUALIFY others = 0 AND count(DISTINCT place) OVER (PARTITION BY job) = 1)
     SELECT job, comm, 'coll', seq, [], 'together', NULL, ranks, 1 FROM mismatched_calls
     UNION ALL
     SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
@@ -176,10 +181,15 @@ _OF_CALLS_ALONE = """
     ANTI JOIN settled USING (job)
     UNION ALL
     SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
-    FROM awaited_callers a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
-    ANTI JOIN settled s ON s.job = a.job ANTI JOIN odd o ON o.job = a.job
-    WHERE a.joint AND a.waiting + 1 = (
-        SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = a.job)
+    FROM last_stop a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
+    ANTI JOIN odd o ON o.job = a.job WHERE a.alike = 1
+    UNION ALL
+    SELECT a.job, min(comm), 'coll', min(seq), [], 'together', NULL, max(waiting), 1
+    FROM last_stop a ANTI JOIN odd o ON o.job = a.job WHERE joint AND alike > 1 GROUP BY a.job
+    UNION ALL
+    SELECT a.job, min(comm), 'p2p', min(seq), list_sort(list(rank)), 'together', NULL,
+        max(waiting), 1
+    FROM last_stop a ANTI JOIN odd o ON o.job = a.job WHERE NOT joint AND alike = 2 GROUP BY a.job
     ORDER BY ALL
 """
 
