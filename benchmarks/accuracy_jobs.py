@@ -112,12 +112,14 @@ def judged(place: Path, recording: str = "fr") -> Judged:
 
 
 def _ranks(finding: Any, truth: dict[str, Any]) -> frozenset[int]:
-    """The blamed ranks; a blamed group is its members where it is the truth's own."""
+    """The blamed ranks: of a group its members, where none are listed those of the truth's own."""
     ranks: set[int] = set()
     for blame in finding.blame:
         where = blame.where
         if where.get("rank") is not None:
             ranks.add(int(where["rank"]))
+        elif where.get("ranks"):
+            ranks |= {int(rank) for rank in where["ranks"]}
         elif truth.get("comm") and where.get("comm_name") == truth["comm"]["name"]:
             ranks |= set(truth["comm"]["ranks"])
     return frozenset(ranks)

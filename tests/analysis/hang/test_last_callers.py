@@ -37,3 +37,25 @@ def test_a_receiver_whose_host_called_on_waits_for_the_sender() -> None:
         waits = "SELECT rank, peer, answered FROM open_transfers WHERE rank = 6 AND receives"
         assert con.execute(waits).fetchall() == [(6, 2, False)]
         assert con.execute("SELECT rank FROM awaited_callers").fetchall() == [(2,)]
+
+
+def test_all_others_wait_for_who_stopped() -> None:
+    with simulate_pipeline(replace(JOB, faults=(COMPUTES,)))[0] as incident:
+        incident.require(["awaited_callers", "progress_symptoms"])
+        con = incident.con
+        awaited = "SELECT rank, waiting, others FROM awaited_callers"
+        assert con.execute(awaited).fetchall() == [(2, 7, 0)]
+        names = con.execute("SELECT name FROM progress_symptoms").fetchall()
+        assert ("all wait",) in names
+
+
+def test_a_log_that_was_cut_before_the_others_is_no_stop_of_all() -> None:
+    with simulate_pipeline(JOB)[0] as incident:
+        con = incident.con
+        con.execute(
+            "DELETE FROM ops WHERE enqueued_ns > (SELECT max(enqueued_ns) FROM ops)"
+            " - CASE rank WHEN 2 THEN 3e8 WHEN 5 THEN 1.5e8 ELSE 2e8 - rank * 1e7 END"
+        )
+        incident.require(["awaited_callers"])
+        others = con.execute("SELECT rank, others FROM awaited_callers").fetchall()
+        assert not others or len(others) > 1 or others[0][1] > 0

@@ -186,7 +186,7 @@ def progress_symptoms() -> str:
         -- a running job may end so as well: as often as it was so before.
         all_wait AS (
             SELECT job, max(o.share) AS share FROM awaited_callers a
-            JOIN overdue_calls o USING (job, rank)
+            LEFT JOIN overdue_calls o USING (job, rank)
             GROUP BY job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
         -- Else for how long others went on without a root's call, or it made none though all had
         -- joined its last; and for how long before.
