@@ -134,8 +134,9 @@ def _mismatched(
 _OF_CALLS_ALONE = """
     WITH lagging AS (
         SELECT f.job, f.comm, coalesce(f.seq + 1, f.newest) AS seq, f.rank,
-            (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = f.job) - 1 AS waiting
-        FROM call_fronts f SEMI JOIN odd_lags USING (job, comm)
+            coalesce(a.waiting, 1) AS waiting
+        FROM call_fronts f LEFT JOIN awaited_callers a ON a.job = f.job AND a.rank = f.rank
+        SEMI JOIN odd_lags d ON d.job = f.job AND d.comm = f.comm
         SEMI JOIN (FROM log_ends WHERE NOT ragged) e ON e.job = f.job
         ANTI JOIN (FROM overdue_calls WHERE coalesce(waited_ns <= longest_ns, true)) o
             ON o.job = f.job AND o.rank = f.rank
