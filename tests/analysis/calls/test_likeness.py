@@ -26,6 +26,7 @@ def columns(*ranks: list[tuple[int, int, int, int]]) -> dict[str, Any]:
         "send": what == SEND,
         "peer": np.where(p2p, rank + 4, -1),
         "peer_recorded": p2p,
+        "called_ns": np.arange(len(rank)),
         "ended_ns": np.full(len(rank), 7),
     }
 
@@ -63,4 +64,5 @@ def test_a_group_call_has_its_sends_first_and_what_is_no_group_its_own_order() -
     calls = columns(
         [(RECV, 0, 1, -1), (RECV, 0, 2, 8), (SEND, 1, 1, 8), (RECV, 0, 3, 9), (SEND, 1, 2, 10)]
     )
-    assert group_order(calls).tolist() == [0, 2, 1, 3, 4]
+    assert group_order(calls, 2).tolist() == [0, 2, 1, 3, 4]
+    assert group_order(calls, 1).tolist() == [0, 1, 2, 3, 4], "not one directly after the other"

@@ -13,14 +13,16 @@ from oncall.analysis.calls.schedules import Array
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # spreads what differs in few bits over all of them
 
 
-def group_order(columns: dict[str, Array]) -> Array:
+def group_order(columns: dict[str, Array], goes_on_ns: int) -> Array:
     """The calls, those of one group call with its Sends first, as a rank sends what it has before
     it receives more. They have no order of their own: one rank records them the other way round
-    than its replica."""
+    than its replica. Recorders that count group calls in each communicator have equal numbers that
+    are none: those are not called directly one after the other."""
     n = len(columns["rank"])
     order = np.arange(n)
     group = columns["group_id"]
     together = (np.diff(group) == 0) & (group[1:] >= 0) & (np.diff(columns["rank"]) == 0)
+    together &= np.diff(columns["called_ns"]) < goes_on_ns
     mine = np.flatnonzero(np.append(False, together) | np.append(together, False))
     run = np.cumsum(np.append(True, ~together))[mine]
     keys = (columns["peer"][mine], columns["seq"][mine], ~columns["send"][mine], run)

@@ -136,7 +136,7 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
     for job, mine in comms.items():
         found = con.execute(_CALLS, {"job": job, "element_bytes": thresholds.element_bytes})
         columns = {name: np.ma.getdata(values) for name, values in found.fetchnumpy().items()}
-        order = group_order(columns)
+        order = group_order(columns, thresholds.goes_on_ns)
         columns = {name: values[order] for name, values in columns.items()}
         named = {
             place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None

@@ -118,8 +118,8 @@ class _Lengths:
     def _by_word(self, mine: Array, length: int) -> tuple[int, int]:
         """By what the calls are and how they follow one another, of pairs of equal length."""
         at = self.positions[self.first[mine][:, None] + np.arange(length)]
-        gaps = np.diff(self.calls.entered_ns[:, at], axis=-1)
-        gaps = np.median(gaps.reshape(-1, gaps.shape[-1]), axis=0)
+        gaps = np.diff(np.concatenate(self.calls.entered_ns[:, at]), axis=1)
         small = self.calls.thresholds.loss
-        begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], gaps, small)
+        pace = np.median(gaps, axis=0)
+        begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], pace, small)
         return begin, length - begin
