@@ -17,8 +17,9 @@ from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.evidence.incident import Incident
 from oncall.fleet.merge import add_rows, measured_rows
-from oncall.fleet.reach import Reach, opened
+from oncall.fleet.reach import Reach
 from oncall.fleet.stacks import TakenStacks, fleet_stacks
+from oncall.fleet.transport import opened
 from oncall.importers import detect
 from oncall.importers.files import walk
 from oncall.importers.logs.following import Followed

@@ -26,12 +26,14 @@ _AT_ONCE = 64  # files of one query
 
 @dataclass(frozen=True)
 class ReceivedPart:
-    """One part on disk: rows of `table` from `sender`, as many as it says."""
+    """One part on disk: rows of `table` from `sender`, as many as it says; a gateway sends those of
+    several `nodes`."""
 
     sender: str
     table: str
     rows: int
     path: Path
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,15 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
 def _too_many(parts: Sequence[ReceivedPart]) -> list[BadPart]:
     """The parts of senders that send too much, alone or together: those with most go first."""
     rows: dict[str, int] = defaultdict(int)
+    nodes: dict[str, int] = {}
     for part in parts:
         rows[part.sender] += part.rows
+        nodes[part.sender] = part.nodes
     together = sum(rows.values())
     problems: dict[str, str] = {}
     for sender, count in sorted(rows.items(), key=lambda item: -item[1]):
-        if count > MOST_ROWS:
-            problems[sender] = f"{count:,} rows, more than the {MOST_ROWS:,} that a node may send"
+        if count > (most := MOST_ROWS * nodes[sender]):
+            problems[sender] = f"{count:,} rows, more than the {most:,} that a node may send"
         elif together > (most := room.most_rows()):
             problems[sender] = f"no room for its {count:,} rows: {most:,} of all nodes fit here"
         else:

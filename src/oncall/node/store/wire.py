@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
-from typing import IO, Any, Literal, Protocol, get_args
+from typing import IO, Any, Literal, Protocol, get_args, runtime_checkable
 
 from oncall.core.errors import OncallError
 
@@ -250,6 +250,14 @@ class Sink(Protocol):
         """A file for the Parquet of one part; the decoder writes and closes it."""
 
 
+@runtime_checkable
+class NodesSink(Sink, Protocol):
+    """Where the answer of a gateway goes."""
+
+    def node(self, host: str, became: dict[str, Any]) -> None:
+        """What became of a host that the gateway asked."""
+
+
 class FrameDecoder:
     """Reads one answer from bytes as they come, in pieces of whatever size.
 
@@ -328,6 +336,9 @@ class FrameDecoder:
             return End(_bounded(head["end"]))
         if isinstance(head.get("error"), str):
             raise WireError(_plain(head["error"]), str(head.get("reason", "internal"))[:40])
+        if isinstance(head.get("of"), str) and isinstance(self._sink, NodesSink):
+            self._sink.node(_plain(head["of"], _MOST_NAME), _bounded(head))
+            return None
         table, rows, size = head.get("part"), head.get("rows"), head.get("bytes")
         if not isinstance(table, str) or not _TABLE.fullmatch(table):
             raise WireError(f"does not speak the protocol: {_shown(head)}")
