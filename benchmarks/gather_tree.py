@@ -5,7 +5,7 @@
 Simulated nodes are one process that answers over a socket a node, with the frames a node sends: a
 greeting, a clock, and a digest of `--operations` operations of 8 ranks and of 20 readings of each
 of 8 NICs and 8 GPUs. Rows differ from node to node. Gateways are real `oncall node gather`
-services, a process each; so is the console. All of them share this machine, so seconds are an upper bound;
+services, a process each; so is the console. All share this machine: seconds are an upper bound;
 what the console and a gateway need by themselves is reported as CPU time.
 """
 

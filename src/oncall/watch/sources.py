@@ -174,11 +174,14 @@ class WatchedRecordings(Source):
 
 
 def stacks_now(reach: Reach, job: str, *, native: bool) -> TakenStacks:
-    """The stacks of the job's processes on all nodes, in two looks. Raises UsageError."""
+    """The stacks of the job's processes on all nodes, in two looks, and Flight Recorder dumps by
+    their pipes. Raises UsageError."""
 
     async def take() -> TakenStacks:
         async with opened(reach.transport) as transport:
-            return await fleet_stacks(transport, reach.hosts, job, native=native, looks=2)
+            return await fleet_stacks(
+                transport, reach.hosts, job, native=native, looks=2, recorder=True
+            )
 
     loop = LoopThread("stacks")
     try:
