@@ -78,8 +78,8 @@ def test_the_deb_is_installed_and_removed(tarball: Path, tmp_path: Path) -> None
     need("dpkg-deb", "dpkg")
     package = built("deb", tarball)
     assert package.name == "oncall-node_0.1.0_amd64.deb"
-    told = run("dpkg-deb", "--info", package)
-    assert "Recommends: python3.11, openssh-client" in told
+    shown = run("dpkg-deb", "--info", package)
+    assert "Recommends: python3.11, openssh-client" in shown
     assert "root/root" in run("dpkg-deb", "--contents", package)
     root = tmp_path / "root"
     for folder in ("var/lib/dpkg/updates", "var/lib/dpkg/info", "etc"):

@@ -1,7 +1,7 @@
 """A branch of a gather: a gateway, and the hosts that it asks for the console.
 
 The gateway runs `oncall node gather`: the same gather as the console's, of its own nodes. The
-console sends one line, which holds a request for each of them; the gateway answers what became of
+console sends one line, which holds a request for each of them; the gateway answers the outcome of
 each, with its clock, and then the rows of all of them together:
 
     {"gather": {"gpu001": {"ask": "digest", ...}, ...}, "since_ns": ..., "patience_s": 20}
@@ -82,7 +82,7 @@ def parse_order(message: Mapping[str, Any]) -> Order:
 
 
 class BranchSink(FolderSink):
-    """The rows of a branch, of whom it is the sender, and what became of each of its nodes."""
+    """The rows of a branch, of whom it is the sender, and the outcome of each of its nodes."""
 
     def __init__(self, folder: Path, sender: str, answered: Callable[[], None]) -> None:
         super().__init__(folder, sender)
@@ -119,7 +119,7 @@ class Branch:
         return self.gateway.clock
 
     async def ask(self, order: Order, sink: BranchSink) -> dict[str, tuple[Outcome, Clock | None]]:
-        """Ask its nodes; what became of each. Raises HostError where the gateway did not answer, or
+        """Ask its nodes; the outcome of each. Raises HostError where the gateway did not answer, or
         named not all of them: then nothing of its answer counts."""
         clock = await self.clock()
 
@@ -132,7 +132,7 @@ class Branch:
 
         await self.gateway.ask(gather)
         if missing := [host for host in order.requests if host not in sink.became]:
-            raise HostError("protocol", f"did not say what became of {missing[0]}")
+            raise HostError("protocol", f"did not say the outcome of {missing[0]}")
         return {host: _became(host, sink.became[host], clock) for host in order.requests}
 
     async def stop(self) -> None:
@@ -168,7 +168,7 @@ def _became(host: str, said: Mapping[str, Any], gateway: Clock) -> tuple[Outcome
     """A node's outcome as the gateway states it, on the console's clock. Raises HostError."""
     kind, message, status = said.get("kind"), said.get("message"), said.get("status")
     if kind not in get_args(Kind) or not isinstance(status, dict):
-        raise HostError("protocol", f"did not say what became of {host}")
+        raise HostError("protocol", f"did not say the outcome of {host}")
     status = {**status, "jobs": jobs_on_our_clock(status, gateway.offset_ns)}
     outcome = Outcome(
         host, cast(Kind, kind), message if isinstance(message, str) else "", status=status

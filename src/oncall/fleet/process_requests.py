@@ -48,7 +48,7 @@ def answer_stacks(name: str, run: Path | None, request: Request) -> Iterator[Par
 
 
 def dumps_status(asked: Sequence[DumpAsked]) -> list[dict[str, Any]]:
-    """What became of requests to dump: equal ones together."""
+    """The outcome of requests to dump: equal ones together."""
     alike: dict[tuple[str, str], list[int]] = defaultdict(list)
     for one in asked:
         alike[one.files, one.problem].append(-1 if one.rank is None else one.rank)

@@ -26,7 +26,7 @@ _MOST_PROBLEMS = 8
 @dataclass(frozen=True)
 class TakenStacks:
     """Stacks in an incident, which the caller closes, the outcome of each host, what is missing
-    (problem -> host or process), and what became of Flight Recorder dumps (sentence -> ranks)."""
+    (problem -> host or process), and the outcome of Flight Recorder dumps (sentence -> ranks)."""
 
     incident: Incident
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def _problems(outcomes: Mapping[str, Outcome]) -> dict[str, list[str]]:
 
 
 def _dumps(outcomes: Mapping[str, Outcome]) -> dict[str, list[int]]:
-    """What became of Flight Recorder dumps: sentence -> ranks."""
+    """The outcome of Flight Recorder dumps: sentence -> ranks."""
     found: dict[str, list[int]] = defaultdict(list)
     for outcome in outcomes.values():
         reported = outcome.status.get("recorder")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from oncall.cli.gathering import _report_lost
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.fleet.ask import Answer, ask_fleet
@@ -247,3 +248,11 @@ def test_who_stops_waiting_gets_what_the_gateway_has(
     kinds = asyncio.run(interrupted())
     first = sorted(nodes)[0]
     assert kinds == dict.fromkeys(nodes, "ok") | {first: "interrupted"}
+
+
+def test_a_command_says_which_gateways_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    _report_lost({"gw01": "gw01 refused", "gw02": "gw02 refused", "gw07": "not in its PATH"})
+    assert capsys.readouterr().err.splitlines() == [
+        "oncall: gateway gw[01-02]: HOST refused; nodes behind it were asked directly",
+        "oncall: gateway gw07: not in its PATH; nodes behind it were asked directly",
+    ]

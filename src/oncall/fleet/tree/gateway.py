@@ -1,6 +1,6 @@
 """What runs on a gateway, `oncall node gather`: the console's gather, of the nodes behind it.
 
-Answers as a node does, with the rows of all its nodes in one answer, and says what became of each
+Answers as a node does, with the rows of all its nodes in one answer, and says the outcome of each
 (branch.py). Connections to the nodes last as long as the console's to the gateway.
 """
 
@@ -134,7 +134,7 @@ async def serve(
 
 
 def _read(requests: IO[bytes], lines: asyncio.Queue[bytes], gateway: Gateway) -> None:
-    """Queue the lines as they come, in a thread; `stop` is heard while an order is answered."""
+    """Queue the lines as they come, in a thread; `stop` counts while an order is answered."""
     loop = asyncio.get_running_loop()
 
     def take(line: bytes) -> None:
@@ -201,7 +201,7 @@ def _hello() -> dict[str, Any]:
 
 
 def _write(order: Order, found: Answers, folder: Path, answers: IO[bytes]) -> None:
-    """What became of each node, the rows of all of them, and the end."""
+    """The outcome of each node, the rows of all of them, and the end."""
     con = connect(LIMITS, folder)
     try:
         con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
@@ -222,7 +222,7 @@ def _write(order: Order, found: Answers, folder: Path, answers: IO[bytes]) -> No
 
 
 def _of(outcome: Outcome, clock: Clock | None) -> bytes:
-    """What became of a node, as a line."""
+    """The outcome of a node, as a line."""
     became: dict[str, Any] = {
         "of": outcome.host,
         "kind": outcome.kind,

@@ -258,7 +258,7 @@ class NodesSink(Sink, Protocol):
     """Where the answer of a gateway goes."""
 
     def node(self, host: str, became: dict[str, Any]) -> None:
-        """What became of a host that the gateway asked."""
+        """The outcome of a host that the gateway asked."""
 
 
 class FrameDecoder:
