@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from oncall.core.defects import described
 from oncall.fleet.host import Host, grace
 from oncall.fleet.merge import Answers
 from oncall.fleet.outcome import (
@@ -286,6 +287,8 @@ class Gather:
         for host, task in zip(asked, asking, strict=True):
             if task.cancelled():
                 host.fail("interrupted")
+            elif (error := task.exception()) is not None:  # one host's must not cost the others
+                host.fail("error", described(error))
 
     def _count(self, received: int) -> None:
         self._phase = replace(self._phase, bytes=self._phase.bytes + received)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
+from oncall.core.defects import described
 from oncall.core.errors import MissingEvidence, NotRecorded
 from oncall.core.units import NS_PER_S
 from oncall.tui.shell.lines.night import changes
@@ -110,8 +111,7 @@ class Asking:
         app, question = self._app, message.question
         if question.to is not app and isinstance(message.error, (NotRecorded, MissingEvidence)):
             return  # the screen says so in its own place; nothing failed
-        kind = "internal error: " + type(message.error).__name__ + ": " if message.bug else ""
-        text = f"{kind}{message.error}"
+        text = described(message.error) if message.bug else str(message.error)
         app.write_log(f"{question.label or question.group}: {text}", problem=True)
         if question.group == "jobs again":
             self._timekeeping.rest()

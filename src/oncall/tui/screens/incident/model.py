@@ -110,7 +110,10 @@ def headline(snapshot: Snapshot) -> Headline:
     pending = len(diagnosis.pending)
     parts = (
         f"{pending} rulebooks have yet to run" if pending else "",
-        f"since {words.instant(began_ns)}" if began_ns is not None else "",
+        # The sentence may say so itself.
+        f"since {words.instant(began_ns)}"
+        if began_ns is not None and ", since " not in sentence
+        else "",
         words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
         clean(snapshot.origin),
     )
