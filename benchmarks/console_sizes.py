@@ -6,8 +6,8 @@ Prints Markdown. A saved incident of a simulated hang, about 500 operations a ra
 pseudo-terminal of 120x40. Seconds from the start of the process to the first frame and to the
 verdict on the screen; from a key to the screen that it shows (each of nine, three times over); from
 a step of the time cursor until that moment is shown (with the CPU that took), and until all
-rulebooks have run for it; the most memory the process held, and what it holds in the end; and CPU of
-one core while nobody touches it.
+rulebooks have run for it; the most memory the process held, and what it holds in the end; and CPU
+of one core while nobody touches it.
 """
 
 from __future__ import annotations
