@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,15 +147,25 @@ def step(child: int, terminal: int, key: bytes) -> Step:
     seen = b""
     os.write(terminal, key)
     while True:
-        cpu = cpu_s(child)
+        busy = wanted_s(child)
         if select.select([terminal], [], [], RESTS_S)[0]:
             seen = seen[-len(PENDING) :] + os.read(terminal, 1 << 16)
             last = time.monotonic()
             if PENDING in seen and shown is None:
                 shown = last - pressed, cpu_s(child) - cpu_before
-        elif cpu_s(child) - cpu < AT_REST * RESTS_S:
+        elif wanted_s(child) - busy < AT_REST * RESTS_S:
             shown_s, took_s = shown or (last - pressed, cpu_s(child) - cpu_before)
             return Step(shown_s, last - pressed, took_s)
+
+
+def wanted_s(child: int) -> float:
+    """Seconds of CPU that its threads had, or waited for: a busy machine makes nobody idle."""
+    total_ns = 0
+    for task in Path(f"/proc/{child}/task").glob("[0-9]*"):
+        with suppress(OSError):  # it ended
+            had_ns, waited_ns, _ = (task / "schedstat").read_text().split()
+            total_ns += int(had_ns) + int(waited_ns)
+    return total_ns / 10**9
 
 
 def median(values: list[float]) -> float:

@@ -69,8 +69,8 @@ class ColumnNames(LiteralText):
     """What the columns of the list are."""
 
     def on_resize(self) -> None:
-        room = _label_room(self.size.width - 1)  # the list has a scrollbar
-        self.update(f"   {padded('communicator', room)} {'ranks':>{_SIZE}}  behind, waiting")
+        room = _label_room(self.size.width - 1)  # a line of the list begins with its cursor
+        self.update(f"    {padded('communicator', room)} {'ranks':>{_SIZE}}  behind, waiting")
 
 
 def _needs_communicator(screen: ConsoleScreen) -> str | None:
@@ -101,6 +101,7 @@ class CommunicatorsScreen(ConsoleScreen):
     CSS = """
     CommunicatorsScreen #listed { width: 62; border-right: solid $panel; }
     CommunicatorsScreen #columns { height: 1; color: $muted; }
+    CommunicatorsScreen CommunicatorList { scrollbar-gutter: stable; }
     CommunicatorsScreen #rounds { padding: 0 1; }
     CommunicatorsScreen RoundGrid { height: auto; max-height: 60%; }
     CommunicatorsScreen #round { height: auto; margin-top: 1; }
