@@ -118,6 +118,9 @@ class Timekeeping:
         cursor = self._app.state.cursor
         if cursor.playing or (cursor.follows and self._app.state.live):
             self._move(cursor.paused())
+            snapshot = self._app.state.snapshot
+            if snapshot is not None and snapshot.diagnosis.pending:
+                self.judge_when_still()
         else:
             self._moved_at_s = self._app.clock()
             self._move(cursor.played())
