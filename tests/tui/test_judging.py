@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from oncall.console.queries import GetSnapshot, GetStages, JudgeSnapshot
 from oncall.console.snapshot import Earlier, Snapshot
+from oncall.core.errors import UsageError
 
 from .console import console, piloted
 from .fake_session import FakeSession
@@ -46,7 +47,7 @@ async def test_at_the_end_the_rest_is_judged_at_once() -> None:
 @piloted
 async def test_until_then_nothing_is_called_healthy_and_what_was_found_is_dated() -> None:
     session = FakeSession(pending(healthy_snapshot()))
-    session.answers[JudgeSnapshot] = lambda _: replace(pending(healthy_snapshot()), version=99)
+    session.fails[JudgeSnapshot] = UsageError("the disk is full")
     async with console(session, size=(120, 40)) as running:
         text = running.text()
         assert "Nothing stops the job; 2 rulebooks have yet to run" in text
