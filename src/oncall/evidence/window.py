@@ -15,7 +15,7 @@ from oncall.evidence.schema import TABLES
 if TYPE_CHECKING:
     import duckdb
 
-# The columns that say when a row happened. Births of processes and queue pairs, and when a device
+# The columns that say when a row happened, in the order of its life. Births of processes and queue pairs, and when a device
 # was found, are no part of a window.
 _INSTANTS = ("at_ns", "enqueued_ns", "start_ns", "started_ns", "ended_ns", "end_ns", "observed_ns")
 _TIMELESS = ("ranks", "qps", "clocks", "devices")
@@ -94,7 +94,8 @@ def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
     at = int(until_ns)
     views = _views(con)
     for table, columns in TIMED.items():
-        _remove(con, table, f"least({', '.join((*columns, 'NULL'))}) > {at}", views)
+        # The first instant that is known: which comes first of them is not asked of every row.
+        _remove(con, table, f"coalesce({', '.join((*columns, 'NULL'))}) > {at}", views)
     _change(con, "ops", "observed_ns > $at", {"observed_ns": "$at"}, at, views)
     for table, unknown in _UNENDED.items():
         _change(con, table, "ended_ns > $at", unknown, at, views)
