@@ -129,8 +129,8 @@ class _Pauses:
         shown = closing & last & (self.pause > 0)
         baseline = np.nan_to_num(quantile_of(self.pause, shown, 0.25))
         most = baseline + self.calls.thresholds.pause * self.iteration_ns
-        usual = self.since + baseline.astype(np.int64)[:, np.newaxis]
-        until = np.where(self.pause > most[:, np.newaxis], usual, self.until)
+        expected = self.since + baseline.astype(np.int64)[:, np.newaxis]
+        until = np.where(self.pause > most[:, np.newaxis], expected, self.until)
         self.baseline = np.where(shown, baseline[:, np.newaxis], 0.0)
         none = np.full(n, UNKNOWN, dtype=np.int64)
         return Ends("optimizer", self.block, self.since, until, none, shown), baseline

@@ -230,7 +230,7 @@ def _all_alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
 
 
 def _alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
-    """The same of ranks that are alike. How iterations are told apart by pauses alone may differ
+    """The same of ranks that are alike. How pauses alone separate iterations may differ
     even between them."""
     calls, blocks = [one.calls for one in ranks], ranks[0].blocks
     alone = (calls[0].use == TASK).any() and stated.stages in (None, 1)
