@@ -15,8 +15,8 @@ from oncall.evidence.schema import TABLES
 if TYPE_CHECKING:
     import duckdb
 
-# The columns that say when a row happened, in the order of its life. Births of processes and queue pairs, and when a device
-# was found, are no part of a window.
+# The columns that say when a row happened, in the order of its life. Births of processes and queue
+# pairs, and when a device was found, are no part of a window.
 _INSTANTS = ("at_ns", "enqueued_ns", "start_ns", "started_ns", "ended_ns", "end_ns", "observed_ns")
 _TIMELESS = ("ranks", "qps", "clocks", "devices")
 TIMED = {
