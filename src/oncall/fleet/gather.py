@@ -381,6 +381,9 @@ class Gather:
             if task.cancelled():
                 for host in hosts:
                     host.fail("interrupted")
+            elif (error := task.exception()) is not None:  # one host's must not cost the others
+                for host in hosts:
+                    host.fail("error", described(error))
 
     def _go_direct(self, branch: Branch, error: Exception) -> None:
         """Connect to the hosts of a gateway that failed."""
