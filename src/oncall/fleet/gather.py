@@ -337,6 +337,8 @@ class Gather:
                 host.fail("timeout", f"no answer within {self._patience_s:g} s")
             except HostError as error:
                 host.fail(error.kind, str(error))
+            except Exception as error:  # a defect with one host must not cost the others
+                host.fail("error", described(error))
             else:
                 self._answered()
 

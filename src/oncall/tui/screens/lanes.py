@@ -212,7 +212,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
             return
         if state.snapshot.diagnosis.pending:  # what lanes are drawn from takes as long
             if not self.has_view:
-                self._show_nothing("read once all rulebooks have run")
+                self._show_nothing("read once all rulebooks have run", advice="")
             else:
                 self.tell("drawn as it was; the moment shown is still being judged")
         elif before is None or before.snapshot is not state.snapshot:
@@ -245,12 +245,12 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         else:
             self._show_nothing(why)
 
-    def _show_nothing(self, why: str) -> None:
+    def _show_nothing(self, why: str, advice: str | None = None) -> None:
         self._view, self._why = None, why
         self.lanes.show(())
         self.query_one(LanesAxis).update("")
         text = Text(f"{why[:1].upper()}{why[1:]}.\n\n")
-        text.append(self.EMPTY, theme_style(self.app, "muted"))
+        text.append(self.EMPTY if advice is None else advice, theme_style(self.app, "muted"))
         self.set_class(True, "nothing")
         self.query_one("#shown", LiteralText).styles.height = None
         self.query_one("#shown", LiteralText).update(text)
