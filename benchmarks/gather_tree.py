@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--nodes", default="64,512,4096", help="sizes of fleets")
     parser.add_argument("--gateways", type=int, default=64, help="at most; 64 nodes each, or more")
     parser.add_argument("--operations", type=int, default=480, help="of a node's digest")
+    parser.add_argument("--tree-only", action="store_true", help="not the direct gather")
     parser.add_argument("--gateway", help="be a gateway to the nodes of this socket")
     parser.add_argument("--console", nargs=3, help="be the console: socket, nodes, gateways")
     parser.add_argument("--serve", nargs=2, help="be the nodes: folder, socket")
@@ -221,7 +222,8 @@ def measure(options: argparse.Namespace) -> None:
             try:
                 assert served.stdout is not None
                 served.stdout.readline()
-                for gateways in (0, min(options.gateways, max(1, nodes // 64))):
+                tree = min(options.gateways, max(1, nodes // 64))
+                for gateways in (tree,) if options.tree_only else (0, tree):
                     subprocess.run(
                         [*me, "--console", socket, str(nodes), str(gateways)], check=True
                     )

@@ -132,7 +132,7 @@ class Branch:
 
         await self.gateway.ask(gather)
         if missing := [host for host in order.requests if host not in sink.became]:
-            raise HostError("protocol", f"did not say the outcome of {missing[0]}")
+            raise HostError("protocol", f"did not state the outcome of {missing[0]}")
         return {host: _became(host, sink.became[host], clock) for host in order.requests}
 
     async def stop(self) -> None:
@@ -168,7 +168,7 @@ def _became(host: str, said: Mapping[str, Any], gateway: Clock) -> tuple[Outcome
     """A node's outcome as the gateway states it, on the console's clock. Raises HostError."""
     kind, message, status = said.get("kind"), said.get("message"), said.get("status")
     if kind not in get_args(Kind) or not isinstance(status, dict):
-        raise HostError("protocol", f"did not say the outcome of {host}")
+        raise HostError("protocol", f"did not state the outcome of {host}")
     status = {**status, "jobs": jobs_on_our_clock(status, gateway.offset_ns)}
     outcome = Outcome(
         host, cast(Kind, kind), message if isinstance(message, str) else "", status=status

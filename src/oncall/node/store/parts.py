@@ -22,7 +22,9 @@ MOST_ROWS = 5_000_000
 MOST_TEXT_BYTES = 512 * 2**20
 _FEW_ROWS = 50_000
 _AT_ONCE = 64  # files of one query
-_ROWS_AT_ONCE = 200_000  # of one query, but for a file with more: those of gateways are large
+# Rows of gateways in one query: DuckDB packs what is inserted in small portions as it comes. That
+# halves the memory of thousands of nodes, for twice the time (docs/performance.md).
+_ROWS_AT_ONCE = 60_000
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,11 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
 
 
 def _portions(parts: Sequence[ReceivedPart]) -> Iterator[Sequence[ReceivedPart]]:
-    """The parts in groups for one query each: memory follows the rows that one inserts."""
+    """The parts in groups for one query each."""
     first = rows = 0
     for at, part in enumerate(parts):
-        if at > first and (at - first >= _AT_ONCE or rows + part.rows > _ROWS_AT_ONCE):
+        full = part.nodes > 1 and rows + part.rows > _ROWS_AT_ONCE
+        if at > first and (full or at - first >= _AT_ONCE):
             yield parts[first:at]
             first, rows = at, 0
         rows += part.rows
