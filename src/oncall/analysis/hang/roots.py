@@ -213,12 +213,12 @@ def _graphs(
     graphs: dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]] = defaultdict(
         lambda: ({}, {}, set())
     )
-    unmatched = {
-        (job, comm, seq, owner)
-        for job, comm, seq, owner in con.execute(
-            "SELECT job, comm, seq, owner FROM holders WHERE kind = 'p2p'"
-        ).fetchall()
-    }
+    # Of a batch, some halves may have been answered.
+    unmatched: dict[tuple[Any, ...], set[int | None]] = defaultdict(lambda: {None})
+    for *call, peer in con.execute(
+        "SELECT job, comm, seq, owner, rank FROM holders WHERE kind = 'p2p'"
+    ).fetchall():
+        unmatched[tuple(call)].add(peer)
     # In order, so that equal evidence is shown alike each time.
     blocked = con.execute(
         "SELECT job, comm, kind, seq, rank, peer, coalesce(max(coalesce(entered_ns, called_ns)) "
@@ -228,7 +228,8 @@ def _graphs(
     for job, comm, kind, seq, rank, peer, waited_ns in blocked:
         edges, waits, _ = graphs[job]
         place = Place(comm, kind, seq, (), seq)
-        if kind == "p2p" and (job, comm, seq, rank) in unmatched:
+        call = job, comm, seq, rank
+        if kind == "p2p" and call in unmatched and peer in unmatched[call]:
             place = Place(comm, kind, seq, (rank,), seq)
         elif kind == "p2p":
             ends = (rank,) if peer is None else tuple(sorted((rank, peer)))
@@ -262,7 +263,12 @@ def _graphs(
         silent.add(rank)
         gone[job].add(rank)
         unanswering.add(job)
+    earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
+    for job, comm, seq, rank, *call in con.execute(_EARLIER).fetchall():
+        places = (Place(comm, "coll", seq, (), seq), Place(call[0], "coll", call[1], (), call[1]))
+        earlier[job].append((places[0], rank, places[1]))
     for job, (edges, _, _) in graphs.items():
+        _tie_earlier(edges, earlier[job])
         _tie_unfinished(edges, lacked[job])
         _tie_common_lags(edges, odd[job], gone[job], always=job in unanswering)
     return graphs
@@ -292,6 +298,27 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
     for rank, member in lacked:
         if member in explained:
             edges.setdefault(rank, []).append(member)
+
+
+# What a rank called before the collective that it is blocked in, and others are blocked in.
+_EARLIER = """
+    SELECT DISTINCT b.job, b.comm, b.seq, b.rank, i.comm, i.seq FROM blocked_operations b
+    JOIN in_flight i ON i.job = b.job AND i.rank = b.rank AND i.comm <> b.comm
+        AND i.called_ns < b.called_ns
+    SEMI JOIN (FROM blocked_operations WHERE kind = 'coll') q
+        ON q.job = i.job AND q.comm = i.comm AND q.seq = i.seq
+    WHERE b.kind = 'coll' AND i.kind = 'coll' ORDER BY ALL
+"""
+
+
+def _tie_earlier(edges: Edges, earlier: Sequence[tuple[Place, int, Place]]) -> None:
+    """A collective that all members are in may wait for a device of theirs, which has not done
+    what its host called `earlier` on another communicator: place, rank and the place before."""
+    ends = {node for component in sinks(edges) for node in component if len(component) == 1}
+    for place, rank, before in earlier:
+        if place in ends and before in edges:
+            edges[place].append(rank)
+            edges[rank].append(before)
 
 
 # Where only counters are known: members of what waits that do not answer. Whoever else lags there
@@ -329,11 +356,11 @@ def _tie_common_lags(edges: Edges, odd: Collection[int], gone: set[int], *, alwa
 
 def _tie_groups(edges: Edges) -> None:
     """A matched Send or Recv of a group call completes only when its whole group can."""
+    matched = {node for node, holders in edges.items() if isinstance(node, Place) and not holders}
     for rank, places in list(edges.items()):
         if isinstance(rank, int) and len(places) > 1:
-            for place in places:
-                if not any(isinstance(s, int) and s != rank for s in edges[place]):
-                    edges[place].append(rank)
+            for place in matched.intersection(places):
+                edges[place].append(rank)
 
 
 def find_roots(
