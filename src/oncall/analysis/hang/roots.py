@@ -215,10 +215,10 @@ def _graphs(
     )
     # Of a batch, some halves may have been answered.
     unmatched: dict[tuple[Any, ...], set[int | None]] = defaultdict(lambda: {None})
-    for *call, peer in con.execute(
+    for job, comm, seq, owner, peer in con.execute(
         "SELECT job, comm, seq, owner, rank FROM holders WHERE kind = 'p2p'"
     ).fetchall():
-        unmatched[tuple(call)].add(peer)
+        unmatched[job, comm, seq, owner].add(peer)
     # In order, so that equal evidence is shown alike each time.
     blocked = con.execute(
         "SELECT job, comm, kind, seq, rank, peer, coalesce(max(coalesce(entered_ns, called_ns)) "
@@ -264,9 +264,9 @@ def _graphs(
         gone[job].add(rank)
         unanswering.add(job)
     earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
-    for job, comm, seq, rank, *call in con.execute(_EARLIER).fetchall():
-        places = (Place(comm, "coll", seq, (), seq), Place(call[0], "coll", call[1], (), call[1]))
-        earlier[job].append((places[0], rank, places[1]))
+    for job, rank, *calls in con.execute(_EARLIER).fetchall():
+        place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
+        earlier[job].append((place, rank, before))
     for job, (edges, _, _) in graphs.items():
         _tie_earlier(edges, earlier[job])
         _tie_unfinished(edges, lacked[job])
@@ -302,7 +302,8 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
 
 # What a rank called before the collective that it is blocked in, and others are blocked in.
 _EARLIER = """
-    SELECT DISTINCT b.job, b.comm, b.seq, b.rank, i.comm, i.seq FROM blocked_operations b
+    SELECT DISTINCT b.job, b.rank, [b.comm, b.seq] AS place, [i.comm, i.seq] AS before
+    FROM blocked_operations b
     JOIN in_flight i ON i.job = b.job AND i.rank = b.rank AND i.comm <> b.comm
         AND i.called_ns < b.called_ns
     SEMI JOIN (FROM blocked_operations WHERE kind = 'coll') q
