@@ -151,18 +151,14 @@ def test_that_all_wait_for_one_says_little_of_a_job_that_pauses(pause_ms: int, s
     with Incident.empty() as incident:
         incident.append("comms", {"job": "j", "comm": 1, "rank": list(range(8)), "size": 8})
         incident.append("comms", {"job": "j", "comm": 2, "rank": [0, 1], "size": 2})
-        coll = {"job": "j", "kind": "coll", "op": "AllReduce"}
-        for seq in range(1, 6):
+        for seq in range(1, 7):
             called = START + seq * pause_ms * MS
-            row = coll | {"comm": 1, "rank": list(range(8)), "seq": seq}
-            incident.append("ops", row | {"enqueued_ns": called, "ended_ns": called + MS})
-        last = START + 6 * pause_ms * MS
-        incident.append(
-            "ops",
-            coll
-            | {"comm": [2] + [1] * 6, "rank": [0, *range(2, 8)], "seq": [1] + [6] * 6}
-            | {"enqueued_ns": [last - MS] + [last] * 6, "done": False},
-        )
+            ended = {"ended_ns": called + MS} if seq < 6 else {"done": False}
+            pair = {"comm": 2, "rank": [0, 1] if seq < 6 else [0], "enqueued_ns": called - MS}
+            rest = {"comm": 1, "rank": range(8) if seq < 6 else range(2, 8), "enqueued_ns": called}
+            for calls in (pair, rest):
+                row = {"job": "j", "kind": "coll", "op": "AllReduce", "seq": seq}
+                incident.append("ops", row | calls | {"rank": list(calls["rank"])} | ended)
         incident.require(["progress_symptoms"])
         names = incident.con.execute("SELECT name FROM progress_symptoms").fetchall()
     assert (("chain",) in names) == shown
