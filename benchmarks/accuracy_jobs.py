@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Verdicts with names of their own, as classes.
+# Verdicts with names of their own, as classes. A process that is gone is one that does not enter.
 CLASSES = {
     "STAGE_SLOW": "S1", "STAGE_SPORADIC": "S1", "STAGE_SLOW_NETWORK": "S2", "OVERDUE": "H1",
-    "STAGE_OVERDUE": "H1", "STAGE_HANG": "H1", "DEADLOCK": "H2",
+    "STAGE_OVERDUE": "H1", "STAGE_HANG": "H1", "DEADLOCK": "H2", "DEAD": "H1",
 }  # fmt: skip
 
 
@@ -86,8 +86,9 @@ def make(folder: Path, seed: int, count: int, family: str | None) -> Iterator[Pa
         yield place
 
 
-def judged(place: Path, recording: str = "fr") -> Judged:
-    """Diagnose one case from the recording of that name."""
+def judged(place: Path, recording: str = "fr", symptom: str = "0") -> Judged:
+    """Diagnose one case from the recording of that name; `symptom` as `--symptom` has it: 1 hung,
+    -1 slow, 0 unknown."""
     from oncall.diagnose import diagnose
     from oncall.evidence.incident import Incident
     from oncall.importers.detect import load
@@ -97,7 +98,8 @@ def judged(place: Path, recording: str = "fr") -> Judged:
     began = time.perf_counter()
     with Incident.empty() as incident:
         load([place / recording], incident, "job")
-        found = diagnose(incident, load_rulebooks([shipped_folder()]))
+        rulebooks = load_rulebooks([shipped_folder()])
+        found = diagnose(incident, rulebooks, overrides={"hang.symptom": symptom})
     said = tuple(
         Said(
             CLASSES.get(finding.verdict, finding.verdict),
@@ -175,12 +177,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--family", choices=("none", "hang", "slow"), help="these cases only")
     parser.add_argument("--recording", default="fr", help="score: a folder of each case")
+    parser.add_argument("--symptom", default="0", help="score: 1 hung, -1 slow, as reported")
     asked = parser.parse_args()
     if asked.what != "run" and asked.folder is None:
         parser.error(f"{asked.what} needs a folder")
     if asked.what == "score":
         places = sorted(p.parent for p in asked.folder.glob(f"*/{asked.recording}"))
-        report(judged(place, asked.recording) for place in places)
+        report(judged(place, asked.recording, asked.symptom) for place in places)
         return
     if asked.what == "make":
         for place in make(asked.folder, asked.seed, asked.count, asked.family):

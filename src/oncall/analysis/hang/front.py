@@ -121,8 +121,9 @@ def unmet_calls() -> str:
             AND NOT (r.how = 'silent' AND j.seen)
             -- A log of calls alone ends with somebody waiting wherever it is cut.
             AND (g.stopped > $rather_stopped OR coalesce(k.completion OR len(k.live) > 0, true))
-            -- Of counters alone: that a few ranks launched more than most is a job in motion.
-            AND (g.state = 'stopped' OR p.op IS NOT NULL OR 2 * p.absent <= p.size)
+            -- Of counters alone: that ranks differ, or few are ahead of most, is a job in motion.
+            AND (g.state = 'stopped' OR p.op IS NOT NULL
+                OR (g.stopped > $rather_stopped AND 2 * p.absent <= p.size))
             AND NOT (r.kind = 'coll' AND j.called AND r.how IN ('silent', 'together')
                 AND (p.size = 1 OR u.unknown IS NOT NULL))
         QUALIFY g.state = 'stopped' OR row_number() OVER (

@@ -245,7 +245,7 @@ def progress_symptoms() -> str:
         FROM contradicted c LEFT JOIN timed t USING (job)
         WHERE coalesce(t.quiet_ns <= $standstill_after, true)
         UNION ALL
-        SELECT job, 'chain', $weak * ln(ranks / size),
+        SELECT job, 'chain', least($likely, $weak * ln(ranks / size)),
             victims || ' ranks wait for one operation among ' || size
         FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
         ANTI JOIN pausing USING (job)

@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
+from oncall.analysis.hang.counted_lags import Lags, lags_of
 from oncall.analysis.hang.habits import next_calls
 from oncall.evidence import relation
 
@@ -39,6 +40,7 @@ class Place:
 
 Node = int | Place  # a rank, or the operation it is blocked in
 Edges = dict[Node, list[Node]]
+Graph = tuple[Edges, dict[Place, tuple[int, int]], set[int]]
 Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and for how long (ns)
 Habits = Mapping[int, Mapping[tuple[int, str], int]]  # see habits.next_calls
 _NOBODY = (0, 0)
@@ -84,6 +86,7 @@ _ROOT_COLUMNS = [
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
+        *("counted_ahead", "comm_shapes", "heads"),
         *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
         "open_transfers",
     ],
@@ -96,8 +99,8 @@ _ROOT_COLUMNS = [
 def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
-    odd = _odd_lags(con)
-    for job, (edges, waits, silent) in _graphs(con, odd).items():
+    graphs, odd = _graphs(con)
+    for job, (edges, waits, silent) in graphs.items():
         ends = {n for component in sinks(edges) for n in component if isinstance(n, int)}
         habits = next_calls(con, job, ends - silent)
         for root in find_roots(edges, waits, silent, habits, odd[job]):
@@ -197,22 +200,10 @@ def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]
             yield from rows
 
 
-def _odd_lags(con: duckdb.DuckDBPyConnection) -> dict[str, set[int]]:
-    """The communicators of each job that lag while others like them do not."""
-    odd: dict[str, set[int]] = defaultdict(set)
-    for job, comm in con.execute("SELECT job, comm FROM odd_lags ORDER BY ALL").fetchall():
-        odd[job].add(comm)
-    return odd
-
-
-def _graphs(
-    con: duckdb.DuckDBPyConnection, odd: Mapping[str, set[int]]
-) -> dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]]:
+def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str, set[int]]]:
     """For each job: the edges, how many ranks are blocked in each place and how long before the
-    last one of all, the ranks without data."""
-    graphs: dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]] = defaultdict(
-        lambda: ({}, {}, set())
-    )
+    last one of all, the ranks without data; and communicators whose lag is odd."""
+    graphs: dict[str, Graph] = defaultdict(lambda: ({}, {}, set()))
     # Of a batch, some halves may have been answered.
     unmatched: dict[tuple[Any, ...], set[int | None]] = defaultdict(lambda: {None})
     for job, comm, seq, owner, peer in con.execute(
@@ -257,6 +248,7 @@ def _graphs(
     for job, rank in con.execute("SELECT job, rank FROM halted").fetchall():
         gone[job].add(rank)
     unanswering = set()
+    lags, odd = lags_of(con), dict[str, set[int]]()
     for job, comm, seq, rank in con.execute(_UNANSWERING).fetchall():
         edges, _, silent = graphs[job]
         edges.setdefault(Place(comm, "coll", seq, (), seq), []).append(rank)
@@ -270,8 +262,8 @@ def _graphs(
     for job, (edges, _, _) in graphs.items():
         _tie_earlier(edges, earlier[job])
         _tie_unfinished(edges, lacked[job])
-        _tie_common_lags(edges, odd[job], gone[job], always=job in unanswering)
-    return graphs
+        odd[job] = _tie_common_lags(edges, lags[job], gone[job], always=job in unanswering)
+    return graphs, odd
 
 
 # Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
@@ -335,24 +327,25 @@ _UNANSWERING = """
 """
 
 
-def _tie_common_lags(edges: Edges, odd: Collection[int], gone: set[int], *, always: bool) -> None:
+def _tie_common_lags(edges: Edges, lags: Lags, gone: set[int], *, always: bool) -> set[int]:
     """Where only counters are known: a lag that communicators like it show too is a consequence.
 
     What its ranks wait for is not recorded, such as a Recv. So they are taken to wait for the
-    processes that are `gone`, else for who lags in the communicators `odd`. `always`: whether or
-    not any of these is odd.
+    processes that are `gone`, else for who is furthest behind in the communicators whose lag is odd
+    (returned). `always`: whether or not any of these is odd. Where all lag alike, nothing tells
+    them apart, and one place shows them all.
     """
     ends = {node for component in sinks(edges) for node in component if isinstance(node, int)}
-    began = gone & ends or {
-        rank
-        for place, ranks in edges.items()
-        if isinstance(place, Place) and place.comm in odd
-        for rank in ranks
-        if isinstance(rank, int)
-    }
-    if (odd or always) and began & ends:
+    odd = lags.oddest(ends)
+    began = gone & ends or lags.furthest(odd, ends)
+    if (odd or always) and began:
         for rank in ends - began:
-            edges.setdefault(rank, []).extend(sorted(began & ends))
+            edges.setdefault(rank, []).extend(sorted(began))
+    elif lags.shape and not odd and len(ends) > 1:
+        places = [place for place, holders in edges.items() if ends.intersection(holders)]
+        for place in sorted(one for one in places if isinstance(one, Place))[:1]:
+            edges[place] = sorted(ends)
+    return odd
 
 
 def _tie_groups(edges: Edges) -> None:
