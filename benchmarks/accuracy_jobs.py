@@ -146,8 +146,10 @@ def report(cases: Iterable[Judged]) -> None:
     sound = [one for one in everything if one.truth["family"] == "none"]
     running = [one for one in everything if one.truth["family"] != "hang"]
     took = sorted(one.took_s for one in everything)
+    clear = [one for one in everything if "weak" not in one.truth["observable"].values()]
     print(
-        f"\nright {sum(one.right for one in everything)} of {len(everything)}; "
+        f"\nright {sum(one.right for one in everything)} of {len(everything)}, "
+        f"of what recordings can show {sum(one.right for one in clear)} of {len(clear)}; "
         f"false alarms {sum(not one.right for one in sound)} of {len(sound)}; "
         f"running jobs called hung {sum(one.called_hung for one in running)} of {len(running)}; "
         f"diagnosis: median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s"
