@@ -53,6 +53,7 @@ class Judged:
     truth: dict[str, Any]
     said: tuple[Said, ...]
     took_s: float
+    shown: bool = True  # the recording can show it
 
     @property
     def right(self) -> bool:
@@ -110,7 +111,9 @@ def judged(place: Path, recording: str = "fr", symptom: str = "0") -> Judged:
         for finding in found.findings
         if finding.explained_by is None and finding.severity != "info"
     )
-    return Judged(place.name, truth, said, time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    shown = truth.get("observable", {}).get(recording) != "weak"
+    return Judged(place.name, truth, said, took_s, shown)
 
 
 def _ranks(finding: Any, truth: dict[str, Any]) -> frozenset[int]:
@@ -146,7 +149,7 @@ def report(cases: Iterable[Judged]) -> None:
     sound = [one for one in everything if one.truth["family"] == "none"]
     running = [one for one in everything if one.truth["family"] != "hang"]
     took = sorted(one.took_s for one in everything)
-    clear = [one for one in everything if "weak" not in one.truth["observable"].values()]
+    clear = [one for one in everything if one.shown]
     print(
         f"\nright {sum(one.right for one in everything)} of {len(everything)}, "
         f"of what recordings can show {sum(one.right for one in clear)} of {len(clear)}; "
