@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from oncall.core.defects import described
 from oncall.fleet.branch import GATEWAY_MARGIN_S, STOP_S, Branch, BranchSink, Order, Tree
 from oncall.fleet.host import Host, grace
 from oncall.fleet.merge import Answers
@@ -378,6 +379,9 @@ class Gather:
             if task.cancelled():
                 for host in hosts:
                     host.fail("interrupted")
+            elif (error := task.exception()) is not None:  # one host's must not cost the others
+                for host in hosts:
+                    host.fail("error", described(error))
 
     def _go_direct(self, branch: Branch, error: Exception) -> None:
         """Connect to the hosts of a gateway that failed."""

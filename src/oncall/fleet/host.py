@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from oncall.core.defects import described
 from oncall.fleet.outcome import ANSWERED, HostError, Kind, Outcome, jobs_on_our_clock
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.node.store.wire import Request
@@ -50,7 +51,7 @@ class Host:
         except OSError as error:
             self._lose(HostError("error", error.strerror or str(error)))
         except Exception as error:  # a bug with one host must not affect the others
-            self._lose(HostError("error", f"{type(error).__name__}: {error}"))
+            self._lose(HostError("error", described(error)))
 
     def _lose(self, error: HostError) -> None:
         """Record that there is no connection."""
