@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Verdicts with names of their own, as classes.
+# Verdicts with names of their own, as classes. A process that is gone is one that does not enter.
 CLASSES = {
     "STAGE_SLOW": "S1", "STAGE_SPORADIC": "S1", "STAGE_SLOW_NETWORK": "S2", "OVERDUE": "H1",
-    "STAGE_OVERDUE": "H1", "STAGE_HANG": "H1", "DEADLOCK": "H2",
+    "STAGE_OVERDUE": "H1", "STAGE_HANG": "H1", "DEADLOCK": "H2", "DEAD": "H1",
 }  # fmt: skip
 
 
@@ -53,6 +53,7 @@ class Judged:
     truth: dict[str, Any]
     said: tuple[Said, ...]
     took_s: float
+    shown: bool = True  # the recording can show it
 
     @property
     def right(self) -> bool:
@@ -86,8 +87,9 @@ def make(folder: Path, seed: int, count: int, family: str | None) -> Iterator[Pa
         yield place
 
 
-def judged(place: Path, recording: str = "fr") -> Judged:
-    """Diagnose one case from the recording of that name."""
+def judged(place: Path, recording: str = "fr", symptom: str = "0") -> Judged:
+    """Diagnose one case from the recording of that name; `symptom` as `--symptom` has it: 1 hung,
+    -1 slow, 0 unknown."""
     from oncall.diagnose import diagnose
     from oncall.evidence.incident import Incident
     from oncall.importers.detect import load
@@ -97,7 +99,8 @@ def judged(place: Path, recording: str = "fr") -> Judged:
     began = time.perf_counter()
     with Incident.empty() as incident:
         load([place / recording], incident, "job")
-        found = diagnose(incident, load_rulebooks([shipped_folder()]))
+        rulebooks = load_rulebooks([shipped_folder()])
+        found = diagnose(incident, rulebooks, overrides={"hang.symptom": symptom})
     said = tuple(
         Said(
             CLASSES.get(finding.verdict, finding.verdict),
@@ -108,7 +111,9 @@ def judged(place: Path, recording: str = "fr") -> Judged:
         for finding in found.findings
         if finding.explained_by is None and finding.severity != "info"
     )
-    return Judged(place.name, truth, said, time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    shown = truth.get("observable", {}).get(recording) != "weak"
+    return Judged(place.name, truth, said, took_s, shown)
 
 
 def _ranks(finding: Any, truth: dict[str, Any]) -> frozenset[int]:
@@ -146,8 +151,10 @@ def report(cases: Iterable[Judged]) -> None:
     sound = [one for one in everything if one.truth["family"] == "none"]
     running = [one for one in everything if one.truth["family"] != "hang"]
     took = sorted(one.took_s for one in everything)
+    clear = [one for one in everything if one.shown]
     print(
-        f"\nright {sum(one.right for one in everything)} of {len(everything)}; "
+        f"\nright {sum(one.right for one in everything)} of {len(everything)}, "
+        f"of what recordings can show {sum(one.right for one in clear)} of {len(clear)}; "
         f"false alarms {sum(not one.right for one in sound)} of {len(sound)}; "
         f"running jobs called hung {sum(one.called_hung for one in running)} of {len(running)}; "
         f"diagnosis: median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s"
@@ -177,12 +184,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--family", choices=("none", "hang", "slow"), help="these cases only")
     parser.add_argument("--recording", default="fr", help="score: a folder of each case")
+    parser.add_argument("--symptom", default="0", help="score: 1 hung, -1 slow, as reported")
     asked = parser.parse_args()
     if asked.what != "run" and asked.folder is None:
         parser.error(f"{asked.what} needs a folder")
     if asked.what == "score":
         places = sorted(p.parent for p in asked.folder.glob(f"*/{asked.recording}"))
-        report(judged(place, asked.recording) for place in places)
+        report(judged(place, asked.recording, asked.symptom) for place in places)
         return
     if asked.what == "make":
         for place in make(asked.folder, asked.seed, asked.count, asked.family):

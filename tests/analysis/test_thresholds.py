@@ -32,6 +32,7 @@ FIXED = {
     "counters.MOST_BYTES_PER_NS",  # what no port can count
     "counters.MOST_EVENTS_PER_NS",
     "causes._MOST_NUMBERS",  # that fit into memory
+    "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "clock_offsets._DEVIATION",  # of a normal distribution
     "clocks._TURNS",  # after which medians stay as they are
     "contradictions._MOST_NAMED",  # ranks that a sentence names

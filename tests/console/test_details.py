@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -193,3 +194,12 @@ def test_the_baseline_is_of_the_first_part_alone() -> None:
     assert baseline_of(value, buckets) == (2.0, 2.0)
     value[: buckets.count // 4] = np.nan
     assert baseline_of(value, buckets) is None
+
+
+@pytest.mark.parametrize("span_ns", [1, 59_801_954_148, 785_340_000_001])
+def test_the_last_instant_lies_in_the_last_bucket(span_ns: int) -> None:
+    first_ns = 1_767_225_599_123_456_789
+    buckets = Buckets.over(first_ns, first_ns + span_ns, 73)
+    assert buckets.last_ns == first_ns + span_ns
+    ((place,),) = duckdb.execute(f"SELECT {buckets.sql(str(first_ns + span_ns))}").fetchall()
+    assert place == buckets.count - 1

@@ -68,14 +68,37 @@ def test_a_lag_that_all_others_like_it_show_is_a_consequence(incident: Incident)
     assert roots(incident) == [(2, 1, 100)]
 
 
-def test_two_odd_lags_are_two_causes(incident: Incident) -> None:
-    count(incident, {(1, 2): 3, (2, 5): 1, (8, 2): 1, (8, 5): 1, (8, 0): 1})
-    assert roots(incident) == [(2, 1, 98), (5, 2, 100)]
+@pytest.mark.parametrize(("behind", "second"), [(2, [(5, 2, 99)]), (1, [])])
+def test_two_odd_lags_are_two_causes_where_both_are_far_behind(
+    incident: Incident, behind: int, second: list[tuple[int, int, int]]
+) -> None:
+    """A host that waits has called ahead, one that stopped has not."""
+    count(incident, {(1, 2): 3, (8, 2): 1, (8, 5): 1, (8, 0): 1, (2, 5): behind})
+    assert roots(incident) == [(2, 1, 98), *second]
 
 
 def test_where_all_lag_alike_who_waits_for_none_is_named(incident: Incident) -> None:
     count(incident, {(8, 3): 1})
     assert roots(incident) == [(3, 8, 100)]
+
+
+def test_ranks_that_lag_alike_everywhere_are_named_together(incident: Incident) -> None:
+    """Replica 1 is behind: its ranks wait for one another in Sends that nobody counts."""
+    count(incident, {(4 + n, 4 + n): 2 for n in range(4)} | {(8, 4 + n): 1 for n in range(4)})
+    assert {rank for rank, *_ in roots(incident)} == {4, 5, 6, 7}
+    assert len({place for _, *place_ in roots(incident) for place in [tuple(place_)]}) == 1
+
+
+def test_of_one_odd_group_who_lags_because_of_another_began_nothing(incident: Incident) -> None:
+    """Rank 2 stopped; rank 0 is behind in the rarest group, but waits for rank 2 elsewhere."""
+    pair = 9
+    count(incident, {(1, 2): 2, (8, 2): 1, (8, 3): 1})
+    for comm, members in ((pair, [3, 7]), *((pair + n, [n, n + 4]) for n in (1, 2))):
+        incident.append("comms", {"job": "j", "comm": comm, "rank": members, "size": 2})
+        calls = [99 if comm == pair else 100, 100]
+        row = {"job": "j", "comm": comm, "rank": members, "at_ns": 10**18, "launched": calls}
+        incident.append("launches", row | {"state": "running", "source": "nccl_ras"})
+    assert roots(incident) == [(2, 1, 99)]
 
 
 def test_a_process_that_is_gone_explains_every_lag(incident: Incident) -> None:

@@ -143,3 +143,22 @@ def test_a_wait_that_is_seen_to_be_short_is_health(tmp_path: Path) -> None:
 )
 def test_what_follows_is_what_followed_before(calls: str, comes: str) -> None:
     assert "".join(following(calls)) == comes
+
+
+@pytest.mark.parametrize(("pause_ms", "shown"), [(100, True), (700, False)])
+def test_that_all_wait_for_one_says_little_of_a_job_that_pauses(pause_ms: int, shown: bool) -> None:
+    """Seven of eight ranks wait for rank 1, at no recorded time; earlier calls all ended."""
+    with Incident.empty() as incident:
+        incident.append("comms", {"job": "j", "comm": 1, "rank": list(range(8)), "size": 8})
+        incident.append("comms", {"job": "j", "comm": 2, "rank": [0, 1], "size": 2})
+        for seq in range(1, 7):
+            called = START + seq * pause_ms * MS
+            ended = {"ended_ns": called + MS} if seq < 6 else {"done": False}
+            pair = {"comm": 2, "rank": [0, 1] if seq < 6 else [0], "enqueued_ns": called - MS}
+            rest = {"comm": 1, "rank": range(8) if seq < 6 else range(2, 8), "enqueued_ns": called}
+            for calls in (pair, rest):
+                row = {"job": "j", "kind": "coll", "op": "AllReduce", "seq": seq}
+                incident.append("ops", row | calls | {"rank": list(calls["rank"])} | ended)
+        incident.require(["progress_symptoms"])
+        names = incident.con.execute("SELECT name FROM progress_symptoms").fetchall()
+    assert (("chain",) in names) == shown

@@ -242,6 +242,40 @@ def test_a_collective_that_all_have_called_waits_for_no_later_one(incident: Inci
     assert found(incident, "hang_roots", "comm, how") == [(1, "together")]
 
 
+def test_the_oldest_open_call_of_a_communicator_holds_up_the_newer_ones(
+    incident: Incident,
+) -> None:
+    """Both called ahead: the second call is what stops the host, the first what does not end."""
+    for seq, called_ns in ((1, 10), (2, 30)):
+        ops(incident, rank=[0, 1], seq=seq, enqueued_ns=called_ns)
+    ops(incident, comm=2, rank=[0, 1], seq=1, enqueued_ns=20, ended_ns=25)
+    assert found(incident, "blocked_operations", "rank, seq") == [(0, 1), (1, 1)]
+
+
+def test_the_other_half_of_a_batch_waits_for_the_whole_batch(incident: Incident) -> None:
+    """Rank 1 exchanges with both neighbours; rank 0 has called its half, rank 2 never did."""
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2], "size": 3})
+    p2p(
+        incident, (0, 7, "Send", 1), (0, 7, "Recv", 1), (1, 4, "Send", 0), (1, 4, "Recv", 0),
+        (1, 4, "Send", 2), (1, 4, "Recv", 2), enqueued_ns=10, group_id=[1, 1, 2, 2, 2, 2],
+    )  # fmt: skip
+    ops(incident, comm=2, rank=[0, 1, 2], seq=1, enqueued_ns=5, ended_ns=8)
+    assert found(incident, "hang_roots", "how, rank, victims") == [("absent", 2, 2)]
+
+
+@pytest.mark.parametrize(("first", "roots"), [(2, [(2,)]), (1, [(1,)])])
+def test_a_device_may_be_held_up_by_what_its_host_called_before(
+    incident: Incident, first: int, roots: list[tuple[int]]
+) -> None:
+    """All are in both collectives: the one that rank 1 called first is where it began."""
+    incident.append("comms", {"job": "j", "comm": [1, 1, 2, 2], "rank": [0, 1, 1, 2], "size": 2})
+    times = {first: 10, 3 - first: 30}
+    ops(incident, comm=1, rank=[0, 1], seq=1, enqueued_ns=[31, times[1]])
+    ops(incident, comm=2, rank=[1, 2], seq=1, enqueued_ns=[times[2], 31])
+    ops(incident, comm=3, rank=[0, 1, 2], seq=1, enqueued_ns=20, ended_ns=22)
+    assert found(incident, "hang_roots", "comm") == roots
+
+
 @pytest.mark.parametrize(("stuck", "culprits"), [(True, [3]), (False, [1])])
 def test_who_has_called_what_another_holds_up_is_no_cause(
     incident: Incident, stuck: bool, culprits: list[int]

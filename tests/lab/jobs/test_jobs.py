@@ -18,6 +18,7 @@ from oncall_lab.jobs.fault import CLASSES
 from oncall_lab.jobs.play import Operation, Played, play
 from oncall_lab.jobs.scenario import DUMPS, PIPELINES, PROGRAMS
 from oncall_lab.jobs.simulation import write_job
+from oncall_lab.jobs.truth import shown
 from oncall_lab.simulation import scenario_of
 
 ROOT = Path(__file__).parents[3]
@@ -232,3 +233,38 @@ def test_a_drawn_case_is_what_its_number_says(number: int) -> None:
     assert drawn.scenario == again.scenario
     assert bool(drawn.scenario.faults) is (number > 0)
     assert drawn.impact is None if number < 2 else drawn.impact >= LEAST
+
+
+@pytest.mark.parametrize("kind", ["mismatch", "never_ends"])
+def test_the_call_that_hangs_is_made_once(kind: str) -> None:
+    fault = JobFault(kind, ranks=(2,), step=3, call=0.4)
+    played = play(small("ddp", faults=(fault,)))
+    assert played.strike is not None
+    made = [
+        sum(one.group == played.strike.group for one in operations)
+        for operations in played.operations
+    ]
+    assert len(set(made)) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "fault", "recorded", "expected"),
+    [
+        ("ddp", JobFault("never_calls", ranks=(2,), step=3), {"timing": True}, "full"),
+        ("ddp", JobFault("never_calls", ranks=(2,), step=3), {"timing": False}, "weak"),
+        ("ddp", JobFault("mismatch", ranks=(2,), step=3), {"timing": False}, "full"),
+        ("ddp", JobFault("never_ends", ranks=(2,), step=3), {"timing": True}, "group"),
+        ("ddp", JobFault("slow_link", ranks=(2,), step=3), {"timing": True}, "full"),
+        ("ddp", JobFault("slow_link", ranks=(2,), step=0), {"timing": True}, "weak"),
+        ("ddp", JobFault("stalls", ranks=(2,), step=0, every=1), {}, "full"),
+        ("ddp", JobFault("stalls", ranks=(2,), step=4, every=1), {}, "weak"),
+        ("ddp", JobFault("stalls", ranks=(2,), step=0, every=1), {"ring_entries": 6}, "weak"),
+        ("interleaved", JobFault("slow_host", ranks=(0,), step=0), {}, "weak"),
+        ("ddp", JobFault("slow_host", ranks=(0,), step=0), {}, "full"),
+    ],
+)
+def test_the_truth_says_what_the_dumps_can_show(
+    program: str, fault: JobFault, recorded: dict[str, Any], expected: str
+) -> None:
+    job = small(program, faults=(fault,), dump_at=1.0, **recorded)
+    assert shown(job, play(job)) == expected

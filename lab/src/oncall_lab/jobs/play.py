@@ -335,8 +335,6 @@ class _Player:
             if self.broken in self.transfers:
                 self.transfers[self.broken].never = True
         self.target = None
-        if fault.kind != "never_calls":
-            self._enqueue(rank, step, item)
         return fault.kind != "never_calls"
 
     # ---------------------------------------------------------------------- device

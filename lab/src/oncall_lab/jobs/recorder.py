@@ -47,6 +47,23 @@ def earlier_calls(scenario: JobScenario, played: Played) -> dict[str, int]:
     }
 
 
+def entries_of(operation: Operation) -> int:
+    """How many entries of the ring an operation takes: a batch has one a part, and one that ends
+    it."""
+    return max(1, len(operation.parts) + operation.batched)
+
+
+def first_whole_step(scenario: JobScenario, played: Played, rank: int) -> int:
+    """The first step of which the ring of a rank holds every call when it is dumped."""
+    until_ns, room = dump_moments(scenario, played)[rank], scenario.ring_entries
+    for operation in reversed(played.operations[rank]):
+        if operation.created_ns <= until_ns:
+            room -= entries_of(operation)
+            if room < 0:
+                return operation.step + 1
+    return 0
+
+
 def write_dumps(scenario: JobScenario, played: Played, folder: Path) -> int:
     """Write `nccl_trace_rank_<r>` for each rank; returns the number of entries."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +104,7 @@ class _Dump:
         self.thread = str(140_000_000_000_000 + int(rng.integers(10**12)))
         self.status: dict[int, list[int]] = {}
         made = [each for each in played.operations[rank] if each.created_ns <= until_ns]
-        entries = sum(max(1, len(each.parts) + each.batched) for each in made)
+        entries = sum(map(entries_of, made))
         self.record = scenario.earlier_steps * 7
         self.oldest = self.record + entries - scenario.ring_entries
         self.entries: list[dict[str, Any]] = []

@@ -8,10 +8,12 @@ import numpy as np
 
 from oncall_lab.jobs.fault import CLASSES
 from oncall_lab.jobs.play import Played, Strike
-from oncall_lab.jobs.recorder import earlier_calls
-from oncall_lab.jobs.scenario import JobScenario
+from oncall_lab.jobs.recorder import dump_moments, earlier_calls, first_whole_step
+from oncall_lab.jobs.scenario import PIPELINES, JobScenario
 from oncall_lab.recording import EPOCH_NS, STARTUP_NS, node_name
 from oncall_lab.truth import FaultTruth, Truth, truth_of
+
+_STALLS = 3  # fewer are an event
 
 
 def culprits(scenario: JobScenario) -> tuple[int, ...]:
@@ -36,6 +38,42 @@ def lengthened(scenario: JobScenario, played: Played, sound: Played) -> float:
     return mean(played) / mean(sound)
 
 
+def shown(scenario: JobScenario, played: Played) -> str:
+    """How much of a fault the dumps show: full; group (not which member of it); or weak.
+
+    Weak is a hang whose dumps nothing dates, so that it looks like a moment of a running job; and
+    slowness with nothing to compare with: no earlier step in the ring, and no rank or group that
+    does the same without the fault, or less than three of the stalls.
+    """
+    if not scenario.faults:
+        return "full"
+    (fault,) = scenario.faults
+    ranks, layout = culprits(scenario), played.layout
+    if fault.hangs:
+        dated = scenario.timing or scenario.dump == "aborted" or fault.kind == "mismatch"
+        return "weak" if not dated else "group" if fault.kind == "never_ends" else "full"
+    first = max(first_whole_step(scenario, played, rank) for rank in ranks)
+    if fault.kind == "stalls":
+        ended = np.searchsorted(played.steps[:, ranks[0]], dump_moments(scenario, played)[ranks[0]])
+        seen = [step for step in range(first, int(ended)) if step >= fault.step]
+        return "full" if len(seen[:: fault.every]) >= _STALLS else "weak"
+    if not scenario.timing and fault.kind in ("slow_compute", "slow_link"):
+        return "weak"  # no durations, and hosts do not wait for their devices
+    if fault.step > first:
+        return "full"
+    if fault.kind == "slow_link":
+        mine = {
+            group.role for group in layout.groups if group.crosses and ranks[0] in group.members
+        }
+        sound = [g for g in layout.groups if g.role in mine and ranks[0] not in g.members]
+        return "full" if sound else "weak"
+    stages = [g.members for g in layout.groups if g.role == "data"]
+    if scenario.program not in PIPELINES:
+        stages = [tuple(range(scenario.ranks))]
+    alone = any(set(ranks) >= set(stage) for stage in stages)
+    return "weak" if alone else "full"
+
+
 def truth_for_judges(
     scenario: JobScenario, played: Played, flavour: str, impact: float | None = None
 ) -> dict[str, Any]:
@@ -48,13 +86,11 @@ def truth_for_judges(
     kind = fault.kind if fault else f"none_{flavour}"
     of_class = CLASSES[fault.kind] if fault else "none"
     family = {"H": "hang", "S": "slow", "n": "none"}[of_class[0]]
-    timed = kind in ("slow_compute", "slow_link")
     truth: dict[str, Any] = {
         "schema": 1, "kind": kind, "family": family, "class": of_class, "class_ok": [of_class],
         "culprits": list(culprits(scenario)), "acceptable": [], "equivalents": [],
         "seed": scenario.seed, "program": scenario.program, "impact": impact,
-        # Without timing the dumps have no durations, only when calls were made.
-        "observable": {"fr": "weak" if timed and not scenario.timing else "full"},
+        "observable": {"fr": shown(scenario, played)},
         "job": {"ranks": scenario.ranks, "group": scenario.group, "steps": scenario.steps},
         "recording": {"dump": scenario.dump, "timing": scenario.timing,
                       "ring_entries": scenario.ring_entries},
@@ -67,7 +103,6 @@ def truth_for_judges(
         truth |= {"step": strike.step}
         if of_class == "H3":
             truth["acceptable"] = [members]
-            truth["observable"] = {"fr": "group"}
         elif of_class == "H2" and len(members) == 2:
             truth["acceptable"] = [[r] for r in members if r != strike.rank] + [members]
     if of_class == "S2" and fault is not None:

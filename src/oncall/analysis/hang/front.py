@@ -95,7 +95,8 @@ def unmet_calls() -> str:
     return """
         WITH jobs AS (
             SELECT job, bool_or(how <> 'silent') AS seen,
-                bool_or(how NOT IN ('silent', 'together')) AS called
+                bool_or(how NOT IN ('silent', 'together')) AS called,
+                count(DISTINCT rank) AS culprits
             FROM hang_roots GROUP BY job),
         roots AS (
             SELECT job, comm, seq, any_value(kind) AS kind, max(how) AS how,
@@ -121,8 +122,9 @@ def unmet_calls() -> str:
             AND NOT (r.how = 'silent' AND j.seen)
             -- A log of calls alone ends with somebody waiting wherever it is cut.
             AND (g.stopped > $rather_stopped OR coalesce(k.completion OR len(k.live) > 0, true))
-            -- Of counters alone: that a few ranks launched more than most is a job in motion.
-            AND (g.state = 'stopped' OR p.op IS NOT NULL OR 2 * p.absent <= p.size)
+            -- Of counters alone: unless all others wait for a few, it is a job in motion.
+            AND (g.state = 'stopped' OR p.op IS NOT NULL
+                OR (r.victims + j.culprits >= w.ranks AND 2 * p.absent <= p.size))
             AND NOT (r.kind = 'coll' AND j.called AND r.how IN ('silent', 'together')
                 AND (p.size = 1 OR u.unknown IS NOT NULL))
         QUALIFY g.state = 'stopped' OR row_number() OVER (

@@ -42,13 +42,17 @@ def job_quiet() -> str:
         happened AS (
             SELECT job, called_ns AS at_ns, false AS ends FROM operations WHERE called_ns > 0
             UNION ALL SELECT job, ended_ns, true FROM operations WHERE ended_ns > 0),
+        -- By the millisecond: a pause within one is the longest of no job, and millions are sorted.
+        ticks AS (
+            SELECT job, ends, min(at_ns) AS first_ns, max(at_ns) AS last_ns FROM happened
+            GROUP BY job, ends, at_ns // 1000000),
         -- Where no end is recorded, a call is the only thing that shows progress.
         progress AS (
-            FROM happened QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
+            FROM ticks QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
         gaps AS (
-            SELECT job, max(at_ns) AS last_ns, max(gap_ns) AS longest_gap_ns FROM (
-                SELECT job, at_ns, at_ns - lag(at_ns) OVER (PARTITION BY job ORDER BY at_ns)
-                    AS gap_ns FROM progress)
+            SELECT job, max(last_ns) AS last_ns, max(gap_ns) AS longest_gap_ns FROM (
+                SELECT job, last_ns, first_ns - lag(last_ns)
+                    OVER (PARTITION BY job ORDER BY first_ns) AS gap_ns FROM progress)
             GROUP BY job),
         seen AS (
             SELECT job, max(observed_ns) AS looked_ns,
@@ -113,6 +117,10 @@ def job_quiet() -> str:
         "unretired": Param(
             0.2, "of the completions expected in the watchdog's last interval, those that count"
         ),
+        "two_looks": Param(
+            "200 ms",
+            "two looks of PyTorch's watchdog: a job that paused for longer may do so again",
+        ),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "times": "standstills.times",
         "hiccup": Param(
@@ -156,6 +164,8 @@ def progress_symptoms() -> str:
                 any_value(q.normal_ns) AS normal_ns
             FROM quiet q JOIN recordings r USING (job)
             WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns GROUP BY q.job),
+        -- That nothing moves for a moment says nothing of a job that does so now and then.
+        pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $two_looks),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
         -- since its last look is completed and not yet retired.
         looks AS (
@@ -164,7 +174,8 @@ def progress_symptoms() -> str:
             GROUP BY job, rank),
         expected AS (
             SELECT job, $unretired * sum(more) / 2 AS completions FROM looks
-            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) USING (job) GROUP BY job),
+            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) USING (job)
+            ANTI JOIN pausing USING (job) GROUP BY job),
         active AS (
             SELECT o.job FROM operations o SEMI JOIN recordings r
                 ON r.job = o.job AND r.kind = 'flight_recorder'
@@ -248,9 +259,10 @@ def progress_symptoms() -> str:
         FROM contradicted c LEFT JOIN timed t USING (job)
         WHERE coalesce(t.quiet_ns <= $standstill_after, true)
         UNION ALL
-        SELECT job, 'chain', $weak * ln(ranks / size),
+        SELECT job, 'chain', least($likely, $weak * ln(ranks / size)),
             victims || ' ranks wait for one operation among ' || size
         FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
+        ANTI JOIN pausing USING (job)
         WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
         SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'

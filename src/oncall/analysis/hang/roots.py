@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
+from oncall.analysis.hang.counted_lags import Lags, lags_of
 from oncall.analysis.hang.habits import next_calls
 from oncall.evidence import relation
 
@@ -39,6 +40,7 @@ class Place:
 
 Node = int | Place  # a rank, or the operation it is blocked in
 Edges = dict[Node, list[Node]]
+Graph = tuple[Edges, dict[Place, tuple[int, int]], set[int]]
 Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and for how long (ns)
 Habits = Mapping[int, Mapping[tuple[int, str], int]]  # see habits.next_calls
 _NOBODY = (0, 0)
@@ -84,6 +86,7 @@ _ROOT_COLUMNS = [
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
+        *("counted_ahead", "comm_shapes", "heads"),
         *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
         "open_transfers",
     ],
@@ -96,8 +99,8 @@ _ROOT_COLUMNS = [
 def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
-    odd = _odd_lags(con)
-    for job, (edges, waits, silent) in _graphs(con, odd).items():
+    graphs, odd = _graphs(con)
+    for job, (edges, waits, silent) in graphs.items():
         ends = {n for component in sinks(edges) for n in component if isinstance(n, int)}
         habits = next_calls(con, job, ends - silent)
         for root in find_roots(edges, waits, silent, habits, odd[job]):
@@ -208,28 +211,16 @@ def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]
             yield from rows
 
 
-def _odd_lags(con: duckdb.DuckDBPyConnection) -> dict[str, set[int]]:
-    """The communicators of each job that lag while others like them do not."""
-    odd: dict[str, set[int]] = defaultdict(set)
-    for job, comm in con.execute("SELECT job, comm FROM odd_lags ORDER BY ALL").fetchall():
-        odd[job].add(comm)
-    return odd
-
-
-def _graphs(
-    con: duckdb.DuckDBPyConnection, odd: Mapping[str, set[int]]
-) -> dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]]:
+def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str, set[int]]]:
     """For each job: the edges, how many ranks are blocked in each place and how long before the
-    last one of all, the ranks without data."""
-    graphs: dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]] = defaultdict(
-        lambda: ({}, {}, set())
-    )
-    unmatched = {
-        (job, comm, seq, owner)
-        for job, comm, seq, owner in con.execute(
-            "SELECT job, comm, seq, owner FROM holders WHERE kind = 'p2p'"
-        ).fetchall()
-    }
+    last one of all, the ranks without data; and communicators whose lag is odd."""
+    graphs: dict[str, Graph] = defaultdict(lambda: ({}, {}, set()))
+    # Of a batch, some halves may have been answered.
+    unmatched: dict[tuple[Any, ...], set[int | None]] = defaultdict(lambda: {None})
+    for job, comm, seq, owner, peer in con.execute(
+        "SELECT job, comm, seq, owner, rank FROM holders WHERE kind = 'p2p'"
+    ).fetchall():
+        unmatched[job, comm, seq, owner].add(peer)
     # In order, so that equal evidence is shown alike each time.
     blocked = con.execute(
         "SELECT job, comm, kind, seq, rank, peer, coalesce(max(coalesce(entered_ns, called_ns)) "
@@ -239,7 +230,8 @@ def _graphs(
     for job, comm, kind, seq, rank, peer, waited_ns in blocked:
         edges, waits, _ = graphs[job]
         place = Place(comm, kind, seq, (), seq)
-        if kind == "p2p" and (job, comm, seq, rank) in unmatched:
+        call = job, comm, seq, rank
+        if kind == "p2p" and call in unmatched and peer in unmatched[call]:
             place = Place(comm, kind, seq, (rank,), seq)
         elif kind == "p2p":
             ends = (rank,) if peer is None else tuple(sorted((rank, peer)))
@@ -267,16 +259,22 @@ def _graphs(
     for job, rank in con.execute("SELECT job, rank FROM halted").fetchall():
         gone[job].add(rank)
     unanswering = set()
+    lags, odd = lags_of(con), dict[str, set[int]]()
     for job, comm, seq, rank in con.execute(_UNANSWERING).fetchall():
         edges, _, silent = graphs[job]
         edges.setdefault(Place(comm, "coll", seq, (), seq), []).append(rank)
         silent.add(rank)
         gone[job].add(rank)
         unanswering.add(job)
+    earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
+    for job, rank, *calls in con.execute(_EARLIER).fetchall():
+        place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
+        earlier[job].append((place, rank, before))
     for job, (edges, _, _) in graphs.items():
+        _tie_earlier(edges, earlier[job])
         _tie_unfinished(edges, lacked[job])
-        _tie_common_lags(edges, odd[job], gone[job], always=job in unanswering)
-    return graphs
+        odd[job] = _tie_common_lags(edges, lags[job], gone[job], always=job in unanswering)
+    return graphs, odd
 
 
 # Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
@@ -305,6 +303,28 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
             edges.setdefault(rank, []).append(member)
 
 
+# What a rank called before the collective that it is blocked in, and others are blocked in.
+_EARLIER = """
+    SELECT DISTINCT b.job, b.rank, [b.comm, b.seq] AS place, [i.comm, i.seq] AS before
+    FROM blocked_operations b
+    JOIN in_flight i ON i.job = b.job AND i.rank = b.rank AND i.comm <> b.comm
+        AND i.called_ns < b.called_ns
+    SEMI JOIN (FROM blocked_operations WHERE kind = 'coll') q
+        ON q.job = i.job AND q.comm = i.comm AND q.seq = i.seq
+    WHERE b.kind = 'coll' AND i.kind = 'coll' ORDER BY ALL
+"""
+
+
+def _tie_earlier(edges: Edges, earlier: Sequence[tuple[Place, int, Place]]) -> None:
+    """A collective that all members are in may wait for a device of theirs, which has not done
+    what its host called `earlier` on another communicator: place, rank and the place before."""
+    ends = {node for component in sinks(edges) for node in component if len(component) == 1}
+    for place, rank, before in earlier:
+        if place in ends and before in edges:
+            edges[place].append(rank)
+            edges[rank].append(before)
+
+
 # Where only counters are known: members of what waits that do not answer. Whoever else lags there
 # may well wait for them.
 _UNANSWERING = """
@@ -318,33 +338,34 @@ _UNANSWERING = """
 """
 
 
-def _tie_common_lags(edges: Edges, odd: Collection[int], gone: set[int], *, always: bool) -> None:
+def _tie_common_lags(edges: Edges, lags: Lags, gone: set[int], *, always: bool) -> set[int]:
     """Where only counters are known: a lag that communicators like it show too is a consequence.
 
     What its ranks wait for is not recorded, such as a Recv. So they are taken to wait for the
-    processes that are `gone`, else for who lags in the communicators `odd`. `always`: whether or
-    not any of these is odd.
+    processes that are `gone`, else for who is furthest behind in the communicators whose lag is odd
+    (returned). `always`: whether or not any of these is odd. Where all lag alike, nothing tells
+    them apart, and one place shows them all.
     """
     ends = {node for component in sinks(edges) for node in component if isinstance(node, int)}
-    began = gone & ends or {
-        rank
-        for place, ranks in edges.items()
-        if isinstance(place, Place) and place.comm in odd
-        for rank in ranks
-        if isinstance(rank, int)
-    }
-    if (odd or always) and began & ends:
+    odd = lags.oddest(ends)
+    began = gone & ends or lags.furthest(odd, ends)
+    if (odd or always) and began:
         for rank in ends - began:
-            edges.setdefault(rank, []).extend(sorted(began & ends))
+            edges.setdefault(rank, []).extend(sorted(began))
+    elif lags.shape and not odd and len(ends) > 1:
+        places = [place for place, holders in edges.items() if ends.intersection(holders)]
+        for place in sorted(one for one in places if isinstance(one, Place))[:1]:
+            edges[place] = sorted(ends)
+    return odd
 
 
 def _tie_groups(edges: Edges) -> None:
     """A matched Send or Recv of a group call completes only when its whole group can."""
+    matched = {node for node, holders in edges.items() if isinstance(node, Place) and not holders}
     for rank, places in list(edges.items()):
         if isinstance(rank, int) and len(places) > 1:
-            for place in places:
-                if not any(isinstance(s, int) and s != rank for s in edges[place]):
-                    edges[place].append(rank)
+            for place in matched.intersection(places):
+                edges[place].append(rank)
 
 
 def find_roots(

@@ -1,6 +1,7 @@
 """Who is named for an operation that does not end, and for what: the first that is true of
-1. called never, 2. calls another operation, 3. no data, 4. unknown members, 5. left it,
-6. its GPU did not begin it, 7. fewest steps, 8. both ends of a transfer, 9. one of the group.
+1. calls in another order, 2. passed where others stopped, 3. called never, 4. calls another
+operation, 5. no data, 6. unknown members, 7. left it, 8. its GPU did not begin it, 9. fewest steps,
+10. both ends of a transfer, 11. one of the group.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from oncall.evidence import relation
             "reason",
             "VARCHAR",
             "",
-            "crossed, uncalled, mismatch, unseen, unnamed, left, unbegun, behind, ends, group",
+            "crossed, passed, uncalled, mismatch, unseen, unnamed, left, unbegun, behind, ends or "
+            "group",
         ),
         ("detail", "VARCHAR", "", "what was observed of it"),
         ("at_ns", "BIGINT", "ns", "when it entered"),
@@ -78,17 +80,34 @@ def hang_suspects() -> str:
                 'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns
             FROM crossing c LEFT JOIN members m USING (job, comm, rank)
             QUALIFY together = min(together) OVER (PARTITION BY c.job, c.comm, c.seq)),
+        -- Of counters alone: who stopped together was stopped by one call, which others passed.
+        stopped AS (
+            SELECT p.job, p.comm, p.seq, count(*) FILTER (p.state = 'absent') AS others
+            FROM present p SEMI JOIN members m USING (job, comm, rank)
+            JOIN (FROM unmet_calls WHERE op IS NULL) u USING (job, comm, seq)
+            LEFT JOIN culprits c USING (job, comm, seq, rank)
+            GROUP BY ALL HAVING 2 * others > count(*)
+                AND count(DISTINCT p.last_seq) FILTER (p.state = 'absent') = 1
+                AND bool_and(c.rank IS NOT NULL) FILTER (p.state = 'absent')),
+        passed AS (
+            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'passed' AS reason,
+                'called it alone; ' || others || ' others stopped at one call' AS detail,
+                entered_ns AS at_ns
+            FROM present JOIN stopped USING (job, comm, seq) WHERE state = 'waiting'),
         uncalled AS (
             SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'uncalled' AS reason,
                 coalesce('what peers completed before never ended there (operations: '
                         || n.operations || '): a device stopped, not the process',
-                    CASE WHEN p.kind = 'coll' AND p.last_seq >= p.seq
+                    CASE WHEN x.rank IS NULL THEN 'as far behind in another communicator'
+                        WHEN p.kind = 'coll' AND p.last_seq >= p.seq
                         THEN 'its process ended inside operation ' || p.seq
                         ELSE 'stopped ' || coalesce('after operation ' || p.last_seq,
                             'before its first operation there') END) AS detail,
                 p.entered_ns AS at_ns
             FROM present p JOIN culprits c USING (job, comm, seq, rank)
-            LEFT JOIN unnoticed n USING (job, comm, seq, rank) WHERE c.how = 'absent'),
+            LEFT JOIN unnoticed n USING (job, comm, seq, rank)
+            LEFT JOIN (SELECT job, comm, rank FROM members) x USING (job, comm, rank)
+            WHERE c.how = 'absent'),
         mismatch AS (
             SELECT o.job, o.comm, o.seq, o.rank, o.node, 'mismatch' AS reason,
                 'called ' || o.signature || '; the others: ' || o.others AS detail,
@@ -163,17 +182,18 @@ def hang_suspects() -> str:
             FROM unmet_calls u),
         suspects AS (
             SELECT 1 AS place, * FROM crossed
-            UNION ALL BY NAME SELECT 2 AS place, * FROM uncalled
-            UNION ALL BY NAME SELECT 3 AS place, * FROM mismatch
-            UNION ALL BY NAME SELECT 4 AS place, * FROM unseen
-            UNION ALL BY NAME SELECT 5 AS place, * FROM unnamed
-            UNION ALL BY NAME SELECT 6 AS place, * FROM left_it
-            UNION ALL BY NAME SELECT 7 AS place, * FROM unbegun
-            UNION ALL BY NAME SELECT 8 AS place, 'behind' AS reason, 'made ' || steps
+            UNION ALL BY NAME SELECT 2 AS place, * FROM passed
+            UNION ALL BY NAME SELECT 3 AS place, * FROM uncalled
+            UNION ALL BY NAME SELECT 4 AS place, * FROM mismatch
+            UNION ALL BY NAME SELECT 5 AS place, * FROM unseen
+            UNION ALL BY NAME SELECT 6 AS place, * FROM unnamed
+            UNION ALL BY NAME SELECT 7 AS place, * FROM left_it
+            UNION ALL BY NAME SELECT 8 AS place, * FROM unbegun
+            UNION ALL BY NAME SELECT 9 AS place, 'behind' AS reason, 'made ' || steps
                 || ' send/recv steps, the others up to ' || most AS detail,
                 * EXCLUDE (steps, most, less, waiting) FROM behind
-            UNION ALL BY NAME SELECT 9 AS place, * FROM ends
-            UNION ALL BY NAME SELECT 10 AS place, * FROM every)
+            UNION ALL BY NAME SELECT 10 AS place, * FROM ends
+            UNION ALL BY NAME SELECT 11 AS place, * FROM every)
         SELECT s.job, s.comm, s.seq, s.rank, s.node, gpu, nic, s.pid, u.comm_name, u.op, s.kind,
             s.ranks, reason, detail, s.at_ns, m.activity, m.frame
         FROM suspects s JOIN unmet_calls u USING (job, comm, seq)

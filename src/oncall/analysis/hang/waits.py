@@ -208,9 +208,16 @@ def blocked_operations() -> str:
             -- Sends and receives of one group call are entered together and held together.
             QUALIFY rank() OVER (
                 PARTITION BY i.job, i.rank ORDER BY i.called_ns NULLS LAST,
-                    CASE WHEN i.kind = 'coll' OR i.called_ns IS NULL THEN i.seq END) = 1)
+                    CASE WHEN i.kind = 'coll' OR i.called_ns IS NULL THEN i.seq END) = 1),
+        -- A communicator runs its collectives in order: the oldest open one holds up the others.
+        first AS (
+            SELECT i.* FROM in_flight i
+            SEMI JOIN (FROM holding WHERE kind = 'coll') h USING (job, comm, rank)
+            ANTI JOIN left_open o USING (job, comm, seq, rank)
+            WHERE i.kind = 'coll'
+            QUALIFY row_number() OVER (PARTITION BY i.job, i.comm, i.rank ORDER BY i.seq) = 1)
         SELECT job, comm, kind, seq, rank, op, bytes, peer, called_ns, entered_ns, waited_ns
-        FROM holding
+        FROM (FROM holding WHERE kind = 'p2p' UNION ALL BY NAME FROM first)
         UNION ALL
         SELECT job, comm, 'coll', launched, rank, NULL, NULL, NULL, NULL, NULL, unchanged_ns
         FROM counted_ahead

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -45,16 +46,15 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
     placed = [(number, one) for number, one in enumerate(ranks) if one is not None]
     computing = [one for _, one in placed]
     lanes = _lanes(computing)
-    joint = [_joint_calls(one.calls) for one in computing]
+    joint = _JointCalls([_joint_calls(one.calls) for one in computing])
+    in_lane: dict[tuple[str, int] | None, list[int]] = {}
+    for place, lane in enumerate(lanes):
+        in_lane.setdefault(lane, []).append(place)
     found: list[Array | None] = [None] * len(ranks)
     for place, (number, one) in enumerate(placed):
         sent = np.full(len(one.tasks), UNKNOWN, dtype=np.int64)
-        mates = [
-            other
-            for other, lane in enumerate(lanes)
-            if lane == lanes[place] and other != place and lane is not None
-        ]
-        for other in mates:
+        mates = in_lane[lanes[place]] if lanes[place] is not None else []
+        for other in (mate for mate in mates if mate != place):
             moved = corrections_of(
                 np.array([other, place]), known, one.calls.thresholds.clock_error_ns
             )
@@ -74,6 +74,42 @@ def _joint_calls(calls: RankCalls) -> tuple[Array, Array]:
     return number[order], calls.called_ns[mine[order]]
 
 
+class _JointCalls:
+    """The joint calls of all ranks: of each rank as `_joint_calls` has them, and of all by what
+    distinguishes them, as few of the ranks of a job are members of one communicator."""
+
+    def __init__(self, of_rank: Sequence[tuple[Array, Array]]) -> None:
+        self.of_rank = of_rank
+        every = np.concatenate([numbers for numbers, _ in of_rank]) if of_rank else np.zeros(0)
+        rank = np.repeat(np.arange(len(of_rank)), [len(numbers) for numbers, _ in of_rank])
+        order = np.argsort(every, kind="stable")
+        self._number, self._rank = every[order], rank[order]
+        self._called = (
+            np.concatenate([called for _, called in of_rank])[order] if of_rank else every
+        )
+
+    def members(self, wanted: Array) -> list[int]:
+        """The ranks that made any of these calls."""
+        begin, end = (np.searchsorted(self._number, wanted, side) for side in ("left", "right"))
+        mine = [self._rank[slice(*each)] for each in zip(begin, end, strict=True)]
+        return np.unique(np.concatenate(mine)).tolist() if mine else []
+
+    def latest(self, wanted: Array) -> Array:
+        """When the last of all ranks made each of these calls, clocks as they are; -1 if none."""
+        numbers, last = self._last
+        if not len(numbers):
+            return np.full(len(wanted), UNKNOWN, dtype=np.int64)
+        place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        return np.where(numbers[place] == wanted, last[place], UNKNOWN)
+
+    @cached_property
+    def _last(self) -> tuple[Array, Array]:
+        opening = np.flatnonzero(np.diff(self._number, prepend=-1))
+        if not len(opening):
+            return self._number, self._called
+        return self._number[opening], np.maximum.reduceat(self._called, opening)
+
+
 def _number(calls: RankCalls, at: Array) -> Array:
     """A number for communicator and place in it, equal on all ranks of a job (at,)."""
     return np.asarray(calls.comm[at] * (1 << 40) + calls.seq[at])
@@ -82,7 +118,7 @@ def _number(calls: RankCalls, at: Array) -> Array:
 def _all_there(
     place: int,
     ranks: Sequence[Computed],
-    joint: Sequence[tuple[Array, Array]],
+    joint: _JointCalls,
     known: Sequence[dict[int, int]],
 ) -> Array:
     """For the first task of each iteration when the last member made the joint call before
@@ -94,9 +130,13 @@ def _all_there(
     at = before[opening]
     wanted = _number(one.calls, at)
     there = np.where(one.calls.seq[at] >= 0, one.calls.called_ns[at], UNKNOWN)
-    for other, (numbers, called) in enumerate(joint):
-        if other == place or ranks[other].calls.comms != one.calls.comms or not len(numbers):
+    if not known:  # one clock: whoever came last
+        latest[opening] = np.where(there >= 0, np.maximum(there, joint.latest(wanted)), there)
+        return latest
+    for other in joint.members(wanted):
+        if other == place or ranks[other].calls.comms != one.calls.comms:
             continue
+        numbers, called = joint.of_rank[other]
         moved = corrections_of(np.array([other, place]), known, one.calls.thresholds.clock_error_ns)
         found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
         theirs = called[found] + int(moved[0] - moved[1])

@@ -210,7 +210,12 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
     def show(self, state: State, before: State | None) -> None:
         if state.snapshot is None:
             return
-        if before is None or before.snapshot is not state.snapshot:
+        if state.snapshot.diagnosis.pending:  # what lanes are drawn from takes as long
+            if not self.has_view:
+                self._show_nothing("read once all rulebooks have run", advice="")
+            else:
+                self.tell("drawn as it was; the moment shown is still being judged")
+        elif before is None or before.snapshot is not state.snapshot:
             self.ask_view()
         elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
             self._show_lanes()
@@ -240,12 +245,12 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         else:
             self._show_nothing(why)
 
-    def _show_nothing(self, why: str) -> None:
+    def _show_nothing(self, why: str, advice: str | None = None) -> None:
         self._view, self._why = None, why
         self.lanes.show(())
         self.query_one(LanesAxis).update("")
         text = Text(f"{why[:1].upper()}{why[1:]}.\n\n")
-        text.append(self.EMPTY, theme_style(self.app, "muted"))
+        text.append(self.EMPTY if advice is None else advice, theme_style(self.app, "muted"))
         self.set_class(True, "nothing")
         self.query_one("#shown", LiteralText).styles.height = None
         self.query_one("#shown", LiteralText).update(text)
