@@ -36,7 +36,7 @@ def worked_off(programs: list[list[int]], unmet: set[int]) -> list[int]:
 def test_devices_stop_where_working_off_the_calls_stops(
     programs: list[list[int]], unmet: set[int]
 ) -> None:
-    # One order for all: calls made in crossed orders are a deadlock, which is told elsewhere.
+    # One order for all: calls made in crossed orders are a deadlock, found elsewhere.
     programs = [sorted(calls) for calls in programs if calls]
     rank = np.repeat(np.arange(len(programs)), [len(p) for p in programs])
     call = np.concatenate([np.array(p) for p in programs])
