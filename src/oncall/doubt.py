@@ -47,7 +47,7 @@ def _waiting(incident: Incident) -> str:
         incident,
         ["front", "job_progress"],
         "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
-        "WHERE NOT coalesce(moved, false) HAVING count(DISTINCT rank) > 0",
+        "WHERE NOT coalesce(moved AND state = 'moving', false) HAVING count(DISTINCT rank) > 0",
     )
     if not waiting:
         return ""

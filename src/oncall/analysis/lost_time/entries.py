@@ -19,6 +19,7 @@ from oncall.analysis.lost_time.causes import (
     gains_of_own,
     gains_of_transfers,
 )
+from oncall.analysis.lost_time.chance import by_turns
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
 from oncall.analysis.lost_time.programs import Times
@@ -37,6 +38,8 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
         entry = _entry(books, limits, "own", (int(candidates[best]),), share[best])
         rest = np.delete(total, best)
         if entry is None or (len(rest) and total[best] < limits.stands_out * rest.max()):
+            break
+        if by_turns(share[best], share.max(0), len(share), limits):
             break
         own.append(entry)
     return own + _slow_transfers(books, limits, own)
