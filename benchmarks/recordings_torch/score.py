@@ -4,7 +4,8 @@
 
 Runs in the project's own environment. Each kind of evidence is judged alone, then dumps, logs and
 stacks together. `right` names the kind of fault and exactly the culprits (for a sound job: no
-finding); `unsure` is an answer that says so (exit 3); `silent` is "No fault found" of a faulty
+finding); `kind` the kind, and nobody or more than the culprits (at most half of the ranks);
+`unsure` is an answer that says so (exit 3); `silent` is "No fault found" of a faulty
 job; `alarm` is a finding about a sound job; the rest is `wrong`.
 """
 
@@ -31,7 +32,7 @@ EVIDENCE = {
 ACCEPTED = {
     "hang": {"hang"},
     "failed": {"hang", "process", "failure", "log", "application", "host"},
-    "mismatch": {"hang"},
+    "mismatch": {"hang", "application"},
     "slow": {"slow", "application", "host"},
 }
 
@@ -69,8 +70,13 @@ def judged(truth: dict[str, Any], answer: dict[str, Any]) -> tuple[str, str]:
         word = "silent" if answer["result"] == "none" else "unsure"
         return word, answer["doubt"]
     head = roots[0]
-    right = head["class"] in ACCEPTED[truth["class"]] and blamed(head) == set(truth["ranks"])
-    return ("right" if right else "wrong"), said
+    ranks, culprits = blamed(head), set(truth["ranks"])
+    if head["class"] not in ACCEPTED[truth["class"]]:
+        return "wrong", said
+    if ranks == culprits:
+        return "right", said
+    near = not ranks or (culprits < ranks and 2 * len(ranks) <= truth["world"])
+    return ("kind" if near else "wrong"), said
 
 
 def main() -> None:
@@ -93,8 +99,8 @@ def main() -> None:
             counts[kind, truth["class"]][word] += 1
             if chosen.wrong and word != "right":
                 print(f"{word:7}{kind:9}{place.name}: {said}", flush=True)
-    words = ("right", "unsure", "silent", "alarm", "wrong")
-    print("| evidence | truth | jobs | " + " | ".join(words) + " |\n" + "|---" * 8 + "|")
+    words = ("right", "kind", "unsure", "silent", "alarm", "wrong")
+    print("| evidence | truth | jobs | " + " | ".join(words) + " |\n" + "|---" * 9 + "|")
     for (kind, truth_class), row in sorted(counts.items()):
         cells = " | ".join(str(row[word]) for word in words)
         print(f"| {kind} | {truth_class} | {row.total()} | {cells} |")

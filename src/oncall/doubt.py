@@ -92,12 +92,13 @@ def _few_iterations(incident: Incident) -> str:
 
 
 def _alike(incident: Incident) -> str:
-    """Why stacks do not show which process is the reason; empty if there are none."""
+    """Why stacks do not show which process is the reason; empty if there are none, or calls are
+    recorded, which show by themselves who waits."""
     rows = _asked(
         incident,
         ["main_threads"],
         "SELECT activity, count(*) FROM main_threads "
-        "WHERE looks > 0 AND moved IS DISTINCT FROM true "
+        "WHERE looks > 0 AND moved IS DISTINCT FROM true AND NOT EXISTS (FROM ops) "
         "GROUP BY activity ORDER BY count(*) DESC, activity",
     )
     if not rows:
