@@ -23,7 +23,7 @@ ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross libgcc-s1-arm64-cross musl
 OLD_DEBIAN := bullseye
 OLD_GLIBC := build/$(OLD_DEBIAN)
 
-.PHONY: wheels tarball dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
+.PHONY: wheels tarball deb rpm dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -180,6 +180,11 @@ wheels: $(PACKAGING)/.installed
 TARBALL_ARCHITECTURE ?= $(shell uname -m)
 tarball: wheels
 	$(BIN)/python packaging/tarball.py --architecture $(TARBALL_ARCHITECTURE)
+
+# Around the newest tarball of that architecture: packaging/package.toml says what goes where.
+deb rpm: tarball
+	$(BIN)/python packaging/packages.py $@ \
+	  $$(ls -t dist/oncall-node-*-linux-$(TARBALL_ARCHITECTURE).tar.gz | head -n 1)
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

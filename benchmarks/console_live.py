@@ -1,11 +1,12 @@
 """How soon the live console says that a job, a node or a collector is in trouble, over sshd.
 
-    python benchmarks/console_live.py [--stories stopped sshd collector frozen]
+    python benchmarks/console_live.py [--stories stopped slow sshd collector frozen]
 
 Prints Markdown. The demonstration's job of eight ranks runs on four nodes behind an sshd on
 loopback (the fourth has one of its own), each with a collector. A session gathers as the console
 does, five seconds after the last snapshot came. Each story begins with a new job; seconds are from
-the fault to the first snapshot that says so. All share the cores of this machine.
+the fault to the first snapshot that says so. All share the cores of this machine. The slow rank
+computes 20 ms longer each time, and is judged by the demonstration's thresholds for eight ranks.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.snapshot import Snapshot
 from oncall.demo.cluster import Cluster
+from oncall.demo.demonstration import PARAMETERS
+from oncall.demo.faults import fault_named
 from oncall.demo.layout import JOB, Layout
 from oncall.demo.processes import Processes
 from oncall.fleet.reach import reach_fleet
-from oncall.views.words import headline
+from oncall.views.words import headline, roots
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fleet" / "ssh"))
 
 from loopback import Loopback, why_not
 
 NODES = ("gpu001", "gpu002", "gpu003", "gpu004")
-STOPPED = 5  # the rank, on gpu003
-RESTS_S, HEALTHY_S, MOST_S = 5.0, 20.0, 120.0
+STOPPED, SLOW = 5, 3  # the ranks, on gpu003 and gpu002
+RESTS_S, HEALTHY_S, MOST_S = 5.0, 20.0, 240.0
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,22 @@ def blamed(snapshot: Snapshot) -> str:
     return said[2] if causes and said[1] == "critical" else "ok"
 
 
+def slowed(snapshot: Snapshot) -> str:
+    """The headline where a cause is that the slow rank is slow."""
+    causes = [one for one in roots(snapshot.diagnosis) if one.fault_class == "slow"]
+    named = any(where.where.get("rank") == SLOW for one in causes for where in one.blame)
+    said = headline(snapshot.diagnosis, snapshot.moment.at_ns)
+    return said[2] if named else "ok"
+
+
+def slow_rank(running: Running) -> None:
+    running.cluster.inject(fault_named("S1"))
+
+
 Says = Callable[[Snapshot], str]
 STORIES: dict[str, tuple[str, Callable[[Running], None], dict[str, Says]]] = {
     "stopped": ("a rank is stopped (SIGSTOP)", stop_rank, {"headline": blamed}),
+    "slow": ("a rank computes 20 ms longer", slow_rank, {"headline": slowed}),
     "sshd": ("a node's sshd is killed", kill_sshd, {"title": lambda one: host(one, "gpu004")}),
     "collector": (
         "a collector is killed (SIGKILL)",
@@ -168,7 +184,7 @@ def first_stated(
     running: Running, strike: Callable[[Running], None], signs: dict[str, Says]
 ) -> dict[str, tuple[float, str]]:
     """Where the trouble was first stated: seconds after the fault, and the words."""
-    store = RulebookStore()
+    store = RulebookStore(overrides=PARAMETERS if strike is slow_rank else {})
     session = Replay(Fleet(reach_fleet("gpu[001-004]", None), store, JOB), store)
     try:
         session.ask(OpenJob(JOB))

@@ -5,18 +5,21 @@
 Prints Markdown. A saved incident of a simulated hang, about 500 operations a rank, is opened in a
 pseudo-terminal of 120x40. Seconds from the start of the process to the first frame and to the
 verdict on the screen; from a key to the screen that it shows (each of nine, three times over); from
-a step of the time cursor until the last thing drawn for it; the most memory the process held; and
-CPU of one core while nobody touches it.
+a step of the time cursor until that moment is shown (with the CPU that took), and until all
+rulebooks have run for it; the most memory the process held, and what it holds in the end; and CPU
+of one core while nobody touches it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +29,19 @@ from console import QUIET_S, cpu_s, start, watch
 from oncall_lab import TrainingFault, TrainingScenario, simulate
 
 SIZE = (120, 40)
-FRAME, VERDICT = b"Quit", b"Not-entered"
+FRAME, VERDICT, PENDING = b"Quit", b"Not-entered", b"have yet to run"
 MOST_S = 300.0
 KEYS = b"2345678910"[:9]
 RESTS_S, AT_REST = 1.0, 0.1  # nothing is drawn for so long, on less than this share of a core
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds from a key until the moment is shown, and until it is judged; CPU of the first."""
+
+    shown_s: float
+    judged_s: float
+    cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -39,8 +51,9 @@ class Cost:
     frame_s: float
     verdict_s: float
     keys_s: list[float]
-    steps_s: list[float]
+    steps: list[Step]
     most_bytes: int
+    held_bytes: int
     idle: float
 
 
@@ -48,8 +61,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[32, 512, 4096])
     arguments = parser.parse_args()
-    print("| ranks | first frame | verdict | key p50 / p95 | cursor step | memory | idle | load |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| ranks | first frame | verdict | key p50 / p95 | cursor step | its CPU | judged "
+        "| most memory | in the end | idle | load |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for ranks in arguments.ranks:
             path = Path(folder, f"{ranks}.oncall")
@@ -59,7 +75,10 @@ def main() -> None:
             print(
                 f"| {ranks:,} | {cost.frame_s:.2f} s | {cost.verdict_s:.2f} s "
                 f"| {1000 * p50:.0f} / {1000 * p95:.0f} ms "
-                f"| {np.median(cost.steps_s):.2f} s | {cost.most_bytes / 2**20:,.0f} MiB "
+                f"| {median([one.shown_s for one in cost.steps]):.2f} s "
+                f"| {median([one.cpu_s for one in cost.steps]):.2f} s "
+                f"| {median([one.judged_s for one in cost.steps]):.2f} s "
+                f"| {cost.most_bytes / 2**20:,.0f} MiB | {cost.held_bytes / 2**20:,.0f} MiB "
                 f"| {100 * cost.idle:.1f} % | {os.getloadavg()[0]:.1f} |",
                 flush=True,
             )
@@ -85,11 +104,12 @@ def measure(path: Path) -> Cost:
         keys_s = [key_s(terminal, bytes([key])) for key in KEYS * 3]
         os.write(terminal, b"1")
         watch(terminal, 2.0)
-        steps_s = [step_s(child, terminal, b"[") for _ in range(3)]
+        steps = [step(child, terminal, b"[") for _ in range(3)]
         cpu, at = cpu_s(child), time.monotonic()
         watch(terminal, 10.0)
         idle = (cpu_s(child) - cpu) / (time.monotonic() - at)
-        return Cost(frame_s, verdict_s, keys_s, steps_s, most_bytes(child), idle)
+        most, held = memory(child, "VmHWM"), memory(child, "VmRSS")
+        return Cost(frame_s, verdict_s, keys_s, steps, most, held, idle)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -116,24 +136,46 @@ def key_s(terminal: int, key: bytes) -> float:
     return time.monotonic() - pressed
 
 
-def step_s(child: int, terminal: int, key: bytes) -> float:
-    """Seconds from a step of the time cursor to the last thing drawn for it."""
+def step(child: int, terminal: int, key: bytes) -> Step:
+    """A step of the time cursor. Where some rulebooks run later, the screen says so as soon as it
+    shows the moment; else it is shown by the last thing drawn."""
     while watch(terminal, QUIET_S):
         pass
+    cpu_before = cpu_s(child)
     pressed = last = time.monotonic()
+    shown: tuple[float, float] | None = None
+    seen = b""
     os.write(terminal, key)
     while True:
-        cpu = cpu_s(child)
-        if watch(terminal, RESTS_S, until=lambda read: read > 0):
+        busy = wanted_s(child)
+        if select.select([terminal], [], [], RESTS_S)[0]:
+            seen = seen[-len(PENDING) :] + os.read(terminal, 1 << 16)
             last = time.monotonic()
-        elif cpu_s(child) - cpu < AT_REST * RESTS_S:
-            return last - pressed
+            if PENDING in seen and shown is None:
+                shown = last - pressed, cpu_s(child) - cpu_before
+        elif wanted_s(child) - busy < AT_REST * RESTS_S:
+            shown_s, took_s = shown or (last - pressed, cpu_s(child) - cpu_before)
+            return Step(shown_s, last - pressed, took_s)
 
 
-def most_bytes(child: int) -> int:
-    """The most memory that the process held."""
+def wanted_s(child: int) -> float:
+    """Seconds of CPU that its threads had, or waited for: a busy machine makes nobody idle."""
+    total_ns = 0
+    for task in Path(f"/proc/{child}/task").glob("[0-9]*"):
+        with suppress(OSError):  # it ended
+            had_ns, waited_ns, _ = (task / "schedstat").read_text().split()
+            total_ns += int(had_ns) + int(waited_ns)
+    return total_ns / 10**9
+
+
+def median(values: list[float]) -> float:
+    return float(np.median(values))
+
+
+def memory(child: int, what: str) -> int:
+    """Bytes that the process holds (VmRSS), or held at most (VmHWM)."""
     status = Path(f"/proc/{child}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    line = next(line for line in status.splitlines() if line.startswith(what))
     return int(line.split()[1]) * 1024
 
 

@@ -19,9 +19,11 @@ import zipfile
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-# What `oncall node`, `collect`, `hooks` and `diagnose` of files import; textual, asyncssh and
-# ClusterShell serve the console.
-LIBRARIES_OF_A_NODE = ("duckdb", "numpy", "nvidia-ml-py", "ruamel.yaml", "typer")
+# What `oncall node`, `collect`, `hooks`, `watch` and `diagnose` import; textual serves the console.
+LIBRARIES_OF_A_NODE = (
+    *("duckdb", "numpy", "nvidia-ml-py", "ruamel.yaml", "typer"),
+    *("asyncssh", "ClusterShell"),  # of a gateway and of a watch, which ask other nodes
+)
 # glibc 2.28 is the oldest that DuckDB's and numpy's wheels run on.
 PLATFORMS = (
     "manylinux_2_28",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oncall.core.diagnosis import (
@@ -123,6 +124,56 @@ def diagnose(
     return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
 
 
+def about_stops(rulebooks: Sequence[Rulebook]) -> tuple[Rulebook, ...]:
+    """The rulebooks whose verdicts all say why a job stopped: what matters first, and takes
+    seconds at most, however many ranks there are."""
+    return tuple(
+        book
+        for book in rulebooks
+        if book.enabled and {one.fault_class for one in book.book.verdicts.values()} == {"hang"}
+    )
+
+
+def diagnose_stops(
+    incident: Incident,
+    rulebooks: Sequence[Rulebook],
+    job: str | None = None,
+    *,
+    timings: MutableMapping[str, float] | None = None,
+    progress: Callable[[SoFar], None] | None = None,
+    stages: Mapping[int, int] = MappingProxyType({}),
+    scheduler: Scheduler | None = None,
+) -> Diagnosis:
+    """Why the job stopped, if it did: the rulebooks `about_stops` alone, the rest has not run.
+
+    Takes arguments and raises as `diagnose` does. Without a finding it is inconclusive, as
+    other rulebooks have yet to run (`pending`). `stages` of ranks are taken as known, not computed.
+    """
+    name = keep_job(incident.con, job)
+    incident.disbelieve()
+    coverage, notes = measure(incident.con)
+    since_ns, until_ns = span(incident.con)
+    first = about_stops(rulebooks)
+    outcome = engine.run(incident, first, progress=progress)
+    if timings is not None:
+        timings.update(outcome.timings)
+    findings = _placed(_with_stacks(incident, outcome.findings), stages)
+    if scheduler is not None:
+        findings = with_removal(findings, scheduler)
+    skipped = tuple(rule.rule for rule in outcome.skipped)
+    pending = tuple(book.name for book in rulebooks if book.enabled and book not in first)
+    return Diagnosis(
+        job=name,
+        since_ns=since_ns,
+        until_ns=until_ns,
+        coverage=with_failures(replace(coverage, skipped_rules=outcome.skipped), incident),
+        findings=findings,
+        notes=(*notes, f"{len(pending)} rulebooks have yet to run"),
+        checked=_checked(first, skipped),
+        pending=pending,
+    )
+
+
 def _scheduler_of_logs(incident: Incident) -> Scheduler | None:
     """Slurm, where its own lines stand in the logs."""
     ((slurm,),) = incident.con.execute(
@@ -240,8 +291,10 @@ def _with_stages(incident: Incident, findings: Sequence[Finding]) -> tuple[Findi
     if not any(one.where.get("rank") is not None for f in findings for one in f.blame):
         return tuple(findings)
     stages = _stages(incident)
-    if len(set(stages.values())) < 2:
-        return tuple(findings)
+    return tuple(findings) if len(set(stages.values())) < 2 else _placed(findings, stages)
+
+
+def _placed(findings: Sequence[Finding], stages: Mapping[int, int]) -> tuple[Finding, ...]:
 
     def placed(one: Blame) -> Blame:
         rank = one.where.get("rank")

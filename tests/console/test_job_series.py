@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oncall.console.charts.buckets import has_stopped
 from oncall.console.queries import GetLogLines, GetRankValues, GetRates, GetSnapshot
 from oncall.console.snapshot import Series
 from oncall.core.errors import UsageError
@@ -109,3 +110,13 @@ def test_a_recording_without_logs_has_no_lines(
     session = opened(recorded("hang"))
     session.ask(GetSnapshot())
     assert session.ask(GetLogLines()) == ()
+
+
+def test_who_pauses_between_bursts_has_not_stopped() -> None:
+    bursts = np.tile([3.0, 0.0, 0.0, 2.0], 20)
+    assert not has_stopped(bursts)
+    assert not has_stopped(np.concatenate((bursts, np.zeros(4))))
+    assert has_stopped(np.concatenate((bursts, np.zeros(30))))
+    assert has_stopped(np.concatenate((bursts, np.zeros(30), [np.nan] * 3)))
+    assert not has_stopped(np.zeros(30))
+    assert not has_stopped(np.full(30, np.nan))

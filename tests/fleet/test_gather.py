@@ -22,6 +22,7 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.ask import Answer, ask_fleet, choose_job
 from oncall.fleet.child_process import Child
 from oncall.fleet.gather import Gather, Progress, Window
+from oncall.fleet.host import Host
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.transport import Connection
@@ -286,6 +287,29 @@ def test_where_nobody_answers_in_time_nothing_is_called_healthy() -> None:
         diagnosis = use_case.diagnose(incident, RULEBOOKS, "it's")
     assert use_case.exit_code(diagnosis) == ExitCode.TOO_LITTLE_COVERAGE
     assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
+
+
+def test_a_defect_with_one_host_is_called_so_and_the_others_are_diagnosed(
+    pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    greet = Host.greet
+
+    async def broken(self: Host, since_ns: int | None) -> None:
+        if self.name == "broken":
+            raise KeyError("what")
+        await greet(self, since_ns)
+
+    monkeypatch.setattr(Host, "greet", broken)
+    nodes = {**pair, "broken": next(iter(pair.values()))}
+    answer = ask(LocalTransport(nodes, in_process=True), nodes, rulebooks=HANG_ONLY)
+    with answer.incident as incident:
+        diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
+    assert reported(diagnosis) == [("hang", "H1", [3])]
+    [why] = [gap.reason for gap in diagnosis.coverage.gaps if "broken" in gap.nodes]
+    assert "a defect of oncall: KeyError: 'what'" in why
+    assert str(tmp_path) in why
+    assert "in broken" in (tmp_path / "oncall" / "defects.log").read_text()
 
 
 def test_hosts_that_are_gone_and_shards_that_are_damaged_are_stated_gaps(

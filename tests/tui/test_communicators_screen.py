@@ -47,7 +47,7 @@ async def test_begins_at_the_round_that_the_story_speaks_of() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("3")
         await until(running, lambda: "AllReduce 14" in shown_text(running))
-        assert "L dp 0-15" in running.line(1)
+        assert "L dp 0-15" in running.line(2)
         assert "the finding is about this one" in shown_text(running)
         assert "rank 5 not entered" in shown_text(running)
         assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in shown_text(running)
@@ -150,8 +150,8 @@ async def test_a_new_snapshot_leaves_the_cursor_where_it_was() -> None:
         waited_in = replace(tp, behind=1, waiting=1, longest_wait_ns=10**9)
         session.replace(replace(snapshot, communicators=(dp, waited_in, everybody)))
         await running.press("R")
-        await until(running, lambda: "L tp 0-1" in running.line(2))
-        assert chosen(running) == WORLD and "world" in running.line(3)
+        await until(running, lambda: "L tp 0-1" in running.line(3))
+        assert chosen(running) == WORLD and "world" in running.line(4)
 
 
 @piloted

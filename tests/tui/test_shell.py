@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual import events
@@ -10,6 +11,7 @@ from textual import events
 from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs, OpenJob
 from oncall.console.snapshot import HostTrouble, Snapshot
 from oncall.core.errors import UsageError
+from oncall.tui.shell.lines import status
 from oncall.tui.shell.registry import SCREENS
 
 from .console import console, piloted
@@ -26,7 +28,7 @@ def instants(session: FakeSession) -> list[int | None]:
 async def test_one_job_goes_straight_in() -> None:
     async with console() as running:
         assert running.app.current_mode == "incident"
-        assert running.session.asked[:3] == [ListJobs(), OpenJob(JOB), GetSnapshot()]
+        assert running.session.asked[:3] == [ListJobs(), OpenJob(JOB, first=True), GetSnapshot()]
         assert JOB in running.line(0)
         assert "16/16 ranks" in running.line(0)
 
@@ -240,15 +242,34 @@ async def test_trouble_while_gathering_is_reported_and_the_last_snapshot_stays_w
 
 
 @piloted
-async def test_a_bug_in_a_session_is_reported_and_the_console_stays() -> None:
+async def test_a_bug_in_a_session_is_reported_and_the_console_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
     class Broken(FakeSession):
         def snapshot(self, at_ns: int | None = None) -> Snapshot:  # noqa: ARG002
             raise KeyError("what")
 
     async with console(Broken()) as running:
-        assert "internal error: KeyError" in running.text()
+        assert "a defect of oncall: KeyError" in running.text()
         await running.press("9")
-        assert "KeyError" in running.text()
+        assert "traceback in" in running.text()
+        assert "in snapshot" in (tmp_path / "oncall" / "defects.log").read_text()
+
+
+@piloted
+async def test_a_title_with_more_screens_than_fit_shows_those_beside_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = [replace(SCREENS[-1], id=f"more{n}", title=f"Screen {n}", key="xyz"[n]) for n in (0, 1)]
+    monkeypatch.setattr(status, "SCREENS", (*SCREENS, *more))
+    async with console(FakeSession(), (80, 24)) as running:
+        for entry in SCREENS:
+            await running.press(entry.key)
+            title = running.text().splitlines()[0]
+            assert f" {entry.key} {entry.title} " in title
+            assert len(title) <= 80
 
 
 @piloted

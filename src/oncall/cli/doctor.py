@@ -98,7 +98,8 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Form
     from oncall.cli.gathering import progress_line
     from oncall.fleet.checkup.job_checkup import JobCheckup, check_job, check_job_here, not_checked
     from oncall.fleet.outcome import Outcome
-    from oncall.fleet.reach import opened, reach_fleet
+    from oncall.fleet.reach import reach_fleet
+    from oncall.fleet.transport import opened
     from oncall.node.store.places import run_dir
     from oncall.render.text import checkup
 
@@ -124,7 +125,8 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Form
 
 
 def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
-    from oncall.fleet.reach import opened, reach_fleet
+    from oncall.fleet.reach import reach_fleet
+    from oncall.fleet.transport import opened
 
     reach = reach_fleet(hosts, inventory)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING
 
 from oncall.cli.options.instant import parse_instant
 from oncall.cli.status_line import status_line
+from oncall.core.nodeset import fold_hosts
 from oncall.core.units import format_bytes, parse_duration_ns
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
-from oncall.fleet.reach import Reach, opened, reach_fleet, reach_shards
+from oncall.fleet.outcome import alike
+from oncall.fleet.reach import Reach, reach_fleet, reach_shards
+from oncall.fleet.transport import opened
 from oncall.node.store.catalog import sealed_shards
 
 if TYPE_CHECKING:
@@ -76,14 +80,23 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
                     patience_s=reach.patience_s,
                     at_once=reach.at_once,
                     memory=reach.memory,
+                    tree=reach.tree,
                     progress=progress,
                 )
+                _report_lost(answer.lost_gateways)
                 if reach.scheduler is None:
                     return answer
                 host_of = {one.node: host for host, one in answer.outcomes.items()}
                 return replace(answer, scheduler=reach.scheduler.named(host_of))
 
     return asyncio.run(ask())
+
+
+def _report_lost(gateways: Mapping[str, str]) -> None:
+    """Say on stderr which gateways failed: their nodes were asked, but directly."""
+    for why, names in alike(gateways.items()).items():
+        line = f"oncall: gateway {fold_hosts(names)}: {why}; nodes behind it were asked directly"
+        print(line, file=sys.stderr)
 
 
 @contextmanager

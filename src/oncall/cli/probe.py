@@ -123,7 +123,8 @@ def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed:
     from oncall.cli.gathering import progress_line
     from oncall.fleet.probe import probe_fleet
-    from oncall.fleet.reach import opened, reach_fleet
+    from oncall.fleet.reach import reach_fleet
+    from oncall.fleet.transport import opened
 
     reach = reach_fleet(hosts, inventory)
     probed_hosts = reach.hosts

@@ -157,7 +157,8 @@ def _take(
 
     if not pids and (hosts is not None or inventory is not None or _knows_hosts()):
         from oncall.cli.gathering import progress_line
-        from oncall.fleet.reach import opened, reach_fleet
+        from oncall.fleet.reach import reach_fleet
+        from oncall.fleet.transport import opened
 
         reach = reach_fleet(hosts, inventory)
 

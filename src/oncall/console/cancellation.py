@@ -21,7 +21,7 @@ from oncall.core.errors import Interrupted
 _AGAIN_S = 0.05
 
 # What is done at the same time: one task in each lane.
-Lane = Literal["snapshots", "questions", "probes"]
+Lane = Literal["snapshots", "judgements", "questions", "probes"]
 LANES: tuple[Lane, ...] = get_args(Lane)
 
 

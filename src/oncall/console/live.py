@@ -120,6 +120,18 @@ class Fleet(Source):
             return self._evidence(fresh or self._again(newest), newest, None)
         return self._past(at_ns, task)
 
+    def repeats(self, at_ns: int | None) -> bool:
+        newest = self._history.newest
+        return newest is not None and (at_ns is None or newest.covers(at_ns))
+
+    def again(self, at_ns: int | None, task: Task) -> Evidence:
+        with self._keeping:
+            newest = self._history.newest
+            assert newest is not None, "nothing was gathered"
+            incident = self._again(newest)
+            task.uses(incident)
+        return self._evidence(incident, newest, at_ns)
+
     def _past(self, at_ns: int, task: Task) -> Evidence:
         """As it stood then: what the shards hold, or what was gathered earlier."""
         newest, earlier = self._history.newest, self._history.covering(at_ns)

@@ -32,10 +32,10 @@ from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
-from oncall.fleet.reach import Reach, opened
+from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.fleet.ssh.transport import SshTransport
-from oncall.fleet.transport import Clock, Transport
+from oncall.fleet.transport import Clock, Transport, opened
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.
@@ -319,6 +319,7 @@ class Nodes:
                 folder,
                 patience_s=patience_s,
                 at_once=at_once,
+                tree=self._reach.tree if len(hosts) > 1 else None,
                 progress=progress,
             )
         )

@@ -51,13 +51,30 @@ class ListJobs(Query["tuple[JobLine, ...]"]):
 
 @dataclass(frozen=True)
 class GetSnapshot(Query["Snapshot"]):
-    """The snapshot at an instant, Unix ns; None: at the end, which of a running job is now."""
+    """The snapshot at an instant, Unix ns; None: at the end, which of a running job is now.
+
+    `first`: where all rulebooks take long, the ones that say why the job stopped; the others are
+    `pending` in its diagnosis, and JudgeSnapshot runs them.
+    """
 
     at_ns: int | None = None
+    first: bool = False
     lane: ClassVar[Lane] = "snapshots"
 
     def answer(self, session: Answering) -> Snapshot:
-        return session.show(self.at_ns)
+        return session.show(self.at_ns, first=self.first)
+
+
+@dataclass(frozen=True)
+class JudgeSnapshot(Query["Snapshot"]):
+    """The snapshot of that instant with all rulebooks; questions are answered meanwhile. If another
+    moment is shown by then: that one, with what was found here as `earlier`."""
+
+    at_ns: int | None = None
+    lane: ClassVar[Lane] = "judgements"
+
+    def answer(self, session: Answering) -> Snapshot:
+        return session.judge(self.at_ns)
 
 
 @dataclass(frozen=True)
@@ -65,11 +82,12 @@ class OpenJob(Query["Snapshot"]):
     """The newest snapshot of a job; all that follows is about this job."""
 
     job: str
+    first: bool = False  # as of GetSnapshot
     lane: ClassVar[Lane] = "snapshots"
 
     def answer(self, session: Answering) -> Snapshot:
         session.choose(self.job)
-        return session.show(None)
+        return session.show(None, first=self.first)
 
 
 @dataclass(frozen=True)
@@ -77,12 +95,13 @@ class GatherSnapshot(Query["Snapshot"]):
     """The snapshot at an instant, gathered again if the job runs."""
 
     at_ns: int | None = None
+    first: bool = False  # as of GetSnapshot
     lane: ClassVar[Lane] = "snapshots"
 
     def answer(self, session: Answering) -> Snapshot:
         with session.task(self.lane) as task:
             session.source.refresh(task)
-        return session.show(self.at_ns)
+        return session.show(self.at_ns, first=self.first)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Snapshots of a recording: a saved incident, or whatever the importers read.
 
-The whole evidence is kept as one incident file; each snapshot narrows a copy of it in memory.
+The whole evidence is one incident file, read in place: each snapshot narrows views of it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,8 @@ class Recording(Source):
         self._origin = f"recording {', '.join(map(str, paths))}"
         self._job = job
         self._opened: Incident | None = None  # a copy that nobody has narrowed yet
+        self._believed: frozenset[str] = frozenset()  # tables without an impossible value
+        self._opening = threading.Lock()
         self._spans: dict[str | None, tuple[int | None, int | None]] = {}
         with contextlib.ExitStack() as stack:
             saved = saved_incident(paths)
@@ -61,8 +64,9 @@ class Recording(Source):
         return lines
 
     def _copy(self) -> Incident:
-        opened, self._opened = self._opened, None
-        return opened or Incident.open(self._file)
+        with self._opening:  # a judgement may begin while the next snapshot is read
+            opened, self._opened = self._opened, None
+        return opened or Incident.in_place(self._file, self._believed)
 
     def choose(self, job: str) -> None:
         self._job = job
@@ -75,6 +79,8 @@ class Recording(Source):
             job = window.keep_job(incident.con, self._job)
             if job not in self._spans:
                 self._spans[job] = window.span(incident.con)
+                incident.disbelieve()
+                self._believed |= incident.believed
             first_ns, last_ns = self._spans[job]
             moment = Moment(last_ns, first_ns, last_ns)
             if at_ns is not None and first_ns is not None and last_ns is not None:

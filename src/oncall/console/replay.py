@@ -2,6 +2,9 @@
 
 source.at(instant)  ->  an incident of its own  ->  diagnose  ->  Snapshot
                         it stays open for questions until the next snapshot takes its place
+
+Where all rulebooks take long, the first snapshot of an instant says only why the job stopped, if it
+did; `judge` runs all of them on an incident of its own meanwhile, and takes its place.
 """
 
 from __future__ import annotations
@@ -24,18 +27,20 @@ from oncall.console.ranks import ranks_of
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Answer, Query
 from oncall.console.shown import Shown
-from oncall.console.snapshot import Snapshot
+from oncall.console.snapshot import Earlier, Snapshot
 from oncall.console.source import Evidence, Source
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, UsageError, short_reason
 from oncall.core.training import Training
-from oncall.diagnose import diagnose, judges, with_failures
+from oncall.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
+from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
 from oncall.evidence.readable import readable
-from oncall.rules.engine.engine import SoFar
+from oncall.rules.engine.engine import FEW_ROWS, SoFar
 from oncall.rules.site import Rulebooks
-from oncall.views.words import found_so_far
+from oncall.views.words import found_so_far, roots
 
+_LONG_S = 1.0  # a step of the time cursor should not take longer
 UNANSWERABLE = "the evidence cannot answer that"
 
 
@@ -55,15 +60,16 @@ class Replay:
         self._shown: Shown | None = None
         self._changing = threading.Lock()
         self._version = 0
-        self._judging = ""  # what rulebooks found so far, while they run
+        self._judging: dict[Lane, str] = {}  # what rulebooks found so far, while they run
+        self._whole: Snapshot | None = None  # the last on which all rulebooks ran
+        self._rest_s: float | None = None  # what rulebooks other than `about_stops` took for it
         self._archive_note = ""  # why the configured archive does not have its say
 
     def ask(self, query: Query[Answer]) -> Answer:
         return query.answer(self)
 
     def progress(self, lane: Lane = "snapshots") -> str:
-        judging = self._judging if lane == "snapshots" else ""
-        return judging or self.source.progress(lane)
+        return self._judging.get(lane, "") or self.source.progress(lane)
 
     def cancel(self, lane: Lane | None = None) -> None:
         for name, cancellation in self._cancellations.items():
@@ -105,49 +111,108 @@ class Replay:
 
     def choose(self, job: str) -> None:
         self.source.choose(job)
+        self._whole = self._rest_s = None
         self._show(None)
 
-    def show(self, at_ns: int | None) -> Snapshot:
+    def show(self, at_ns: int | None, *, first: bool = False) -> Snapshot:
         rulebooks = self.rulebooks.read()
         with self.task("snapshots") as task:
             evidence = self.source.at(at_ns, task)
-            try:
-                task.uses(evidence.incident)
-                shown = self._judged(evidence, rulebooks)
-                task.check()
-            except BaseException:
-                task.end()
-                evidence.incident.close()
-                raise
+            first = first and self.source.repeats(at_ns) and self._takes_long(evidence.incident)
+            shown = self._judged(evidence, rulebooks, task, "snapshots", stops_only=first)
         self._show(shown)
         return shown.snapshot
 
-    def _judged(self, evidence: Evidence, read: Rulebooks) -> Shown:
+    def judge(self, at_ns: int | None) -> Snapshot:
+        rulebooks = self.rulebooks.read()
+        with self.task("judgements") as task:
+            evidence = self.source.again(at_ns, task)
+            judged = self._judged(evidence, rulebooks, task, "judgements")
+        with self._changing:
+            shown = self._shown
+            if shown is None or _at_ns(shown) == _at_ns(judged) or evidence.moment.live:
+                self._shown, out = judged, shown
+            else:  # the reader has moved on: what was found there is dated
+                self._version += 1
+                moved = replace(shown.snapshot, version=self._version)
+                shown.snapshot = self._with_earlier(moved)
+                out = judged
+            snapshot = self._shown.snapshot if self._shown is not None else judged.snapshot
+        if out is not None:
+            out.drop()
+        return snapshot
+
+    def _takes_long(self, incident: Incident) -> bool:
+        """Whether rulebooks take so long that who waits should see first why the job stopped."""
+        if self._rest_s is None:
+            return incident.rows("ops") >= FEW_ROWS
+        return self._rest_s > _LONG_S
+
+    def _judged(
+        self,
+        evidence: Evidence,
+        read: Rulebooks,
+        task: Task,
+        lane: Lane,
+        *,
+        stops_only: bool = False,
+    ) -> Shown:
+        """The evidence with its snapshot; where that fails it is closed."""
+        try:
+            task.uses(evidence.incident)
+            shown = self._diagnosed(evidence, read, lane, stops_only)
+            task.check()
+        except BaseException:
+            task.end()
+            evidence.incident.close()
+            raise
+        return shown
+
+    def _diagnosed(
+        self, evidence: Evidence, read: Rulebooks, lane: Lane, stops_only: bool
+    ) -> Shown:
         incident = evidence.incident
         if self._training is not None:
             apply_training(incident, self._training, evidence.job)
         if incident.is_empty(TABLE):
             recall(incident, self._former_faults)
         timings: dict[str, float] = {}
+
+        def hear(so_far: SoFar) -> None:
+            self._judging[lane] = found_so_far(so_far)
+
         try:
-            diagnosis = diagnose(
-                incident,
-                read.in_force,
-                evidence.job,
-                timings=timings,
-                set_aside=read.skipped,
-                scheduler=evidence.scheduler,
-                progress=self._hear_of_rulebooks,
-            )
+            if stops_only:
+                diagnosis = diagnose_stops(
+                    incident,
+                    read.in_force,
+                    evidence.job,
+                    timings=timings,
+                    stages=self._known_stages(),
+                    scheduler=evidence.scheduler,
+                    progress=hear,
+                )
+            else:
+                diagnosis = diagnose(
+                    incident,
+                    read.in_force,
+                    evidence.job,
+                    timings=timings,
+                    set_aside=read.skipped,
+                    scheduler=evidence.scheduler,
+                    progress=hear,
+                )
         finally:
-            self._judging = ""
+            self._judging[lane] = ""
         rulebooks = judges(read.in_force, diagnosis)
         ranks = ranks_of(incident, diagnosis)
         communicators = summaries_of(incident, diagnosis)
         coverage = with_failures(diagnosis.coverage, incident)
-        self._version += 1
+        with self._changing:
+            self._version += 1
+            version = self._version
         snapshot = Snapshot(
-            version=self._version,
+            version=version,
             moment=evidence.moment,
             job=evidence.job,
             diagnosis=replace(diagnosis, coverage=coverage, notes=self._notes(diagnosis)),
@@ -157,7 +222,32 @@ class Replay:
             origin=evidence.origin,
             timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},
         )
+        if stops_only:
+            return Shown(self._with_earlier(snapshot), incident, rulebooks)
+        first = {book.name for book in about_stops(rulebooks)}
+        took = snapshot.timings_s.items()
+        self._rest_s = sum(seconds for name, seconds in took if name not in first)
+        self._whole = snapshot
         return Shown(snapshot, incident, rulebooks)
+
+    def _with_earlier(self, snapshot: Snapshot) -> Snapshot:
+        """With what the rulebooks that are still pending found last."""
+        whole, pending = self._whole, snapshot.diagnosis.pending
+        if whole is None or not pending:
+            return snapshot
+        faults = (one for one in roots(whole.diagnosis) if one.severity != "info")
+        found = tuple(one for one in faults if one.rulebook in pending)
+        return replace(snapshot, earlier=Earlier(whole.moment.at_ns, found))
+
+    def _known_stages(self) -> dict[int, int]:
+        """Of ranks that were blamed before: they do not move to another stage."""
+        found = self._whole.diagnosis.findings if self._whole is not None else ()
+        places = [one.where for finding in found for one in finding.blame]
+        return {
+            where["rank"]: where["stage"]
+            for where in places
+            if where.get("rank") is not None and where.get("stage") is not None
+        }
 
     @cached_property
     def _former_faults(self) -> tuple[Episode, ...]:
@@ -184,12 +274,13 @@ class Replay:
     def _notes(self, diagnosis: Diagnosis) -> tuple[str, ...]:
         return (*diagnosis.notes, *filter(None, [self._archive_note]))
 
-    def _hear_of_rulebooks(self, so_far: SoFar) -> None:
-        self._judging = found_so_far(so_far)
-
     def _show(self, shown: Shown | None) -> None:
         """Questions are about this from now on."""
         with self._changing:
             before, self._shown = self._shown, shown
         if before is not None:
             before.drop()
+
+
+def _at_ns(shown: Shown) -> int | None:
+    return shown.snapshot.moment.at_ns

@@ -292,6 +292,8 @@ def _outcome(name: str, diagnosis: Diagnosis) -> tuple[str, str]:
     """What a rulebook found, in a word or two, and why it was skipped, in full."""
     if count := sum(finding.rulebook == name for finding in diagnosis.findings):
         return f"{count} finding" + ("s" if count > 1 else ""), ""
+    if name in diagnosis.pending:
+        return "not yet run", "it takes long, and runs once the time cursor rests"
     for rule in diagnosis.coverage.skipped_rules:
         if rule.rule.split(".")[0] == name and not rule.set_aside:
             return "no data" if rule.missing else "not run", skipped_phrase(rule).partition(": ")[2]

@@ -93,5 +93,9 @@ class Answering(Session, Protocol):
     def choose(self, job: str) -> None:
         """All that follows is about this job."""
 
-    def show(self, at_ns: int | None) -> Snapshot:
-        """Read and diagnose the evidence at an instant; questions are about that from now on."""
+    def show(self, at_ns: int | None, *, first: bool = False) -> Snapshot:
+        """Read and diagnose the evidence at an instant; questions are about that from now on.
+        `first`: where that takes long, only why the job stopped, if it did."""
+
+    def judge(self, at_ns: int | None) -> Snapshot:
+        """Run all rulebooks on the evidence that was shown `first`, while that is shown."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis
+from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.views.table import Table
 
 if TYPE_CHECKING:
@@ -116,8 +116,19 @@ class HostTrouble:
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What rulebooks that have yet to run found at another moment: root causes, worst first."""
+
+    at_ns: int | None
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """Everything the screens show at one moment. `version` rises with each new snapshot."""
+    """Everything the screens show at one moment. `version` rises with each new snapshot.
+
+    Where the diagnosis still has rulebooks pending, `earlier` is what these found last.
+    """
 
     version: int
     moment: Moment
@@ -128,6 +139,7 @@ class Snapshot:
     hosts: tuple[HostAnswer, ...] = ()
     origin: str = ""  # "recording /path", "12 nodes over SSH", ...
     timings_s: Mapping[str, float] = field(default_factory=dict)  # rulebook -> seconds
+    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,14 @@ class Source(ABC):
     def at(self, at_ns: int | None, task: Task) -> Evidence:
         """The evidence at that instant, Unix ns; None: all of it."""
 
+    def repeats(self, at_ns: int | None) -> bool:  # noqa: ARG002
+        """Whether `again` gives the evidence of that instant, without asking anybody."""
+        return True
+
+    def again(self, at_ns: int | None, task: Task) -> Evidence:
+        """The evidence that `at` gave last, once more; also while `at` reads other."""
+        return self.at(at_ns, task)
+
     @abstractmethod
     def save(self, path: Path) -> None:
         """Write the whole evidence to an incident file."""

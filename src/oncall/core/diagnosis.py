@@ -170,7 +170,8 @@ class Diagnosis:
     `min_coverage` of the ranks seen, finding nothing means nothing. `site_rulebooks`: of those
     that ran, the ones that the site wrote or changed, with the file. `rests_on`: the tables that
     the rulebooks read. `undecided`: why it is not known whether the job moves. `would_decide`: if
-    it is inconclusive, the command that would decide it while the job is alive."""
+    it is inconclusive, the command that would decide it while the job is alive. `pending`: the
+    rulebooks that have yet to run."""
 
     job: str
     since_ns: int | None
@@ -184,6 +185,7 @@ class Diagnosis:
     rests_on: frozenset[str] = frozenset()
     undecided: str = ""
     would_decide: str = ""
+    pending: tuple[str, ...] = ()
 
     @property
     def faults(self) -> tuple[Finding, ...]:
@@ -205,6 +207,8 @@ class Diagnosis:
     @property
     def doubt(self) -> str:
         """Why no finding would not mean a healthy job; empty if it would."""
+        if self.pending:
+            return f"{len(self.pending)} rulebooks have yet to run"
         if not self.checked:
             return "no rulebook had the evidence it needs"
         for rule in self.coverage.skipped_rules:

@@ -77,6 +77,7 @@ def strip_impossible(con: duckdb.DuckDBPyConnection, table: Table) -> tuple[Disb
     anywhere = " OR ".join(beyond.values()) or "false"
     if not execute(con, f'SELECT 1 FROM "{table.name}" WHERE {anywhere} LIMIT 1').fetchall():
         return ()
+    _copy_view(con, table)
     found = []
     # Keys first: with their rows goes what else is wrong in them.
     for name in sorted(beyond, key=lambda name: name not in _KEYS):
@@ -93,6 +94,18 @@ def strip_impossible(con: duckdb.DuckDBPyConnection, table: Table) -> tuple[Disb
             con.execute(f"{change} WHERE {beyond[name]}")
             found.append(Disbelief(table.name, name, count, example, dropped))
     return tuple(found)
+
+
+def _copy_view(con: duckdb.DuckDBPyConnection, table: Table) -> None:
+    """A table that is a view of a saved one becomes one that can be changed."""
+    views = con.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [table.name])
+    if views.fetchall():
+        columns = ", ".join(f'"{column.name}"' for column in table.columns)
+        con.execute(
+            f'CREATE TABLE "{table.name}_changed" AS SELECT {columns} FROM "{table.name}";'
+            f'DROP VIEW "{table.name}";'
+            f'ALTER TABLE "{table.name}_changed" RENAME TO "{table.name}"'
+        )
 
 
 @cache

@@ -82,6 +82,22 @@ class Incident:
         return cls(con)
 
     @classmethod
+    def in_place(cls, path: Path, believed: Iterable[str] = ()) -> Incident:
+        """A saved incident, its large tables read where they are: views that any narrowing may
+        replace (oncall.evidence.window). The file is held, and must not change. `believed`: tables
+        known to hold no impossible value. Raises as `open` does."""
+        if not path.is_file():
+            raise BadInput(str(path), "no such file")
+        incident = cls.empty()
+        try:
+            _copy_saved(incident.con, path, in_place=True)
+        except BaseException:
+            incident.close()
+            raise
+        incident._believed |= set(believed)
+        return incident
+
+    @classmethod
     def open(cls, path: Path, memory_bytes: int | None = None) -> Incident:
         """A saved incident, copied so that the file is never held or changed; `memory_bytes` as
         `bound_memory` takes them.
@@ -200,6 +216,11 @@ class Incident:
         # fetchall, for a result not read to its end would keep the connection busy.
         ((count,),) = execute(self.con, f'SELECT count(*) FROM "{table}"').fetchall()
         return int(count)
+
+    @property
+    def believed(self) -> frozenset[str]:
+        """The tables that were read so far and held no impossible value."""
+        return frozenset(self._believed - {one.table for one in self._disbelieved})
 
     @property
     def disbelieved(self) -> tuple[Disbelief, ...]:
@@ -401,8 +422,12 @@ _EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in
 # --------------------------------------------------------------- saved files
 
 
-def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Copy every evidence table of a saved incident. Raises BadInput if it is none."""
+_LARGE = 122_880  # rows, one row group of DuckDB: fewer are copied as quickly as looked at
+
+
+def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = False) -> None:
+    """Copy every evidence table of a saved incident; `in_place`: large ones are only viewed.
+    Raises BadInput if it is none."""
     try:
         con.execute(f"ATTACH '{_quoted(path)}' AS saved (READ_ONLY)")
     except duckdb.Error as error:
@@ -411,15 +436,19 @@ def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path) -> None:
         present = _saved_columns(con)
         _check_version(con, path, present)
         _check_rows(con, path, present)
+        large = _large(con) if in_place else frozenset()
         for table in TABLES:
-            if table.name in present:
+            if table.name in large:
+                _view_table(con, table, present[table.name])
+            elif table.name in present:
                 _copy_table(con, table, present[table.name])
     except duckdb.Error as error:
         raise BadInput(str(path), f"damaged: {_reason(error)}") from error
     finally:
         # Damage can end the whole connection, which is then closed.
         with suppress(duckdb.FatalException):
-            con.execute("DETACH saved")
+            if not in_place:
+                con.execute("DETACH saved")
 
 
 def _check_rows(con: duckdb.DuckDBPyConnection, path: Path, saved: dict[str, set[str]]) -> None:
@@ -468,6 +497,26 @@ def _copy_table(con: duckdb.DuckDBPyConnection, table: Table, present: set[str])
         f'"{c.name}"::{c.type}' if c.name in present else f"NULL::{c.type}" for c in table.columns
     )
     con.execute(f"INSERT INTO main.{table.name} SELECT {select} FROM saved.{table.name}")
+
+
+def _large(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """The evidence tables of a saved incident that are better left where they are."""
+    rows = con.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'saved' "
+        "AND schema_name = 'main' AND estimated_size >= ?",
+        [_LARGE],
+    ).fetchall()
+    return frozenset(name for (name,) in rows) & BY_NAME.keys()
+
+
+def _view_table(con: duckdb.DuckDBPyConnection, table: Table, present: set[str]) -> None:
+    select = ", ".join(
+        (f'"{c.name}"::{c.type}' if c.name in present else f"NULL::{c.type}") + f' AS "{c.name}"'
+        for c in table.columns
+    )
+    con.execute(f"DROP TABLE main.{table.name}")
+    # What tells rows apart is part of every table, and of a view only if it says so.
+    con.execute(f"CREATE VIEW main.{table.name} AS SELECT {select}, rowid FROM saved.{table.name}")
 
 
 def _quoted(path: Path) -> str:

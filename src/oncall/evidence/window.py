@@ -5,7 +5,7 @@ Every function narrows the incident's tables in memory; a saved file is never ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from oncall.core.errors import UsageError
@@ -15,8 +15,8 @@ from oncall.evidence.schema import TABLES
 if TYPE_CHECKING:
     import duckdb
 
-# The columns that say when a row happened. Births of processes and queue pairs, and when a device
-# was found, are no part of a window.
+# The columns that say when a row happened, in the order of its life. Births of processes and queue
+# pairs, and when a device was found, are no part of a window.
 _INSTANTS = ("at_ns", "enqueued_ns", "start_ns", "started_ns", "ended_ns", "end_ns", "observed_ns")
 _TIMELESS = ("ranks", "qps", "clocks", "devices")
 TIMED = {
@@ -55,8 +55,10 @@ def keep_job(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
         known = f"it is of {_list(found)}" if found else "it names no job"
         raise UsageError(f"no evidence of job `{short(job)}` here; {known}")
     if len(found) > 1:
+        of_others = f"job <> '{str(job).replace(chr(39), 2 * chr(39))}'"
+        views = _views(con)
         for table in _OF_A_JOB:
-            con.execute(f"DELETE FROM {table} WHERE job <> ?", [job])
+            _remove(con, table, of_others, views)
     return job or (found[0] if found else "")
 
 
@@ -89,29 +91,91 @@ def _with_rows(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[st
 def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
     """Show the evidence as of `until_ns`: remove what began later; an operation, task or flow that
     ended later becomes in flight, its progress unknown."""
+    at = int(until_ns)
+    views = _views(con)
     for table, columns in TIMED.items():
-        con.execute(
-            f"DELETE FROM {table} WHERE least({', '.join((*columns, 'NULL'))}) > ?", [until_ns]
-        )
-    con.execute(
-        "UPDATE ops SET ended_ns = NULL, duration_ns = NULL, done = false, sends = NULL, "
-        "recvs = NULL, send_rate = NULL, recv_rate = NULL, observed_ns = $at WHERE ended_ns > $at",
-        {"at": until_ns},
-    )
-    con.execute("UPDATE ops SET observed_ns = $at WHERE observed_ns > $at", {"at": until_ns})
-    con.execute(
-        "UPDATE stage_tasks SET ended_ns = NULL, own_ns = NULL, whole = false, "
-        "last_call_ns = CASE WHEN last_call_ns <= $at THEN last_call_ns END WHERE ended_ns > $at",
-        {"at": until_ns},
-    )
-    for table in ("flow_steps", "flows"):
-        con.execute(f"UPDATE {table} SET ended_ns = NULL WHERE ended_ns > ?", [until_ns])
+        # The first instant that is known: which comes first of them is not asked of every row.
+        _remove(con, table, f"coalesce({', '.join((*columns, 'NULL'))}) > {at}", views)
+    _change(con, "ops", "observed_ns > $at", {"observed_ns": "$at"}, at, views)
+    for table, unknown in _UNENDED.items():
+        _change(con, table, "ended_ns > $at", unknown, at, views)
     # Counts and stacks without an instant describe the end of the recording, which is cut off.
-    con.execute("DELETE FROM launches WHERE at_ns IS NULL")
-    con.execute(
-        "DELETE FROM stacks s WHERE seq IS NOT NULL AND NOT EXISTS "
-        "(FROM ops o WHERE (o.rank, o.comm, o.seq, o.kind) = (s.rank, s.comm, s.seq, s.kind))"
+    _remove(con, "launches", "at_ns IS NULL", views)
+    _remove(
+        con,
+        "stacks",
+        "seq IS NOT NULL AND NOT EXISTS (FROM ops o "
+        "WHERE (o.rank, o.comm, o.seq, o.kind)"
+        " = (stacks.rank, stacks.comm, stacks.seq, stacks.kind))",
+        views,
     )
+
+
+# What becomes of a row whose end is still to come. `ops` first loses what was observed later.
+_UNENDED = {
+    "ops": {
+        "observed_ns": "$at",
+        "done": "false",
+        **dict.fromkeys(
+            ("duration_ns", "sends", "recvs", "send_rate", "recv_rate", "ended_ns"), "NULL"
+        ),
+    },
+    "stage_tasks": {
+        "own_ns": "NULL",
+        "whole": "false",
+        "last_call_ns": "CASE WHEN last_call_ns <= $at THEN last_call_ns END",
+        "ended_ns": "NULL",
+    },
+    "flow_steps": {"ended_ns": "NULL"},
+    "flows": {"ended_ns": "NULL"},
+}
+
+
+def _views(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """The evidence tables that are read in place: views of a saved incident."""
+    rows = con.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    return {name for (name,) in rows} & {table.name for table in TABLES}
+
+
+def _remove(con: duckdb.DuckDBPyConnection, table: str, where: str, views: set[str]) -> None:
+    """Remove rows; a view shows the others from here on."""
+    if table in views:
+        _view_again(
+            con, table, f"SELECT * FROM $before AS {table} WHERE NOT coalesce({where}, false)"
+        )
+    else:
+        con.execute(f"DELETE FROM {table} WHERE {where}")
+
+
+def _change(
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    where: str,
+    changes: Mapping[str, str],
+    at_ns: int,
+    views: set[str],
+) -> None:
+    """Give columns of some rows another value; `$at` is the instant."""
+    if table in views:
+        values = ", ".join(
+            f"CASE WHEN {where} THEN {value} ELSE {column} END AS {column}"
+            for column, value in changes.items()
+        )
+        sql = f"SELECT * REPLACE ({values}) FROM $before"
+        _view_again(con, table, sql.replace("$at", str(at_ns)))
+    else:
+        values = ", ".join(f"{column} = {value}" for column, value in changes.items())
+        con.execute(f"UPDATE {table} SET {values} WHERE {where}".replace("$at", str(at_ns)))
+
+
+def _view_again(con: duckdb.DuckDBPyConnection, table: str, sql: str) -> None:
+    """Put another view in the place of one, which `sql` reads as `$before`."""
+    ((number,),) = con.execute(
+        "SELECT count(*) FROM duckdb_views() WHERE starts_with(view_name, ?)", [f"{table}_before"]
+    ).fetchall()
+    before = f"{table}_before{number}"
+    con.execute(f"ALTER VIEW {table} RENAME TO {before}")
+    con.execute(f"CREATE VIEW {table} AS {sql.replace('$before', before)}")
 
 
 def cut_before(con: duckdb.DuckDBPyConnection, since_ns: int) -> None:

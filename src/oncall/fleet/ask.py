@@ -8,7 +8,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.scheduler import Scheduler
 from oncall.evidence.incident import Incident
+from oncall.fleet.branch import Tree
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers, merge
@@ -29,13 +30,14 @@ _MOST_LISTED = 12
 
 @dataclass(frozen=True)
 class Answer:
-    """The job, its evidence, the outcome of each host, and the scheduler that placed it, if that is
-    known. The caller closes the incident."""
+    """The job, its evidence, the outcome of each host, the scheduler that placed it, if that is
+    known, and gateways that failed with the reason. The caller closes the incident."""
 
     job: str
     incident: Incident
     outcomes: Mapping[str, Outcome]
     scheduler: Scheduler | None = None
+    lost_gateways: Mapping[str, str] = field(default_factory=dict)
 
 
 async def ask_fleet(
@@ -48,6 +50,7 @@ async def ask_fleet(
     patience_s: float = 20.0,
     at_once: int = AT_ONCE,
     memory: Memory | None = None,
+    tree: Tree | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Answer:
     """The evidence of `job` (None: the only one) from those of `hosts` that answer.
@@ -63,11 +66,14 @@ async def ask_fleet(
             Path(folder),
             patience_s=patience_s,
             at_once=at_once,
+            tree=tree,
             progress=progress,
         ) as gather:
             with stopped_by_interrupt(gather):
                 name, incident = await gather_job(gather, job, window.since_ns, starting, memory)
-            return Answer(name, incident, gather.answers.outcomes)
+            return Answer(
+                name, incident, gather.answers.outcomes, lost_gateways=gather.lost_gateways
+            )
 
 
 async def gather_job(

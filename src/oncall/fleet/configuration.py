@@ -13,6 +13,9 @@
     jump_window = 8                       # new connections at a time through one jump host
     connect_timeout = "10s"
     answer_timeout = "20s"
+    topology = "/etc/oncall/topology.conf"   # which gateways ask which nodes
+    tree_from = 512                       # nodes from which on gateways ask
+    gateway_command = "oncall node gather"
 
 The user's keys override the site's one by one. An unknown key is an error.
 """
@@ -34,6 +37,10 @@ TransportName = Literal["auto", "openssh", "in-process", "srun"]
 __all__ = ["FleetConfiguration", "configuration_files", "read_configuration"]
 
 _MOST_WINDOW = 512
+_MOST_TREE_FROM = 65_536
+# Below, one console asks all nodes within seconds, and gateways are only more that can fail:
+# docs/performance.md.
+TREE_FROM_NODES = 512
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,9 @@ class FleetConfiguration:
     jump_window: int = 8
     connect_timeout_s: float = 10.0
     answer_timeout_s: float = 20.0
+    topology: str | None = None
+    tree_from: int = TREE_FROM_NODES
+    gateway_command: str = "oncall node gather"
 
 
 _KEYS = {field.name.removesuffix("_s"): field.name for field in fields(FleetConfiguration)}
@@ -100,6 +110,10 @@ def _value(key: str, value: Any) -> Any:
         case "window" | "jump_window":
             if not isinstance(value, int) or not 1 <= value <= _MOST_WINDOW:
                 raise UsageError(f"must be an integer from 1 to {_MOST_WINDOW}, not {value!r}")
+            return value
+        case "tree_from":
+            if not isinstance(value, int) or not 1 <= value <= _MOST_TREE_FROM:
+                raise UsageError(f"must be an integer from 1 to {_MOST_TREE_FROM}, not {value!r}")
             return value
         case "connect_timeout" | "answer_timeout":
             duration_ns = parse_duration_ns(_text(value))

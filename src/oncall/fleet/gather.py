@@ -5,20 +5,25 @@
     detail    the nodes with members of the suspect communicators: all of their operations
 
 A host that fails at any point becomes an outcome, never an exception. A gather that is stopped
-continues with what has arrived.
+continues with what has arrived. Hosts behind a gateway are asked through it (branch.py), and
+directly once it fails: its answer counts as a whole or not at all, so nothing is lost or counted
+twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from oncall.core.defects import described
+from oncall.fleet.branch import GATEWAY_MARGIN_S, STOP_S, Branch, BranchSink, Order, Tree
 from oncall.fleet.host import Host, grace
 from oncall.fleet.merge import Answers
 from oncall.fleet.outcome import (
@@ -29,7 +34,7 @@ from oncall.fleet.outcome import (
     claimed_twice,
     jobs_of,
 )
-from oncall.fleet.transport import Clock, FolderSink, Transport
+from oncall.fleet.transport import Clock, FolderSink, Transport, opened
 from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.wire import Request
 
@@ -81,10 +86,12 @@ class Gather:
         *,
         patience_s: float = 20.0,
         at_once: int = AT_ONCE,
+        tree: Tree | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         """`folder` receives the answers; `patience_s` is the time limit of a host for one phase,
-        and `at_once` the number of hosts that may send evidence at a time."""
+        `at_once` the number of hosts or gateways that may send evidence at a time, and `tree` says
+        which hosts are asked through gateways."""
         self._transport = transport
         self._window = window
         self._folder = folder
@@ -96,11 +103,21 @@ class Gather:
         self._phase = Progress("greet", 0, 0, 0)
         self._leaving: list[asyncio.Task[None]] = []  # of hosts that were replaced
         self._held: set[tuple[str, str]] = set()  # (host, job) of earlier answers
+        self._tree = tree
+        self._branches: dict[str, Branch] = {}  # by gateway
+        self._stack = AsyncExitStack()
         self.parts: list[ReceivedPart] = []
 
     async def __aenter__(self) -> Gather:
+        if self._tree is not None:
+            await self._stack.enter_async_context(opened(self._tree.transport))
+            for name in dict.fromkeys(
+                self._tree.gateway_of[h] for h in self._hosts if h in self._tree.gateway_of
+            ):
+                self._open_branch(name)
         for host in self._hosts.values():
-            host.attend(self._transport, self._count)
+            if self._branch(host) is None:
+                host.attend(self._transport, self._count)
         return self
 
     async def __aexit__(
@@ -109,10 +126,27 @@ class Gather:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for host in self._hosts.values():
+        everybody = [*self._hosts.values(), *(each.gateway for each in self._branches.values())]
+        for host in everybody:
             host.leave()
-        left = (host.left() for host in self._hosts.values())
+        left = (host.left() for host in everybody)
         await asyncio.gather(*left, *self._leaving, return_exceptions=True)
+        await self._stack.aclose()
+
+    def _open_branch(self, gateway: str) -> None:
+        assert self._tree is not None
+        self._branches[gateway] = Branch(Host(gateway, 0), self._tree.transport, self._count)
+
+    def _branch(self, host: Host) -> Branch | None:
+        """The branch that the host is asked through; None: it is asked directly."""
+        gateway = self._tree.gateway_of.get(host.name) if self._tree is not None else None
+        branch = self._branches.get(gateway) if gateway is not None else None
+        return branch if branch is not None and branch.lost is None else None
+
+    @property
+    def lost_gateways(self) -> Mapping[str, str]:
+        """Gateway -> why its hosts were asked directly."""
+        return {name: each.lost for name, each in self._branches.items() if each.lost is not None}
 
     def turn(self, window: Window, folder: Path) -> None:
         """Query another window from the greeted hosts. Earlier answers are dropped."""
@@ -126,16 +160,32 @@ class Gather:
         those without the job are not asked again. Earlier answers are dropped."""
         self.turn(window, folder)
         self._leaving = [task for task in self._leaving if not task.done()]
-        for name, host in self._hosts.items():
+        for gateway, branch in self._branches.items():
+            if branch.may_be_back:
+                self._leaving.append(asyncio.create_task(branch.gateway.left()))
+                self._open_branch(gateway)
+        for host in list(self._hosts.values()):
+            if self._branch(host) is not None:
+                # Its gateway knows whom to try again in the background.
+                if host.outcome.kind in ANSWERED:
+                    host.greeted = host.outcome.kind == "no-data"
+                else:
+                    self._renew(host)
+                continue
             if host.outcome.kind in ANSWERED or host.trying is not None:
                 host.greeted = host.outcome.kind == "no-data"
                 continue
-            host.leave()
-            self._leaving.append(asyncio.create_task(host.left()))
-            fresh = self._hosts[name] = Host(name, host.number)
+            fresh = self._renew(host)
             if host.outcome.kind != "interrupted":
                 fresh.try_again(host.outcome, window.since_ns, self._patience_s)
             fresh.attend(self._transport, self._count)
+
+    def _renew(self, host: Host) -> Host:
+        """Begin anew with a host: neither greeted nor connected."""
+        host.leave()
+        self._leaving.append(asyncio.create_task(host.left()))
+        fresh = self._hosts[host.name] = Host(host.name, host.number)
+        return fresh
 
     def stop(self) -> None:
         """Stop waiting; keep what has arrived."""
@@ -163,7 +213,8 @@ class Gather:
         known = [
             name for name, each in self._hosts.items() if not each.greeted and each.trying is None
         ]
-        await asyncio.gather(self._run("greet", known, self._greet), grace(late))
+        hello = Request("hello", since_ns=self._window.since_ns)
+        await asyncio.gather(self._run("greet", dict.fromkeys(known, hello)), grace(late))
         for host in late:
             host.take_in()
         for name, why in claimed_twice(self.answers.outcomes.values()).items():
@@ -186,7 +237,7 @@ class Gather:
                 host.fail("no-data")
         budget = max(LEAST_NODE_ROWS, min(NODE_ROWS, CONSOLE_ROWS // max(1, len(nodes))))
         request = Request("digest", job=job, budget_rows=budget)
-        await self._run("digest", nodes, lambda host: self._fetch(host, request), self._slots)
+        await self._run("digest", dict.fromkeys(nodes, request), self._slots)
 
     async def detail(
         self,
@@ -200,12 +251,11 @@ class Gather:
         asked = {name: of for name, of in comms.items() if self._hosts[name].outcome.kind == "ok"}
         budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
         request = Request("detail", job=job, budget_rows=budget, tables=tuple(tables))
-
-        async def fetch(host: Host) -> None:
-            until = (until_ns or {}).get(host.name)
-            await self._fetch(host, replace(request, comms=tuple(asked[host.name])), until)
-
-        await self._run("detail", asked, fetch, self._slots)
+        requests = {
+            name: replace(request, comms=tuple(of), until_ns=(until_ns or {}).get(name))
+            for name, of in asked.items()
+        }
+        await self._run("detail", requests, self._slots)
 
     async def each(self, phase: str, requests: Mapping[str, Request]) -> None:
         """Send each host its own request (host -> request); ends are added to its status."""
@@ -214,23 +264,17 @@ class Gather:
             for name, request in requests.items()
             if self._hosts[name].outcome.kind == "ok"
         }
-
-        async def fetch(host: Host) -> None:
-            await self._fetch(host, asked[host.name])
-
-        await self._run(phase, asked, fetch)
+        await self._run(phase, asked)
 
     def leave_out(self, name: str, kind: Kind, message: str) -> None:
         """Stop querying a host, for the given reason."""
         self._hosts[name].fail(kind, message)
 
-    async def _greet(self, host: Host) -> None:
-        await host.greet(self._window.since_ns)
-
-    async def _fetch(self, host: Host, request: Request, until_ns: int | None = None) -> None:
-        request = replace(request, **self._window.on(host.clock))  # type: ignore[arg-type]
-        if request.until_ns is None:
-            request = replace(request, until_ns=until_ns)
+    async def _fetch(self, host: Host, request: Request) -> None:
+        spans = self._window.on(host.clock)
+        request = replace(
+            request, since_ns=spans["since_ns"], until_ns=spans["until_ns"] or request.until_ns
+        )
         sink = FolderSink(
             self._folder / f"{len(self.parts)}-{request.ask}-{host.number}", host.name
         )
@@ -241,36 +285,82 @@ class Gather:
             shutil.rmtree(sink.folder, ignore_errors=True)
             raise
         self.parts += sink.parts
-        # The greeting has set the node's name and jobs, which were checked.
-        more = {key: value for key, value in end.status.items() if key not in ("node", "jobs")}
-        host.outcome = replace(host.outcome, status={**host.outcome.status, **more})
+        host.add_status(end.status)
+
+    async def _fetch_through(self, branch: Branch, requests: Mapping[str, Request]) -> None:
+        """Have a gateway ask its hosts. Raises HostError if it did not."""
+        spans = self._window.on(await branch.clock())
+        order = Order(requests, spans["since_ns"], spans["until_ns"], self._patience_s)
+        of = next(iter(requests.values())).ask
+        sink = BranchSink(
+            self._folder / f"{len(self.parts)}-{of}-{branch.gateway.name}",
+            branch.gateway.name,
+            self._answered,
+        )
+        try:
+            became = await branch.ask(order, sink)
+        except BaseException:
+            shutil.rmtree(sink.folder, ignore_errors=True)
+            raise
+        self.parts += sink.of_nodes()
+        for name, (outcome, clock) in became.items():
+            host = self._hosts[name]
+            host.clock = clock or host.clock
+            if of == "hello":
+                host.outcome, host.greeted = outcome, True
+            elif outcome.kind == "ok":
+                host.add_status(outcome.status)
+            else:
+                host.fail(outcome.kind, outcome.message)
 
     async def _run(
         self,
         phase: str,
-        hosts: Iterable[str],
-        ask: Callable[[Host], Awaitable[None]],
+        requests: Mapping[str, Request],
         slots: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
         """Query hosts concurrently within `slots`, until all have answered or failed or the gather
         is stopped."""
-        asked = [self._hosts[name] for name in hosts]
+        asked = [self._hosts[name] for name in requests]
         self._phase = Progress(phase, 0, len(asked), self._phase.bytes)
         self._report_progress()
 
         async def one(host: Host) -> None:
+            request = requests[host.name]
             try:
                 async with slots or nullcontext(), asyncio.timeout(self._patience_s):
-                    await ask(host)
+                    if request.ask == "hello":
+                        await host.greet(request.since_ns)
+                    else:
+                        await self._fetch(host, request)
             except TimeoutError:
                 host.fail("timeout", f"no answer within {self._patience_s:g} s")
             except HostError as error:
                 host.fail(error.kind, str(error))
             else:
-                self._phase = replace(self._phase, answered=self._phase.answered + 1)
-                self._report_progress()
+                self._answered()
 
-        asking = [asyncio.create_task(one(host)) for host in asked]
+        async def many(branch: Branch, hosts: Sequence[Host]) -> None:
+            patience_s = self._patience_s + GATEWAY_MARGIN_S
+            try:
+                async with slots or nullcontext(), asyncio.timeout(patience_s):
+                    of_branch = {host.name: requests[host.name] for host in hosts}
+                    await self._fetch_through(branch, of_branch)
+            except Exception as error:  # whatever it is, its nodes must not be lost with it
+                self._go_direct(branch, error)
+                await asyncio.gather(*(one(host) for host in hosts))
+                for host in hosts:
+                    host.blame_gateway(branch.gateway.name, branch.lost)
+
+        branches: dict[Branch, list[Host]] = defaultdict(list)
+        asking: dict[asyncio.Task[None], Sequence[Host]] = {}
+        for host in asked:
+            if (branch := self._branch(host)) is not None:
+                branches[branch].append(host)
+            else:
+                asking[asyncio.create_task(one(host))] = [host]
+        for branch, behind in branches.items():
+            asking[asyncio.create_task(many(branch, behind))] = behind
         stopping = asyncio.create_task(self._stopped.wait())
         try:
             left: set[asyncio.Task[Any]] = set(asking)
@@ -279,13 +369,39 @@ class Gather:
                     {*left, stopping}, return_when=asyncio.FIRST_COMPLETED
                 )
                 left = waiting - {stopping}
+            if left and branches:
+                await self._stop_branches(branches, left)
         finally:
             for task in (*asking, stopping):
                 task.cancel()
             await asyncio.gather(*asking, stopping, return_exceptions=True)
-        for host, task in zip(asked, asking, strict=True):
+        for task, hosts in asking.items():
             if task.cancelled():
-                host.fail("interrupted")
+                for host in hosts:
+                    host.fail("interrupted")
+            elif (error := task.exception()) is not None:  # one host's must not cost the others
+                for host in hosts:
+                    host.fail("error", described(error))
+
+    def _go_direct(self, branch: Branch, error: Exception) -> None:
+        """Connect to the hosts of a gateway that failed."""
+        behind = [host for host in self._hosts.values() if self._branch(host) is branch]
+        branch.lose(error)
+        for host in behind:
+            host.attend(self._transport, self._count)
+
+    async def _stop_branches(
+        self, branches: Iterable[Branch], waiting: Iterable[asyncio.Task[Any]]
+    ) -> None:
+        """Have gateways hand on what they have."""
+        for branch in branches:
+            with suppress(HostError, OSError):
+                await branch.stop()
+        await asyncio.wait(waiting, timeout=STOP_S)
+
+    def _answered(self) -> None:
+        self._phase = replace(self._phase, answered=self._phase.answered + 1)
+        self._report_progress()
 
     def _count(self, received: int) -> None:
         self._phase = replace(self._phase, bytes=self._phase.bytes + received)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_on_our_clock
+from oncall.core.defects import described
+from oncall.fleet.outcome import ANSWERED, HostError, Kind, Outcome, jobs_on_our_clock
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.node.store.wire import Request
 
@@ -34,6 +35,8 @@ class Host:
     def attend(self, transport: Transport, progress: Callable[[int], None]) -> None:
         """Keep the connection open while it is needed; one task opens and closes it. `progress` is
         called with the number of bytes received."""
+        if self._left.is_set():
+            return
         self._attending = asyncio.create_task(self._attend(transport, progress))
 
     async def _attend(self, transport: Transport, progress: Callable[[int], None]) -> None:
@@ -48,7 +51,7 @@ class Host:
         except OSError as error:
             self._lose(HostError("error", error.strerror or str(error)))
         except Exception as error:  # a bug with one host must not affect the others
-            self._lose(HostError("error", f"{type(error).__name__}: {error}"))
+            self._lose(HostError("error", described(error)))
 
     def _lose(self, error: HostError) -> None:
         """Record that there is no connection."""
@@ -60,11 +63,23 @@ class Host:
         connection = await asyncio.shield(self._connection)
         return await question(connection)
 
+    def add_status(self, status: Mapping[str, Any]) -> None:
+        """Add what it says at the end of an answer; the greeting has set its name and its jobs,
+        which were checked."""
+        more = {key: value for key, value in status.items() if key not in ("node", "jobs")}
+        self.outcome = replace(self.outcome, status={**self.outcome.status, **more})
+
     def fail(self, kind: Kind, message: str = "") -> None:
         """Record the failure and disconnect."""
         self.greeted = True
         self.outcome = replace(self.outcome, kind=kind, message=message)
         self.leave()
+
+    def blame_gateway(self, gateway: str, why: str | None) -> None:
+        """Add to a failure that the gateway before had failed, too."""
+        if self.outcome.kind not in ANSWERED:
+            said = f"{self.outcome.message}; " if self.outcome.message else ""
+            self.outcome = replace(self.outcome, message=f"{said}its gateway {gateway}: {why}")
 
     def leave(self) -> None:
         """Close the connection, or stop connecting."""

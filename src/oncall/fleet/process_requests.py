@@ -10,6 +10,7 @@ from typing import Any
 from oncall.core.errors import UsageError
 from oncall.fleet.rows_sent import parts_of
 from oncall.importers.stacks.rows import stack_rows
+from oncall.node.processes.recorder_pipe import DumpAsked, ask_for_dumps
 from oncall.node.processes.take_stacks import Look, take_stacks
 from oncall.node.processes.training_processes import TrainingProcess, training_processes
 from oncall.node.processes.versions import loaded_versions
@@ -25,6 +26,8 @@ def answer_stacks(name: str, run: Path | None, request: Request) -> Iterator[Par
     """The stacks of the job's processes on this node, as rows of `thread_stacks` and `ranks`."""
     processes = _processes(run, request.job)
     yield from parts_of(_ranks(name, processes))
+    # First: a process dumps within a second, and the stacks take longer.
+    recorder = dumps_status(ask_for_dumps(processes)) if request.recorder else None
     problems: dict[str, list[int]] = defaultdict(list)
     for look in take_stacks(processes, name, native=request.native, looks=request.looks):
         if look.problem is not None and look.process.pid not in problems[look.problem]:
@@ -38,9 +41,21 @@ def answer_stacks(name: str, run: Path | None, request: Request) -> Iterator[Par
                     {"problem": problem, "pids": pids}
                     for problem, pids in list(problems.items())[:_MOST_PROBLEMS]
                 ],
-            }
+            },
+            **({"recorder": recorder} if recorder is not None else {}),
         }
     )
+
+
+def dumps_status(asked: Sequence[DumpAsked]) -> list[dict[str, Any]]:
+    """The outcome of requests to dump: equal ones together."""
+    alike: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for one in asked:
+        alike[one.files, one.problem].append(-1 if one.rank is None else one.rank)
+    return [
+        {"files": files, "problem": problem, "ranks": [rank for rank in ranks if rank >= 0]}
+        for (files, problem), ranks in list(alike.items())[:_MOST_PROBLEMS]
+    ]
 
 
 def answer_processes(run: Path | None, request: Request) -> Iterator[Part | End]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.scheduler import Scheduler
+from oncall.fleet.branch import GATEWAY_MARGIN_S, Tree
 from oncall.fleet.configuration import FleetConfiguration, read_configuration
 from oncall.fleet.gather import AT_ONCE
 from oncall.fleet.local import AT_ONCE as LOCAL_AT_ONCE
@@ -23,8 +23,8 @@ from oncall.fleet.transport import Transport
 @dataclass(frozen=True)
 class Reach:
     """A transport, its hosts and their source, the limits (time of a host for one phase, number of
-    hosts that send evidence at a time), the last answers of hosts, and the scheduler that named
-    them."""
+    hosts that send evidence at a time), the last answers of hosts, the scheduler that named them,
+    and the gateways that ask them."""
 
     transport: Transport
     hosts: tuple[str, ...]
@@ -33,6 +33,7 @@ class Reach:
     at_once: int = AT_ONCE
     memory: Memory | None = None
     scheduler: Scheduler | None = None
+    tree: Tree | None = None
 
 
 def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
@@ -48,7 +49,28 @@ def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
         return Reach(local, tuple(folders), hosts, LOCAL_PATIENCE_S, LOCAL_AT_ONCE)
     configuration = read_configuration()
     reach = _configured(hosts, inventory, configuration)
-    return replace(reach, patience_s=configuration.answer_timeout_s)
+    tree = _tree(reach, configuration)
+    return replace(reach, patience_s=configuration.answer_timeout_s, tree=tree)
+
+
+def _tree(reach: Reach, configuration: FleetConfiguration) -> Tree | None:
+    """The gateways that the configuration names, for hosts that are reached over SSH and are many
+    enough. Raises BadInput for a file of routes that is wrong."""
+    from oncall.fleet.ssh.transport import SshTransport
+
+    if configuration.topology is None or not isinstance(reach.transport, SshTransport):
+        return None
+    from oncall.fleet.tree.routes import read_routes
+
+    gateway_of = read_routes(Path(configuration.topology).expanduser())
+    if len(reach.hosts) < configuration.tree_from or not gateway_of.keys() & set(reach.hosts):
+        return None
+    # A gateway is silent while it waits for its slowest node.
+    silence_s = configuration.answer_timeout_s + GATEWAY_MARGIN_S
+    to_gateways = replace(
+        configuration, command=configuration.gateway_command, answer_timeout_s=silence_s
+    )
+    return Tree(SshTransport(to_gateways), gateway_of)
 
 
 def _configured(
@@ -126,17 +148,17 @@ def _ray(job: str, configuration: FleetConfiguration) -> Reach:
 _OF_SCHEDULERS = {"slurm": _slurm, "srun": _srun, "kube": _kubernetes, "ray": _ray}
 
 
+def reach_gateway(hosts: str | None) -> Reach:
+    """How this machine as a gateway reaches nodes: over SSH by its own configuration, or those of
+    `local:DIR/*`. A console's orders name them."""
+    if hosts is not None:
+        return reach_fleet(hosts, None)
+    from oncall.fleet.ssh.transport import SshTransport
+
+    return Reach(SshTransport(read_configuration()), (), "a console", memory=Memory())
+
+
 def reach_shards(folders: Mapping[str, Path]) -> Reach:
     """Nodes whose shards are in local folders (node -> folder)."""
     transport = LocalTransport(folders, in_process=True)
     return Reach(transport, tuple(folders), "shards", LOCAL_PATIENCE_S, LOCAL_AT_ONCE)
-
-
-@asynccontextmanager
-async def opened(transport: Transport) -> AsyncIterator[Transport]:
-    """The transport, entered if it is a context manager."""
-    if isinstance(transport, AbstractAsyncContextManager):
-        async with transport:
-            yield transport
-    else:
-        yield transport

@@ -25,12 +25,13 @@ _MOST_PROBLEMS = 8
 
 @dataclass(frozen=True)
 class TakenStacks:
-    """Stacks in an incident, which the caller closes, the outcome of each host, and what is
-    missing (problem -> host or process)."""
+    """Stacks in an incident, which the caller closes, the outcome of each host, what is missing
+    (problem -> host or process), and the outcome of Flight Recorder dumps (sentence -> ranks)."""
 
     incident: Incident
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    dumps: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 async def fleet_stacks(
@@ -40,15 +41,17 @@ async def fleet_stacks(
     *,
     native: bool,
     looks: int,
+    recorder: bool = False,
     patience_s: float = 60.0,
     progress: Callable[[Progress], None] | None = None,
 ) -> TakenStacks:
-    """Take the stacks of `job` (None: the only one) on all hosts at once.
+    """Take the stacks of `job` (None: the only one) on all hosts at once; with `recorder` ask its
+    processes for Flight Recorder dumps first.
 
     Ctrl-C stops waiting and returns what has arrived. Raises UsageError if no host has a process
     of the job.
     """
-    request = Request("stacks", job=job, native=native, looks=looks)
+    request = Request("stacks", job=job, native=native, looks=looks, recorder=recorder)
     with tempfile.TemporaryDirectory(prefix="oncall-stacks-") as folder:
         async with Gather(
             transport, hosts, Window(), Path(folder), patience_s=patience_s, progress=progress
@@ -63,7 +66,13 @@ async def fleet_stacks(
                 raise UsageError(f"no stacks: {what_became(answers.outcomes)}")
             incident, bad = merge_measured(answers)
     problems = {f"cannot read some of its answers: {why}": [host] for host, why in bad.items()}
-    return TakenStacks(incident, answers.outcomes, {**_problems(answers.outcomes), **problems})
+    outcomes = answers.outcomes
+    return TakenStacks(
+        incident,
+        outcomes,
+        {**_problems(outcomes), **problems},
+        _dumps(outcomes) if recorder else {},
+    )
 
 
 def local_stacks(
@@ -118,4 +127,20 @@ def _problems(outcomes: Mapping[str, Outcome]) -> dict[str, list[str]]:
         for one in listed[:_MOST_PROBLEMS] if isinstance(listed, list) else ():
             if isinstance(one, dict):
                 found[str(one.get("problem"))].append(outcome.node)
+    return found
+
+
+def _dumps(outcomes: Mapping[str, Outcome]) -> dict[str, list[int]]:
+    """The outcome of Flight Recorder dumps: sentence -> ranks."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for outcome in outcomes.values():
+        reported = outcome.status.get("recorder")
+        for one in reported[:_MOST_PROBLEMS] if isinstance(reported, list) else ():
+            if not isinstance(one, dict):
+                continue
+            files, problem, ranks = one.get("files"), one.get("problem"), one.get("ranks")
+            said = f"no Flight Recorder dump: {problem}" if problem else "Flight Recorder dumped"
+            where = f" to {files}*" if files and not problem else ""
+            listed = ranks if isinstance(ranks, list) else ()
+            found[f"{said}{where}"] += [rank for rank in listed if isinstance(rank, int)]
     return found

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, TypeGuard
@@ -59,6 +59,13 @@ class Channel(Protocol):
         Called once after the end, or after a first line that is not a frame."""
 
 
+class Question(Protocol):
+    """What can be asked over a connection."""
+
+    def line(self) -> bytes:
+        """The question as the one line that is sent."""
+
+
 class Transport(Protocol):
     """Reaches hosts. `connect` retries by itself and fails when retrying is useless."""
 
@@ -66,6 +73,16 @@ class Transport(Protocol):
         """A connection to the host's endpoint, closed on leaving.
 
         Raises HostError."""
+
+
+@asynccontextmanager
+async def opened(transport: Transport) -> AsyncIterator[Transport]:
+    """The transport, entered if it is a context manager."""
+    if isinstance(transport, AbstractAsyncContextManager):
+        async with transport:
+            yield transport
+    else:
+        yield transport
 
 
 @dataclass(frozen=True)
@@ -127,9 +144,11 @@ class Connection:
         self._limits = limits
         self._fresh = True
 
-    async def ask(self, request: Request, sink: Sink | None = None) -> End:
+    async def ask(
+        self, request: Question, sink: Sink | None = None, limits: Limits | None = None
+    ) -> End:
         """Send a request and read the answer into the sink. After a HostError, close."""
-        decoder = FrameDecoder(sink or NoSink(), self._limits)
+        decoder = FrameDecoder(sink or NoSink(), limits or self._limits)
         try:
             await self._send(request.line())
             return await self._receive(decoder)

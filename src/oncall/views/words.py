@@ -228,6 +228,8 @@ def since(cause: Finding, until_ns: int | None) -> str:
 
 def _nothing_found(diagnosis: Diagnosis) -> str:
     coverage = diagnosis.coverage
+    if diagnosis.pending:
+        return f"Nothing stops the job; {clean(diagnosis.doubt)}"
     if diagnosis.doubt:
         return f"Inconclusive: {clean(diagnosis.doubt)}"
     if coverage.ranks_seen < coverage.ranks:

@@ -17,8 +17,9 @@ from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.evidence.incident import Incident
 from oncall.fleet.merge import add_rows, measured_rows
-from oncall.fleet.reach import Reach, opened
+from oncall.fleet.reach import Reach
 from oncall.fleet.stacks import TakenStacks, fleet_stacks
+from oncall.fleet.transport import opened
 from oncall.importers import detect
 from oncall.importers.files import walk
 from oncall.importers.logs.following import Followed
@@ -173,11 +174,14 @@ class WatchedRecordings(Source):
 
 
 def stacks_now(reach: Reach, job: str, *, native: bool) -> TakenStacks:
-    """The stacks of the job's processes on all nodes, in two looks. Raises UsageError."""
+    """The stacks of the job's processes on all nodes, in two looks, and Flight Recorder dumps by
+    their pipes. Raises UsageError."""
 
     async def take() -> TakenStacks:
         async with opened(reach.transport) as transport:
-            return await fleet_stacks(transport, reach.hosts, job, native=native, looks=2)
+            return await fleet_stacks(
+                transport, reach.hosts, job, native=native, looks=2, recorder=True
+            )
 
     loop = LoopThread("stacks")
     try:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from oncall.core.diagnosis import Diagnosis, SkippedRule
 from oncall.core.errors import OncallError
+from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean, file_name
 from oncall.core.units import NS_PER_S
 from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.fleet.reach import Reach
+from oncall.fleet.stacks import TakenStacks
 from oncall.rules.language.rulebook import Rulebook
 from oncall.views import words
 from oncall.watch.announcement import of_end, of_trouble
@@ -176,18 +178,28 @@ class Watcher:
     def _gathered(
         self, file: Path, look: Look, suspected: tuple[Trouble, ...]
     ) -> tuple[Look, Diagnosis]:
+        taken = self._taken() if any(one.stops for one in suspected) else None
         now_ns = self._clock()
-        stopped = any(one.stops for one in suspected)
         with self._source.look(now_ns) as incident:
-            # py-spy stops a process for a moment: only where the job is stopped anyway.
-            if stopped and self._living is not None:
-                try:
-                    add_stacks(incident, stacks_now(self._living(), self._source.job, native=True))
-                except OncallError as error:
-                    self._say(f"no stacks: {clean(str(error))}")
+            if taken is not None:
+                add_stacks(incident, taken)
             incident.save(file)
             gathered, diagnosis = self._judged(incident, now_ns)
         return replace(gathered, at_ns=max(now_ns, look.at_ns)), diagnosis
+
+    def _taken(self) -> TakenStacks | None:
+        """Stacks of a stopped job, and Flight Recorder dumps, which a look then finds among its
+        recordings. py-spy stops a process for a moment: only where the job is stopped anyway."""
+        if self._living is None:
+            return None
+        try:
+            taken = stacks_now(self._living(), self._source.job, native=True)
+        except OncallError as error:
+            self._say(f"no stacks: {clean(str(error))}")
+            return None
+        for what, ranks in taken.dumps.items():
+            self._say(f"{clean(what)} ({fold_ranks(ranks)})")
+        return taken
 
     def _wanted(self, severity: str) -> tuple[str, ...]:
         return tuple(name for name, one in self._settings.notify.items() if one.wants(severity))

@@ -221,6 +221,19 @@ def test_evaluations_at_the_end_of_an_interleaved_recording_are_no_iteration() -
     assert labelled(scenario).keys() == recorded_tasks(scenario).keys()
 
 
+def test_the_order_within_a_group_call_makes_no_evaluation_of_a_torn_iteration() -> None:
+    """The last stage sends a gradient and asks for the next input in one group call; ranks record
+    the two either way round."""
+    with simulate(TrainingScenario(duration_ns=90 * 10**9))[0] as incident:
+        incident.require(["labelled_tasks"])
+        found = dict(
+            incident.con.execute(
+                "SELECT task, count(*) FROM labelled_tasks GROUP BY ALL"
+            ).fetchall()
+        )
+    assert found["forward"] > 1000 and "evaluation" not in found
+
+
 def test_an_evaluation_at_the_end_of_a_recording_of_gpipe_is_no_iteration() -> None:
     """The last stage sees the same forwards as in training: the others tell it that there is no
     gradient to come."""

@@ -22,10 +22,10 @@ class Block:
     """Calls `begin` to `end` (positions, the end not included) between two bounds.
 
     `events` are the positions of what shows tasks in it. `torn_before`, `torn_after`: calls may
-    be missing there, as the recorder lost them or the recording began or ended. `started_ns`: when
-    the rank left the bound before it; `until`: the position at which the next block begins.
-    `passes`: so many passes forward, of an evaluation; 0: of training. `is_bounded`: a bound lies
-    before it.
+    be missing there, as the recorder lost them or the recording began or ended. `left_at`: the
+    call that is the bound before it, UNKNOWN without data; `until`: the position at which the next
+    block begins. `passes`: so many passes forward, of an evaluation; 0: of training. `is_bounded`:
+    a bound lies before it.
     """
 
     begin: int
@@ -34,7 +34,7 @@ class Block:
     events: Array
     torn_before: bool
     torn_after: bool
-    started_ns: int
+    left_at: int
     passes: int = 0
     is_bounded: bool = True
 
@@ -63,8 +63,7 @@ def find_blocks(calls: RankCalls) -> list[Block]:
     begins[1:] = np.maximum(begins[1:], events[lasts[:-1]] + 1)
     ends = np.minimum(padded[behind], np.append(events[firsts[1:]], len(calls)))
     torn_between = [True, *torn[cuts].tolist(), True]
-    left_ns = np.where(calls.ended_ns >= 0, calls.ended_ns, calls.entered_ns)
-    started_ns = np.where(before >= 0, left_ns[begins - 1], UNKNOWN).tolist()
+    left_at = np.where(before >= 0, begins - 1, UNKNOWN).tolist()
     n, begin = len(firsts), begins.tolist()
     return [
         Block(
@@ -75,7 +74,7 @@ def find_blocks(calls: RankCalls) -> list[Block]:
             # Where the recording begins with a bound the first block is whole.
             torn_before=torn_between[i] and (i > 0 or before[0] < 0),
             torn_after=torn_between[i + 1] and (i + 1 < n or behind[-1] >= len(positions)),
-            started_ns=UNKNOWN if torn_between[i] and i else started_ns[i],
+            left_at=UNKNOWN if torn_between[i] and i else left_at[i],
         )
         for i, (first, last, end) in enumerate(
             zip(firsts.tolist(), lasts.tolist(), ends.tolist(), strict=True)
@@ -100,6 +99,12 @@ def task_events(calls: RankCalls) -> Array:
     return np.zeros(0, dtype=np.int64)
 
 
+def started_ns(calls: RankCalls, blocks: Sequence[Block]) -> Array:
+    """When the rank left the bound before each block (..., blocks), UNKNOWN without data."""
+    at = np.array([block.left_at for block in blocks], dtype=np.int64)
+    return np.asarray(np.where(at >= 0, calls.left_ns[..., at], UNKNOWN))
+
+
 def _bounding(calls: RankCalls) -> Sequence[int]:
     """Calls that are made between iterations only. Gradients may be reduced within a backward, so
     that they bound only where nothing else does."""
@@ -109,7 +114,7 @@ def _bounding(calls: RankCalls) -> Sequence[int]:
 def left_together(ranks: Sequence[RankCalls], blocks: Sequence[Sequence[Block]]) -> list[Array]:
     """When each rank left the bound before each of its blocks (blocks,), UNKNOWN without data.
     Where only calls are recorded, that is when the last of those seen has called as well."""
-    left = [np.array([one.started_ns for one in mine], dtype=np.int64) for mine in blocks]
+    left = [started_ns(*each) for each in zip(ranks, blocks, strict=True)]
     bounds = [
         (rank, block, (int(calls.comm[at]), int(calls.seq[at])))
         for rank, (calls, mine) in enumerate(zip(ranks, blocks, strict=True))

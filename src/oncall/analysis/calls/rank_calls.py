@@ -7,7 +7,7 @@ now and then to gradients and parameters, all others to the end of an iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -15,6 +15,7 @@ from itertools import pairwise
 import duckdb
 import numpy as np
 
+from oncall.analysis.calls.likeness import group_order, likenesses
 from oncall.analysis.calls.schedules import Array
 from oncall.analysis.calls.thresholds import Thresholds
 
@@ -50,6 +51,7 @@ _CALLS = """
         GROUP BY job, comm HAVING count(DISTINCT rank) = 2 AND coalesce(max(size), 2) = 2)
     SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
         hash(n.place, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
+        hash(o.op, o.dtype, coalesce(o.bytes, o.count)) AS what,
         coalesce(o.bytes, o.count * $element_bytes, 0)::BIGINT AS size_bytes,
         o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
         coalesce(o.seq, -1) AS seq, coalesce(o.group_id, -1) AS group_id,
@@ -76,6 +78,10 @@ class RankCalls:
     `use`: SEND and RECV of the pipeline, TASK (within forwards and backwards), REPLICAS, OUTSIDE.
     `peer` is the rank of the other side where `peer_recorded`; else it lies on this one's side.
     `word` is equal for equal calls; `lost`: calls are missing just before this one.
+
+    Ranks that are `alike` by number, replicas as a rule, make the same calls in the same order,
+    among members at the same distance: of these all but times, `comm` and `peer` is the same, and
+    what follows from that alone is worked out once.
     """
 
     job: str
@@ -96,6 +102,7 @@ class RankCalls:
     lost: Array
     comms: tuple[int | None, ...]
     thresholds: Thresholds = field(default_factory=Thresholds)
+    alike: int = 0
 
     def __len__(self) -> int:
         return len(self.use)
@@ -104,6 +111,11 @@ class RankCalls:
     def knows_ends(self) -> bool:
         """The recorder records when operations ended."""
         return bool((self.ended_ns >= 0).any())
+
+    @cached_property
+    def left_ns(self) -> Array:
+        """When the rank was done with each call, as far as recorded."""
+        return np.asarray(np.where(self.ended_ns >= 0, self.ended_ns, self.entered_ns))
 
 
 def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterator[RankCalls]:
@@ -120,17 +132,29 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
         ).fetchall()
     )
     names = _names(con)
+    kinds: dict[Hashable, _Kind] = {}
     for job, mine in comms.items():
         found = con.execute(_CALLS, {"job": job, "element_bytes": thresholds.element_bytes})
         columns = {name: np.ma.getdata(values) for name, values in found.fetchnumpy().items()}
+        order = group_order(columns, thresholds.goes_on_ns)
+        columns = {name: values[order] for name, values in columns.items()}
         named = {
             place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
         }
         begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
-        for begin, end in pairwise([*begins.tolist(), len(columns["rank"])]):
+        bounds = pairwise([*begins.tolist(), len(columns["rank"])])
+        for (begin, end), likeness in zip(bounds, likenesses(columns, begins, named), strict=True):
             part = {name: values[begin:end] for name, values in columns.items()}
-            if (job, int(part["rank"][0])) not in thinned:
-                yield _of_rank(job, part, tuple(mine), named, thresholds)
+            if (job, int(part["rank"][0])) in thinned:
+                continue
+            kind = kinds.get((job, likeness))
+            if kind is None:
+                kind = _kind(part, named, thresholds, len(kinds))
+                kinds[job, likeness] = kind
+            if kind.by_time:
+                kind = _kind(part, named, thresholds, len(kinds))
+                kind = kinds.setdefault((job, likeness, kind.use.tobytes()), kind)
+            yield _of_rank(job, part, tuple(mine), kind, thresholds)
 
 
 def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
@@ -154,26 +178,47 @@ def _named_use(text: str) -> int | None:
     return next((use for word, use in _NAMES if word in lower), None)
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What ranks that are alike share: of which calls they keep which are `kept`, and of those what
+    is in RankCalls. `by_time`: pauses show what the calls are for, which others may differ in."""
+
+    number: int
+    kept: Array
+    use: Array
+    lost: Array
+    by_time: bool
+
+
+def _kind(
+    part: dict[str, Array],
+    named: dict[int, int | None],
+    thresholds: Thresholds,
+    number: int,
+) -> _Kind:
+    use, by_time = _uses(part, named, thresholds)
+    kept = ~_repeated(part, use)
+    size_bytes = part["size_bytes"]
+    announced = (use <= RECV) & (size_bytes < thresholds.shape_bytes) & (size_bytes > 0) & kept
+    if announced.any() and not announced[(use <= RECV) & kept].all():
+        kept &= ~announced
+    lanes = (part["place"] * 2 + part["p2p"])[kept]
+    return _Kind(number, kept, use[kept], lost_before(lanes, part["seq"][kept]), by_time)
+
+
 def _of_rank(
     job: str,
     part: dict[str, Array],
     comms: tuple[int | None, ...],
-    named: dict[int, int | None],
+    kind: _Kind,
     thresholds: Thresholds,
 ) -> RankCalls:
-    use = _uses(part, named, thresholds)
-    kept = ~_repeated(part, use)
-    if not kept.all():
-        part, use = {name: values[kept] for name, values in part.items()}, use[kept]
-    size_bytes = part["size_bytes"]
-    announced = (use <= RECV) & (size_bytes < thresholds.shape_bytes) & (size_bytes > 0)
-    if announced.any() and not announced[use <= RECV].all():
-        part = {name: values[~announced] for name, values in part.items()}
-        use = use[~announced]
+    if not kind.kept.all():
+        part = {name: values[kind.kept] for name, values in part.items()}
     return RankCalls(
         job=job,
         rank=int(part["rank"][0]),
-        use=use,
+        use=kind.use,
         comm=part["place"],
         word=part["word"],
         size_bytes=part["size_bytes"],
@@ -186,9 +231,10 @@ def _of_rank(
         called_ns=part["called_ns"],
         entered_ns=part["entered_ns"],
         ended_ns=part["ended_ns"],
-        lost=lost_before(part["place"] * 2 + part["p2p"], part["seq"]),
+        lost=kind.lost,
         comms=comms,
         thresholds=thresholds,
+        alike=kind.number,
     )
 
 
@@ -225,8 +271,10 @@ def lost_before(lane: Array, seq: Array) -> Array:
 # ------------------------------------------------------------------ what for
 
 
-def _uses(part: dict[str, Array], named: dict[int, int | None], thresholds: Thresholds) -> Array:
-    """What each call is for (n,)."""
+def _uses(
+    part: dict[str, Array], named: dict[int, int | None], thresholds: Thresholds
+) -> tuple[Array, bool]:
+    """What each call is for (n,), and whether that follows from when they were called, too."""
     pipeline = _pipeline(part, named, thresholds.cut_groups)
     use = np.full(len(pipeline), OUTSIDE, dtype=np.int8)
     use[pipeline] = np.where(part["send"][pipeline], SEND, RECV)
@@ -243,7 +291,7 @@ def _uses(part: dict[str, Array], named: dict[int, int | None], thresholds: Thre
     is_named = bool((use == TASK).any())
     for one in unnamed:
         use[one.mine] = _inferred(one, unnamed, is_named, thresholds)
-    return use
+    return use, bool(unnamed)
 
 
 def _pipeline(part: dict[str, Array], named: dict[int, int | None], cut_groups: float) -> Array:

@@ -42,13 +42,17 @@ def job_quiet() -> str:
         happened AS (
             SELECT job, called_ns AS at_ns, false AS ends FROM operations WHERE called_ns > 0
             UNION ALL SELECT job, ended_ns, true FROM operations WHERE ended_ns > 0),
+        -- By the millisecond: a pause within one is the longest of no job, and millions are sorted.
+        ticks AS (
+            SELECT job, ends, min(at_ns) AS first_ns, max(at_ns) AS last_ns FROM happened
+            GROUP BY job, ends, at_ns // 1000000),
         -- Where no end is recorded, a call is the only thing that shows progress.
         progress AS (
-            FROM happened QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
+            FROM ticks QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
         gaps AS (
-            SELECT job, max(at_ns) AS last_ns, max(gap_ns) AS longest_gap_ns FROM (
-                SELECT job, at_ns, at_ns - lag(at_ns) OVER (PARTITION BY job ORDER BY at_ns)
-                    AS gap_ns FROM progress)
+            SELECT job, max(last_ns) AS last_ns, max(gap_ns) AS longest_gap_ns FROM (
+                SELECT job, last_ns, first_ns - lag(last_ns)
+                    OVER (PARTITION BY job ORDER BY first_ns) AS gap_ns FROM progress)
             GROUP BY job),
         seen AS (
             SELECT job, max(observed_ns) AS looked_ns,

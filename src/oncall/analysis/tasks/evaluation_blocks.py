@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from oncall.analysis.calls.iteration_bounds import Block
-from oncall.analysis.calls.rank_calls import RECV, SEND, UNKNOWN
+from oncall.analysis.calls.rank_calls import RECV, SEND
 from oncall.analysis.calls.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, warm_up
 from oncall.analysis.tasks.pipeline_places import Seated, shapes_of
 
@@ -43,7 +43,6 @@ def _split(one: Seated, block: Block, passes: int) -> list[Block]:
         return [replace(block, passes=-(-len(events) // each))]
     last = events[cut - 1]
     at = int(last + 1 if calls.use[last] == SEND else events[cut])
-    ended_ns = int(calls.ended_ns[last])
     return [
         replace(block, end=at, until=at, events=events[:cut], torn_after=False, passes=passes),
         replace(
@@ -52,7 +51,7 @@ def _split(one: Seated, block: Block, passes: int) -> list[Block]:
             events=events[cut:],
             torn_before=False,
             is_bounded=False,
-            started_ns=ended_ns if ended_ns != UNKNOWN else int(calls.entered_ns[last]),
+            left_at=int(last),
         ),
     ]
 

@@ -15,19 +15,22 @@ import numpy as np
 from oncall.analysis.calls.iteration_bounds import Block
 from oncall.analysis.calls.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
 from oncall.analysis.calls.schedules import Array
+from oncall.analysis.tasks.row_quantiles import after, quantile_of
 
 _FAR = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Tasks of one kind; arrays (n,), ns, -1 unknown. `at`: the last call of each, -1 none."""
+    """Tasks of one kind of ranks that are alike: `block` and `at`, the last call of each, -1 none,
+    (n,); times (ranks, n), ns, -1 unknown; `shown` (ranks, n): which there are."""
 
     task: str
     block: Array
     started_ns: Array
     ended_ns: Array
     at: Array
+    shown: Array
 
 
 def iteration_ends(
@@ -35,15 +38,15 @@ def iteration_ends(
 ) -> list[Ends]:
     """The tasks at the ends of blocks of training.
 
-    last, over_ns, next_ns (blocks,): position of the last call of a block's forwards and
-    backwards, when they were over, and when those of the next block began; -1 where not known.
-    `over_ns` is -1 of blocks that are not training, too.
+    last (blocks,), over_ns, next_ns (ranks, blocks): position of the last call of a block's
+    forwards and backwards, when they were over, and when those of the next block began; -1 where
+    not known, of all ranks alike. `over_ns` is -1 of blocks that are not training, too.
     """
     mine = np.flatnonzero(np.isin(calls.use, (REPLICAS, OUTSIDE)))
     if not len(mine) or not blocks:
         return []
     block = np.searchsorted([b.begin for b in blocks], mine, side="right") - 1
-    kept = (block >= 0) & (over_ns >= 0)[block]
+    kept = (block >= 0) & np.any(over_ns >= 0, axis=0)[block]
     kept[kept] = mine[kept] < np.array([b.until for b in blocks])[block[kept]]
     mine, block = mine[kept], block[kept]
     large, behind = calls.size_bytes[mine] >= calls.thresholds.small_bytes, mine > last[block]
@@ -67,15 +70,15 @@ def iteration_ends(
     np.minimum.at(gathered, block[parameters], mine[parameters])
     optimizer, baseline = pauses.optimizer(reduced, gathered)
     found += [optimizer, *pauses.others(baseline)]
-    return [one for one in found if len(one.block)]
+    return [one for one in found if one.shown.any()]
 
 
 def _over(calls: RankCalls) -> Array:
-    """When each call was over (n,): where only calls are recorded, as the rank went on to the
+    """When each call was over (ranks, n): where only calls are recorded, as the rank went on to the
     next."""
     if calls.knows_ends:
         return calls.ended_ns
-    return np.append(calls.entered_ns[1:], UNKNOWN)
+    return after(calls.entered_ns, UNKNOWN)
 
 
 def _span(
@@ -84,10 +87,10 @@ def _span(
     """From the first call of each block to the end of its last, but not before its backwards."""
     first = np.flatnonzero(np.diff(block, prepend=-1))
     final = np.append(first[1:], len(block))[: len(first)] - 1
-    begun = np.maximum(calls.entered_ns[at[first]], over_ns[block[first]])
-    ended = over[at[final]]
+    begun = np.maximum(calls.entered_ns[:, at[first]], over_ns[:, block[first]])
+    ended = over[:, at[final]]
     shown = (ended < 0) | (ended > begun)
-    return Ends(task, block[first][shown], begun[shown], ended[shown], at[final][shown])
+    return Ends(task, block[first], begun, ended, at[final], shown)
 
 
 class _Pauses:
@@ -96,78 +99,82 @@ class _Pauses:
     def __init__(
         self, calls: RankCalls, at: Array, block: Array, over: Array, next_ns: Array
     ) -> None:
-        following = np.append(calls.entered_ns, UNKNOWN)[at + 1]
+        following = after(calls.entered_ns, UNKNOWN)[:, at]
         is_last = np.diff(block, append=-1) != 0
-        begins = next_ns[block]
+        begins = next_ns[:, block]
         until = np.where(is_last & (begins >= 0), np.minimum(begins, following), following)
-        until = np.maximum(until, over[at])
-        known = (over[at] >= 0) & (following >= 0)
+        until = np.maximum(until, over[:, at])
+        known = ((over[:, at] >= 0) & (following >= 0)).any(axis=0)
         self.calls = calls
         self.at, self.block = at[known], block[known]
-        self.since, self.until = over[at][known], until[known]
+        self.since, self.until = over[:, at[known]], until[:, known]
         self.pause = self.until - self.since
         self.word = calls.word[self.at]
-        self.blocks = len(next_ns)
-        step = np.diff(next_ns[next_ns >= 0])
-        self.iteration_ns = _baseline(step) if len(step) else np.inf
+        self.blocks = next_ns.shape[1]
+        step = np.diff(next_ns[:, (next_ns >= 0).any(axis=0)])
+        self.iteration_ns = _baseline(step) if step.shape[1] else np.full(len(step), np.inf)
 
-    def optimizer(self, reduced: Array, gathered: Array) -> tuple[Ends, float]:
+    def optimizer(self, reduced: Array, gathered: Array) -> tuple[Ends, Array]:
         """The pause right before parameters are gathered, else after the call that the longest
-        pause follows most often; and its baseline length (ns)."""
+        pause follows most often; and its baseline length (ranks,), ns."""
         closing = self.at + 1 == gathered[self.block]
-        if not closing.any():
+        if closing.any():
+            closing = np.broadcast_to(closing, self.pause.shape)
+        else:
             closing = self._longest_recurring(self.at >= reduced[self.block])
-        at = np.flatnonzero(closing)
-        at = at[(np.diff(self.block[at], append=-1) != 0) & (self.pause[at] > 0)]
-        baseline = _baseline(self.pause[at])
-        until = self.until[at]
-        if np.isfinite(self.iteration_ns):
-            much = self.pause[at] > baseline + self.calls.thresholds.pause * self.iteration_ns
-            until = np.where(much, self.since[at] + int(baseline), until)
-        none = np.full(len(at), UNKNOWN, dtype=np.int64)
-        self.baseline = np.zeros(len(self.at))
-        self.baseline[at] = baseline
-        return Ends("optimizer", self.block[at], self.since[at], until, none), baseline
+        n = len(self.at)
+        places = np.where(closing, np.arange(n), n)
+        next_closing = after(np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1], n)
+        last = np.append(self.block, -1)[next_closing] != self.block
+        shown = closing & last & (self.pause > 0)
+        baseline = np.nan_to_num(quantile_of(self.pause, shown, 0.25))
+        most = baseline + self.calls.thresholds.pause * self.iteration_ns
+        usual = self.since + baseline.astype(np.int64)[:, np.newaxis]
+        until = np.where(self.pause > most[:, np.newaxis], usual, self.until)
+        self.baseline = np.where(shown, baseline[:, np.newaxis], 0.0)
+        none = np.full(n, UNKNOWN, dtype=np.int64)
+        return Ends("optimizer", self.block, self.since, until, none, shown), baseline
 
     def _longest_recurring(self, allowed: Array) -> Array:
         words, number = np.unique(self.word[allowed], return_inverse=True)
         if not len(words):
-            return allowed
-        pauses = [_baseline(self.pause[allowed][number == i]) for i in range(len(words))]
+            return np.zeros(self.pause.shape, dtype=np.bool_)
+        pause = self.pause[:, allowed]
+        pauses = np.stack([_baseline(pause[:, number == i]) for i in range(len(words))], axis=1)
         often = np.bincount(number) >= self.calls.thresholds.usually * len(np.unique(self.block))
-        best = words[np.argmax(np.where(often, pauses, -1))]
-        return np.asarray(allowed & (self.word == best))
+        best = words[np.argmax(np.where(often, pauses, -1), axis=1)]
+        return np.asarray(allowed & (self.word == best[:, np.newaxis]))
 
-    def others(self, optimizer_ns: float) -> list[Ends]:
+    def others(self, optimizer_ns: Array) -> list[Ends]:
         """Pauses that cost a good part of an iteration and do not come with every one: before a
         call that comes with them alone they are checkpoints."""
-        much = (
-            self.pause
-            > self.baseline
-            + self._baseline_after()
-            + self.calls.thresholds.pause * self.iteration_ns
-        )
+        part = (self.calls.thresholds.pause * self.iteration_ns)[:, np.newaxis]
+        much = self.pause > self.baseline + self._baseline_after() + part
         following = np.append(self.calls.word, self.calls.word[:1])[self.at + 1]
         words, number, counts = np.unique(following, return_inverse=True, return_counts=True)
         rare = counts[number] <= self.calls.thresholds.usually * self.blocks if len(words) else much
-        since = self.since + np.where(self.baseline > 0, int(optimizer_ns), 0)
-        none = np.full(len(much), UNKNOWN, dtype=np.int64)
+        updated = np.where(self.baseline > 0, optimizer_ns.astype(np.int64)[:, np.newaxis], 0)
+        none = np.full(len(self.at), UNKNOWN, dtype=np.int64)
         return [
-            Ends(task, self.block[which], since[which], self.until[which], none[which])
+            Ends(task, self.block, self.since + updated, self.until, none, which)
             for task, which in (("checkpoint", much & rare), ("other", much & ~rare))
         ]
 
     def _baseline_after(self) -> Array:
         """The baseline pause after each call of a kind, if it comes with most iterations."""
         words, number = np.unique(self.word, return_inverse=True)
-        baseline = np.array([_baseline(self.pause[number == i]) for i in range(len(words))])
+        if not len(words):
+            return np.zeros(self.pause.shape)
+        baseline = np.stack(
+            [_baseline(self.pause[:, number == i]) for i in range(len(words))], axis=1
+        )
         often = (
             np.bincount(number, minlength=len(words)) >= self.calls.thresholds.usually * self.blocks
         )
-        after = np.where(often, baseline, 0.0)[number] if len(words) else np.zeros(0)
-        return np.asarray(np.where(self.baseline > 0, 0.0, after))
+        following = np.where(often, baseline, 0.0)[:, number]
+        return np.asarray(np.where(self.baseline > 0, 0.0, following))
 
 
-def _baseline(pauses: Array) -> float:
-    """What a pause takes if nothing else comes with it: the lower quartile; 0 of none."""
-    return float(np.quantile(pauses, 0.25)) if len(pauses) else 0.0
+def _baseline(pauses: Array) -> Array:
+    """What a pause takes if nothing else comes with it: the lower quartile of each row."""
+    return np.asarray(np.quantile(pauses, 0.25, axis=1))

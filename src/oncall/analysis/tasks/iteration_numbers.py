@@ -43,13 +43,14 @@ def number_blocks(ranks: Sequence[Numbered], together: float) -> list[Array]:
     """
     if not ranks:
         return []
-    starts = np.concatenate([_starts(one) for one in ranks])
+    began = [_starts(one) for one in ranks]
+    starts = np.concatenate(began)
     numbers = np.full(len(starts), NOT_NUMBERED)
     known = np.flatnonzero(starts != NOT_NUMBERED)
     if len(known):
-        baseline_ns = _common_step(ranks, [_starts(one) for one in ranks])
+        every = np.concatenate([_steps(*each) for each in zip(ranks, began, strict=True)])
         # Checkpoints, however many, only make the way to the next iteration longer.
-        shortest_ns = _common_step(ranks, [_starts(one) for one in ranks], quantile=0.25)
+        shortest_ns, baseline_ns = np.quantile(every, (0.25, 0.5)) if len(every) else (np.inf,) * 2
         order = known[np.argsort(starts[known], kind="stable")]
         steps = np.diff(starts[order], prepend=starts[order[0]])
         opens = (steps > together * shortest_ns) | (np.arange(len(order)) == 0)
@@ -73,9 +74,13 @@ def _split(ranks: Sequence[Numbered], values: Array) -> list[Array]:
 def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
     """Write how many iterations lie between each two places in time, where a rank shows that: by
     its count of calls, or as it saw them all."""
+    baselines: dict[int, float] = {}  # ranks that are alike share their counts
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero((mine >= 0) & (one.count >= 0))
-        baseline = _common_step([one], [one.count])
+        if id(one.count) not in baselines:
+            counted = _steps(one, one.count)
+            baselines[id(one.count)] = float(np.median(counted)) if len(counted) else np.inf
+        baseline = baselines[id(one.count)]
         calls = np.diff(one.count[at])
         adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (0 < baseline < np.inf)
         apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / baseline))
@@ -102,17 +107,11 @@ def _starts(one: Numbered) -> Array:
     )
 
 
-def _common_step(
-    ranks: Sequence[Numbered], values: Sequence[Array], quantile: float = 0.5
-) -> float:
-    """The most common step of the values from one iteration to the next; endless of none."""
-    steps = [np.zeros(0)]
-    for one, mine in zip(ranks, values, strict=True):
-        at = np.flatnonzero(one.trains & (mine >= 0))
-        trained = _trained(one, at)
-        steps.append(np.diff(mine[at])[trained > 0] / trained[trained > 0])
-    every = np.concatenate(steps)
-    return float(np.quantile(every, quantile)) if len(every) else np.inf
+def _steps(one: Numbered, values: Array) -> Array:
+    """The steps of the values from one iteration to the next."""
+    at = np.flatnonzero(one.trains & (values >= 0))
+    trained = _trained(one, at)
+    return np.asarray(np.diff(values[at])[trained > 0] / trained[trained > 0])
 
 
 def _fill_in(one: Numbered, numbers: Array) -> None:

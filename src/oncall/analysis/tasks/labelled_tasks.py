@@ -5,51 +5,35 @@ Computed from the operations of one node alone, so that nodes answer with tasks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block, find_blocks, left_together
-from oncall.analysis.calls.rank_calls import RECV, REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.calls.iteration_bounds import (
+    Block,
+    find_blocks,
+    left_together,
+)
+from oncall.analysis.calls.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.calls.schedules import Array
 from oncall.analysis.calls.thresholds import Thresholds
 from oncall.analysis.tasks.evaluation_blocks import split_evaluations
-from oncall.analysis.tasks.iteration_ends import Ends, iteration_ends
 from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
 from oncall.analysis.tasks.micro_batch_counts import micro_batch_counts
 from oncall.analysis.tasks.pipeline_layouts import pipeline_comms, read_memberships
 from oncall.analysis.tasks.pipeline_places import Found, Place, Places, find_places, seat
 from oncall.analysis.tasks.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.tasks.schedule_fit import Stated
-from oncall.analysis.tasks.task_calls import calls_inside
 from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
-from oncall.analysis.tasks.task_lateness import Late, lateness
-from oncall.analysis.tasks.task_positions import Tasks, place_alone, place_tasks
-from oncall.analysis.tasks.task_times import time_tasks, transfers_over
+from oncall.analysis.tasks.task_lateness import lateness, together
+from oncall.analysis.tasks.task_positions import place_alone, place_tasks
+from oncall.analysis.tasks.task_rows import TASK_COLUMNS, Labelled, columns_of, rows
 from oncall.evidence import params_of, relation
-from oncall.evidence.columns import Words
-from oncall.evidence.schema import BY_NAME
 
-TASK_COLUMNS = [(c.name, c.type, c.unit, c.meaning) for c in BY_NAME["stage_tasks"].columns]
-_TASKS = (
-    "forward",
-    "backward",
-    "forward_recv",
-    "backward_recv",
-    "forward_send",
-    "backward_send",
-    "evaluation",
-    "gradients",
-    "embedding",
-    "parameters",
-    "optimizer",
-    "checkpoint",
-    "other",
-)
-_EVALUATION = _TASKS.index("evaluation")
+_CALLS_AT_ONCE = 1 << 17  # of which the times take 3 MB
 
 
 @relation(
@@ -75,7 +59,7 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str
     for job, ranks in _found(con, thresholds).items():
         places = _places(con, job, ranks, stated.get(job, Stated()))
         parts += _label_job(ranks, stated.get(job, Stated()), places.of_rank, sizes, thresholds)
-    return _columns(parts)
+    return columns_of(parts)
 
 
 @relation(
@@ -107,8 +91,11 @@ def unlabelled_jobs(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[st
 
 def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, list[Found]]:
     by_job: dict[str, list[Found]] = {}
+    blocks: dict[int, list[Block]] = {}
     for calls in read_calls(con, thresholds):
-        by_job.setdefault(calls.job, []).append(Found(calls, find_blocks(calls)))
+        if calls.alike not in blocks:
+            blocks[calls.alike] = find_blocks(calls)
+        by_job.setdefault(calls.job, []).append(Found(calls, blocks[calls.alike]))
     return by_job
 
 
@@ -137,37 +124,51 @@ def _label_job(
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
     places = _pipeline_length(places)
     labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
-    labelled += [_alone(one, stated) for one in ranks if not one.is_chained]
+    labelled += _all_alone([one for one in ranks if not one.is_chained], stated)
     labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
-    began_ns = left_together([one.calls for one in labelled], [one.blocks for one in labelled])
-    numbers = number_blocks(list(map(_numbered, labelled, began_ns)), thresholds.together)
-    late = lateness([one.calls for one in labelled], sizes)
+    calls = [each for one in labelled for each in one.ranks]
+    began_ns = left_together(calls, [one.blocks for one in labelled for _ in one.ranks])
+    known = [each for one in labelled for each in [_numbered(one)] * len(one.ranks)]
+    numbers = number_blocks(
+        [replace(one, began_ns=mine) for one, mine in zip(known, began_ns, strict=True)],
+        thresholds.together,
+    )
+    late = lateness(calls, sizes)
     sent = _inputs_sent(labelled, numbers)
-    parts = []
-    for one, number, mine, sent_ns in zip(labelled, numbers, late, sent, strict=True):
-        parts += _rows(one, number, mine, sent_ns)
+    parts: list[dict[str, Any]] = []
+    begin = 0
+    for one in labelled:
+        for few in _batches(one):
+            mine = slice(begin, begin + len(few.ranks))
+            begin = mine.stop
+            known_ns = [each for each in sent[mine] if each is not None]
+            sent_ns = np.stack(known_ns) if known_ns else None
+            parts += rows(few, np.stack(numbers[mine]), together(late[mine]), sent_ns)
     return parts
 
 
-def _inputs_sent(labelled: Sequence[_Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
-    """When the inputs of tasks were sent, where some rank makes no call within its tasks and
-    nothing shows when its Recvs were over."""
+def _inputs_sent(labelled: Sequence[Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
+    """When the inputs of tasks of each rank were sent, where some rank makes no call within its
+    tasks and nothing shows when its Recvs were over."""
     any_ends = any(one.calls.knows_ends for one in labelled)
     if any_ends or all((one.calls.use == TASK).any() for one in labelled):
-        return [None] * len(labelled)
-    return inputs_sent([_computed(*each) for each in zip(labelled, numbers, strict=True)])
+        return [None] * len(numbers)
+    ranks = [(one, calls) for one in labelled for calls in one.ranks]
+    return inputs_sent(
+        [_computed(*each, number) for each, number in zip(ranks, numbers, strict=True)]
+    )
 
 
-def _computed(one: _Labelled, number: Array) -> Computed | None:
+def _computed(one: Labelled, calls: RankCalls, number: Array) -> Computed | None:
     if one.place is None or one.place.stage is None or one.place.stages is None:
         return None
     counted = (number[one.tasks.block] != NOT_NUMBERED) & ~one.tasks.evaluation
     iteration = np.where(counted, number[one.tasks.block], UNKNOWN)
-    return Computed(one.calls, one.blocks, one.tasks, one.place.stage, one.place.stages, iteration)
+    return Computed(calls, one.blocks, one.tasks, one.place.stage, one.place.stages, iteration)
 
 
-def _numbered(one: _Labelled, began_ns: Array) -> Numbered:
-    """What shows the iterations of a rank's blocks."""
+def _numbered(one: Labelled) -> Numbered:
+    """What shows the iterations of a rank's blocks, but for when they began."""
     n, tasks, calls = len(one.blocks), one.tasks, one.calls
     trains, whole = np.zeros((2, n), dtype=np.bool_)
     trains[tasks.block[~tasks.evaluation]] = True
@@ -182,22 +183,14 @@ def _numbered(one: _Labelled, began_ns: Array) -> Numbered:
         until = np.array([block.end for block in one.blocks])
         there = np.append(counting, len(calls))[first]
         count = np.where(there < until, np.append(calls.seq, UNKNOWN)[there], UNKNOWN)
-    return Numbered(one.blocks, trains, whole, began_ns, count)
+    return Numbered(one.blocks, trains, whole, np.full(n, UNKNOWN, dtype=np.int64), count)
 
 
-@dataclass(frozen=True)
-class _Labelled:
-    """A rank's tasks; `stage` is NULL where nothing shows how long the pipeline is.
-
-    `replicas_alone`: nothing distinguishes forwards and backwards, what replicas exchange the
-    iterations.
-    """
-
-    calls: RankCalls
-    blocks: list[Block]
-    place: Place | None
-    tasks: Tasks
-    replicas_alone: bool = False
+def _batches(one: Labelled) -> Iterator[Labelled]:
+    """Some ranks at a time, as many as the processor's cache has room for."""
+    each = max(1, _CALLS_AT_ONCE // max(1, len(one.calls)))
+    for begin in range(0, len(one.ranks), each):
+        yield replace(one, ranks=one.ranks[begin : begin + each])
 
 
 def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
@@ -211,219 +204,44 @@ def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
     }
 
 
-def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[_Labelled]:
+def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[Labelled]:
     """The tasks of ranks of a pipeline whose places are known, with the blocks they are in."""
-    seated = [seat(one, places[one.calls.rank]) for one in ranks if one.calls.rank in places]
+    alike: dict[tuple[int, Place], list[Found]] = {}
+    for one in ranks:
+        if one.calls.rank in places:
+            alike.setdefault((one.calls.alike, places[one.calls.rank]), []).append(one)
+    members = list(alike.values())
+    seated = [seat(many[0], place, len(many)) for (_, place), many in alike.items()]
     divided = split_evaluations(seated)
     seated = [replace(one, blocks=blocks) for one, blocks in zip(seated, divided, strict=True)]
     counts = micro_batch_counts(seated)
     return [
-        _Labelled(one.calls, one.blocks, one.place, place_tasks(one, mine))
-        for one, mine in zip(seated, counts, strict=True)
+        Labelled([each.calls for each in many], one.blocks, one.place, place_tasks(one, mine))
+        for one, mine, many in zip(seated, counts, members, strict=True)
     ]
 
 
-def _alone(one: Found, stated: Stated) -> _Labelled:
-    """The tasks of a rank that sends to no other stage."""
-    calls, blocks = one.calls, one.blocks
-    alone = (calls.use == TASK).any() and stated.stages in (None, 1)
-    tasks = place_alone(calls, blocks if alone else [], stated.micro_batches)
+def _all_alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
+    """The tasks of ranks that send to no other stage."""
+    alike: dict[int, list[Found]] = {}
+    for one in ranks:
+        alike.setdefault(one.calls.alike, []).append(one)
+    return [labelled for many in alike.values() for labelled in _alone(many, stated)]
+
+
+def _alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
+    """The same of ranks that are alike. How iterations are told apart by pauses alone may differ
+    even between them."""
+    calls, blocks = [one.calls for one in ranks], ranks[0].blocks
+    alone = (calls[0].use == TASK).any() and stated.stages in (None, 1)
+    tasks = place_alone(calls[0], blocks if alone else [], stated.micro_batches)
     if alone or stated.stages not in (None, 1):
-        return _Labelled(calls, blocks, None, tasks)
-    return _Labelled(calls, replica_blocks(calls), None, tasks, replicas_alone=True)
-
-
-# ------------------------------------------------------------------------ rows
-
-
-def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> list[dict[str, Any]]:
-    """The rank's tasks, what they received and sent, and the ends of iterations: columns as
-    `_columns` joins them."""
-    calls, tasks = one.calls, one.tasks
-    if one.replicas_alone:
-        return _rows_of_replicas(one, number)
-    inside = calls_inside(calls, tasks)
-    times = time_tasks(calls, one.blocks, tasks, inside, late, sent_ns)
-    stage = UNKNOWN if one.place is None else one.place.stage
-    iteration = np.where(tasks.evaluation, NOT_NUMBERED, number[tasks.block])
-    shared: dict[str, Any] = {
-        "job": calls.job,
-        "comms": calls.comms,
-        "rank": calls.rank,
-        "stage": (0 if one.place is None else None) if stage in (None, UNKNOWN) else stage,
-        "source": "calls",
-    }
-    numbered = (number[tasks.block] != NOT_NUMBERED) | tasks.evaluation
-    kept = numbered & times.seen
-    late_ns, last_calls = late.of(inside)
-    task = {
-        "iteration": iteration,
-        "task": np.where(tasks.evaluation, _EVALUATION, tasks.backward),
-        "chunk": tasks.chunk,
-        "micro_batch": tasks.micro_batch,
-        "comm": _comm(calls, inside.positions, inside.first, inside.last > inside.first),
-        "started_ns": times.started_ns,
-        "ended_ns": times.ended_ns,
-        "first_call_ns": times.first_call_ns,
-        "last_call_ns": times.last_call_ns,
-        "calls": times.calls,
-        "own_ns": times.own_ns,
-        "late_ns": late_ns,
-        "last_calls": last_calls,
-        "whole": inside.whole & (times.ended_ns >= 0),
-    }
-    parts = [shared | {name: values[kept] for name, values in task.items()}]
-    for name, at in (("recv", tasks.recv_at), ("send", tasks.send_at)):
-        mine = np.flatnonzero(numbered & (at >= 0))
-        parts.append(shared | _transfers(calls, tasks, iteration, mine, at[mine], name))
-        if name == "recv" and sent_ns is not None:
-            # No call shows when it was over: no sooner than asked for and sent.
-            came = np.maximum(calls.entered_ns[at[mine]], sent_ns[mine])
-            was_sent = (sent_ns[mine] >= 0) & (times.calls[mine] == 0)
-            over = np.where(was_sent, came, parts[-1]["ended_ns"])
-            parts[-1] |= {"ended_ns": over, "whole": over >= 0}
-    trained = tasks.block[~tasks.evaluation]
-    last, over_ns, next_ns = np.full((3, len(one.blocks)), UNKNOWN)
-    last_call = np.append(inside.positions, UNKNOWN)[np.where(times.calls > 0, inside.last - 1, -1)]
-    for at in (last_call, tasks.send_at, tasks.recv_at):
-        np.maximum.at(last, trained, at[~tasks.evaluation])
-    np.maximum.at(over_ns, trained, times.ended_ns[~tasks.evaluation])
-    opening = np.flatnonzero(np.diff(tasks.block, prepend=-1))
-    next_ns[tasks.block[opening] - 1] = times.started_ns[opening]
-    next_ns[-1] = UNKNOWN
-    for ends in iteration_ends(calls, one.blocks, last, over_ns, next_ns):
-        parts.append(shared | _ends(calls, ends, number))
-    return parts
-
-
-def _rows_of_replicas(one: _Labelled, number: Array) -> list[dict[str, Any]]:
-    """Iterations of a rank that exchanges gradients and parameters only: what it computes before
-    the first exchange is not distinguished."""
-    calls, blocks = one.calls, one.blocks
-    if not blocks:
-        return []
-    shared = {
-        "job": calls.job,
-        "comms": calls.comms,
-        "rank": calls.rank,
-        "stage": 0,
-        "source": "calls",
-    }
-    begins = np.array([block.begin for block in blocks])
-    started = np.array([block.started_ns for block in blocks])
-    exchanged = np.maximum(calls.entered_ns[begins], started)
-    seen = np.flatnonzero((started >= 0) & ~np.array([block.torn_before for block in blocks]))
-    none = np.full(len(seen), UNKNOWN, dtype=np.int64)
-    computed = Ends("other", seen, started[seen], exchanged[seen], none)
-    following = np.append(started[1:], UNKNOWN)
-    found = iteration_ends(calls, blocks, begins - 1, exchanged, following)
-    whole = whole_blocks(blocks)
-    rows = [_ends(calls, ends, number) for ends in (computed, *found)]
-    for ends, row in zip((computed, *found), rows, strict=True):
-        row["whole"] &= whole[ends.block][number[ends.block] != NOT_NUMBERED]
-    return [shared | row for row in rows]
-
-
-def _ends(calls: RankCalls, ends: Ends, number: Array) -> dict[str, Any]:
-    """Rows of tasks at the ends of iterations."""
-    kept = number[ends.block] != NOT_NUMBERED
-    n = int(kept.sum())
-    at = ends.at[kept]
-    return {
-        "iteration": number[ends.block][kept],
-        "task": np.full(n, _TASKS.index(ends.task)),
-        "chunk": np.zeros(n, dtype=np.int64),
-        "comm": _comm(calls, np.arange(len(calls)), at, at >= 0),
-        "started_ns": ends.started_ns[kept],
-        "ended_ns": ends.ended_ns[kept],
-        "calls": np.zeros(n, dtype=np.int64),
-        "whole": ends.ended_ns[kept] >= 0,
-    }
-
-
-def _transfers(
-    calls: RankCalls, tasks: Tasks, iteration: Any, mine: Array, at: Array, name: str
-) -> dict[str, Any]:
-    """Rows of the Sends or Recvs of the tasks `mine`, at the positions `at`."""
-    ended = np.where(_with_others(calls, tasks)[at], UNKNOWN, transfers_over(calls)[at])
-    codes = {False: _TASKS.index(f"forward_{name}"), True: _TASKS.index(f"backward_{name}")}
-    return {
-        "iteration": iteration[mine],
-        "task": np.where(tasks.backward[mine], codes[True], codes[False]),
-        "chunk": tasks.chunk[mine],
-        "micro_batch": tasks.micro_batch[mine],
-        "peer": np.where(calls.peer_recorded[at], calls.peer[at], UNKNOWN),
-        "comm": _comm(calls, np.arange(len(calls)), at, np.ones(len(at), dtype=np.bool_)),
-        "started_ns": calls.entered_ns[at],
-        "ended_ns": ended,
-        "calls": np.zeros(len(at), dtype=np.int64),
-        "whole": ended >= 0,
-    }
-
-
-def _with_others(calls: RankCalls, tasks: Tasks) -> Array:
-    """Which Sends and Recvs (calls,) are exchanged in one group call with both neighbours: where
-    only calls are recorded, the call ends with the later of them, and of neither it is known
-    when."""
-    shared = np.zeros(len(calls), dtype=np.bool_)
-    if calls.knows_ends or not tasks.chunk.any():
-        return shared
-    transfers = np.flatnonzero((calls.use <= RECV) & (calls.group >= 0))
-    _, exchange, members = np.unique(
-        calls.group[transfers], return_inverse=True, return_counts=True
-    )
-    shared[transfers] = members[exchange] > 1
-    return shared
-
-
-def _comm(calls: RankCalls, positions: Array, index: Array, wanted: Array) -> Array:
-    """The communicator, as a place in `calls.comms`, of the call at each index of `positions`;
-    UNKNOWN where not wanted."""
-    if not len(positions):
-        return np.full(len(index), UNKNOWN, dtype=np.int64)
-    place = calls.comm[positions[np.clip(index, 0, len(positions) - 1)]]
-    return np.where(wanted, place, UNKNOWN)
-
-
-def _columns(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """All parts' rows as columns of stage_tasks. In a part a number below 0 is NULL, of an
-    iteration NOT_NUMBERED, and so is what it lacks; `comm` counts into its `comms`."""
-    sizes = [len(part["started_ns"]) for part in parts]
-    if not sum(sizes):
-        return {name: [] for name, *_ in TASK_COLUMNS}
-    joined: dict[str, Any] = {}
-    for name, *_ in TASK_COLUMNS:
-        if name in ("job", "source"):
-            words = sorted({part[name] for part in parts})
-            codes = [words.index(part[name]) for part in parts]
-            joined[name] = Words(np.repeat(codes, sizes).astype(np.int32), words)
-            continue
-        null = NOT_NUMBERED if name == "iteration" else UNKNOWN
-        pieces = [_piece(part.get(name), n, null) for part, n in zip(parts, sizes, strict=True)]
-        values = np.concatenate(pieces)
-        if name == "task":
-            joined[name] = Words(values.astype(np.int32), _TASKS)
-        elif name == "comm":
-            joined[name] = _named(parts, sizes, values)
-        else:
-            unknown = values == null if name == "iteration" else values < 0
-            joined[name] = np.ma.MaskedArray(values, mask=unknown)
-    return joined
-
-
-def _named(parts: Sequence[Mapping[str, Any]], sizes: Sequence[int], comm: Array) -> Any:
-    """The communicators by name, each a place in those of its job."""
-    comms = {part["job"]: part["comms"] for part in parts}
-    begins = dict(zip(comms, np.cumsum([0, *map(len, comms.values())]).tolist(), strict=False))
-    names = [name for mine in comms.values() for name in mine]
-    place = np.repeat([begins[part["job"]] for part in parts], sizes) + np.maximum(comm, 0)
-    unnamed = np.array([name is None for name in names])
-    known = np.array([name or 0 for name in names], dtype=np.uint64)
-    return np.ma.MaskedArray(known[place], mask=(comm < 0) | unnamed[place])
-
-
-def _piece(values: Any, n: int, null: int) -> Array:
-    """One part's values of a column, for every row."""
-    if values is None:
-        return np.full(n, null)
-    return np.full(n, values) if np.ndim(values) == 0 else values
+        return [Labelled(calls, blocks, None, tasks)]
+    divided: dict[tuple[int, ...], tuple[list[Block], list[RankCalls]]] = {}
+    for one in calls:
+        blocks = replica_blocks(one)
+        divided.setdefault(tuple(b.begin for b in blocks), (blocks, []))[1].append(one)
+    return [
+        Labelled(mine, blocks, None, tasks, replicas_alone=True)
+        for blocks, mine in divided.values()
+    ]

@@ -22,8 +22,8 @@ UNCERTAIN = 0
 def micro_batch_counts(ranks: Sequence[Seated]) -> list[Array]:
     """For each rank the micro-batches of its blocks (blocks,), UNCERTAIN without data."""
     own = [np.array([_own(one, block) for block in one.blocks], dtype=np.int64) for one in ranks]
-    first = _agreed([mine[0] for one, mine in _torn(ranks, own, "torn_before", 0)])
-    last = _agreed([mine[-1] for one, mine in _torn(ranks, own, "torn_after", -1)])
+    first = _agreed([(mine[0], one.ranks) for one, mine in _torn(ranks, own, "torn_before", 0)])
+    last = _agreed([(mine[-1], one.ranks) for one, mine in _torn(ranks, own, "torn_after", -1)])
     return [_completed(one, mine, first, last) for one, mine in zip(ranks, own, strict=True)]
 
 
@@ -64,8 +64,9 @@ def _torn(
     ]
 
 
-def _agreed(counts: Sequence[int]) -> int:
-    return most_frequent(np.array([count for count in counts if count])) or UNCERTAIN
+def _agreed(counts: Sequence[tuple[int, int]]) -> int:
+    every = [count for count, ranks in counts if count for _ in range(ranks)]
+    return most_frequent(np.array(every)) or UNCERTAIN
 
 
 def _completed(one: Seated, own: Array, first: int, last: int) -> Array:

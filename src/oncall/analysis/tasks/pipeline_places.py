@@ -107,21 +107,22 @@ class Found:
 @dataclass(frozen=True)
 class Seated:
     """A rank in a pipeline, its blocks, and which of its transfers go with forwards (n,); None
-    where that is not known."""
+    where that is not known. It stands for so many `ranks` that are alike and have such a place."""
 
     calls: RankCalls
     blocks: list[Block]
     place: Place
     forward: Array | None
+    ranks: int = 1
 
 
-def seat(one: Found, place: Place) -> Seated:
+def seat(one: Found, place: Place, ranks: int = 1) -> Seated:
     """A rank at its place. At an end of the pipeline it exchanges both with the same stage, and a
     Send is a forward's, or a gradient's."""
     forward = directions(one.calls, both_ways=place.stages == 2 and place.chunks > 1)
     if forward is None and place.chunks == 1 and (place.is_first or place.is_last):
         forward = (one.calls.use == SEND) == place.is_first
-    return Seated(one.calls, one.blocks, place, forward)
+    return Seated(one.calls, one.blocks, place, forward, ranks)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def find_places(ranks: Sequence[Found], known: Memberships, stated: Stated) -> P
     ranks = [one for one in ranks if one.is_chained]
     if not ranks:
         return Places({})
-    looks = [_look(one) for one in ranks]
+    looks = _looks(ranks)
     found = fit(looks, layouts([one.calls for one in ranks], known, stated), stated)
     if found.taken is None:
         several = found.ambiguous and any(one.directed for one in looks)
@@ -170,6 +171,14 @@ def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> di
 
 def _is_end(stage: int, stages: int) -> bool:
     return stage in (0, stages - 1)
+
+
+def _looks(ranks: Sequence[Found]) -> list[Seen]:
+    seen: dict[int, Seen] = {}
+    for one in ranks:
+        if one.calls.alike not in seen:
+            seen[one.calls.alike] = _look(one)
+    return [replace(seen[one.calls.alike], rank=one.calls.rank) for one in ranks]
 
 
 def _look(one: Found) -> Seen:

@@ -28,9 +28,7 @@ def replica_blocks(calls: RankCalls) -> list[Block]:
     lost = np.concatenate([[0], np.cumsum(calls.lost)])
     blocks = []
     for begin, end in pairwise(bounds):
-        before = calls.ended_ns[begin - 1] if begin else UNKNOWN
-        if begin and not calls.knows_ends:
-            before = calls.entered_ns[begin - 1]
+        left = begin > 0 and (not calls.knows_ends or calls.ended_ns[begin - 1] >= 0)
         torn = bool(lost[end] > lost[begin + 1])
         blocks.append(
             Block(
@@ -40,7 +38,7 @@ def replica_blocks(calls: RankCalls) -> list[Block]:
                 events=at[slice(*np.searchsorted(at, (begin, end)))],
                 torn_before=begin == 0 or bool(calls.lost[begin]),
                 torn_after=torn,
-                started_ns=int(before),
+                left_at=begin - 1 if left else UNKNOWN,
             )
         )
     return blocks

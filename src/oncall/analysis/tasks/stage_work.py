@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.analysis.tasks.labelled_tasks import TASK_COLUMNS
+from oncall.analysis.tasks.task_rows import TASK_COLUMNS
 from oncall.evidence import relation
 
 _INSTANTS = ("started_ns", "ended_ns", "first_call_ns", "last_call_ns")

@@ -28,7 +28,7 @@ class Inside:
 
 
 def calls_inside(calls: RankCalls, tasks: Tasks) -> Inside:
-    """Which calls belong to each task."""
+    """Which calls belong to each task of ranks that are alike; times (ranks, calls)."""
     positions = np.flatnonzero(calls.use == TASK)
     bounded = (tasks.low > NOWHERE) & (tasks.high >= 0) & (tasks.high > tasks.low)
     first = np.where(bounded, np.searchsorted(positions, tasks.low, side="right"), 0)
@@ -118,7 +118,8 @@ class _Lengths:
     def _by_word(self, mine: Array, length: int) -> tuple[int, int]:
         """By what the calls are and how they follow one another, of pairs of equal length."""
         at = self.positions[self.first[mine][:, None] + np.arange(length)]
-        gaps = np.median(np.diff(self.calls.entered_ns[at], axis=1), axis=0)
+        gaps = np.diff(np.concatenate(self.calls.entered_ns[:, at]), axis=1)
         small = self.calls.thresholds.loss
-        begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], gaps, small)
+        pace = np.median(gaps, axis=0)
+        begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], pace, small)
         return begin, length - begin

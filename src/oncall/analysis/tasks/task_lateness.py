@@ -17,7 +17,7 @@ from oncall.analysis.tasks.task_calls import Inside
 class Late:
     """One rank's calls within tasks: sums up to each of how late it came, how long it waited for
     the last, how often it came last, and of the calls of which that is known (calls + 1,); of each
-    how long after the first of its peers (calls,)."""
+    how long after the first of its peers (calls,). Of ranks that are alike, a row for each."""
 
     late_ns: Array
     waited_ns: Array
@@ -27,21 +27,31 @@ class Late:
 
     def of(self, inside: Inside) -> tuple[Array, Array]:
         """Lateness and last calls of each task; -1 where no call's peers are all here."""
-        known = self.known[inside.last] > self.known[inside.first]
-        return (
-            np.where(known, self.late_ns[inside.last] - self.late_ns[inside.first], UNKNOWN),
-            np.where(known, self.last[inside.last] - self.last[inside.first], UNKNOWN),
-        )
+        late_ns, last, known = (_within(v, inside) for v in (self.late_ns, self.last, self.known))
+        return np.where(known > 0, late_ns, UNKNOWN), np.where(known > 0, last, UNKNOWN)
 
     def waited(self, inside: Inside) -> tuple[Array, Array]:
         """How long the rank waited in the calls of each task for the last of its peers, and by how
         much it made the first of its peers wait in the first call; -1 where not all of its calls'
         peers are here."""
         count = inside.last - inside.first
-        known = self.known[inside.last] - self.known[inside.first] == count
-        waited = self.waited_ns[inside.last] - self.waited_ns[inside.first]
-        behind = np.where(count > 0, np.append(self.behind_ns, 0)[inside.first], 0)
+        known = _within(self.known, inside) == count
+        waited = _within(self.waited_ns, inside)
+        first = np.minimum(inside.first, max(self.behind_ns.shape[-1] - 1, 0))
+        behind = np.zeros_like(waited)
+        if self.behind_ns.shape[-1]:
+            behind = np.where(count > 0, self.behind_ns[..., first], 0)
         return np.where(known, waited, UNKNOWN), np.where(known, behind, UNKNOWN)
+
+
+def _within(sums: Array, inside: Inside) -> Array:
+    return np.asarray(sums[..., inside.last] - sums[..., inside.first])
+
+
+def together(ranks: Sequence[Late]) -> Late:
+    """The lateness of ranks that are alike, each array with a row for each of them."""
+    names = Late.__dataclass_fields__
+    return Late(**{name: np.stack([getattr(one, name) for one in ranks]) for name in names})
 
 
 def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]:

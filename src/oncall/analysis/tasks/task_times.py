@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block
+from oncall.analysis.calls.iteration_bounds import Block, started_ns
 from oncall.analysis.calls.rank_calls import (
     OUTSIDE,
     RECV,
@@ -17,6 +17,7 @@ from oncall.analysis.calls.rank_calls import (
     RankCalls,
 )
 from oncall.analysis.calls.schedules import Array
+from oncall.analysis.tasks.row_quantiles import after, before, median_of, quantile_of
 from oncall.analysis.tasks.task_calls import Inside
 from oncall.analysis.tasks.task_lateness import Late
 from oncall.analysis.tasks.task_positions import Tasks
@@ -24,7 +25,8 @@ from oncall.analysis.tasks.task_positions import Tasks
 
 @dataclass(frozen=True)
 class Times:
-    """All arrays (tasks,), ns on the node's clock, -1 unknown. `seen`: some of it is recorded."""
+    """Arrays (ranks, tasks), ns on the node's clock, -1 unknown; `calls` (tasks,). `seen`: some of
+    it is recorded."""
 
     started_ns: Array
     ended_ns: Array
@@ -43,7 +45,8 @@ def time_tasks(
     late: Late,
     sent_ns: Array | None = None,
 ) -> Times:
-    """The times of every task. `sent_ns`: when its input was sent (tasks,), where known."""
+    """The times of every task of ranks that are alike: of `calls` and `late`, times are of all of
+    them (ranks, calls). `sent_ns`: when its input was sent (ranks, tasks), where known."""
     count = inside.last - inside.first
     any_call = count > 0
     first = _at(calls.entered_ns, _pick(inside.positions, inside.first, any_call))
@@ -54,13 +57,12 @@ def time_tasks(
     begins = first if sent_ns is None else _fed(calls, tasks, first, sent_ns)
     recorded = np.where(first < 0, begins, UNKNOWN)
     started = _started(calls, blocks, tasks, ended, begins, recorded)
-    ahead = np.zeros(len(tasks), dtype=np.bool_)
+    ahead = np.zeros(started.shape, dtype=np.bool_)
     if not calls.knows_ends:
         ahead = _runs_ahead(tasks, started, ended, last, calls.thresholds.ahead_share)
     # A host that does not wait for its device between two tasks shows when both were over.
-    apart = any_call & ~(ahead & np.append(ahead[1:], False)[: len(tasks)])
-    followed = ~_is_last(tasks) & ~apart
-    follows = np.append(False, followed[:-1])[: len(tasks)]
+    apart = any_call & ~(ahead & after(ahead, False))
+    follows = before(~_is_last(tasks) & ~apart, False)
     started, ended = _shared(tasks, apart, started, ended, calls.thresholds.backward_share)
     started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that no rank waits for, holds up no task.
@@ -89,10 +91,11 @@ def _pick(positions: Array, index: Array, wanted: Array) -> Array:
 
 
 def _at(values: Array, positions: Array) -> Array:
-    """`values` at the positions, -1 where there is none."""
-    if not len(values):
-        return np.full(len(positions), UNKNOWN, dtype=np.int64)
-    found = values[np.clip(positions, 0, len(values) - 1)]
+    """`values` (..., calls) at the positions, -1 where there is none."""
+    *ranks, n = values.shape
+    if not n:
+        return np.full((*ranks, len(positions)), UNKNOWN, dtype=np.int64)
+    found = values[..., np.clip(positions, 0, n - 1)]
     return np.asarray(np.where(positions >= 0, found, UNKNOWN))
 
 
@@ -100,7 +103,7 @@ def _done(calls: RankCalls, final: Array) -> Array:
     """When the last calls of tasks were done, -1 where they are not. Where only calls are recorded,
     that is when the rank went on to call something else: it waits for its device before."""
     if calls.knows_ends:
-        newest = np.flatnonzero(calls.ended_ns >= 0)[-1]
+        newest = np.flatnonzero((calls.ended_ns >= 0).any(axis=0))[-1]
         entered = np.where(final < newest, _at(calls.entered_ns, final), UNKNOWN)
         return np.asarray(np.maximum(_at(calls.ended_ns, final), entered))
     following = np.where((final >= 0) & (final + 1 < len(calls)), final + 1, UNKNOWN)
@@ -113,7 +116,7 @@ def _begun(calls: RankCalls, tasks: Tasks, any_call: Array, started: Array, ende
     if not calls.knows_ends:
         came = tasks.recv_at >= 0
     # One that needs nothing follows the task before it at once.
-    free = np.append(False, (ended >= 0)[:-1] & any_call[:-1])[: len(tasks)]
+    free = before((ended >= 0) & any_call, False)
     free &= (np.diff(tasks.group, prepend=-1) == 0) & (started >= 0)
     known = (started >= 0) & (ended >= 0)
     return np.asarray(came | free | (tasks.send_at >= 0) | any_call | known)
@@ -164,10 +167,10 @@ def _started(
     Where the recorder logs only calls, a Recv does not show when it was over: then the first
     call within the task stands for its begin.
     """
-    begin_ns = np.array([block.started_ns for block in blocks], dtype=np.int64)
     opening = np.diff(tasks.block, prepend=-1) != 0
-    free = np.concatenate([[UNKNOWN], ended[:-1]]) if len(ended) else ended
-    free = np.where(opening, begin_ns[tasks.block] if len(tasks) else free, free)
+    free = before(ended, UNKNOWN)
+    if len(tasks):
+        free = np.where(opening, started_ns(calls, blocks)[..., tasks.block], free)
     came = _at(calls.ended_ns, tasks.recv_at)
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
@@ -191,24 +194,25 @@ def _fed(calls: RankCalls, tasks: Tasks, first: Array, sent_ns: Array) -> Array:
         apart[1:] |= np.diff(transfers) != 1
         exchange = np.zeros(len(calls), dtype=np.int64)
         exchange[transfers] = np.cumsum(apart)
-        over = np.full(int(apart.sum()) + 1, UNKNOWN, dtype=np.int64)
+        over = np.full((len(came), int(apart.sum()) + 1), UNKNOWN, dtype=np.int64)
         received = tasks.recv_at >= 0
-        np.maximum.at(over, exchange[tasks.recv_at[received]], came[received])
-        over[0] = UNKNOWN  # of what is no transfer
+        np.maximum.at(over.T, exchange[tasks.recv_at[received]], came[:, received].T)
+        over[:, 0] = UNKNOWN  # of what is no transfer
         heads = (np.diff(tasks.group, prepend=-1) != 0) & (tasks.low >= 0)
-        before = exchange[np.clip(tasks.low, 0, len(calls) - 1)]
-        heads &= ~tasks.receives | (came >= 0)
-        came = np.where(heads, np.maximum(came, over[before]), came)
+        exchanged = exchange[np.clip(tasks.low, 0, len(calls) - 1)]
+        began = heads & (~tasks.receives | (came >= 0))
+        came = np.where(began, np.maximum(came, over[:, exchanged]), came)
     return np.where(first >= 0, first, came)
 
 
 def _after_the_send(calls: RankCalls, tasks: Tasks, started: Array, first: Array) -> Array:
     """A rank that never makes a first call of a task before its last Send is over waits for it."""
-    sent = np.append(UNKNOWN, _at(calls.ended_ns, tasks.send_at)[:-1])[: len(tasks)]
-    later = (started >= 0) & (sent > started) & (np.diff(tasks.block, prepend=-1) == 0)
-    if not calls.knows_ends or (first < sent)[later].any():
+    if not calls.knows_ends:
         return started
-    return np.where(later, sent, started)
+    sent = before(_at(calls.ended_ns, tasks.send_at), UNKNOWN)
+    later = (started >= 0) & (sent > started) & (np.diff(tasks.block, prepend=-1) == 0)
+    waits = ~((first < sent) & later).any(axis=-1, keepdims=True)
+    return np.where(later & waits, sent, started)
 
 
 def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Array) -> Array:
@@ -216,11 +220,10 @@ def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Ar
     parameters, too: of that time the first forward has as much as forwards need up to their first
     call elsewhere."""
     known = ~tasks.backward & (started >= 0) & (first >= started)
-    other = known & ~opening
-    if not other.any():
-        return started
-    lead = int(np.median(first[other] - started[other]))
-    return np.where(opening & known, np.maximum(started, first - lead), started)
+    lead = median_of(first - started, known & ~opening)[:, np.newaxis]
+    shown = opening & known & ~np.isnan(lead)
+    lead_ns = np.nan_to_num(lead).astype(np.int64)
+    return np.where(shown, np.maximum(started, first - lead_ns), started)
 
 
 def _after_the_pause(
@@ -231,17 +234,18 @@ def _after_the_pause(
     such take longer than others by the baseline, by the call before them. More than that is its
     own."""
     took = np.where((started >= 0) & (ended >= started) & ~tasks.backward, ended - started, UNKNOWN)
-    others = took[~opening & (took >= 0) & ~tasks.evaluation]
-    mine = np.flatnonzero(opening & (took >= 0))
-    if not len(others) or not len(mine):
+    others = median_of(took, ~opening & (took >= 0) & ~tasks.evaluation)[:, np.newaxis]
+    mine = opening & (took >= 0) & ~np.isnan(others)
+    if not mine.any():
         return started
-    begins = np.array([block.begin for block in blocks])[tasks.block[mine]]
+    begins = np.array([block.begin for block in blocks])[tasks.block]
     words = np.append(calls.word, 0)[begins - 1]
     moved = started.copy()
-    for word in np.unique(words).tolist():
-        alike = mine[words == word]
-        pause = np.quantile(took[alike], 0.25) - np.median(others)
-        moved[alike] += np.clip(int(pause), 0, took[alike])
+    for word in np.unique(words[mine.any(axis=0)]).tolist():
+        alike = mine & (words == word)
+        pause = quantile_of(took, alike, 0.25)[:, np.newaxis] - others
+        pause_ns = np.nan_to_num(pause).astype(np.int64)
+        moved += np.where(alike, np.minimum(np.maximum(pause_ns, 0), took), 0)
     return moved
 
 
@@ -250,30 +254,25 @@ def _shared(
 ) -> tuple[Array, Array]:
     """Where no call separates two tasks of a group, their time is shared as such tasks share
     theirs elsewhere on the rank, else as computation does."""
-    started, ended = started.copy(), ended.copy()
-    head = np.flatnonzero(~_is_last(tasks) & ~any_call & (started >= 0))
-    head = head[head + 1 < len(tasks)]
-    tail = head + 1
-    known = ended[tail] >= 0
-    head, tail = head[known], tail[known]
-    if not len(head):
+    over = after(ended, UNKNOWN)
+    head = ~_is_last(tasks) & ~any_call & (started >= 0) & (over >= 0)
+    if not head.any():
         return started, ended
     alone = _is_last(tasks) & (np.diff(tasks.group, prepend=-1) != 0)
     took = np.where((started >= 0) & (ended >= 0), ended - started, UNKNOWN)
-    baseline = [
-        float(np.median(took[mine]))
-        if (mine := alone & (tasks.backward == b) & (took >= 0)).any()
-        else None
+    forward, backward = (
+        median_of(took, alone & (tasks.backward == b) & (took >= 0))[:, np.newaxis]
         for b in (False, True)
-    ]
-    share = backward_share
-    if baseline[0] is not None and baseline[1] is not None and baseline[0] + baseline[1] > 0:
-        share = baseline[1] / (baseline[0] + baseline[1])
-    first_share = np.where(tasks.backward[head], share, 1 - share)
-    middle = started[head] + ((ended[tail] - started[head]) * first_share).astype(np.int64)
-    ended[head] = middle
-    started[tail] = middle
-    return started, ended
+    )
+    known = ~np.isnan(forward) & ~np.isnan(backward) & (forward + backward > 0)
+    both = np.where(known, forward + backward, 1.0)
+    share = np.where(known, backward / both, backward_share)
+    first_share = np.where(tasks.backward, share, 1 - share)
+    middle = started + ((over - started) * first_share).astype(np.int64)
+    return (
+        np.where(before(head, False), before(middle, UNKNOWN), started),
+        np.where(head, middle, ended),
+    )
 
 
 def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
@@ -281,22 +280,29 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
     recorded. Sends and gradients may be under way while it computes, and count for nothing here."""
     known = (started >= 0) & (ended >= started)
     if not calls.knows_ends or not known.any():
-        return np.full(len(started), UNKNOWN, dtype=np.int64)
-    has_end = (calls.ended_ns >= 0) & (calls.use == TASK)
+        return np.full(started.shape, UNKNOWN, dtype=np.int64)
+    has_end = (calls.ended_ns >= 0).any(axis=0) & (calls.use == TASK)
     if not has_end.any():
         return np.where(known, ended - started, UNKNOWN)
-    order = np.argsort(calls.entered_ns[has_end], kind="stable")
-    begin = calls.entered_ns[has_end][order]
-    end = np.maximum.accumulate(calls.ended_ns[has_end][order])
+    entered, done = calls.entered_ns[:, has_end], calls.ended_ns[:, has_end]
+    order = np.argsort(entered, axis=1, kind="stable")
+    begin = np.take_along_axis(entered, order, axis=1)
+    end = np.maximum.accumulate(np.take_along_axis(done, order, axis=1), axis=1)
     # Outside all operations by the begin of each, measured from the first one's.
-    idle = np.maximum(0, begin[1:] - end[:-1])
-    outside = np.concatenate([[0], np.cumsum(idle)])
+    outside = np.zeros_like(begin)
+    np.cumsum(np.maximum(0, begin[:, 1:] - end[:, :-1]), axis=1, out=outside[:, 1:])
 
     def until(instant: Array) -> Array:
-        place = np.clip(np.searchsorted(begin, instant, side="right") - 1, 0, len(begin) - 1)
-        return np.asarray(outside[place] + np.maximum(0, instant - end[place]))
+        place = np.array(
+            [np.searchsorted(*each, side="right") for each in zip(begin, instant, strict=True)]
+        )
+        place = np.maximum(place - 1, 0)
+        upto, over = (np.take_along_axis(each, place, axis=1) for each in (outside, end))
+        return np.asarray(upto + np.maximum(0, instant - over))
 
-    own = until(np.where(known, ended, begin[0])) - until(np.where(known, started, begin[0]))
+    own = until(np.where(known, ended, begin[:, :1])) - until(
+        np.where(known, started, begin[:, :1])
+    )
     return np.where(known, own, UNKNOWN)
 
 
@@ -312,15 +318,15 @@ def _runs_ahead(
     kind = 2 * tasks.chunk + tasks.backward
     waits = _is_last(tasks)
     known = waits & (started >= 0) & (ended > started) & (last >= started)
-    ahead = np.zeros(len(kind), dtype=np.bool_)
-    for each in np.unique(kind[known]).tolist():
-        mine = known & (kind == each)
-        share = (ended[mine] - last[mine]) / (ended[mine] - started[mine])
-        ahead[waits & (kind == each)] = np.median(share) > ahead_share
+    ahead = np.zeros(started.shape, dtype=np.bool_)
     if not len(kind):
         return ahead
+    share = (ended - last) / np.where(known, ended - started, 1)
+    for each in np.unique(kind).tolist():
+        median = median_of(share, known & (kind == each))
+        ahead |= (np.nan_to_num(median) > ahead_share)[:, np.newaxis] & waits & (kind == each)
     final = np.append(np.flatnonzero(waits), len(kind) - 1)
-    return np.asarray(ahead[final[np.searchsorted(final, np.arange(len(kind)))]])
+    return np.asarray(ahead[:, final[np.searchsorted(final, np.arange(len(kind)))]])
 
 
 def _own_by_calls(started: Array, ended: Array, waited: Array, head: Array) -> Array:
@@ -335,7 +341,7 @@ def _own_by_calls(started: Array, ended: Array, waited: Array, head: Array) -> A
 
 
 def transfers_over(calls: RankCalls) -> Array:
-    """When each Send and Recv was over as far as its rank shows (calls,), -1 unknown.
+    """When each Send and Recv was over as far as its rank shows (ranks, calls), -1 unknown.
 
     Where only calls are recorded: a host waits for what it receives before it goes on, and one that
     goes on at once after what it sends alone does not wait for that. One that makes no call within
@@ -346,16 +352,16 @@ def transfers_over(calls: RankCalls) -> Array:
         return calls.ended_ns
     transfers = np.flatnonzero(calls.use <= RECV)
     if not len(transfers):
-        return np.full(len(calls), UNKNOWN, dtype=np.int64)
+        return np.full(calls.entered_ns.shape, UNKNOWN, dtype=np.int64)
     with_next = np.diff(calls.group[transfers], append=UNKNOWN) == 0
     with_next &= (calls.group[transfers] >= 0) & (np.diff(transfers, append=len(calls)) == 1)
     # The first call after all of a group, by the group's last transfer.
     last = np.minimum.accumulate(np.where(with_next, len(calls), transfers)[::-1])[::-1]
-    after = np.append(calls.entered_ns, UNKNOWN)[last + 1]
+    following = _at(calls.entered_ns, np.where(last + 1 < len(calls), last + 1, UNKNOWN))
     torn = np.append(calls.lost, True)[last + 1]
     # Before what all replicas or stages do together a rank may wait for something else, too.
     elsewhere = np.append(np.isin(calls.use, (REPLICAS, OUTSIDE)), True)[last + 1]
-    over = np.where(torn | elsewhere, UNKNOWN, after)
+    over = np.where(torn | elsewhere, UNKNOWN, following)
     if not (calls.use == TASK).any():
         asks = np.append(calls.use == RECV, False)[last + 1]
         received = np.isin(
@@ -365,9 +371,8 @@ def transfers_over(calls: RankCalls) -> Array:
         over = np.where(asks & ~received & (calls.use[transfers] == SEND), over, UNKNOWN)
     sends = calls.use[transfers] == SEND
     alone = sends & ~with_next & ~np.append(False, with_next[:-1]) & (over >= 0)
-    took = over - calls.entered_ns[transfers]
-    if not alone.any() or np.median(took[alone]) < calls.thresholds.goes_on_ns:
-        over = np.where(sends, UNKNOWN, over)
-    result = np.full(len(calls), UNKNOWN, dtype=np.int64)
-    result[transfers] = over
+    took = median_of(over - calls.entered_ns[:, transfers], alone)
+    at_once = np.isnan(took) | (np.nan_to_num(took) < calls.thresholds.goes_on_ns)
+    result = np.full(calls.entered_ns.shape, UNKNOWN, dtype=np.int64)
+    result[:, transfers] = np.where(sends & at_once[:, np.newaxis], UNKNOWN, over)
     return result

@@ -175,10 +175,12 @@ _USES = """
     between AS (
         SELECT job, rank, at_ns, lead(at_ns) OVER (PARTITION BY job, rank ORDER BY at_ns) AS next_ns
         FROM transfers),
+    -- By the transfer before each collective: to try every pair is quadratic in a rank's calls.
     interleaved AS (
-        SELECT job, comm, rank, count(DISTINCT at_ns) AS with_one
-        FROM between b JOIN collective c USING (job, rank)
-        WHERE c.entered_ns >= b.at_ns AND c.entered_ns < b.next_ns GROUP BY ALL),
+        SELECT c.job, c.comm, c.rank, count(DISTINCT b.at_ns) AS with_one
+        FROM collective c ASOF JOIN (FROM between WHERE next_ns > at_ns) b
+            ON c.job = b.job AND c.rank = b.rank AND c.entered_ns >= b.at_ns
+        WHERE c.entered_ns < b.next_ns GROUP BY ALL),
     spans AS (
         SELECT job, rank, count(*) AS spans FROM between WHERE next_ns IS NOT NULL GROUP BY ALL),
     used AS (
@@ -187,12 +189,22 @@ _USES = """
             median(CASE WHEN s.spans > 0 THEN coalesce(i.with_one, 0) / s.spans END) AS interleaved
         FROM by_rank r LEFT JOIN spans s USING (job, rank)
         LEFT JOIN interleaved i USING (job, comm, rank) GROUP BY ALL),
+    -- Each pair once, and its two places one after the other: all places of a communicator with
+    -- one another are quadratic in its size.
+    senders AS MATERIALIZED (
+        SELECT s.*, a.place AS sender
+        FROM (SELECT DISTINCT job, comm, rank, peer FROM calls
+              WHERE op = 'Send' AND peer <> rank) s
+        JOIN places a USING (job, comm, rank)),
+    edges AS MATERIALIZED (
+        SELECT s.job, s.comm, s.rank, s.peer, [s.sender, b.place] AS edge
+        FROM senders s JOIN places b ON b.job = s.job AND b.comm = s.comm AND b.rank = s.peer),
+    sizes AS (
+        SELECT job, comm, stddev_pop(bytes) / avg(bytes) AS spread
+        FROM calls SEMI JOIN edges USING (job, comm, rank, peer) WHERE op = 'Send' GROUP BY ALL),
     sent AS (
-        SELECT c.job, c.comm, list(DISTINCT [a.place, b.place]) AS edges,
-            stddev_pop(c.bytes) / avg(c.bytes) AS spread
-        FROM calls c JOIN places a ON a.job = c.job AND a.comm = c.comm AND a.rank = c.rank
-        JOIN places b ON b.job = c.job AND b.comm = c.comm AND b.rank = c.peer
-        WHERE c.op = 'Send' AND c.peer <> c.rank GROUP BY ALL),
+        SELECT job, comm, list(DISTINCT edge) AS edges, any_value(spread) AS spread
+        FROM edges JOIN sizes USING (job, comm) GROUP BY ALL),
     sided AS (
         SELECT job, comm, avg((sides = 1)::INTEGER) AS one_sided FROM transfers GROUP BY ALL)
     SELECT m.job, m.comm, m.members, greatest(m.size, len(m.members)), coalesce(s.edges, []),

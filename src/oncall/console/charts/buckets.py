@@ -32,6 +32,8 @@ SHORTEST_GAP_BUCKETS = 3
 # The baseline is of the first part, as rulebook slow has it: baseline_part, baseline_for.
 BASELINE_PART = 4
 BASELINE_NS = 120 * NS_PER_S
+NEARLY_NOTHING = 0.05  # of the mean of a baseline
+_STOPPED = 2  # times as long as any pause before
 _BASELINE_LEAST = 5  # buckets
 _BAND = 2.0  # standard deviations
 
@@ -140,6 +142,16 @@ def _closed(marks: Bools, shortest: int) -> Bools:
     if len(places) and places[0] < shortest:
         closed[: places[0]] = True
     return closed
+
+
+def has_stopped(value: Floats) -> bool:
+    """Whether it ends with zeros for longer than ever before: who pauses between bursts has not
+    stopped. Where nothing was recorded says neither."""
+    zero = value[~np.isnan(value)] == 0
+    if not len(zero) or not zero[-1] or zero.all():
+        return False
+    runs = np.diff(np.flatnonzero(np.concatenate(([True], ~zero, [True])))) - 1
+    return bool(runs[-1] > _STOPPED * max(runs[:-1].max(initial=0), 1))
 
 
 def baseline_of(

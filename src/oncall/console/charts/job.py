@@ -7,14 +7,20 @@ from collections.abc import Sequence
 import duckdb
 import numpy as np
 
-from oncall.console.charts.buckets import Bools, Buckets, Floats, RecordedBuckets, baseline_of
+from oncall.console.charts.buckets import (
+    NEARLY_NOTHING,
+    Bools,
+    Buckets,
+    Floats,
+    RecordedBuckets,
+    baseline_of,
+)
 from oncall.console.snapshot import Ranks, Series
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 
 THROUGHPUT, ITERATION = "completed operations", "iteration time"
 _LEAST_BUCKETS = 24  # a curve at all
-_NEARLY_NOTHING = 0.05  # of the mean
 _LEAST_ROUNDS = 5  # of an operation: fewer show no period, as relation `iterations` has it
 
 
@@ -69,7 +75,7 @@ def _series(name: str, unit: str, value: Floats, buckets: Buckets) -> Series:
     if baseline is not None:
         low, high = baseline
         # However much it varies: nearly nothing is never as before.
-        baseline = max(low, (low + high) / 2 * _NEARLY_NOTHING), high
+        baseline = max(low, (low + high) / 2 * NEARLY_NOTHING), high
     return Series(name, unit, buckets.at_ns, value, baseline, group=name)
 
 

@@ -15,10 +15,12 @@ from oncall.console.cancellation import Task
 from oncall.console.charts.buckets import (
     FINE_BUCKETS,
     MOST_BUCKETS,
+    NEARLY_NOTHING,
     Buckets,
     Floats,
     RecordedBuckets,
     baseline_of,
+    has_stopped,
 )
 from oncall.console.charts.job import job_series
 from oncall.console.charts.nics import nic_series
@@ -251,17 +253,21 @@ class _Rates:
         value: Floats,
         threshold: float | None = None,
     ) -> Series:
+        baseline = baseline_of(
+            value,
+            self._buckets,
+            self._thresholds.baseline_part,
+            self._thresholds.baseline_ns,
+        )
+        if baseline is not None and has_stopped(value):  # nothing is no longer as before
+            low, high = baseline
+            baseline = max(low, (low + high) / 2 * NEARLY_NOTHING), high
         return Series(
             name=clean(name),
             unit=unit,
             at_ns=self._buckets.at_ns,
             value=value,
-            baseline=baseline_of(
-                value,
-                self._buckets,
-                self._thresholds.baseline_part,
-                self._thresholds.baseline_ns,
-            ),
+            baseline=baseline,
             suspect=rank in self.suspects,
             group=group,
             threshold=threshold,

@@ -22,16 +22,19 @@ MOST_ROWS = 5_000_000
 MOST_TEXT_BYTES = 512 * 2**20
 _FEW_ROWS = 50_000
 _AT_ONCE = 64  # files of one query
+_ROWS_AT_ONCE = 200_000  # of one query, but for a file with more: those of gateways are large
 
 
 @dataclass(frozen=True)
 class ReceivedPart:
-    """One part on disk: rows of `table` from `sender`, as many as it says."""
+    """One part on disk: rows of `table` from `sender`, as many as it says; a gateway sends those of
+    several `nodes`."""
 
     sender: str
     table: str
     rows: int
     path: Path
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -59,21 +62,35 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
         if id(part) not in left_out:
             by_table[part.table].append(part)
     for table, found in by_table.items():
-        for first in range(0, len(found), _AT_ONCE):
-            bad += _load(con, table, found[first : first + _AT_ONCE])
+        for some in _portions(found):
+            bad += _load(con, table, some)
     return bad
+
+
+def _portions(parts: Sequence[ReceivedPart]) -> Iterator[Sequence[ReceivedPart]]:
+    """The parts in groups for one query each: memory follows the rows that one inserts."""
+    first = rows = 0
+    for at, part in enumerate(parts):
+        if at > first and (at - first >= _AT_ONCE or rows + part.rows > _ROWS_AT_ONCE):
+            yield parts[first:at]
+            first, rows = at, 0
+        rows += part.rows
+    if parts:
+        yield parts[first:]
 
 
 def _too_many(parts: Sequence[ReceivedPart]) -> list[BadPart]:
     """The parts of senders that send too much, alone or together: those with most go first."""
     rows: dict[str, int] = defaultdict(int)
+    nodes: dict[str, int] = {}
     for part in parts:
         rows[part.sender] += part.rows
+        nodes[part.sender] = part.nodes
     together = sum(rows.values())
     problems: dict[str, str] = {}
     for sender, count in sorted(rows.items(), key=lambda item: -item[1]):
-        if count > MOST_ROWS:
-            problems[sender] = f"{count:,} rows, more than the {MOST_ROWS:,} that a node may send"
+        if count > (most := MOST_ROWS * nodes[sender]):
+            problems[sender] = f"{count:,} rows, more than the {most:,} that a node may send"
         elif together > (most := room.most_rows()):
             problems[sender] = f"no room for its {count:,} rows: {most:,} of all nodes fit here"
         else:

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
-from typing import IO, Any, Literal, Protocol, get_args
+from typing import IO, Any, Literal, Protocol, get_args, runtime_checkable
 
 from oncall.core.errors import OncallError
 
@@ -53,7 +53,7 @@ class WireError(OncallError):
 
 @dataclass(frozen=True)
 class Request:
-    """One question to a node.
+    """One question to a node. Instants are Unix time in ns on its clock.
 
     `hello`: versions, clock, state of the collector, jobs seen; with `images` also the C libraries
     beside which the hooks would be loaded there. `clock`: the node's clock alone. `digest`: what
@@ -62,8 +62,8 @@ class Request:
     `comms` (and, if given, operation numbers from `seqs[0]` to `seqs[1]`) in the window; of more
     operations than `budget_rows`, a thinned selection. `probe`: what `probe_request` says.
     `stacks`: those of the job's living processes, taken now, in `looks` looks, with native frames
-    if `native`. `processes`: what these are set to record. A node answers the last three if its
-    `hello` names them under `asks`. Instants are Unix time in ns on the node's clock.
+    if `native`, after Flight Recorder dumps if `recorder`. `processes`: what these are set to
+    record. A node answers the last three if its `hello` names them under `asks`.
     """
 
     ask: Ask
@@ -78,6 +78,7 @@ class Request:
     images: bool = False
     native: bool = True
     looks: int = 1
+    recorder: bool = False
     protocol: int = PROTOCOL
     oldest_protocol: int = OLDEST_PROTOCOL
 
@@ -180,6 +181,7 @@ def _is_job(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= _MOST_NAME and value.isprintable()
 
 
+_YES_OR_NO = (lambda value: isinstance(value, bool), "true or false")
 _CHECKS: dict[str, tuple[Any, str]] = {
     "job": (_is_job, "a job's name"),
     "since_ns": (_is_int, "an instant"),
@@ -199,8 +201,9 @@ _CHECKS: dict[str, tuple[Any, str]] = {
         f"a list of up to {_MOST_COMMS:,} communicators",
     ),
     "probe": (lambda value: isinstance(value, dict), "a probe"),
-    "images": (lambda value: isinstance(value, bool), "true or false"),
-    "native": (lambda value: isinstance(value, bool), "true or false"),
+    "images": _YES_OR_NO,
+    "recorder": _YES_OR_NO,
+    "native": _YES_OR_NO,
     "looks": (lambda value: _is_int(value, range(1, _MOST_LOOKS + 1)), "a number of looks"),
     "seqs": (
         lambda value: _is_list(value, _is_int, 2) and len(value) == 2,
@@ -248,6 +251,14 @@ class Sink(Protocol):
 
     def part(self, table: str, rows: int) -> IO[bytes]:
         """A file for the Parquet of one part; the decoder writes and closes it."""
+
+
+@runtime_checkable
+class NodesSink(Sink, Protocol):
+    """Where the answer of a gateway goes."""
+
+    def node(self, host: str, became: dict[str, Any]) -> None:
+        """The outcome of a host that the gateway asked."""
 
 
 class FrameDecoder:
@@ -328,7 +339,11 @@ class FrameDecoder:
             return End(_bounded(head["end"]))
         if isinstance(head.get("error"), str):
             raise WireError(_plain(head["error"]), str(head.get("reason", "internal"))[:40])
-        table, rows, size = head.get("part"), head.get("rows"), head.get("bytes")
+        host, table = head.get("of"), head.get("part")
+        if isinstance(host, str) and isinstance(self._sink, NodesSink):
+            self._sink.node(_plain(host, _MOST_NAME), _bounded(head))
+            return None
+        rows, size = head.get("rows"), head.get("bytes")
         if not isinstance(table, str) or not _TABLE.fullmatch(table):
             raise WireError(f"does not speak the protocol: {_shown(head)}")
         if not _is_int(rows, range(2**40)) or not _is_int(size, range(1, 2**63)):

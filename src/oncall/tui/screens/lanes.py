@@ -210,7 +210,12 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
     def show(self, state: State, before: State | None) -> None:
         if state.snapshot is None:
             return
-        if before is None or before.snapshot is not state.snapshot:
+        if state.snapshot.diagnosis.pending:  # what lanes are drawn from takes as long
+            if not self.has_view:
+                self._show_nothing("read once all rulebooks have run")
+            else:
+                self.tell("drawn as it was; the moment shown is still being judged")
+        elif before is None or before.snapshot is not state.snapshot:
             self.ask_view()
         elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
             self._show_lanes()

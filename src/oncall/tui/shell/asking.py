@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
+from oncall.core.defects import described
 from oncall.core.errors import MissingEvidence, NotRecorded
 from oncall.core.units import NS_PER_S
 from oncall.tui.shell.lines.night import changes
@@ -56,8 +57,10 @@ class Asking:
 
     def progress(self) -> str:
         """How far what is being done is, in a few words."""
-        thread = getattr(self, "session", None)
-        return thread.progress() if thread is not None else ""
+        thread: SessionThread | None = getattr(self, "session", None)
+        if thread is None:
+            return ""
+        return thread.progress("snapshots") or thread.progress("judgements")
 
     def retry(self) -> None:
         """Try again what kept the jobs from being found."""
@@ -73,8 +76,9 @@ class Asking:
         app = self._app
         app.known_moments.clear()
         self._logged = None
+        self._timekeeping.give_up_judging()
         app.change(job=job, snapshot=None, cursor=app.state.cursor.following(), problem="")
-        self.ask(Question("snapshot", OpenJob(job), app, f"reading {job}"))
+        self.ask(Question("snapshot", OpenJob(job, first=True), app, f"reading {job}"))
 
     def _ask_troubles(self) -> None:
         """What the hosts said that were asked."""
@@ -95,7 +99,7 @@ class Asking:
             case "jobs again":
                 self._app.change(jobs=message.value)
                 self._timekeeping.rest()
-            case "snapshot":
+            case "snapshot" | "judgement":
                 self._snapshot_arrived(message.value)
             case "troubles":
                 self._app.change(troubles=message.value)
@@ -107,8 +111,7 @@ class Asking:
         app, question = self._app, message.question
         if question.to is not app and isinstance(message.error, (NotRecorded, MissingEvidence)):
             return  # the screen says so in its own place; nothing failed
-        kind = "internal error: " + type(message.error).__name__ + ": " if message.bug else ""
-        text = f"{kind}{message.error}"
+        text = described(message.error) if message.bug else str(message.error)
         app.write_log(f"{question.label or question.group}: {text}", problem=True)
         if question.group == "jobs again":
             self._timekeeping.rest()
@@ -143,7 +146,7 @@ class Asking:
             self.open_job(wanted)
         elif not jobs:
             # Reading one raises the error that says why there is none.
-            self.ask(Question("snapshot", GetSnapshot(), app, "reading"))
+            self.ask(Question("snapshot", GetSnapshot(first=True), app, "reading"))
 
     def _snapshot_arrived(self, snapshot: Snapshot) -> None:
         app = self._app
@@ -166,7 +169,9 @@ class Asking:
         if first:
             app.write_log(f"{snapshot.job}: {snapshot.origin}")
             self._keeping.recall()
-        if snapshot.moment.live or first:  # not what the time cursor passes by
+        if snapshot.diagnosis.pending:
+            self._timekeeping.judge_when_still()
+        elif snapshot.moment.live or self._logged is None:  # not what the time cursor passes by
             for said, problem in changes(self._logged, snapshot):
                 app.write_log(said, problem)
             self._logged = snapshot

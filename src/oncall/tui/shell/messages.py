@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oncall.tui.shell.state import State
 
 
-PROBE, RUN = "probe", "run"  # groups of questions
+PROBE, RUN, JUDGEMENT = "probe", "run", "judgement"  # groups of questions
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs
-from oncall.tui.shell.messages import Question
+from oncall.console.queries import GatherSnapshot, GetSnapshot, JudgeSnapshot, ListJobs
+from oncall.tui.shell.messages import JUDGEMENT, Question
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
@@ -14,14 +14,24 @@ if TYPE_CHECKING:
     from oncall.tui.shell.cursor import TimeCursor
 
 
+_STILL_S = 0.7  # a cursor that has not moved for so long stays where it is
+_MOST_JUDGING_S = 30.0  # a running job is not looked at meanwhile
+
+
 class Timekeeping:
-    """Moves the application's time cursor. A new snapshot is asked for only after the last came."""
+    """Moves the application's time cursor. A new snapshot is asked for only after the last came.
+
+    Where rulebooks take long, a snapshot first says only why the job stopped, if it did; the others
+    run once the cursor rests, and are given up when it moves on.
+    """
 
     def __init__(self, app: Console, refresh_every_s: float) -> None:
         self._app = app
         self._refresh_every_s = refresh_every_s
         self._rested_at_s: float | None = None
         self._moved_at_s = 0.0
+        self._judge_at_s: float | None = None  # when the rulebooks still pending are due
+        self._judging_since_s = 0.0
 
     def beat(self) -> None:
         """Twice a second: move a playing cursor, gather again if it is time."""
@@ -29,6 +39,8 @@ class Timekeeping:
         if not app.is_running:
             return  # leaving: screens are half gone
         app.beat()
+        if self._judge_at_s is not None and app.clock() >= self._judge_at_s:
+            self._judge()
         if app.state.cursor.playing:
             self._play()
         elif app.state.live and app.state.cursor.follows and self._rested():
@@ -43,8 +55,25 @@ class Timekeeping:
         self._rested_at_s = self._app.clock()
 
     def _rested(self) -> bool:
-        rested_at_s = self._rested_at_s
-        return rested_at_s is not None and self._app.clock() - rested_at_s >= self._refresh_every_s
+        now_s, rested_at_s = self._app.clock(), self._rested_at_s
+        if self._app.session.asks(JUDGEMENT) and now_s - self._judging_since_s < _MOST_JUDGING_S:
+            return False
+        return rested_at_s is not None and now_s - rested_at_s >= self._refresh_every_s
+
+    def judge_when_still(self) -> None:
+        """Rulebooks are pending: at the end at once, else when the cursor has not moved for a
+        moment."""
+        cursor = self._app.state.cursor
+        self._judge_at_s = None if cursor.playing else self._app.clock() + _STILL_S
+        if cursor.follows:
+            self._judge()
+
+    def _judge(self) -> None:
+        self._judge_at_s = None
+        if not self._app.session.asks(JUDGEMENT):
+            self._judging_since_s = self._app.clock()
+            query = JudgeSnapshot(self._app.state.cursor.at_ns)
+            self._app.ask(Question(JUDGEMENT, query, self._app, "judging"))
 
     def _play(self) -> None:
         now_s = self._app.clock()
@@ -56,7 +85,7 @@ class Timekeeping:
 
     def _gather(self) -> None:
         self._rested_at_s = None
-        self._ask(GatherSnapshot(self._app.state.cursor.at_ns), "gathering")
+        self._ask(GatherSnapshot(self._app.state.cursor.at_ns, first=True), "gathering")
 
     def _ask(self, query: Query[Snapshot], label: str) -> None:
         self._app.ask(Question("snapshot", query, self._app, label))
@@ -64,14 +93,20 @@ class Timekeeping:
     def judge_again(self) -> None:
         """The same evidence once more, as its rulebooks have changed."""
         if self._app.state.snapshot is not None:
-            self._ask(GetSnapshot(self._app.state.cursor.at_ns), "judging")
+            self._ask(GetSnapshot(self._app.state.cursor.at_ns, first=True), "judging")
 
     def _move(self, cursor: TimeCursor) -> None:
         """Go there, and ask for the snapshot of then."""
         before = self._app.state.cursor
         self._app.change(cursor=cursor)
         if cursor.at_ns != before.at_ns and self._app.state.job is not None:
-            self._ask(GetSnapshot(cursor.at_ns), "reading")
+            self.give_up_judging()
+            self._ask(GetSnapshot(cursor.at_ns, first=True), "reading")
+
+    def give_up_judging(self) -> None:
+        """Another moment or another job is wanted."""
+        self._judge_at_s = None
+        self._app.session.drop(JUDGEMENT)
 
     def jump(self, at_ns: int) -> None:
         """Go to an instant."""
@@ -83,6 +118,9 @@ class Timekeeping:
         cursor = self._app.state.cursor
         if cursor.playing or (cursor.follows and self._app.state.live):
             self._move(cursor.paused())
+            snapshot = self._app.state.snapshot
+            if snapshot is not None and snapshot.diagnosis.pending:
+                self.judge_when_still()
         else:
             self._moved_at_s = self._app.clock()
             self._move(cursor.played())

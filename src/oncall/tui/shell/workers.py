@@ -1,6 +1,6 @@
-"""The threads that ask the session: one for snapshots, one for probes, one for all other questions,
-so that who asks about what is under the cursor does not wait for a gather. Each asks one question
-at a time, the newest of its kind first come.
+"""The threads that ask the session, one each for snapshots, for rulebooks that take long, for
+probes, and for all other questions, so that who asks about what is under the cursor does not wait
+for a gather. Each asks one question at a time, the newest of its kind first come.
 
 Questions and answers are frozen; nothing else passes. The threads are daemons, so that a query
 that does not let itself be interrupted cannot keep the process alive.
@@ -59,7 +59,8 @@ class SessionThread:
         self._session: Session | None = None
         self._changed = threading.Condition()
         self._snapshots = _Lane("snapshots", self._run_snapshots)
-        self._others = (_Lane("questions", self._run_lane), _Lane("probes", self._run_lane))
+        others: tuple[Lane, ...] = ("judgements", "questions", "probes")
+        self._others = tuple(_Lane(name, self._run_lane) for name in others)
         self._lanes = (self._snapshots, *self._others)
         self._snapshots.running = opening
 

@@ -34,6 +34,12 @@ from oncall.views.traffic.operations import NO_TRAFFIC
 _WIDE = 120
 _REST_S = 0.12
 _PROGRESS = 28  # columns for who waits how long
+_SIZE = 6  # for how many members there are
+
+
+def _label_room(width: int) -> int:
+    """Columns for the label in a list of that width."""
+    return max(width - _PROGRESS - _SIZE - 6, 8)
 
 
 class CommunicatorList(LineList[CommunicatorSummary]):
@@ -52,12 +58,19 @@ Communicators: first those named in findings, then those whose members have wait
 
     def draw(self, row: CommunicatorSummary, width: int) -> Iterable[tuple[str, Style]]:
         state = model.state_of(row)
-        size = f"{row.size:,}"
-        room = max(width - _PROGRESS - len(size) - 6, 8)
+        room = _label_room(width)
         yield f" {STATES[state].letter} ", self._states[state]
         yield padded(cut(clean(row.label), room), room), Style()
-        yield f" {size}  ", self._muted
+        yield f" {row.size:>{_SIZE},}  ", self._muted
         yield model.progress_phrase(row), self._states[state] if state else self._muted
+
+
+class ColumnNames(LiteralText):
+    """What the columns of the list are."""
+
+    def on_resize(self) -> None:
+        room = _label_room(self.size.width - 1)  # a line of the list begins with its cursor
+        self.update(f"    {padded('communicator', room)} {'ranks':>{_SIZE}}  behind, waiting")
 
 
 def _needs_communicator(screen: ConsoleScreen) -> str | None:
@@ -86,12 +99,14 @@ class CommunicatorsScreen(ConsoleScreen):
     """A list, and the chosen communicator's members against its last rounds."""
 
     CSS = """
-    CommunicatorsScreen CommunicatorList { width: 62; border-right: solid $panel; }
+    CommunicatorsScreen #listed { width: 62; border-right: solid $panel; }
+    CommunicatorsScreen #columns { height: 1; color: $muted; }
+    CommunicatorsScreen CommunicatorList { scrollbar-gutter: stable; }
     CommunicatorsScreen #rounds { padding: 0 1; }
     CommunicatorsScreen RoundGrid { height: auto; max-height: 60%; }
     CommunicatorsScreen #round { height: auto; margin-top: 1; }
     CommunicatorsScreen.narrow #communicators { layout: vertical; }
-    CommunicatorsScreen.narrow CommunicatorList { width: 1fr; height: 6; border-right: none;
+    CommunicatorsScreen.narrow #listed { width: 1fr; height: 7; border-right: none;
         border-bottom: solid $panel; }
     """
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
@@ -113,7 +128,9 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="communicators"):
-            yield CommunicatorList(id="list")
+            with Vertical(id="listed"):
+                yield ColumnNames(id="columns")
+                yield CommunicatorList(id="list")
             with Vertical(id="rounds"):
                 yield RoundHeader()
                 yield RoundGrid(id="grid")

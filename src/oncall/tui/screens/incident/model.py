@@ -16,6 +16,7 @@ from oncall.core.printable import clean
 from oncall.tui.models.reading import Item, Paragraph, Role
 from oncall.views import words
 
+_MOST_EARLIER = 5
 MOST_FOLDED = 60  # consequences listed under one root
 
 
@@ -52,6 +53,7 @@ class Incident:
 
     headline: Headline
     lines: tuple[Line, ...]
+    earlier: tuple[str, ...] = ()  # what rulebooks that have yet to run said of another moment
 
     def line(self, name: str) -> Line | None:
         return next((line for line in self.lines if line.name == name), None)
@@ -96,7 +98,7 @@ def incident(
         lines = [line for line in lines if line.severity != "info"]
     if pattern:
         lines = [line for line in lines if pattern.lower() in _searched(line).lower()]
-    return Incident(headline(snapshot), (*lines, _seen_line(snapshot)))
+    return Incident(headline(snapshot), (*lines, _seen_line(snapshot)), _earlier(snapshot))
 
 
 def headline(snapshot: Snapshot) -> Headline:
@@ -105,8 +107,13 @@ def headline(snapshot: Snapshot) -> Headline:
     glyph, severity, sentence = words.headline(diagnosis, snapshot.moment.at_ns)
     causes = words.roots(diagnosis)
     began_ns = causes[0].at_ns if causes else None
+    pending = len(diagnosis.pending)
     parts = (
-        f"since {words.instant(began_ns)}" if began_ns is not None else "",
+        f"{pending} rulebooks have yet to run" if pending else "",
+        # The sentence may say so itself.
+        f"since {words.instant(began_ns)}"
+        if began_ns is not None and ", since " not in sentence
+        else "",
         words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
         clean(snapshot.origin),
     )
@@ -115,6 +122,21 @@ def headline(snapshot: Snapshot) -> Headline:
         severity=severity or ("unseen" if diagnosis.doubt else "healthy"),
         sentence=sentence,
         about=" · ".join(part for part in parts if part),
+    )
+
+
+def _earlier(snapshot: Snapshot) -> tuple[str, ...]:
+    """What is being judged again, with the moment that it was judged for."""
+    if (earlier := snapshot.earlier) is None or not earlier.findings:
+        return ()
+    at = f"at {words.instant(earlier.at_ns, date=False)}" if earlier.at_ns else "before"
+    said = (
+        f"  {words.GLYPHS[one.severity]} {clean(one.title)}: {words.who(one.blame)}"
+        for one in earlier.findings[:_MOST_EARLIER]
+    )
+    more = len(earlier.findings) - _MOST_EARLIER
+    return (f"Found {at}, not yet judged for this moment:", *said) + (
+        (f"  and {more} more",) if more > 0 else ()
     )
 
 
@@ -202,6 +224,8 @@ def _seen_line(snapshot: Snapshot) -> Line:
     if not diagnosis.findings:
         unsure = bool(diagnosis.doubt or dead)
         title = "No findings, inconclusive" if unsure else "No findings"
+        if diagnosis.pending:
+            title = "Nothing that stops the job"
         glyph = words.UNSEEN_GLYPH if unsure else words.HEALTHY_GLYPH
         severity: Role = "unseen" if unsure else "healthy"
         return Line(SEEN, None, glyph, severity, title, seen)
@@ -217,7 +241,11 @@ def _seen_line(snapshot: Snapshot) -> Line:
 
 def items(incident: Incident) -> tuple[Item, ...]:
     """The lines as a list shows them, each on one line; what is folded is counted below."""
-    return tuple(_item(line) for line in incident.lines)
+    earlier = (
+        Item(f"earlier {number}", (Paragraph("", ((said, "faint"),), folds=False),), reads=False)
+        for number, said in enumerate(incident.earlier)
+    )
+    return (*(_item(line) for line in incident.lines), *earlier)
 
 
 def _item(line: Line) -> Item:

@@ -20,12 +20,24 @@ _FACT = re.compile(r"^( +)([A-Za-z_]\w*):(?:\s|$)")
 def rule_items(
     rules: Sequence[RuleLine], unsaved: Collection[str] = (), pattern: str = ""
 ) -> tuple[Item, ...]:
-    """The rulebooks, each with what came of it; rules that exist only as unsaved text last."""
+    """The rulebooks, each with what came of it: what found something first, then what could not
+    be checked, then the rest; rules that exist only as unsaved text last."""
     known = {rule.name for rule in rules}
-    items = [_rule(rule, rule.name in unsaved) for rule in rules]
+    items = [_rule(rule, rule.name in unsaved) for rule in sorted(rules, key=_place)]
     items += [_unsaved(name) for name in unsaved if name not in known]
     wanted = pattern.lower()
     return tuple(one for one in items if wanted in f"{one.name} {one.copy}".lower())
+
+
+def _place(rule: RuleLine) -> int:
+    """What matters first: a broken file, what found something, what does not know."""
+    if rule.broken:
+        return 0
+    if not rule.enabled:
+        return 4
+    if re.match(r"[1-9]", rule.outcome):
+        return 1
+    return 3 if rule.outcome in ("nothing", "") else 2
 
 
 def in_force(rules: Sequence[RuleLine]) -> tuple[object, ...]:

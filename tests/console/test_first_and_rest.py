@@ -1,0 +1,86 @@
+"""Where rulebooks take long: why the job stopped comes first, the rest once the cursor rests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncall.console import replay
+from oncall.console.queries import GetRankCard, GetSnapshot, JudgeSnapshot
+from oncall.core.units import NS_PER_S
+from oncall.evidence import incident
+
+from .conftest import AT_NS, CULPRIT, Open
+
+Recorded = Callable[[str], Path]
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any evidence counts as large, and any time as long."""
+    monkeypatch.setattr(replay, "FEW_ROWS", 0)
+    monkeypatch.setattr(replay, "_LONG_S", 0.0)
+    monkeypatch.setattr(incident, "_LARGE", 1)
+
+
+def test_small_evidence_is_judged_at_once(opened: Open, recorded: Recorded) -> None:
+    snapshot = opened(recorded("hang")).ask(GetSnapshot(first=True))
+    assert not snapshot.diagnosis.pending
+
+
+@pytest.mark.usefixtures("large")
+def test_the_hang_is_named_before_the_rest_is_judged(opened: Open, recorded: Recorded) -> None:
+    session = opened(recorded("hang"))
+    first = session.ask(GetSnapshot(first=True))
+    [finding] = first.diagnosis.findings
+    assert (finding.verdict, finding.blame[0].where["rank"]) == ("H1", CULPRIT)
+    assert "slow" in first.diagnosis.pending
+    assert first.earlier is None
+    whole = session.ask(JudgeSnapshot())
+    assert not whole.diagnosis.pending
+    assert whole.version > first.version
+    assert whole.diagnosis == session.ask(GetSnapshot()).diagnosis
+    assert (whole.ranks.state == first.ranks.state).all()
+
+
+@pytest.mark.usefixtures("large")
+def test_nothing_that_stops_the_job_is_not_no_fault(opened: Open, recorded: Recorded) -> None:
+    first = opened(recorded("healthy")).ask(GetSnapshot(first=True))
+    assert first.diagnosis.result == "inconclusive"
+    assert "have yet to run" in first.diagnosis.doubt
+
+
+@pytest.mark.usefixtures("large")
+def test_what_was_found_at_another_moment_is_dated(opened: Open, recorded: Recorded) -> None:
+    session = opened(recorded("slow"))
+    whole = session.ask(GetSnapshot())
+    slow = [one for one in whole.diagnosis.findings if one.explained_by is None]
+    assert slow
+    assert whole.moment.at_ns is not None
+    stepped = session.ask(GetSnapshot(whole.moment.at_ns - NS_PER_S, first=True))
+    assert stepped.diagnosis.pending
+    assert not stepped.diagnosis.findings
+    assert stepped.earlier is not None
+    assert stepped.earlier.at_ns == whole.moment.at_ns
+    assert stepped.earlier.findings == tuple(one for one in slow if one.severity != "info")
+
+
+@pytest.mark.usefixtures("large")
+def test_a_judgement_of_a_moment_that_was_left_changes_only_what_is_dated(
+    opened: Open, recorded: Recorded
+) -> None:
+    session = opened(recorded("hang"))
+    end = session.ask(GetSnapshot(first=True))
+    assert end.moment.first_ns is not None
+    before_ns = end.moment.first_ns + AT_NS - 10 * NS_PER_S
+    before = session.ask(GetSnapshot(before_ns, first=True))
+    answered = session.ask(JudgeSnapshot())  # of the end
+    assert answered.moment == before.moment
+    assert answered.earlier is not None
+    assert answered.earlier.at_ns == end.moment.at_ns
+    shown = replace(answered, version=before.version, earlier=None)
+    assert shown.diagnosis == before.diagnosis
+    session.ask(GetRankCard(CULPRIT))  # the evidence shown is still open
