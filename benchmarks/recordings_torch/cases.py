@@ -99,7 +99,6 @@ def first() -> Iterator[Case]:
     for fault, rank in (("skip", 2), ("extra", 0), ("other_op", 1), ("other_size", 3)):
         yield Case("ddp", fault, (rank,))
         yield Case("fsdp", fault, (rank,))
-        yield Case("ddp", fault, (rank,), detail=True, after_s=12)
     for program, rank in zip(PROGRAMS, (1, 2, 3, 0, 2, 1, 3, 0, 1, 2), strict=True):
         yield Case(program, "slow_compute", (rank,), profile=35, after_s=12)
     yield Case("ddp", "slow_loader", (2,), after_s=12)
