@@ -47,7 +47,7 @@ def _waiting(incident: Incident) -> str:
         incident,
         ["front", "job_progress"],
         "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
-        "WHERE NOT coalesce(moved, false) HAVING count(DISTINCT rank) > 0",
+        "WHERE NOT coalesce(moved AND state = 'moving', false) HAVING count(DISTINCT rank) > 0",
     )
     if not waiting:
         return ""
@@ -92,12 +92,13 @@ def _few_iterations(incident: Incident) -> str:
 
 
 def _alike(incident: Incident) -> str:
-    """Why stacks do not show which process is the reason; empty if there are none."""
+    """Why stacks do not show which process is the reason; empty if there are none, or calls are
+    recorded, which show by themselves who waits."""
     rows = _asked(
         incident,
         ["main_threads"],
         "SELECT activity, count(*) FROM main_threads "
-        "WHERE looks > 0 AND moved IS DISTINCT FROM true "
+        "WHERE looks > 0 AND moved IS DISTINCT FROM true AND NOT EXISTS (FROM ops) "
         "GROUP BY activity ORDER BY count(*) DESC, activity",
     )
     if not rows:

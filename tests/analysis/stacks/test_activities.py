@@ -19,6 +19,7 @@ MAIN = "main at train.py:9"
         ("collective", ["all_reduce at torch/distributed/distributed_c10d.py:1316", MAIN]),
         ("collective", ["c10d::Reducer::finalize_backward at libtorch_cpu.so", MAIN]),
         ("collective", [f"barrier at {DDP}", "save_checkpoint at x.py:1"]),
+        ("collective", ["_wait_batch_p2p at torch/distributed/pipelining/schedules.py:683", MAIN]),
         ("device", ["cudaStreamSynchronize at libcudart.so.12", GRAPH]),
         ("rendezvous", ["_store_based_barrier at torch/distributed/distributed_c10d.py:9", MAIN]),
         ("data loader", [SELECT, "_try_get_data at torch/utils/data/dataloader.py:1291", MAIN]),

@@ -297,6 +297,13 @@ def test_a_dump_signal_says_how_far_the_rank_came(tmp_path: Path) -> None:
             {"peer_host": "10.1.1.1"},
         ),
         (
+            "  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= "
+            "op.nbytes. 55584 vs 4. Received data size doesn't match expected size.",
+            "mismatch",
+            "sizes",
+            {"text": "A rank received 55584 bytes from a peer where it expected 4"},
+        ),
+        (
             "n2:57:59 [0] bootstrap.cc:1 NCCL WARN Message truncated : received 256 bytes instead of 4",
             "version",
             "bootstrap",

@@ -39,6 +39,18 @@ def test_one_file_of_all_ranks_with_native_frames() -> None:
     ]
 
 
+def test_ranks_of_a_pipeline_that_wait_for_transfers() -> None:
+    """Recorded by benchmarks/recordings_torch: rank 2 never gets its batch, rank 3 is the stage
+    behind it."""
+    found = rows(FIXTURES / "pipeline")
+    assert [(rank, activity) for _, rank, _, activity in found] == [
+        (0, "collective"),
+        (1, "collective"),
+        (2, "user code"),
+        (3, "collective"),
+    ]
+
+
 def test_a_log_that_ends_with_stacks_stays_a_log(tmp_path: Path) -> None:
     log = tmp_path / "rank3.log"
     log.write_text(

@@ -42,6 +42,16 @@ def test_py_spy() -> None:
     assert [thread.state for thread in process.threads] == ["idle", "active+gil"]
 
 
+def test_a_thread_that_imports_a_module_is_no_second_main_thread() -> None:
+    importing = (
+        "    <module> (mpmath/ctx_fp.py:12)\n"
+        "    _find_and_load (<frozen importlib._bootstrap>:1176)\n"
+        "    dump_when_asked (job.py:42)\n    Thread._bootstrap_inner (threading.py:1045)\n"
+    )
+    process = only(SPY.format(pid=4312) + importing)
+    assert [thread.is_main for thread in process.threads] == [True, False]
+
+
 def test_headings_say_whose_the_stacks_are() -> None:
     text = "".join(
         f"== {head}\n{SPY.format(pid=pid)}\n"

@@ -82,7 +82,7 @@ def front() -> str:
     source="CCL-D 4.2.2",
     params={
         "rather_stopped": Param(
-            0.6, "logs of calls end in waits: a warning must be clearly likelier right than wrong"
+            0.6, "where ranks wait anyway, a warning must be clearly likelier right than wrong"
         ),
     },
 )
@@ -121,7 +121,9 @@ def unmet_calls() -> str:
         WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $rather_stopped)
             AND NOT (r.how = 'silent' AND j.seen)
             -- A log of calls alone ends with somebody waiting wherever it is cut.
-            AND (g.stopped > $rather_stopped OR coalesce(k.completion OR len(k.live) > 0, true))
+            -- What is seen to have moved until shortly before mostly moves.
+            AND (g.stopped > $rather_stopped
+                OR NOT g.moved AND coalesce(k.completion OR len(k.live) > 0, true))
             -- Of counters alone: unless all others wait for a few, it is a job in motion.
             AND (g.state = 'stopped' OR p.op IS NOT NULL
                 OR (r.victims + j.culprits >= w.ranks AND 2 * p.absent <= p.size))

@@ -19,6 +19,7 @@ from oncall.analysis.lost_time.causes import (
     gains_of_own,
     gains_of_transfers,
 )
+from oncall.analysis.lost_time.chance import by_turns
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
 from oncall.analysis.lost_time.programs import Times
@@ -38,8 +39,19 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
         rest = np.delete(total, best)
         if entry is None or (len(rest) and total[best] < limits.stands_out * rest.max()):
             break
+        if _others_too(share, best, limits) and by_turns(
+            share[best], share.max(0), len(share), limits
+        ):
+            break
         own.append(entry)
     return own + _slow_transfers(books, limits, own)
+
+
+def _others_too(share: Times, best: int, limits: Limits) -> bool:
+    """Does any other rank ever cost as much as half of what this one does?"""
+    mine, others = share[best], np.delete(share, best, 0)
+    much = max(float(np.median(mine[mine >= limits.least_gain])) / 2, limits.least_gain)
+    return bool((others >= much).any())
 
 
 def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entry]:

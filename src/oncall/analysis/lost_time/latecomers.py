@@ -7,11 +7,10 @@ neighbours that share a host.
 
 from __future__ import annotations
 
-from math import exp, lgamma, log, log1p
-
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.chance import by_turns
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
@@ -31,12 +30,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
     if late.sum() < limits.repeats or not _all_of_them(share[late], best):
         return None
-    # Where samples differ in length, each rank is as late as that by turns.
-    much = max(limits.least_gain, float(np.median(gap[late])) / 2)
-    times = int((gap[late] >= much).sum())
-    turns = max(times, int((_widest(share[there]) >= much).sum()))
-    part = len(ranks) / int((~np.isnan(share[there])).sum(1).max())
-    if _at_least(times, turns, part) > limits.by_chance * part:
+    ranks_there = int((~np.isnan(share[there])).sum(1).max())
+    if by_turns(gap[late], _widest(share[there]), ranks_there / len(ranks), limits):
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     others = iterations.length_ns[there & (gap < limits.least_gain / 2)]
@@ -114,16 +109,3 @@ def _widest(share: Times) -> Times:
     known = ~np.isnan(gaps)
     half = np.arange(gaps.shape[1]) < known.sum(1, keepdims=True) / 2
     return np.asarray(np.where(known & half, gaps, 0.0).max(1))
-
-
-def _at_least(number: int, of: int, part: float) -> float:
-    """How likely it is that what comes by turns comes so often (binomial). In logarithms: the
-    coefficients of a thousand iterations exceed a float."""
-    if part >= 1:  # too few others were recorded to compare with
-        return 1.0
-
-    def log_chance(k: int) -> float:
-        ways = lgamma(of + 1) - lgamma(k + 1) - lgamma(of - k + 1)
-        return ways + k * log(part) + (of - k) * log1p(-part)
-
-    return sum(exp(log_chance(k)) for k in range(number, of + 1))

@@ -33,7 +33,7 @@ _REVEALING = tuple(
         ("rendezvous", r"\b(?:_store_based_barrier|init_process_group|_rendezvous_helper"
          r"|next_rendezvous)\b|rendezvous\.py|c10d::(?:TCPStore|PrefixStore|FileStore)::"),
         ("collective", r"distributed_c10d\.py|_functional_collectives|torch/distributed/nn/"
-         r"|deepspeed/comm/|/p2p_communication\.py|pipe/p2p\.py|mpi4py|horovod"
+         r"|deepspeed/comm/|/p2p_communication\.py|pipe/p2p\.py|^_wait_batch_p2p at|mpi4py|horovod"
          r"|^(?:\w+\.)?(?:all_reduce|all_gather\w*|reduce_scatter\w*|all_to_all\w*|barrier"
          r"|broadcast(?:_object_list|_data|_coalesced)?|batch_isend_irecv) at"
          r"|c10d::(?:Work|Reducer|ProcessGroup|verify_params|Logger)|c10d::ops::|\bnccl[A-Z]\w+"

@@ -29,6 +29,7 @@ _COLUMNS = (
     ),
     ("frame", "VARCHAR", "", "the frame that tells it"),
     ("frames", "VARCHAR[]", "", "the stack, newest frame first"),
+    ("busy", "BOOLEAN", "", "it ran on a CPU when it was looked at; NULL: not recorded"),
     ("looks", "INTEGER", "", "how often the process was looked at; 0: its recorder's own frames"),
     ("moved", "BOOLEAN", "", "its stack changed between looks that can be compared; NULL: none"),
 )
@@ -68,13 +69,13 @@ def _looked_at(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
             SELECT job, node, pid, any_value(rank) AS rank FROM ranks
             WHERE node IS NOT NULL AND pid IS NOT NULL GROUP BY ALL)
         SELECT s.job, coalesce(s.rank, h.rank) AS rank, s.node, s.pid, s.path, s.thread, s.at_ns,
-            s.look, s.frames
+            s.look, s.state LIKE 'active%' AS busy, s.frames
         FROM thread_stacks s LEFT JOIN homes h ON (h.job, h.node, h.pid) = (s.job, s.node, s.pid)
         WHERE s.is_main AND len(s.frames) > 0
         ORDER BY s.at_ns NULLS FIRST, s.look NULLS FIRST, s.path, s.thread
         """
     ).fetchall()
-    names = ("job", "rank", "node", "pid", "path", "thread", "at_ns", "look", "frames")
+    names = ("job", "rank", "node", "pid", "path", "thread", "at_ns", "look", "busy", "frames")
     rows = [dict(zip(names, values, strict=True)) for values in found]
     rows = [row for row in rows if is_rank(tuple(row["frames"]))]
     disputed = _disputed(rows)
@@ -130,5 +131,5 @@ def _moved(stacks: Sequence[tuple[str, ...]]) -> bool | None:
 
 def _call(job: str, rank: int, frames: list[str]) -> dict[str, Any]:
     known = {"job": job, "rank": rank, "process": f"rank {rank}", "frames": frames}
-    unknown = dict.fromkeys(("node", "pid", "at_ns", "moved"))
+    unknown = dict.fromkeys(("node", "pid", "at_ns", "busy", "moved"))
     return {**unknown, **known, "activity": COLLECTIVE, "frame": frames[0], "looks": 0}

@@ -13,6 +13,10 @@ from oncall.evidence import relation
 from oncall.evidence.relations import Param
 
 _Row = dict[str, Any]
+_PROCESSES = """
+    FROM main_threads m WHERE looks <> 1
+        OR job NOT IN (SELECT job FROM job_progress WHERE state = 'moving')
+"""
 _COLUMNS = (
     ("job", "VARCHAR", "", "the job's name"),
     ("process", "VARCHAR", "", "its rank, else its host and process id, else its file and thread"),
@@ -42,6 +46,7 @@ _COLUMNS = (
 @relation(
     "odd_stacks",
     reads=["main_threads"],
+    optional=["job_progress"],
     columns=_COLUMNS,
     source="the odd one out among equal stacks",
     params={
@@ -55,8 +60,9 @@ def odd_stacks(
     con: duckdb.DuckDBPyConnection, *, few: float, few_computing: float
 ) -> Mapping[str, Any]:
     """One row for each process that is alone, or among few, in what it does. None where all are
-    alike, and none where the stacks of most changed between two looks: that job moves."""
-    cursor = con.execute("FROM main_threads")
+    alike, and none where the job moves: the stacks of most changed between two looks, or after one
+    the calls show it."""
+    cursor = con.execute(_PROCESSES)
     names = [column[0] for column in cursor.description or ()]
     jobs: dict[str, list[_Row]] = defaultdict(list)
     for values in cursor.fetchall():
@@ -67,7 +73,7 @@ def odd_stacks(
 
 
 def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequence[_Row]:
-    odd = _of(processes, OCCUPIED) or _of(processes, OTHER)
+    odd = _of(processes, OCCUPIED) or _of_their_own(processes)
     others = [one for one in processes if one not in odd]
     waiting = _of(others, WAITING)
     reason, most = "waiting" if len(waiting) == len(others) else "alike", few
@@ -95,6 +101,16 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
 
 def _of(processes: Sequence[_Row], activities: frozenset[str]) -> list[_Row]:
     return [one for one in processes if one["activity"] in activities]
+
+
+def _of_their_own(processes: Sequence[_Row]) -> list[_Row]:
+    """Those in the program's own code. In one look these may be steps of a job that runs: of ranks
+    that compute there, or are at several places, none stays."""
+    odd = _of(processes, OTHER)
+    if any(one["looks"] > 1 for one in odd):
+        return odd
+    places = {(one["frame"] or "").rpartition(":")[0] for one in odd}
+    return [] if len(places) > 1 or any(one["busy"] for one in odd) else odd
 
 
 def _elsewhere(others: Sequence[_Row]) -> str:

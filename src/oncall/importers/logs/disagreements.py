@@ -28,6 +28,8 @@ _TRUNCATED = re.compile(
     r"(?P<start>[Mm])essage truncated ?: (?:receiving|received) (?P<there>\d+) bytes instead of "
     r"(?P<here>\d+)"
 )
+# Gloo's TCP: what a peer sends is larger than what this rank receives next.
+_GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _PEER = re.compile(r"peer (\S+?)<\d+>")
 _TYPE = re.compile(r"wrong type (\d+) != (\d+)")
 _VERSIONS = re.compile(
@@ -125,6 +127,9 @@ def read(line: Line) -> Sequence[Found]:
             return [event("version", "bootstrap", text=said)]
         peer = _PEER.search(text)
         return [event("mismatch", "sizes", peer_host=peer[1] if peer else None, text=said)]
+    if found := _GLOO_SIZES.search(text):
+        said = f"A rank received {found[1]} bytes from a peer where it expected {found[2]}"
+        return [event("mismatch", "sizes", text=said)]
     if found := _VERSIONS.search(text):
         return [
             event("version", "stated", rank=int(rank), text=version, comm_rank=int(rank))
@@ -164,6 +169,7 @@ DISAGREEMENTS = Recogniser(
         "is running inconsistent",
         "collective mismatch error",
         "essage truncated",
+        "op.preamble.length <= op.nbytes",
         "wrong type",
         "Mismatched NCCL version",
         "Mismatched collective detected",

@@ -13,6 +13,7 @@ _MOST_FRAMES = 200  # of a thread; what lies further out is the launcher's
 _MOST_NAME = 120  # characters of a function: a C++ template may have thousands
 _MOST_READ = 1_000  # characters of a function or a file
 _TEMPLATE = re.compile(r"<[^<>]*>")
+_STARTED = re.compile(r"_bootstrap(?:_inner)? at (?:\S*/)?threading\.py")  # by another thread
 _SITE = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib/python3\.\d+/")
 
 
@@ -27,8 +28,12 @@ class Thread:
 
     @property
     def is_main(self) -> bool:
-        """Whether it runs the program itself, by its name or its outermost frames."""
-        return self.name == MAIN or any(frame.startswith("<module> at ") for frame in self.frames)
+        """Whether it runs the program itself, by its name or its outermost frames. A thread that
+        imports a module has that module's frames, too."""
+        if self.name == MAIN:
+            return True
+        started = any(_STARTED.search(frame) for frame in self.frames)
+        return not started and any(frame.startswith("<module> at ") for frame in self.frames)
 
 
 @dataclass(frozen=True)

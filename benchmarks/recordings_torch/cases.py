@@ -1,0 +1,145 @@
+"""Which jobs are recorded, and what is true of each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+PROGRAMS = [
+    *("ddp", "ddp_accumulating", "fsdp", "hsdp", "tensor_parallel", "experts"),
+    *("pipeline", "interleaved", "ring", "reinforcement"),
+]
+# What a user should learn of each fault: the class, and whether the culprits are the job's own.
+CLASSES = {
+    "none": "none",
+    "loader_stuck": "hang",
+    "deadlock": "hang",
+    "stopped": "hang",
+    "killed": "failed",
+    "exit": "failed",
+    "exception": "failed",
+    "out_of_data": "hang",
+    "save_stuck": "hang",
+    "skip": "mismatch",
+    "extra": "mismatch",
+    "other_op": "mismatch",
+    "other_size": "mismatch",
+    "slow_compute": "slow",
+    "slow_loader": "slow",
+    "garbage": "slow",
+    "throttled": "slow",
+    "starved": "slow",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job; `after_s` is how long after the fault it is looked at."""
+
+    program: str
+    fault: str = "none"
+    ranks: tuple[int, ...] = ()
+    world: int = 4
+    habit: str = "none"
+    step: int = 30
+    compute_s: float = 0.05
+    after_s: float = 8.0
+    timeout_s: float = 600.0
+    detail: bool = False
+    buffer: int = 400
+    profile: int = 0
+    seed: int = 0
+    patience_s: float = 90.0
+    note: str = field(default="")
+
+    @property
+    def name(self) -> str:
+        parts = [self.program, self.fault]
+        parts += [self.habit] * (self.habit != "none")
+        parts += ["detail"] * self.detail + ["timeout"] * (self.timeout_s < 60)
+        return "-".join([*parts, f"{self.world}r{''.join(map(str, self.ranks))}"])
+
+    @property
+    def truth(self) -> dict[str, Any]:
+        return {
+            "program": self.program,
+            "fault": self.fault,
+            "class": CLASSES[self.fault],
+            "ranks": list(self.ranks),
+            "world": self.world,
+            "habit": self.habit,
+            "step": self.step,
+            "compute_s": self.compute_s,
+        }
+
+
+def first() -> Iterator[Case]:
+    """The set that the rules were looked at with."""
+    for program in PROGRAMS:
+        yield Case(program, step=40, profile=15, after_s=4)
+    for habit in ("evaluation", "checkpoint", "uneven_lengths", "logging", "monitored"):
+        yield Case("ddp", habit=habit, step=70, after_s=4)
+    yield Case("fsdp", habit="checkpoint", step=50, after_s=4)
+    for program, rank in zip(PROGRAMS[:1] + PROGRAMS[2:9], (2, 1, 3, 0, 3, 2, 1, 2), strict=True):
+        yield Case(program, "loader_stuck", (rank,))
+    for program, rank in (("ddp", 1), ("fsdp", 3), ("pipeline", 1)):
+        yield Case(program, "deadlock", (rank,))
+        yield Case(program, "stopped", (rank,))
+        yield Case(program, "killed", (rank,))
+        yield Case(program, "exception", (rank,))
+    yield Case("ddp", "exit", (2,))
+    yield Case("ddp", "out_of_data", (2,))
+    yield Case("fsdp", "out_of_data", (0,))
+    yield Case("ddp", "save_stuck", (0,), habit="checkpoint")
+    yield Case("ddp", "loader_stuck", (2,), timeout_s=8, after_s=30)
+    yield Case("fsdp", "loader_stuck", (1,), timeout_s=8, after_s=30)
+    yield Case("ddp", "loader_stuck", (3,), habit="monitored", timeout_s=8, after_s=30)
+    for fault, rank in (("skip", 2), ("extra", 0), ("other_op", 1), ("other_size", 3)):
+        yield Case("ddp", fault, (rank,))
+        yield Case("fsdp", fault, (rank,))
+    for program, rank in zip(PROGRAMS, (1, 2, 3, 0, 2, 1, 3, 0, 1, 2), strict=True):
+        yield Case(program, "slow_compute", (rank,), profile=35, after_s=12)
+    yield Case("ddp", "slow_loader", (2,), after_s=12)
+    yield Case("fsdp", "slow_loader", (2, 3), after_s=12)
+    yield Case("ddp", "garbage", (3,), after_s=12)
+    yield Case("ddp", "throttled", (1,), after_s=12)
+    yield Case("ddp", "starved", (0,), after_s=12, compute_s=0.03)
+    yield Case("fsdp", "starved", (2,), after_s=12, compute_s=0.03)
+
+
+def blind() -> Iterator[Case]:
+    """Other sizes, programs and ranks, drawn: recorded and judged once, after the mends."""
+    draw = random.Random(20261123)
+    programs = PROGRAMS
+    faults = ["none"] * 12 + ["loader_stuck"] * 4 + ["deadlock"] * 3 + ["stopped"] * 2
+    faults += ["killed", "exception", "out_of_data", "skip", "extra", "other_op", "other_size"]
+    faults += ["slow_compute"] * 6 + ["slow_loader"] * 3 + ["garbage", "throttled", "save_stuck"]
+    draw.shuffle(faults)
+    for number, fault in enumerate(faults):
+        world = draw.choice((4, 6, 6))
+        mismatch = CLASSES[fault] == "mismatch"
+        rank = 0 if fault == "save_stuck" else draw.randrange(world)
+        program = draw.choice(programs[:6] if mismatch or fault == "out_of_data" else programs)
+        slow, sound = CLASSES[fault] == "slow", fault == "none"
+        habit = "none"
+        if sound:
+            habit = draw.choice(("none", "evaluation", "checkpoint", "uneven_lengths", "logging"))
+        yield Case(
+            program,
+            fault,
+            () if sound else (rank,),
+            world=world,
+            habit="checkpoint" if fault == "save_stuck" else habit,
+            step=draw.randrange(22, 55),
+            compute_s=draw.choice((0.04, 0.08, 0.12)),
+            after_s=15 if slow else 5 if sound else draw.choice((6, 12)),
+            timeout_s=8 if fault == "loader_stuck" and draw.random() < 0.4 else 600,
+            detail=mismatch and draw.random() < 0.3,
+            profile=60 if slow and draw.random() < 0.5 else 0,
+            seed=number,
+        )
+
+
+SETS = {"first": first, "blind": blind}
