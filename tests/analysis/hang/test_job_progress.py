@@ -117,6 +117,18 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
         assert rows == [(21, [5])]
 
 
+def test_a_barrier_without_any_time_is_rather_a_checkpoint(tmp_path: Path) -> None:
+    def last(rank: int) -> Sequence[dict[str, Any]]:
+        barrier = {"profiling_name": "nccl:barrier", "input_sizes": [[1]], "output_sizes": [[1]]}
+        return [entry(21, NOW, **WAITING | barrier)] if rank != 3 else []
+
+    incident = recorded(tmp_path, last)
+    assert state_of(incident) == "unclear"
+    incident.require(["unmet_calls", "job_progress"])
+    assert incident.con.execute("SELECT stopped < 0.5 FROM job_progress").fetchone() == (True,)
+    assert incident.con.execute("FROM unmet_calls").fetchall() == []
+
+
 def test_a_wait_that_nothing_resolves_is_no_health(tmp_path: Path) -> None:
     def last(rank: int) -> list[dict[str, Any]]:
         open_ = WAITING | {"state": "scheduled"}

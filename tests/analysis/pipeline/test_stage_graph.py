@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from oncall.evidence import Incident
 
 MS = 1_000_000
@@ -101,3 +103,18 @@ def test_a_pipeline_slow_from_the_beginning_is_expected_to_be_as_the_others(play
         WHERE basis = 'other pipelines' AND task = 'forward'"""
     ).fetchall()
     assert found == [(1, 1, 101.0)]
+
+
+@pytest.mark.parametrize(("first_seq", "early"), [(1, [0, 1]), (41, [])])
+def test_a_short_recording_from_the_jobs_start_begins_with_warm_up(
+    played: Play, first_seq: int, early: list[int]
+) -> None:
+    incident = played(iterations=3)
+    ranks = list(range(8))
+    calls = {"job": "j", "comm": 1, "kind": "coll", "seq": first_seq, "enqueued_ns": 5}
+    incident.append("ops", calls | {"rank": ranks})
+    incident.require(["training_iterations"])
+    found = incident.con.execute(
+        "SELECT iteration FROM training_iterations WHERE warm_up ORDER BY iteration"
+    ).fetchall()
+    assert [iteration for (iteration,) in found] == early

@@ -109,6 +109,27 @@ def test_a_late_arrival_shows_behind_a_larger_skew() -> None:
     assert abs(late[3] - (3 * MS - 20)) <= 4
 
 
+def test_a_host_that_calls_on_has_not_waited_for_the_last() -> None:
+    # Rank 2 calls the fifteenth 30 ms late; the others make another call 1 ms later.
+    arrivals = [[0, 10, 20, 30] for _ in range(20)]
+    arrivals[15][2] = 30 * MS
+    made = flat(arrivals, [0] * 4)
+    columns = {"seq": made["seq"], "rank": made["rank"], "enqueued_ns": made["at"]}
+    ahead = {
+        "comm": 2,
+        "seq": 0,
+        "rank": [0, 1, 3],
+        "enqueued_ns": [UNIX_NS + 15 * ROUND_NS + MS] * 3,
+    }
+    waited = {row[0]: row[3] for row in rounds(columns)}
+    called_on = {row[0]: row[3] for row in rounds(columns, ahead) if row[2] == 4}
+    assert waited[15] >= 30 * MS - 30
+    assert called_on[15] <= MS
+    assert {k: v for k, v in called_on.items() if k != 15} == {
+        k: v for k, v in waited.items() if k != 15
+    }
+
+
 def test_a_hole_takes_only_its_member_out_of_the_round() -> None:
     arrivals = [[0, 10, 20] for _ in range(12)]
     made = flat(arrivals, [0, 10 * MS, -10 * MS])

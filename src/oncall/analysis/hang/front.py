@@ -81,6 +81,7 @@ def front() -> str:
     ],
     source="CCL-D 4.2.2",
     params={
+        "as_likely": Param(0.5, "a warning is not rather wrong than right"),
         "rather_stopped": Param(
             0.6, "where ranks wait anyway, a warning must be clearly likelier right than wrong"
         ),
@@ -122,8 +123,8 @@ def unmet_calls() -> str:
             AND NOT (r.how = 'silent' AND j.seen)
             -- A log of calls alone ends with somebody waiting wherever it is cut.
             -- What is seen to have moved until shortly before mostly moves.
-            AND (g.stopped > $rather_stopped
-                OR NOT g.moved AND coalesce(k.completion OR len(k.live) > 0, true))
+            AND (g.stopped > $rather_stopped OR g.stopped >= $as_likely
+                AND NOT g.moved AND coalesce(k.completion OR len(k.live) > 0, true))
             -- Of counters alone: unless all others wait for a few, it is a job in motion.
             AND (g.state = 'stopped' OR p.op IS NOT NULL
                 OR (r.victims + j.culprits >= w.ranks AND 2 * p.absent <= p.size))

@@ -147,9 +147,9 @@ def progress_symptoms() -> str:
             FROM job_quiet q SEMI JOIN jobs USING (job) LEFT JOIN oldest USING (job)),
         -- In an AllReduce of next to nothing ranks rightly wait for one another.
         patience AS (
-            SELECT job, CASE WHEN bool_and(op = 'Barrier'
-                    OR (op = 'AllReduce' AND bytes < $barrier_below))
-                THEN $barrier_after ELSE $hang_after END AS patience_ns
+            SELECT job, bool_and(op = 'Barrier' OR (op = 'AllReduce' AND bytes < $barrier_below))
+                    AS barrier,
+                CASE WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
             FROM hang_members WHERE state = 'waiting' GROUP BY job),
         timed AS (
             SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns,
@@ -264,6 +264,11 @@ def progress_symptoms() -> str:
         FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
         ANTI JOIN pausing USING (job)
         WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
+        UNION ALL
+        -- Hardly one of a program's calls is a barrier, but a running job spends long there.
+        SELECT job, 'barrier', -$likely,
+            'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
+        FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job) WHERE barrier
         UNION ALL
         SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
         FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0

@@ -13,6 +13,7 @@ from oncall.evidence import Param, relation
 @relation(
     "training_iterations",
     reads=["stage_work"],
+    optional=["operations"],
     empty_without=["stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -63,11 +64,18 @@ def training_iterations() -> str:
             FROM stage_work
             WHERE iteration IS NOT NULL AND task NOT IN ('evaluation', 'checkpoint')
             GROUP BY job, iteration, rank),
+        -- Recorded from the job's first collective on, as a rule over ranks.
+        from_start AS (
+            SELECT job FROM (
+                SELECT job, rank, arg_min(seq, called_ns) AS seq FROM operations
+                WHERE kind = 'coll' GROUP BY ALL)
+            GROUP BY job HAVING median(seq) <= 1),
         shape AS (
             SELECT job, iteration, max(micro_batches) AS micro_batches,
                 min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
                 row_number() OVER (PARTITION BY job ORDER BY iteration) <= $warm_up
-                    AND count(*) OVER (PARTITION BY job) > 2 * $warm_up AS warm_up
+                    AND (count(*) OVER (PARTITION BY job) > 2 * $warm_up
+                        OR job IN (SELECT job FROM from_start)) AS warm_up
             FROM by_rank GROUP BY job, iteration),
         candidates AS (
             SELECT s.*, r.rank, r.duration_ns, r.whole

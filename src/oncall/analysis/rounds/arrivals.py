@@ -2,7 +2,8 @@
 
 What a member waits in a round is the time from its own arrival to the last one's. Clocks differ
 between hosts, so each rank's baseline offset within the communicator is taken off first: skew and a
-constant head start look alike and are neither a fault.
+constant head start look alike and are neither a fault. A host that calls something else before the
+last one arrives has not waited for it longer than until then.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int)
     if not con.execute("SELECT 1 FROM knowledge WHERE NOT durations").fetchall():
         return None
     calls = con.execute(
-        """SELECT o.ops_row, o.seq, o.rank, o.entered_ns, m.number, m.comm_number
+        """SELECT o.ops_row, o.seq, o.rank, o.entered_ns, m.number, m.comm_number,
+               coalesce(o.called_ns, o.entered_ns) AS called_ns,
+               dense_rank() OVER (ORDER BY o.job, o.rank)
            FROM operations o
            JOIN (SELECT job, comm, rank, row_number() OVER () AS number,
                      dense_rank() OVER (ORDER BY job, comm) AS comm_number FROM heads) m
@@ -116,7 +119,7 @@ def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int)
            WHERE o.kind = 'coll' AND o.seq IS NOT NULL AND o.entered_ns IS NOT NULL
                AND coalesce(o.done, true)"""
     ).fetchnumpy()
-    row, seq, rank, entered_ns, member, comm = (
+    row, seq, rank, entered_ns, member, comm, called_ns, caller = (
         np.asarray(values, dtype=np.int64) for values in calls.values()
     )
     order = sorted_by(comm, seq)
@@ -132,7 +135,17 @@ def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int)
         entered_ns[order], round_of, first, member[order], offset_rounds, offset_part
     )
     wait_ns = np.maximum.reduceat(arrival, first)[round_of] - arrival
+    wait_ns = np.minimum(wait_ns, _until_next(called_ns, caller)[order])
     return Waits(row[order], rank[order], entered_ns[order], wait_ns, first)
+
+
+def _until_next(called_ns: Ints, caller: Ints) -> Ints:
+    """How long after each call (n,) its rank makes its next collective; no limit for the last."""
+    order = sorted_by(caller, called_ns)
+    again = np.diff(caller[order]) == 0
+    found = np.full(len(order), np.iinfo(np.int64).max)
+    found[order[:-1][again]] = np.maximum(1, np.diff(called_ns[order])[again])
+    return found
 
 
 def without_offsets(
