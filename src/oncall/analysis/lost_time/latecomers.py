@@ -27,7 +27,10 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     best, gap = _best(share, limits)
     ranks = np.flatnonzero(best)
     there = ~np.isnan(gap)
-    late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
+    alone = there & ~_has_peers(iterations, best)
+    if alone.any():  # Nobody does the same: its own better iterations are what to compare with.
+        gap = gap - np.where(alone, quantile(gap[alone], limits.usual_alone, 0), 0.0)
+    late = there & (gap >= limits.least_gain)
     if late.sum() < limits.repeats or not _all_of_them(share[late], best):
         return None
     ranks_there = int((~np.isnan(share[there])).sum(1).max())
@@ -37,8 +40,9 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     others = iterations.length_ns[there & (gap < limits.least_gain / 2)]
     if len(others) >= limits.repeats:
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
-    elif not lateness.timed and iterations.ahead > limits.least_gain:
-        return None  # Hosts are ahead of their devices: that one calls late may cost nothing.
+    elif alone.any() or (not lateness.timed and iterations.ahead > limits.least_gain):
+        # Hosts are ahead of their devices: that one calls late may cost nothing.
+        return None
     late &= gain >= limits.least_gain
     if late.sum() < limits.repeats:
         return None
