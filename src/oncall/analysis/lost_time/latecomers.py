@@ -29,7 +29,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     there = ~np.isnan(gap)
     alone = there & ~_has_peers(iterations, best)
     if alone.any():  # Nobody does the same: its own better iterations are what to compare with.
-        gap = gap - np.where(alone, quantile(gap[alone], limits.usual_alone, 0), 0.0)
+        usual = max(0.0, float(quantile(gap[alone], limits.usual_alone, 0)))
+        gap = gap - np.where(alone, usual, 0.0)
     late = there & (gap >= limits.least_gain)
     if late.sum() < limits.repeats or not _all_of_them(share[late], best):
         return None
