@@ -27,11 +27,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     best, gap = _best(share, limits)
     ranks = np.flatnonzero(best)
     there = ~np.isnan(gap)
-    alone = there & ~_has_peers(iterations, best)
-    if alone.any():  # Nobody does the same: its own better iterations are what to compare with.
-        usual = max(0.0, float(quantile(gap[alone], limits.usual_alone, 0)))
-        gap = gap - np.where(alone, usual, 0.0)
-    late = there & (gap >= limits.least_gain)
+    late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
     if late.sum() < limits.repeats or not _all_of_them(share[late], best):
         return None
     ranks_there = int((~np.isnan(share[there])).sum(1).max())
@@ -41,9 +37,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     others = iterations.length_ns[there & (gap < limits.least_gain / 2)]
     if len(others) >= limits.repeats:
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
-    elif alone.any() or (not lateness.timed and iterations.ahead > limits.least_gain):
-        # Hosts are ahead of their devices: that one calls late may cost nothing.
-        return None
+    elif not lateness.timed and iterations.ahead > limits.least_gain:
+        return None  # Hosts are ahead of their devices: that one calls late may cost nothing.
     late &= gain >= limits.least_gain
     if late.sum() < limits.repeats:
         return None

@@ -54,16 +54,6 @@ class Account:
     timed: bool
 
 
-def _account(programs: Programs, limits: Limits) -> Account | None:
-    """By replay where it is possible; of calls alone it may miss what hosts ahead of their devices
-    do, which lateness shows."""
-    replay = _by_replay(programs, limits)
-    if replay is not None and (replay.timed or replay.entries):
-        return replay
-    lateness = _by_lateness(programs, limits)
-    return lateness if replay is None or (lateness and lateness.entries) else replay
-
-
 def _by_replay(programs: Programs, limits: Limits) -> Account | None:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
     books = books_of(programs, limits)
@@ -105,7 +95,7 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
         programs = read_programs(con, job, limits)
         if programs is None:
             continue
-        account = _account(programs, limits)
+        account = _by_replay(programs, limits) or _by_lateness(programs, limits)
         if account is not None:
             rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
