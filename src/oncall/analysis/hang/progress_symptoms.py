@@ -194,9 +194,10 @@ def progress_symptoms() -> str:
         sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
         -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
-        -- a running job may end so as well: as often as it was so before.
+        -- a running job may end so as well: as often as it was so before, and the fewer its ranks.
         all_wait AS (
-            SELECT job, max(o.share) AS share FROM awaited_callers a
+            SELECT job, greatest(max(o.share), 1 / (1 + max(a.waiting))) AS share
+            FROM awaited_callers a
             LEFT JOIN overdue_calls o USING (job, rank)
             GROUP BY job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
         -- Else for how long others went on without a root's call, or it made none though all had
@@ -284,9 +285,9 @@ def progress_symptoms() -> str:
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
         SELECT job, 'all wait', least($sure + $weak, ln($end_so / share)),
-            'all others wait for one call, as before in ' || round(100 * share, 1)
-                || ' % of the time at most'
-        FROM all_wait WHERE share IS NOT NULL
+            'all others wait for one call; a running job does so for at most '
+                || round(100 * share, 1) || ' % of the time'
+        FROM all_wait
         UNION ALL
         SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
                 THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
