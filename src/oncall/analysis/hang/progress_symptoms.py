@@ -196,7 +196,8 @@ def progress_symptoms() -> str:
         -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
         -- a running job may end so as well: as often as it was so before, and the fewer its ranks.
         all_wait AS (
-            SELECT job, greatest(max(o.share), 1 / (1 + max(a.waiting))) AS share
+            SELECT job, greatest(max(o.share), 1 / (count(DISTINCT a.rank) + max(a.waiting)))
+                AS share
             FROM awaited_callers a
             LEFT JOIN overdue_calls o USING (job, rank)
             GROUP BY job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
