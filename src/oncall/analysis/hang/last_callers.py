@@ -194,8 +194,6 @@ def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ..
     }
     place = {one: i for i, nodes in enumerate(components(together)) for one in nodes}
     awaited = {node for nodes in waits.values() for node in nodes}
-    if len({place[rank] for rank in last}) == 1:
-        awaited |= set(last)  # all made one call, and none of them the next
     free = sorted(
         rank
         for component in sinks(waits)

@@ -285,7 +285,7 @@ def progress_symptoms() -> str:
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
-        SELECT job, 'all wait', least($sure + $weak, ln($end_so / share)),
+        SELECT job, 'all wait', greatest(0, least($sure + $weak, ln($end_so / share))),
             'all others wait for one call; a running job does so for at most '
                 || round(100 * share, 1) || ' % of the time'
         FROM all_wait
