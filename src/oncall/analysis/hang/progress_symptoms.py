@@ -84,6 +84,7 @@ def job_quiet() -> str:
         "longest_pauses",
         "overdue_calls",
         "awaited_callers",
+        "last_calls",
         "log_ends",
         "halted",
         "recordings",
@@ -196,11 +197,11 @@ def progress_symptoms() -> str:
         -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
         -- a running job may end so as well: as often as it was so before, and the fewer its ranks.
         all_wait AS (
-            SELECT job, greatest(max(o.share), 1 / (count(DISTINCT a.rank) + max(a.waiting)))
-                AS share
-            FROM awaited_callers a
-            LEFT JOIN overdue_calls o USING (job, rank)
-            GROUP BY job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
+            SELECT a.job, greatest(max(o.share), 1 / any_value(l.ranks)) AS share
+            FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
+            JOIN (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job) l
+                ON l.job = a.job
+            GROUP BY a.job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
         -- Else for how long others went on without a root's call, or it made none though all had
         -- joined its last; and for how long before.
         lapses AS (
