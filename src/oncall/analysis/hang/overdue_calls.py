@@ -189,7 +189,7 @@ def overdue_calls() -> str:
             least((w.beyond_ns + greatest(w.waited_ns, $scatter)) / l.span_ns,
                 CASE WHEN o.times >= $fewest_rounds THEN (o.beyond_ns
                     + greatest(c.last_ns - greatest(n.last_ns, n.own_ns), $scatter)) / l.span_ns
-                END, 1) AS share
+                END) AS share
         FROM callers c
         LEFT JOIN awaited w USING (job, rank)
         LEFT JOIN newest n USING (job, rank) LEFT JOIN own o USING (job, rank)

@@ -197,7 +197,7 @@ def progress_symptoms() -> str:
         -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
         -- a running job may end so as well: as often as it was so before, and the fewer its ranks.
         all_wait AS (
-            SELECT a.job, greatest(max(o.share), 1 / any_value(l.ranks)) AS share
+            SELECT a.job, least(greatest(max(o.share), 1 / any_value(l.ranks)), 1) AS share
             FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
             JOIN (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job) l
                 ON l.job = a.job
