@@ -265,7 +265,7 @@ def progress_symptoms() -> str:
         SELECT job, 'chain', least($likely, $weak * ln(ranks / size)),
             victims || ' ranks wait for one operation among ' || size
         FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
-        ANTI JOIN pausing USING (job)
+        ANTI JOIN pausing USING (job) ANTI JOIN all_wait USING (job)
         WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
         SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
