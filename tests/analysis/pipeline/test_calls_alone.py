@@ -110,10 +110,10 @@ def test_a_host_that_does_not_wait_between_two_tasks_tells_when_both_were_over()
         receives=none < 0, sends=none < 0, recv_at=none, send_at=none, group=tasks // 2,
         low=none, high=none, evaluation=none > 0, complete=none < 0,
     )  # fmt: skip
-    started = np.array([0, 10, 1_000, 1_010])
-    ended = np.array([10, 1_000, 1_010, 2_000])
-    ahead = _runs_ahead(placed, started, ended, np.array([9, 20, 1_009, 1_020]), 0.5)
-    assert ahead.tolist() == [True] * 4
+    started = np.array([[0, 10, 1_000, 1_010]])
+    ended = np.array([[10, 1_000, 1_010, 2_000]])
+    ahead = _runs_ahead(placed, started, ended, np.array([[9, 20, 1_009, 1_020]]), 0.5)
+    assert ahead.tolist() == [[True] * 4]
     # Where the last calls come just before the end, hosts are held by their devices.
-    held = _runs_ahead(placed, started, ended, np.array([9, 990, 1_009, 1_990]), 0.5)
-    assert held.tolist() == [False] * 4
+    held = _runs_ahead(placed, started, ended, np.array([[9, 990, 1_009, 1_990]]), 0.5)
+    assert held.tolist() == [[False] * 4]
