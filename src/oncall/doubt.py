@@ -36,7 +36,7 @@ def why_undecided(incident: Incident, checked: Container[str]) -> str:
         _waiting(incident)
         or _calls_alone(incident)
         or _alike(incident)
-        or (_few_iterations(incident) if "slow" in checked else "")
+        or (_few_iterations(incident) or _by_chance(incident) if "slow" in checked else "")
         or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0])
     )
 
@@ -89,6 +89,24 @@ def _few_iterations(incident: Incident) -> str:
         if incident.con.execute(known).fetchall()[0][0]:
             return ""
     return "too few iterations were recorded to show a rank that slows the job"
+
+
+def _by_chance(incident: Incident) -> str:
+    """For whom the others waited long, but too seldom to call it slow; empty if for nobody."""
+    rows = _asked(
+        incident,
+        ["lost_time"],
+        "SELECT list(rank ORDER BY rank), any_value(iterations), any_value(share) FROM lost_time "
+        "WHERE cause = 'perhaps' GROUP BY job",
+    )
+    if not rows:
+        return ""
+    ((ranks, times, part),) = rows
+    late = " and ".join(f"rank {rank}" for rank in ranks)
+    return (
+        f"the others waited for {late} {part:.0%} of the time, but too seldom ({times} times) "
+        "to tell a slow rank from chance: record more iterations"
+    )
 
 
 def _alike(incident: Incident) -> str:

@@ -145,7 +145,25 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         cut = _rarest(programs, size, np.where(calls, one, NONE), limits.same_calls, limits)
         if cut.any():
             return cut
+    if moments.timed:
+        return _evenly(programs, size, moments, limits)
     return _rarest(programs, size, np.where(moments.waits, kind, NONE), 0, limits)
+
+
+def _evenly(programs: Programs, size: Ints, moments: Moments, limits: Limits) -> Flags:
+    """Where no call tells iterations apart, calls (n,) of the groups of all ranks at equal times:
+    a stretch as long as an iteration shows as well who is late in it."""
+    found = np.zeros(len(size), dtype=np.bool_)
+    shown = np.flatnonzero(moments.shown & (size >= limits.most_ranks * len(programs.ranks)))
+    for comm in np.unique(programs.comm[shown]):
+        mine = shown[programs.comm[shown] == comm]
+        calls, nth = np.unique(programs.seq[mine], return_inverse=True)
+        first_ns = np.full(len(calls), np.iinfo(np.int64).max)
+        np.minimum.at(first_ns, nth, programs.at_ns[mine])
+        passed_ns = first_ns - first_ns.min()
+        stretch = passed_ns * limits.stretches // (int(passed_ns.max()) + 1)
+        found[mine] = (np.diff(stretch, prepend=NONE) > 0)[nth]
+    return found
 
 
 def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: Limits) -> Flags:
@@ -162,17 +180,18 @@ def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: 
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
     chosen &= large == large[chosen].max(initial=0)
-    often, covered = _regularity(at, programs.rank[at], kind[at], programs.at_ns[at], limits)
+    often, covered, calls = _regularity(at, programs.rank[at], kind[at], programs.at_ns[at], limits)
     chosen &= (often >= regular) & (covered >= limits.short)
+    chosen &= calls >= limits.most_calls * len(kind)
     best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])
 
 
 def _regularity(
     at: Ints, rank: Ints, kind: Ints, at_ns: Ints, limits: Limits
-) -> tuple[Times, Times]:
-    """Which part of the times each kind comes back after about its median number of calls, and
-    which part of the time from its first call to its last that is."""
+) -> tuple[Times, Times, Times]:
+    """Which part of the times each kind comes back after about its median number of calls, which
+    part of the time from its first call to its last that is, and how many calls lie between."""
     order = np.lexsort((at, rank, kind))
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
     again, spacing = kind[order][1:][same], np.diff(at[order])[same]
@@ -186,7 +205,7 @@ def _regularity(
         whole = np.bincount(again, of, kinds)
         return np.bincount(again, of * regular, kinds) / np.maximum(whole, 1)
 
-    return part(np.ones_like(took_ns)), part(took_ns)
+    return part(np.ones_like(took_ns)), part(took_ns), np.bincount(again, spacing, kinds)
 
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:

@@ -16,7 +16,7 @@ from oncall.analysis.lost_time.books import books_of
 from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.iterations import iterations_of
-from oncall.analysis.lost_time.latecomers import latecomers
+from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
@@ -27,7 +27,13 @@ from oncall.evidence import params_of, relation
 _SCHEMA = [
     ("job", "VARCHAR", "", "the job"),
     ("entry", "INTEGER", "", "number of the cause, the largest first; 0: the whole account"),
-    ("cause", "VARCHAR", "", "own: work of a rank; transfer; account: what was accounted for"),
+    (
+        "cause",
+        "VARCHAR",
+        "",
+        "own: work of a rank; transfer; perhaps: waits that chance "
+        "may explain; account: what was accounted for",
+    ),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
     ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
@@ -67,15 +73,13 @@ def _by_replay(programs: Programs, limits: Limits) -> Account | None:
 
 def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
     """The account of a job of which hosts recorded calls, where they wait in some."""
-    if programs.on_device:
-        return None  # The rounds show more: rates.
     moments = moments_of(programs, limits)
     iterations = iterations_of(programs, moments, limits)
     if iterations is None:
         return None
     moments = moments_of(programs, limits, iterations.nth)
     lateness = lateness_of(with_peers(programs, iterations.cut), iterations, moments)
-    entry = latecomers(lateness, limits)
+    entry = latecomers(lateness, limits) or suspected(lateness, limits)
     entries = [entry] if entry is not None else []
     return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed)
 
