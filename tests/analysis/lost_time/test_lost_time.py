@@ -168,7 +168,7 @@ def _alike(late_ms: Callable[[int, int], int], *, timed: bool) -> dict[str, Any]
 
 
 def test_where_all_calls_are_alike_durations_show_who_is_late() -> None:
-    causes, account = found(_alike(lambda _, rank: 9 if rank == 2 else 0, timed=True))
+    causes, _ = found(_alike(lambda _, rank: 9 if rank == 2 else 0, timed=True))
     assert set(causes) == {("own", (2,))}
     assert causes["own", (2,)] == pytest.approx(9 / 20, rel=0.1)
     assert found(_alike(lambda *_: 0, timed=True))[0] == {}
@@ -178,6 +178,6 @@ def test_where_all_calls_are_alike_and_not_timed_there_is_no_account() -> None:
     assert found(_alike(lambda _, rank: 9 if rank == 2 else 0, timed=False)) == ({}, {})
 
 
-def test_a_long_wait_that_chance_may_explain_is_told_apart() -> None:
+def test_a_long_wait_that_chance_may_explain_is_no_verdict() -> None:
     columns = _alike(lambda call, rank: 90 if rank == 1 and call in (9, 16) else 0, timed=True)
     assert set(found(columns)[0]) == {("perhaps", (1,))}

@@ -29,6 +29,7 @@ class Iterations:
     program: Hashes
     cut: Flags
     ahead: float
+    stretches: bool  # of equal time: nothing shows where iterations begin
 
     @property
     def nth(self) -> Ints:
@@ -41,6 +42,9 @@ class Iterations:
 def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
     """The iterations of a job; None if there are too few, or hosts wait nowhere."""
     cut = _cut(programs, moments, limits)
+    stretches = moments.timed and not cut.any()
+    if stretches:
+        cut = _evenly(programs, moments, limits)
     # Hosts go on with a call that follows on the same rank.
     last = np.append(np.diff(programs.rank) != 0, True)
     at = np.flatnonzero(cut & ~last)
@@ -73,6 +77,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         program=_programs(programs, begin, end, number, length.shape)[order],
         cut=cut,
         ahead=_ahead(programs, moments, cut) / float(np.nanmedian(length)),
+        stretches=stretches,
     )
     return _like_most(found, limits)
 
@@ -146,13 +151,14 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         if cut.any():
             return cut
     if moments.timed:
-        return _evenly(programs, size, moments, limits)
+        return np.zeros(len(size), dtype=np.bool_)
     return _rarest(programs, size, np.where(moments.waits, kind, NONE), 0, limits)
 
 
-def _evenly(programs: Programs, size: Ints, moments: Moments, limits: Limits) -> Flags:
+def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     """Where no call tells iterations apart, calls (n,) of the groups of all ranks at equal times:
     a stretch as long as an iteration shows as well who is late in it."""
+    size = np.array([len(line) for line in programs.members])[programs.comm]
     found = np.zeros(len(size), dtype=np.bool_)
     shown = np.flatnonzero(moments.shown & (size >= limits.most_ranks * len(programs.ranks)))
     for comm in np.unique(programs.comm[shown]):

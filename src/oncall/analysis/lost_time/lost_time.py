@@ -51,13 +51,14 @@ _SCHEMA = [
 @dataclass(frozen=True)
 class Account:
     """The causes of a job, and the iterations (s,) they were looked for in. `replay_error` None:
-    from lateness."""
+    from lateness. `whole`: what it does not name costs nothing."""
 
     entries: Sequence[Entry]
     length_ns: Times
     begin_ns: Ints
     replay_error: float | None
     timed: bool
+    whole: bool = True
 
 
 def _by_replay(programs: Programs, limits: Limits) -> Account | None:
@@ -72,16 +73,22 @@ def _by_replay(programs: Programs, limits: Limits) -> Account | None:
 
 
 def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
-    """The account of a job of which hosts recorded calls, where they wait in some."""
+    """The account of a job of which calls are recorded that ranks wait in."""
     moments = moments_of(programs, limits)
     iterations = iterations_of(programs, moments, limits)
     if iterations is None:
         return None
     moments = moments_of(programs, limits, iterations.nth)
     lateness = lateness_of(with_peers(programs, iterations.cut), iterations, moments)
-    entry = latecomers(lateness, limits) or suspected(lateness, limits)
+    entry = None if programs.on_device else latecomers(lateness, limits)
+    if entry is not None and iterations.stretches and entry.share < limits.too_much:
+        entry = None  # Stages differ by design, and no iteration shows which calls are alike.
+    entry = entry or suspected(lateness, limits)
     entries = [entry] if entry is not None else []
-    return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed)
+    # Of devices' times rounds show more: rates. A suspicion says what they leave open.
+    proven = entry is not None and entry.cause == "own"
+    whole = proven or not (programs.on_device or iterations.stretches)
+    return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed, whole)
 
 
 @relation(
@@ -118,6 +125,7 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
         common
         | {"entry": 0, "cause": "account", "tied": 0, "share": 0.0, "low": 0.0, "gain_ns": 0}
         | {"iterations": len(length), "at_ns": int(account.begin_ns.min())}
+        for _ in range(account.whole)
     ]
     for number, entry in enumerate(account.entries, 1):
         rows += [
