@@ -211,7 +211,8 @@ def _regularity(
         whole = np.bincount(again, of, kinds)
         return np.bincount(again, of * regular, kinds) / np.maximum(whole, 1)
 
-    return part(np.ones_like(took_ns)), part(took_ns), np.bincount(again, spacing, kinds)
+    calls = np.bincount(again, spacing, kinds).astype(np.float64)
+    return part(np.ones_like(took_ns)), part(took_ns), calls
 
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:
