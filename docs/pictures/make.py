@@ -1,6 +1,6 @@
 """The pictures of docs/guide/console.md, stages.md and network.md, made by the program itself.
 
-    python docs/pictures/make.py        # or: make pictures
+    python docs/pictures/make.py        # or: make docs
 
 Simulated jobs hang or lose time, their evidence is opened, and keys are pressed as in the guide.
 """

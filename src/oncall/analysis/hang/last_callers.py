@@ -192,6 +192,7 @@ def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ..
             "SELECT DISTINCT comm FROM call_fronts WHERE job = ? AND silent_members > 0", [job]
         ).fetchall()
     }
+    place = {one: i for i, nodes in enumerate(components(together)) for one in nodes}
     awaited = {node for nodes in waits.values() for node in nodes}
     free = sorted(
         rank
@@ -199,7 +200,6 @@ def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ..
         for rank in component
         if rank in last and not waits[rank] and rank in awaited and last[rank][2] not in unobserved
     )
-    place = {one: i for i, nodes in enumerate(components(together)) for one in nodes}
     held_up = reaching(waits, free)
     others = sum(rank not in held_up for rank in last)
     for rank in free:

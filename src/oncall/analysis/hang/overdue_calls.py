@@ -152,7 +152,7 @@ def overdue_calls() -> str:
             QUALIFY r.seq = min(r.seq) OVER here),
         -- Like with like: how long as many members ever waited for as many others.
         waits AS (
-            SELECT u.job, u.rank, u.comm, count(*) AS times,
+            SELECT u.job, u.rank, u.comm,
                 max(r.last_ns - r.calls_ns[u.waiting]) AS longest_ns,
                 sum(greatest(r.last_ns - r.calls_ns[u.waiting] - greatest(u.waited_ns, 0), 0))
                     AS beyond_ns
@@ -161,7 +161,7 @@ def overdue_calls() -> str:
                 USING (job, rank, comm)
             GROUP BY ALL HAVING count(*) >= $fewest_rounds),
         awaited AS (
-            SELECT u.*, w.longest_ns, w.times, w.beyond_ns
+            SELECT u.*, w.longest_ns, w.beyond_ns
             FROM unmet u LEFT JOIN waits w USING (job, rank, comm)),
         nexts AS (
             SELECT job, rank, called_ns, min(called_ns) OVER (
@@ -185,9 +185,11 @@ def overdue_calls() -> str:
             l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
             c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,
             CASE WHEN o.times >= $fewest_rounds THEN o.longest_ns END AS longest_silent_ns,
-            least(greatest(w.beyond_ns / l.span_ns, 1 / (w.times + 1)),
-                CASE WHEN o.times >= $fewest_rounds
-                    THEN greatest(o.beyond_ns / l.span_ns, 1 / (o.times + 1)) END) AS share
+            -- As if it had been so once more, for twice as long as now.
+            least((w.beyond_ns + greatest(w.waited_ns, $scatter)) / l.span_ns,
+                CASE WHEN o.times >= $fewest_rounds THEN (o.beyond_ns
+                    + greatest(c.last_ns - greatest(n.last_ns, n.own_ns), $scatter)) / l.span_ns
+                END) AS share
         FROM callers c
         LEFT JOIN awaited w USING (job, rank)
         LEFT JOIN newest n USING (job, rank) LEFT JOIN own o USING (job, rank)

@@ -84,6 +84,7 @@ def job_quiet() -> str:
         "longest_pauses",
         "overdue_calls",
         "awaited_callers",
+        "last_calls",
         "log_ends",
         "halted",
         "recordings",
@@ -194,11 +195,13 @@ def progress_symptoms() -> str:
         sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
         -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
-        -- a running job may end so as well: as often as it was so before.
+        -- a running job may end so as well: as often as it was so before, and the fewer its ranks.
         all_wait AS (
-            SELECT job, max(o.share) AS share FROM awaited_callers a
-            LEFT JOIN overdue_calls o USING (job, rank)
-            GROUP BY job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
+            SELECT a.job, least(greatest(max(o.share), 1 / any_value(l.ranks)), 1) AS share
+            FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
+            JOIN (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job) l
+                ON l.job = a.job
+            GROUP BY a.job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
         -- Else for how long others went on without a root's call, or it made none though all had
         -- joined its last; and for how long before.
         lapses AS (
@@ -262,7 +265,7 @@ def progress_symptoms() -> str:
         SELECT job, 'chain', least($likely, $weak * ln(ranks / size)),
             victims || ' ranks wait for one operation among ' || size
         FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
-        ANTI JOIN pausing USING (job)
+        ANTI JOIN pausing USING (job) ANTI JOIN all_wait USING (job)
         WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
         SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
@@ -283,10 +286,10 @@ def progress_symptoms() -> str:
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
-        SELECT job, 'all wait', least($sure + $weak, ln($end_so / share)),
-            'all others wait for one call, as before in ' || round(100 * share, 1)
-                || ' % of the time at most'
-        FROM all_wait WHERE share IS NOT NULL
+        SELECT job, 'all wait', greatest(0, least($sure + $weak, ln($end_so / share))),
+            'all others wait for one call; a running job does so for at most '
+                || round(100 * share, 1) || ' % of the time'
+        FROM all_wait
         UNION ALL
         SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
                 THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))

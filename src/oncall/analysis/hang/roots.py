@@ -132,8 +132,8 @@ def _mismatched(
 
 
 # Of a job of which calls alone are recorded nothing is in flight. Members that call differently are
-# its root, else its standstills, else who lags where others like it do not, else a rank whose next
-# call all others wait for. Logs of a running job end with many of those.
+# its root, else its standstills, else the rank, or those that made one call last, whom all others
+# wait for, else who lags where others like it do not. Logs of a running job end with many of those.
 _OF_CALLS_ALONE = """
     WITH lagging AS (
         SELECT f.job, f.comm, coalesce(f.seq + 1, f.newest) AS seq, f.rank,
@@ -182,18 +182,18 @@ _OF_CALLS_ALONE = """
     FROM crossed c ANTI JOIN mismatched_calls USING (job)
     UNION ALL
     SELECT job, comm, 'coll', seq, [], 'absent', rank, waiting, 1 FROM odd
-    ANTI JOIN settled USING (job)
+    ANTI JOIN settled USING (job) ANTI JOIN last_stop l ON l.job = odd.job
     UNION ALL
     SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
     FROM last_stop a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
-    ANTI JOIN odd o ON o.job = a.job WHERE a.alike = 1
+    WHERE a.alike = 1
     UNION ALL
     SELECT a.job, min(comm), 'coll', min(seq), [], 'together', NULL, max(waiting), 1
-    FROM last_stop a ANTI JOIN odd o ON o.job = a.job WHERE joint AND alike > 1 GROUP BY a.job
+    FROM last_stop a WHERE joint AND alike > 1 GROUP BY a.job
     UNION ALL
     SELECT a.job, min(comm), 'p2p', min(seq), list_sort(list(rank)), 'together', NULL,
         max(waiting), 1
-    FROM last_stop a ANTI JOIN odd o ON o.job = a.job WHERE NOT joint AND alike = 2 GROUP BY a.job
+    FROM last_stop a WHERE NOT joint AND alike = 2 GROUP BY a.job
     ORDER BY ALL
 """
 
