@@ -36,7 +36,8 @@ def why_undecided(incident: Incident, checked: Container[str]) -> str:
         _waiting(incident)
         or _calls_alone(incident)
         or _alike(incident)
-        or (_few_iterations(incident) if "slow" in checked else "")
+        or _seen_once(incident)
+        or (_few_iterations(incident) or _by_chance(incident) if "slow" in checked else "")
         or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0])
     )
 
@@ -91,6 +92,24 @@ def _few_iterations(incident: Incident) -> str:
     return "too few iterations were recorded to show a rank that slows the job"
 
 
+def _by_chance(incident: Incident) -> str:
+    """For whom the others may have waited long, if it is no chance; empty if for nobody."""
+    rows = _asked(
+        incident,
+        ["lost_time"],
+        "SELECT list(rank ORDER BY rank), any_value(share) FROM lost_time "
+        "WHERE cause = 'perhaps' GROUP BY job",
+    )
+    if not rows:
+        return ""
+    ((ranks, part),) = rows
+    late = " and ".join(f"rank {rank}" for rank in ranks)
+    return (
+        f"{100 * part:.0f} % of the time may be lost to waits for {late}, but chance is not "
+        "excluded: record more iterations"
+    )
+
+
 def _alike(incident: Incident) -> str:
     """Why stacks do not show which process is the reason; empty if there are none, or calls are
     recorded, which show by themselves who waits."""
@@ -105,6 +124,23 @@ def _alike(incident: Incident) -> str:
         return ""
     where = ", ".join(f"{count} in {activity}" for activity, count in rows)
     return f"the stacks show no process that the others wait for ({where})"
+
+
+def _seen_once(incident: Incident) -> str:
+    """Which processes stacks show to be elsewhere, where dumps show nobody who waits for them."""
+    rows = _asked(
+        incident,
+        ["odd_stacks"],
+        "SELECT list(process ORDER BY rank), any_value(others) FROM odd_stacks WHERE doubted "
+        "GROUP BY job",
+    )
+    if not rows:
+        return ""
+    ((processes, others),) = rows
+    return (
+        f"one look at stacks shows {' and '.join(processes)} apart from {others} others, and the "
+        "dumps show no call that anyone waits in: take the stacks again"
+    )
 
 
 def _asked(incident: Incident, relations: Sequence[str], sql: str) -> list[tuple[Any, ...]]:

@@ -357,7 +357,7 @@ def test_operations_of_gloo_are_read_in_their_order(tmp_path: Path, incident: In
     reported = [annotation("gloo:all_reduce", 10, 5), annotation("gloo:all_gather", 20, 5)]
     write(tmp_path, document(reported), "rank0.1795403152572127674.pt.trace.json")
     load([tmp_path], incident)
-    assert rows(incident, "SELECT seq, op, ended_ns - started_ns FROM ops ORDER BY seq") == [
+    assert rows(incident, "SELECT seq, op, duration_ns FROM ops ORDER BY seq") == [
         (1, "AllReduce", 5000),
         (2, "AllGather", 5000),
     ]

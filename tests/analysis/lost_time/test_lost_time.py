@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -138,8 +139,45 @@ def test_a_hole_costs_its_iterations_and_no_more() -> None:
     assert set(causes) == {("own", (2,))}
 
 
-def test_where_all_wait_for_all_there_is_no_account() -> None:
-    columns = layers(even, quick, ITERATIONS, timed=True, clock=no_offset)
-    kept = [at for at, comm in enumerate(columns["comm"]) if comm == 9]
-    causes, account = found({name: [values[at] for at in kept] for name, values in columns.items()})
-    assert (causes, account) == ({}, {})
+def _alike(late_ms: Callable[[int, int], int], *, timed: bool) -> dict[str, Any]:
+    """24 calls of four ranks, every one alike: none begins an iteration. All leave a call at once;
+    `late_ms` (call, rank) is by how much a rank came to it late, ms."""
+    rows: list[tuple[int, int, int, int | None]] = []
+    left_ms = 0
+    for call in range(24):
+        late = [late_ms(call, rank) for rank in range(4)]
+        over_ms = left_ms + 10 + max(late) + 1
+        for rank in range(4):
+            came_ms = left_ms + 10 + late[rank]
+            took = (over_ms - came_ms) * 1_000_000 if timed else None
+            rows.append((rank, call, came_ms * 1_000_000, took))
+        left_ms = over_ms
+    rank, seq, at_ns, took_ns = map(list, zip(*rows, strict=True))
+    many = len(rows)
+    return {
+        "job": ["job"] * many,
+        "rank": rank,
+        "comm": [1] * many,
+        "seq": seq,
+        "op": ["AllReduce"] * many,
+        "count": [1] * many,
+        "enqueued_ns": at_ns,
+        "duration_ns": took_ns,
+        "done": [True] * many,
+    }
+
+
+def test_where_all_calls_are_alike_durations_show_who_is_late() -> None:
+    causes, _ = found(_alike(lambda _, rank: 9 if rank == 2 else 0, timed=True))
+    assert set(causes) == {("own", (2,))}
+    assert causes["own", (2,)] == pytest.approx(9 / 20, rel=0.1)
+    assert found(_alike(lambda *_: 0, timed=True))[0] == {}
+
+
+def test_where_all_calls_are_alike_and_not_timed_there_is_no_account() -> None:
+    assert found(_alike(lambda _, rank: 9 if rank == 2 else 0, timed=False)) == ({}, {})
+
+
+def test_a_long_wait_that_chance_may_explain_is_no_verdict() -> None:
+    columns = _alike(lambda call, rank: 90 if rank == 1 and call in (9, 16) else 0, timed=True)
+    assert set(found(columns)[0]) == {("perhaps", (1,))}

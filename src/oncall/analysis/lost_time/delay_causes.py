@@ -66,6 +66,6 @@ def delay_causes() -> str:
             l.cause, l.rank, p.node, p.gpu, p.nic, l.tied, l.share, l.low, l.iterations,
             l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed
         FROM lost_time l JOIN replayed_jobs USING (job) LEFT JOIN placed p USING (job, rank)
-        WHERE l.cause <> 'account'
+        WHERE l.cause IN ('own', 'transfer')
         WINDOW e AS (PARTITION BY l.job, l.entry)
     """

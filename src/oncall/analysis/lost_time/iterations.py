@@ -29,6 +29,7 @@ class Iterations:
     program: Hashes
     cut: Flags
     ahead: float
+    stretches: bool  # of equal time: nothing shows where iterations begin
 
     @property
     def nth(self) -> Ints:
@@ -41,6 +42,9 @@ class Iterations:
 def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
     """The iterations of a job; None if there are too few, or hosts wait nowhere."""
     cut = _cut(programs, moments, limits)
+    stretches = moments.timed and not cut.any()
+    if stretches:
+        cut = _evenly(programs, moments, limits)
     # Hosts go on with a call that follows on the same rank.
     last = np.append(np.diff(programs.rank) != 0, True)
     at = np.flatnonzero(cut & ~last)
@@ -73,6 +77,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         program=_programs(programs, begin, end, number, length.shape)[order],
         cut=cut,
         ahead=_ahead(programs, moments, cut) / float(np.nanmedian(length)),
+        stretches=stretches,
     )
     return _like_most(found, limits)
 
@@ -145,7 +150,26 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         cut = _rarest(programs, size, np.where(calls, one, NONE), limits.same_calls, limits)
         if cut.any():
             return cut
+    if moments.timed:
+        return np.zeros(len(size), dtype=np.bool_)
     return _rarest(programs, size, np.where(moments.waits, kind, NONE), 0, limits)
+
+
+def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
+    """Where no call tells iterations apart, calls (n,) of the groups of all ranks at equal times:
+    a stretch as long as an iteration shows as well who is late in it."""
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    found = np.zeros(len(size), dtype=np.bool_)
+    shown = np.flatnonzero(moments.shown & (size >= limits.most_ranks * len(programs.ranks)))
+    for comm in np.unique(programs.comm[shown]):
+        mine = shown[programs.comm[shown] == comm]
+        calls, nth = np.unique(programs.seq[mine], return_inverse=True)
+        first_ns = np.full(len(calls), np.iinfo(np.int64).max)
+        np.minimum.at(first_ns, nth, programs.at_ns[mine])
+        passed_ns = first_ns - first_ns.min()
+        stretch = passed_ns * limits.stretches // (int(passed_ns.max()) + 1)
+        found[mine] = (np.diff(stretch, prepend=NONE) > 0)[nth]
+    return found
 
 
 def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: Limits) -> Flags:
@@ -162,17 +186,18 @@ def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: 
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
     chosen &= large == large[chosen].max(initial=0)
-    often, covered = _regularity(at, programs.rank[at], kind[at], programs.at_ns[at], limits)
+    often, covered, calls = _regularity(at, programs.rank[at], kind[at], programs.at_ns[at], limits)
     chosen &= (often >= regular) & (covered >= limits.short)
+    chosen &= calls >= limits.most_calls * len(kind)
     best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])
 
 
 def _regularity(
     at: Ints, rank: Ints, kind: Ints, at_ns: Ints, limits: Limits
-) -> tuple[Times, Times]:
-    """Which part of the times each kind comes back after about its median number of calls, and
-    which part of the time from its first call to its last that is."""
+) -> tuple[Times, Times, Times]:
+    """Which part of the times each kind comes back after about its median number of calls, which
+    part of the time from its first call to its last that is, and how many calls lie between."""
     order = np.lexsort((at, rank, kind))
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
     again, spacing = kind[order][1:][same], np.diff(at[order])[same]
@@ -186,7 +211,8 @@ def _regularity(
         whole = np.bincount(again, of, kinds)
         return np.bincount(again, of * regular, kinds) / np.maximum(whole, 1)
 
-    return part(np.ones_like(took_ns)), part(took_ns)
+    calls = np.bincount(again, spacing, kinds).astype(np.float64)
+    return part(np.ones_like(took_ns)), part(took_ns), calls
 
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:

@@ -54,6 +54,27 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     )
 
 
+def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
+    """The ranks that the others waited for a good part of all time, though it may be chance."""
+    iterations = lateness.iterations
+    share = lateness.late_ns / iterations.length_ns[:, None]
+    best, gap = _best(share, limits)
+    late = (gap >= limits.least_gain) & _has_peers(iterations, best)
+    lost_ns = np.where(late, np.minimum(gap, 1.0), 0.0) * iterations.length_ns
+    part = float(lost_ns.sum() / iterations.length_ns.sum())
+    if part < limits.too_much:
+        return None
+    return Entry(
+        cause="perhaps",
+        ranks=tuple(map(int, np.flatnonzero(best))),
+        share=part,
+        low=0.0,
+        segments=int(late.sum()),
+        gain_ns=float(lost_ns.sum()),
+        begin_ns=int(iterations.begin_ns[late].min()),
+    )
+
+
 def _best(share: Times, limits: Limits) -> tuple[Flags, Times]:
     """The ranks (r,) that stand out most, and by how much they do in each iteration (s,)."""
     ranks = share.shape[1]

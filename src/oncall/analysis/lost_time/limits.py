@@ -23,6 +23,8 @@ class Limits:
     exact: float = decides("2 ms", "by which clocks that calls have put right are off")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
     spacing: float = decides("10 %", "of the calls from one to the next: it comes back regularly")
+    stretches: int = decides(12, "of a recording without iterations: enough to tell chance")
+    most_calls: float = decides("50 %", "of the calls are in iterations: less is one phase")
     short: float = decides("10 %", "of the longest class: what is shorter is no iteration")
 
     # Times
@@ -63,6 +65,7 @@ class Limits:
     calls_gain: float = decides("133 %", "of the least gain, for the same reason")
     repeats: int = decides(3, "iterations in which others wait for a rank: fewer are an event")
     by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
+    too_much: float = decides("20 %", "of all time waited for one rank: chance or not, no health")
     resampled: int = decides(200, "draws of iterations: a quantile is exact to a few percent")
     most_causes: int = decides(4, "a job; what is left then is not worth a call")
     certain: float = decides("5 %", "quantile of the mean gain, over resampled iterations")

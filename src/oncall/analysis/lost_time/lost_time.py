@@ -16,7 +16,7 @@ from oncall.analysis.lost_time.books import books_of
 from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.iterations import iterations_of
-from oncall.analysis.lost_time.latecomers import latecomers
+from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
@@ -27,7 +27,13 @@ from oncall.evidence import params_of, relation
 _SCHEMA = [
     ("job", "VARCHAR", "", "the job"),
     ("entry", "INTEGER", "", "number of the cause, the largest first; 0: the whole account"),
-    ("cause", "VARCHAR", "", "own: work of a rank; transfer; account: what was accounted for"),
+    (
+        "cause",
+        "VARCHAR",
+        "",
+        "own: work of a rank; transfer; perhaps: waits that chance "
+        "may explain; account: what was accounted for",
+    ),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
     ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
@@ -45,13 +51,14 @@ _SCHEMA = [
 @dataclass(frozen=True)
 class Account:
     """The causes of a job, and the iterations (s,) they were looked for in. `replay_error` None:
-    from lateness."""
+    from lateness. `whole`: what it does not name costs nothing."""
 
     entries: Sequence[Entry]
     length_ns: Times
     begin_ns: Ints
     replay_error: float | None
     timed: bool
+    whole: bool = True
 
 
 def _by_replay(programs: Programs, limits: Limits) -> Account | None:
@@ -66,18 +73,22 @@ def _by_replay(programs: Programs, limits: Limits) -> Account | None:
 
 
 def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
-    """The account of a job of which hosts recorded calls, where they wait in some."""
-    if programs.on_device:
-        return None  # The rounds show more: rates.
+    """The account of a job of which calls are recorded that ranks wait in."""
     moments = moments_of(programs, limits)
     iterations = iterations_of(programs, moments, limits)
     if iterations is None:
         return None
     moments = moments_of(programs, limits, iterations.nth)
     lateness = lateness_of(with_peers(programs, iterations.cut), iterations, moments)
-    entry = latecomers(lateness, limits)
+    entry = None if programs.on_device else latecomers(lateness, limits)
+    if entry is not None and iterations.stretches and entry.share < limits.too_much:
+        entry = None  # Stages differ by design, and no iteration shows which calls are alike.
+    entry = entry or suspected(lateness, limits)
     entries = [entry] if entry is not None else []
-    return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed)
+    # Of devices' times rounds show more: rates. A suspicion says what they leave open.
+    proven = entry is not None and entry.cause == "own"
+    whole = proven or not (programs.on_device or iterations.stretches)
+    return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed, whole)
 
 
 @relation(
@@ -114,6 +125,7 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
         common
         | {"entry": 0, "cause": "account", "tied": 0, "share": 0.0, "low": 0.0, "gain_ns": 0}
         | {"iterations": len(length), "at_ns": int(account.begin_ns.min())}
+        for _ in range(account.whole)
     ]
     for number, entry in enumerate(account.entries, 1):
         rows += [

@@ -14,6 +14,9 @@ from oncall.evidence.relations import Param
 
 _Row = dict[str, Any]
 _PROCESSES = """
+    WITH dumped AS (SELECT DISTINCT job FROM recordings WHERE kind = 'flight_recorder')
+    SELECT *, looks = 1 AND job IN (FROM dumped)
+        AND job NOT IN (SELECT job FROM job_progress) AS doubted
     FROM main_threads m WHERE looks <> 1
         OR job NOT IN (SELECT job FROM job_progress WHERE state = 'moving')
 """
@@ -32,6 +35,12 @@ _COLUMNS = (
     ("elsewhere", "VARCHAR", "", "where most of the others are"),
     ("moved", "BOOLEAN", "", "its own stack changed between the looks; NULL: one look"),
     ("looks", "INTEGER", "", "how often each of the others was looked at, at least"),
+    (
+        "doubted",
+        "BOOLEAN",
+        "",
+        "it was looked at once, and dumps show no call that anyone waits in",
+    ),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
     (
         "reason",
@@ -46,7 +55,7 @@ _COLUMNS = (
 @relation(
     "odd_stacks",
     reads=["main_threads"],
-    optional=["job_progress"],
+    optional=["job_progress", "recordings"],
     columns=_COLUMNS,
     source="the odd one out among equal stacks",
     params={
@@ -105,12 +114,18 @@ def _of(processes: Sequence[_Row], activities: frozenset[str]) -> list[_Row]:
 
 def _of_their_own(processes: Sequence[_Row]) -> list[_Row]:
     """Those in the program's own code. In one look these may be steps of a job that runs: of ranks
-    that compute there, or are at several places, none stays."""
+    that compute there, or came there by several ways, none stays."""
     odd = _of(processes, OTHER)
     if any(one["looks"] > 1 for one in odd):
         return odd
-    places = {(one["frame"] or "").rpartition(":")[0] for one in odd}
-    return [] if len(places) > 1 or any(one["busy"] for one in odd) else odd
+    ways = {_way(one["frames"], one["frame"] or "") for one in odd}
+    return [] if len(ways) > 1 or any(one["busy"] for one in odd) else odd
+
+
+def _way(frames: Sequence[str], frame: str) -> tuple[str, ...]:
+    """How it came to this function, whose own line may differ: what called it, with lines."""
+    below = frames[frames.index(frame) + 1 :] if frame in frames else ()
+    return frame.rpartition(":")[0], *below
 
 
 def _elsewhere(others: Sequence[_Row]) -> str:

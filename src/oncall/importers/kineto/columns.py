@@ -58,8 +58,9 @@ def columns_of(operations: Sequence[Operation]) -> Columns:
             "stream": _known(it.stream for it in operations),
             "group_id": _known(it.group_id for it in operations),
             "enqueued_ns": _known(it.call.at_ns for it in operations),
-            "started_ns": _known(it.started_ns for it in operations),
+            "started_ns": _known(it.started_ns if it.on_device else None for it in operations),
             "ended_ns": _known(it.ended_ns for it in operations),
+            "duration_ns": _known(it.took_ns for it in operations),
             "done": _known((it.done for it in operations), np.bool_),
         },
     )

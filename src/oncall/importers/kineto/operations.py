@@ -29,6 +29,17 @@ class Operation:
     group_id: int | None
     done: bool | None
 
+    @property
+    def on_device(self) -> bool:
+        """Whether its times are a kernel's; gloo's are those of the host."""
+        return self.stream is not None
+
+    @property
+    def took_ns(self) -> int | None:
+        if self.started_ns is None or self.ended_ns is None:
+            return None
+        return self.ended_ns - self.started_ns
+
 
 @dataclass(frozen=True)
 class Joined:

@@ -128,7 +128,8 @@ def read(line: Line) -> Sequence[Found]:
         peer = _PEER.search(text)
         return [event("mismatch", "sizes", peer_host=peer[1] if peer else None, text=said)]
     if found := _GLOO_SIZES.search(text):
-        said = f"A rank received {found[1]} bytes from a peer where it expected {found[2]}"
+        who = "A rank" if line.rank is None else f"Rank {line.rank}"
+        said = f"{who} received {found[1]} bytes from a peer where it expected {found[2]}"
         return [event("mismatch", "sizes", text=said)]
     if found := _VERSIONS.search(text):
         return [
