@@ -62,7 +62,6 @@ _CRASH = re.compile(
     r"Unexpected bus error encountered in worker|Bus error|double free or corruption|"
     r"Floating point exception"
 )
-_REPEATED = re.compile(r"Signal \d+ \(SIG\w+\) received by PID")
 _LOADER = re.compile(
     r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<how>[^.]+)|exited)"
 )
@@ -158,8 +157,6 @@ def read(line: Line) -> Sequence[Found]:
             return []  # at the end of a process, from a destructor
         text = found["message"] or found["type"]
         return [event("error", found["type"], rank=_rank_stated(line), text=text)]
-    if _REPEATED.search(text):
-        return []  # the agent's summary of a process: its exit code and rank are in lines above
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]
     return []
