@@ -59,3 +59,12 @@ def test_a_log_that_was_cut_before_the_others_is_no_stop_of_all() -> None:
         incident.require(["awaited_callers"])
         others = con.execute("SELECT rank, others FROM awaited_callers").fetchall()
         assert not others or len(others) > 1 or others[0][1] > 0
+
+
+def test_a_rank_that_made_no_call_the_others_share_is_waited_for() -> None:
+    with simulate_pipeline(replace(JOB, faults=(COMPUTES,)))[0] as incident:
+        con = incident.con
+        con.execute("DELETE FROM ops WHERE rank = 7 AND NOT (kind = 'p2p' AND seq = 5)")
+        incident.require(["awaited_callers"])
+        awaited = "SELECT rank, waiting, others FROM awaited_callers"
+        assert con.execute(awaited).fetchall() == [(7, 7, 0)]

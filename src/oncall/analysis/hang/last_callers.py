@@ -216,6 +216,9 @@ _LAST = """
     WHERE job = $job ORDER BY rank, joint, answered, comm, seq, op
 """
 
+# Ranks with a log: some may have made no call that others are known to share.
+_RANKS = "SELECT DISTINCT rank FROM last_calls WHERE job = ? ORDER BY rank"
+
 # The calls of each rank in their order. A transfer is equal for both of its sides.
 _CALLS = """
     WITH reached AS (
@@ -251,7 +254,7 @@ def _replayed(
         [job],
     ).fetchall():
         behind[comm].append((member, seq))
-    waits: dict[Any, list[Any]] = {one: [] for one in np.unique(rank).tolist()}
+    waits: dict[Any, list[Any]] = {one: [] for (one,) in con.execute(_RANKS, [job]).fetchall()}
     for i in np.flatnonzero(stuck & (step == blocked[place])).tolist():
         node = "call", int(call[i])
         waits[int(rank[i])].append(node)
@@ -269,9 +272,9 @@ def _replayed(
             waits["call", of_call].append(member)
     newest = np.zeros(len(blocked), step.dtype)
     np.maximum.at(newest, place, step)
-    together: dict[Any, list[Any]] = defaultdict(list)
+    together: dict[Any, list[Any]] = {one: [] for one in waits if isinstance(one, int)}
     final = step == newest[place]
     for of_call, member in zip(call[final].tolist(), rank[final].tolist(), strict=True):
         together[member].append(("call", of_call))
-        together["call", of_call].append(member)
+        together.setdefault(("call", of_call), []).append(member)
     return waits, together
