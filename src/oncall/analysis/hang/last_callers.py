@@ -66,7 +66,7 @@ def last_calls() -> str:
         ("peer", "INTEGER", "", "its other side"),
         ("receives", "BOOLEAN", "", "it is a Recv"),
         ("answered", "BOOLEAN", "", "the other side has called its half"),
-        ("called_ns", "BIGINT", "ns", "when it was called, common time"),
+        ("called_ns", "BIGINT", "ns", "when it was called, on the rank's own clock"),
         ("ahead", "BOOLEAN", "", "by the schedule, ranks may receive before they need it"),
         ("transfer", "UBIGINT", "", "equal for both sides"),
     ],

@@ -197,7 +197,8 @@ def progress_symptoms() -> str:
         -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
         -- a running job may end so as well: as often as it was so before, and the fewer its ranks.
         all_wait AS (
-            SELECT a.job, least(greatest(max(o.share), 1 / any_value(l.ranks)), 1) AS share
+            SELECT a.job, least(greatest(max(o.share), 1 / any_value(l.ranks)), 1) AS share,
+                max(o.share) AS before
             FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
             JOIN (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job) l
                 ON l.job = a.job
@@ -292,8 +293,9 @@ def progress_symptoms() -> str:
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
         SELECT job, 'all wait', greatest(0, least($sure + $weak, ln($end_so / share))),
-            'all others wait for one call; a running job does so for at most '
-                || round(100 * share, 1) || ' % of the time'
+            'all others wait for one call' || CASE WHEN before IS NULL THEN ''
+                ELSE '; before, they did for at most ' || round(100 * least(before, 1), 1)
+                    || ' % of the time' END
         FROM all_wait
         UNION ALL
         SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
