@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from oncall.analysis.lost_time.books import books_of
-from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.books import Books, books_of
+from oncall.analysis.lost_time.causes import Entry, gains_of_own
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
@@ -61,19 +62,20 @@ class Account:
     whole: bool = True
 
 
-def _by_replay(programs: Programs, limits: Limits) -> Account | None:
+def _error(books: Books) -> float:
+    """By how much replays with nothing removed are off, the median over iterations."""
+    return float(np.median(np.abs(books.replayed_ns / books.length_ns - 1)))
+
+
+def _by_replay(books: Books, limits: Limits) -> Account:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
-    books = books_of(programs, limits)
-    if books is None or len(books.length_ns) < limits.fewest_iterations:
-        return None
-    error = float(np.median(np.abs(books.replayed_ns / books.length_ns - 1)))
-    if error > limits.replays:
-        return None
-    return Account(entries_of(books, limits), books.length_ns, books.begin_ns, error, books.timed)
+    entries = entries_of(books, limits)
+    return Account(entries, books.length_ns, books.begin_ns, _error(books), books.timed)
 
 
-def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
-    """The account of a job of which calls are recorded that ranks wait in."""
+def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Account | None:
+    """The account of a job of which calls are recorded that ranks wait in. `books` are of too few
+    iterations to accuse anyone by, and show what being late costs them."""
     moments = moments_of(programs, limits)
     iterations = iterations_of(programs, moments, limits)
     if iterations is None:
@@ -84,6 +86,10 @@ def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
     if entry is not None and iterations.stretches and entry.share < limits.too_much:
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
+    if entry is not None and books is not None:
+        gains = partial(gains_of_own, candidates=np.array(entry.ranks), removed=())
+        if books.shares(gains).max() < limits.least_gain:
+            entry = None  # Who is off the critical path is waited for, and costs nothing.
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause == "own"
@@ -106,7 +112,13 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
         programs = read_programs(con, job, limits)
         if programs is None:
             continue
-        account = _by_replay(programs, limits) or _by_lateness(programs, limits)
+        books = books_of(programs, limits)
+        if books is not None and _error(books) > limits.replays:
+            books = None
+        if books is not None and len(books.length_ns) >= limits.fewest_iterations:
+            account: Account | None = _by_replay(books, limits)
+        else:
+            account = _by_lateness(programs, books, limits)
         if account is not None:
             rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
