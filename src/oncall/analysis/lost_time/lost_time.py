@@ -23,6 +23,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
+from oncall.analysis.lost_time.slowdowns import Slowdown, unexplained
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
@@ -33,7 +34,7 @@ _SCHEMA = [
         "VARCHAR",
         "",
         "own: work of a rank; transfer; perhaps: waits that chance "
-        "may explain; account: what was accounted for",
+        "may explain; unexplained: a lasting slowdown; account: what was accounted for",
     ),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
@@ -52,7 +53,8 @@ _SCHEMA = [
 @dataclass(frozen=True)
 class Account:
     """The causes of a job, and the iterations (s,) they were looked for in. `replay_error` None:
-    from lateness. `whole`: what it does not name costs nothing."""
+    from lateness. `whole`: what it does not name costs nothing. `slowdown`: a lasting one, where it
+    names nobody."""
 
     entries: Sequence[Entry]
     length_ns: Times
@@ -60,6 +62,7 @@ class Account:
     replay_error: float | None
     timed: bool
     whole: bool = True
+    slowdown: Slowdown | None = None
 
 
 def _error(books: Books) -> float:
@@ -70,7 +73,10 @@ def _error(books: Books) -> float:
 def _by_replay(books: Books, limits: Limits) -> Account:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
     entries = entries_of(books, limits)
-    return Account(entries, books.length_ns, books.begin_ns, _error(books), books.timed)
+    slowdown = None if entries else unexplained(books, limits)
+    return Account(
+        entries, books.length_ns, books.begin_ns, _error(books), books.timed, slowdown=slowdown
+    )
 
 
 def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Account | None:
@@ -139,6 +145,13 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
         | {"iterations": len(length), "at_ns": int(account.begin_ns.min())}
         for _ in range(account.whole)
     ]
+    if account.slowdown is not None:
+        since = account.slowdown
+        rows.append(
+            common
+            | {"entry": 1, "cause": "unexplained", "tied": 0, "share": since.share, "low": 0.0}
+            | {"iterations": since.segments, "at_ns": since.begin_ns}
+        )
     for number, entry in enumerate(account.entries, 1):
         rows += [
             common
