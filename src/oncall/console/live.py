@@ -168,8 +168,15 @@ class Fleet(Source):
             first_ns = min(at_ns, self._first_ns or at_ns)
             moment = Moment(at_ns, first_ns, max(at_ns, self._last_ns or at_ns))
         origin = f"{len(self._reach.hosts)} nodes, {self._reach.source}"
-        hosts, scheduler = self._nodes.hosts(), self._reach.scheduler
-        return Evidence(incident, gathered.job, moment, hosts, origin, scheduler)
+        return Evidence(
+            incident,
+            gathered.job,
+            moment,
+            self._nodes.hosts(),
+            self._nodes.lost_gateways,
+            origin,
+            self._reach.scheduler,
+        )
 
     def finer(self, node: str, wanted: Finer, at_ns: int, task: Task) -> Incident | None:
         """What the node holds, asked for now."""
