@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.diagnosis import Diagnosis, Finding, Stack
 from oncall.views.table import Table
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class RankCard:
     rank: int
     facts: tuple[tuple[str, str], ...]  # label, value: node, GPU, NIC, process, communicators ...
     operations: Table  # its most recent ones, newest first
-    stack: tuple[str, ...] = ()
+    stack: Stack | None = None
 
 
 @dataclass(frozen=True)
