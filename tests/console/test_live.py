@@ -138,7 +138,7 @@ def test_nodes_of_a_hang_are_asked_and_diagnosed(live: Live, shards: Path) -> No
     assert session.ask(GetRates())
 
 
-def test_a_gateway_that_fails_is_told_until_it_is_back(
+def test_a_gateway_that_fails_is_reported_until_it_is_back(
     live: Live, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oncall.fleet.branch.GATEWAY_RETRY_S", 0.0)

@@ -243,7 +243,7 @@ def test_dry_run_prints_and_keeps_nothing(tmp_path: Path) -> None:
     assert shown.exit_code == 2 and "bus: 127.0.0.1 cannot be reached" in shown.stderr
 
 
-def test_a_gateway_that_fails_is_told_once_until_it_is_back(
+def test_a_gateway_that_fails_is_reported_once_until_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oncall.fleet.branch.GATEWAY_RETRY_S", 0.0)

@@ -136,7 +136,7 @@ def alike(messages: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def of_lost_gateways(lost: Mapping[str, str]) -> dict[str, list[str]]:
-    """What became of gateways that failed, with the reason of each: what -> gateways."""
+    """The outcome of gateways that failed, with the reason of each: what -> gateways."""
     return {
         f"{why}; its nodes are asked directly": gateways
         for why, gateways in alike(lost.items()).items()
