@@ -104,8 +104,13 @@ def one_process(command: Sequence[str]) -> tuple[float, int]:
 
 def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
     while process.poll() is None:
-        peak[0] = max(peak[0], sum(map(_rss_bytes, _family(process.pid))))
+        peak[0] = max(peak[0], family_bytes(process.pid))
         time.sleep(0.01)
+
+
+def family_bytes(pid: int) -> int:
+    """What a process and all that came of it hold now."""
+    return sum(map(_rss_bytes, _family(pid)))
 
 
 def _family(pid: int) -> Iterator[int]:
