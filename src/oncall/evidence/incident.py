@@ -82,14 +82,19 @@ class Incident:
         return cls(con)
 
     @classmethod
-    def in_place(cls, path: Path, believed: Iterable[str] = ()) -> Incident:
+    def in_place(
+        cls, path: Path, believed: Iterable[str] = (), memory_bytes: int | None = None
+    ) -> Incident:
         """A saved incident, its large tables read where they are: views that any narrowing may
         replace (oncall.evidence.window). The file is held, and must not change. `believed`: tables
-        known to hold no impossible value. Raises as `open` does."""
+        known to hold no impossible value; `memory_bytes` as `bound_memory` takes them. Raises as
+        `open` does."""
         if not path.is_file():
             raise BadInput(str(path), "no such file")
         incident = cls.empty()
         try:
+            if memory_bytes is not None:
+                incident.bound_memory(memory_bytes)
             _copy_saved(incident.con, path, in_place=True)
         except BaseException:
             incident.close()
@@ -400,9 +405,8 @@ class Incident:
     def _compute(self, entry: Relation) -> int:
         """Compute a relation whose inputs are ready; returns its rows (of a view: 0)."""
         if entry.compute is not None:
-            columns = entry.compute(self.con, **values_of(entry, self._replaced))
-            execute(self.con, create_table_sql(entry.name, entry.columns))
-            return insert(self.con, entry.name, entry.columns, columns)
+            computed = entry.compute(self.con, **values_of(entry, self._replaced))
+            return self._store(entry, [computed] if isinstance(computed, Mapping) else computed)
         select = select_of(entry, self._replaced)
         typed = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
         what = "TABLE"
@@ -413,6 +417,16 @@ class Incident:
             self.con, f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()
         return int(created[0][0]) if created else 0
+
+    def _store(self, entry: Relation, parts: Iterable[Mapping[str, ColumnData]]) -> int:
+        """Keep the rows of a relation, all or none; returns how many."""
+        execute(self.con, create_table_sql(entry.name, entry.columns))
+        try:
+            return sum(insert(self.con, entry.name, entry.columns, part) for part in parts)
+        except BaseException:
+            with suppress(duckdb.Error):
+                self.con.execute(f'DROP TABLE "{entry.name}"')
+            raise
 
 
 _OVERFLOW = 4  # times the memory: a relation that needs more would take hours

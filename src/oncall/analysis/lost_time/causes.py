@@ -10,7 +10,7 @@ import numpy as np
 from oncall.analysis.lost_time.baselines import Account
 from oncall.analysis.lost_time.graph import Order
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.programs import Flags, Ints, Times
+from oncall.analysis.lost_time.programs import Ints, Times
 
 _MOST_NUMBERS = 2_000_000  # of a replay at once: 16 MB, which memory allocators keep
 
@@ -65,12 +65,14 @@ def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
 def gains_of_transfers(one: Class, candidates: Ints) -> Times:
     """The same if all transfers of a rank take their baseline time, but for those of everybody."""
     account = one.account
-    rounds_of, transfers_of = _touched(one.order)
+    rounds, transfers = _touched(one.order)
+    rounds_of, transfers_of = rounds.by_rank(), transfers.by_rank()
 
     def remove(rank: int, times: Sequence[Times]) -> None:
         _, rounds, transfers = times
-        rounds[rounds_of[rank]] = account.baseline_rounds.T[rounds_of[rank]]
-        transfers[transfers_of[rank]] = account.baseline_transfers.T[transfers_of[rank]]
+        mine, sent = rounds_of(rank), transfers_of(rank)
+        rounds[mine] = account.baseline_rounds.T[mine]
+        transfers[sent] = account.baseline_transfers.T[sent]
 
     times = (_by_node(account.own), account.rounds.T, account.transfers.T)
     return _gains(one, candidates, remove, times)
@@ -83,11 +85,10 @@ def excess_of_own(one: Class) -> Times:
 
 def excess_of_transfers(one: Class) -> Times:
     """By how much the transfers that each rank takes part in exceed their baseline (r, s), ns."""
-    account = one.account
+    account, ranks = one.account, one.order.graph.ranks
     rounds, transfers = _touched(one.order)
-    return np.asarray(
-        rounds @ (account.rounds - account.baseline_rounds).T
-        + transfers @ (account.transfers - account.baseline_transfers).T
+    return rounds.summed(account.rounds - account.baseline_rounds, ranks) + transfers.summed(
+        account.transfers - account.baseline_transfers, ranks
     )
 
 
@@ -127,13 +128,35 @@ def _gains(
     return found
 
 
-def _touched(order: Order) -> tuple[Flags, Flags]:
-    """Which rounds and transfers each rank takes part in (r, k) and (r, t), cuts left out."""
+@dataclass(frozen=True)
+class _Parts:
+    """Who takes part in which rounds or transfers: a rank and a number for each (m,)."""
+
+    rank: Ints
+    of: Ints
+
+    def by_rank(self) -> Callable[[int], Ints]:
+        """What tells the numbers of one rank."""
+        order = np.argsort(self.rank, kind="stable")
+        ranks, numbers = self.rank[order], self.of[order]
+        return lambda rank: numbers[slice(*np.searchsorted(ranks, [rank, rank + 1]))]
+
+    def summed(self, values: Times, ranks: int) -> Times:
+        """The values (s, k) of each rank's numbers in all (ranks, s)."""
+        return np.stack(
+            [np.bincount(self.rank, each[self.of], ranks) for each in values], axis=1
+        )
+
+
+def _touched(order: Order) -> tuple[_Parts, _Parts]:
+    """Who takes part in rounds, those of everybody left out, and in transfers."""
     graph = order.graph
-    rounds = np.zeros((graph.ranks, len(graph.rounds)), dtype=np.bool_)
-    mine = graph.rounds.size[graph.rounds.of] < graph.ranks
-    rounds[graph.rounds.nodes[mine] // graph.width, graph.rounds.of[mine]] = True
-    transfers = np.zeros((graph.ranks, len(graph.sender)), dtype=np.bool_)
-    for side in (graph.sender, graph.receiver):
-        transfers[side // graph.width, np.arange(len(side))] = True
-    return rounds, transfers
+    rounds, width = graph.rounds, graph.width
+    mine = rounds.size[rounds.of] < graph.ranks
+    number = np.arange(len(graph.sender))
+    sender, receiver = graph.sender // width, graph.receiver // width
+    other = sender != receiver
+    return (
+        _Parts(rounds.nodes[mine] // width, rounds.of[mine]),
+        _Parts(np.append(sender, receiver[other]), np.append(number, number[other])),
+    )
