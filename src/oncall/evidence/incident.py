@@ -52,6 +52,7 @@ class Incident:
         # A view is planned anew in every query that reads it, which costs more than few rows do.
         # Only for evidence to which nothing is added any more.
         self.stores_views = False
+        self._loose = 0  # rows added since rows were compressed
         self._empty: dict[str, bool] = {}
         self._lacks: dict[str, list[tuple[str, ...]]] = {}  # of relations, by those tables
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
@@ -214,7 +215,18 @@ class Incident:
         self._empty.pop(table, None)
         self._lacks.clear()
         self._believed.discard(table)
-        return insert(self.con, table, BY_NAME[table].columns, columns)
+        return self._grown(insert(self.con, table, BY_NAME[table].columns, columns))
+
+    def _grown(self, rows: int) -> int:
+        """So many rows were added. Many are compressed, which costs as much CPU as is saved when
+        they are read, and the memory that this takes is given back."""
+        self._loose += rows
+        if self._loose >= _MANY_ROWS:
+            self._loose = 0
+            with suppress(duckdb.TransactionException):  # somebody else is writing
+                self.con.execute("CHECKPOINT")
+            room.give_back()
+        return rows
 
     def rows(self, table: str) -> int:
         """Number of rows in a table or a relation that is ready."""
@@ -416,13 +428,15 @@ class Incident:
         created = execute(
             self.con, f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()
-        return int(created[0][0]) if created else 0
+        return self._grown(int(created[0][0])) if created else 0
 
     def _store(self, entry: Relation, parts: Iterable[Mapping[str, ColumnData]]) -> int:
         """Keep the rows of a relation, all or none; returns how many."""
         execute(self.con, create_table_sql(entry.name, entry.columns))
         try:
-            return sum(insert(self.con, entry.name, entry.columns, part) for part in parts)
+            return sum(
+                self._grown(insert(self.con, entry.name, entry.columns, part)) for part in parts
+            )
         except BaseException:
             with suppress(duckdb.Error):
                 self.con.execute(f'DROP TABLE "{entry.name}"')
@@ -437,6 +451,7 @@ _EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in
 
 
 _LARGE = 122_880  # rows, one row group of DuckDB: fewer are copied as quickly as looked at
+_MANY_ROWS = 4 * _LARGE  # 120 MB of operations, a tenth of it once they are compressed
 
 
 def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = False) -> None:
