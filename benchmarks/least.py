@@ -17,9 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-import numpy as np  # noqa: F401: every diagnosis needs it
+import numpy as np
 
 Work = Callable[[], object]
+NEEDED = np.__version__, duckdb.__version__  # by every diagnosis, so both are imported
 
 
 def unpickled(place: Path) -> Work:

@@ -385,6 +385,7 @@ class Incident:
         for read in entry.inputs:
             self._make(read)
         failed: Exception | None = None
+        held_bytes = room.held_bytes()
         try:
             # An overflow or a NaN would only be a warning, and the numbers wrong.
             with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -398,6 +399,8 @@ class Incident:
             details = "".join(traceback.format_exception(failed))
             # Not `from failed`: its frames would keep every array alive with the incident.
             raise RelationFailed(name, short_reason(failed), details)
+        if room.held_bytes() > held_bytes + _MUCH_BYTES:
+            room.give_back()
 
     def _give_up(self, name: str, error: RelationFailed) -> None:
         """Remember the failure, and leave an empty table for who shows what is there."""
@@ -451,6 +454,7 @@ _EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in
 
 
 _LARGE = 122_880  # rows, one row group of DuckDB: fewer are copied as quickly as looked at
+_MUCH_BYTES = 64 * 2**20  # that a relation took: what it freed of them goes back to the system
 _MANY_ROWS = 4 * _LARGE  # 120 MB of operations, a tenth of it once they are compressed
 
 

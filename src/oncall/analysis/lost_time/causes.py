@@ -143,9 +143,7 @@ class _Parts:
 
     def summed(self, values: Times, ranks: int) -> Times:
         """The values (s, k) of each rank's numbers in all (ranks, s)."""
-        return np.stack(
-            [np.bincount(self.rank, each[self.of], ranks) for each in values], axis=1
-        )
+        return np.stack([np.bincount(self.rank, each[self.of], ranks) for each in values], axis=1)
 
 
 def _touched(order: Order) -> tuple[_Parts, _Parts]:
