@@ -130,6 +130,35 @@ def failing(error: BaseException) -> list[str]:
     return computed
 
 
+def test_a_relation_may_yield_its_rows_in_parts(incident: Incident) -> None:
+    @relation("parts", reads=["ops"], columns=RANK, source="test")
+    def parts(con: duckdb.DuckDBPyConnection) -> Iterator[dict[str, list[int]]]:  # noqa: ARG001
+        yield {"rank": [1, 2]}
+        yield {"rank": []}
+        yield {"rank": [3]}
+
+    incident.append("ops", {"rank": [3]})
+    incident.require(["parts"])
+    found = incident.con.execute("SELECT rank FROM parts ORDER BY rank").fetchall()
+    assert found == [(1,), (2,), (3,)]
+
+
+def test_of_a_relation_that_fails_in_its_second_part_nothing_is_kept(incident: Incident) -> None:
+    errors: list[BaseException] = [KeyboardInterrupt(), ValueError("broken")]
+
+    @relation("parts", reads=["ops"], columns=RANK, source="test")
+    def parts(con: duckdb.DuckDBPyConnection) -> Iterator[dict[str, list[int]]]:  # noqa: ARG001
+        yield {"rank": [1, 2]}
+        raise errors.pop(0)
+
+    incident.append("ops", {"rank": [3]})
+    with pytest.raises(KeyboardInterrupt):
+        incident.require(["parts"])
+    with pytest.raises(RelationFailed):  # it was tried again
+        incident.require(["parts"])
+    assert incident.rows("parts") == 0
+
+
 @pytest.mark.parametrize(
     "error",
     [
