@@ -48,7 +48,7 @@ def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times
     return order.replay(_by_node(own), rounds.T, transfers.T)[0]
 
 
-def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
+def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: Limits) -> Times:
     """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
     account, width = one.account, one.order.graph.width
     own, baseline = _by_node(account.own), _by_node(account.baseline_own)
@@ -59,10 +59,11 @@ def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
         own, _, _ = times
         own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
-    return _gains(one, candidates, remove, (own, account.rounds.T, account.transfers.T))
+    times = (own, account.rounds.T, account.transfers.T)
+    return _gains(one, candidates, remove, times, excess_of_own(one), limits)
 
 
-def gains_of_transfers(one: Class, candidates: Ints) -> Times:
+def gains_of_transfers(one: Class, candidates: Ints, limits: Limits) -> Times:
     """The same if all transfers of a rank take their baseline time, but for those of everybody."""
     account = one.account
     rounds, transfers = _touched(one.order)
@@ -74,8 +75,13 @@ def gains_of_transfers(one: Class, candidates: Ints) -> Times:
         rounds[mine] = account.baseline_rounds.T[mine]
         transfers[sent] = account.baseline_transfers.T[sent]
 
+    most = rounds.summed(
+        np.maximum(0, account.rounds - account.baseline_rounds), one.order.graph.ranks
+    ) + transfers.summed(
+        np.maximum(0, account.transfers - account.baseline_transfers), one.order.graph.ranks
+    )
     times = (_by_node(account.own), account.rounds.T, account.transfers.T)
-    return _gains(one, candidates, remove, times)
+    return _gains(one, candidates, remove, times, most, limits)
 
 
 def excess_of_own(one: Class) -> Times:
@@ -109,22 +115,29 @@ def _gains(
     candidates: Ints,
     remove: Callable[[int, Sequence[Times]], None],
     times: Sequence[Times],
+    most: Times,
+    limits: Limits,
 ) -> Times:
     """By how much segments shrink (candidates, s). `remove` puts baseline times into copies of
-    `times` for one rank."""
+    `times` for one rank, less by `most` (r, s) in all. No segment shrinks by more than that: a rank
+    of which it is too little to count is not replayed, and gains 0."""
+    found = np.zeros((len(candidates), len(one.length_ns)))
+    enough = limits.least_gain / 2 * np.maximum(one.length_ns, one.replayed_ns)
+    tried = np.flatnonzero((most[candidates] >= enough).any(1))
+    if not len(tried):
+        return found
     now, _ = one.order.replay(*times)
     # What a replay takes longer than was measured, beyond its error everywhere, is no loss.
     now = np.minimum(now, one.length_ns + one.error_ns)
     at_once = max(1, _MOST_NUMBERS // max(times[0].size, 1))
-    found = np.zeros((len(candidates), len(now)))
-    for begin in range(0, len(candidates), at_once):
-        chosen = candidates[begin : begin + at_once]
+    for begin in range(0, len(tried), at_once):
+        chosen = candidates[tried[begin : begin + at_once]]
         many = [np.tile(each, len(chosen)) for each in times]
         for at, rank in enumerate(chosen.tolist()):
             mine = slice(at * len(now), (at + 1) * len(now))
             remove(rank, [each[:, mine] for each in many])
         lengths, _ = one.order.replay(*many)
-        found[begin : begin + len(chosen)] = now - lengths.reshape(len(chosen), -1)
+        found[tried[begin : begin + at_once]] = now - lengths.reshape(len(chosen), -1)
     return found
 
 
