@@ -146,19 +146,20 @@ class Incident:
             raise UsageError(f"cannot save {path}: {_reason(error)}") from error
 
     def _write(self, path: Path) -> None:
-        self.con.execute(f"ATTACH '{_quoted(path)}' AS saved")
+        self.con.execute(f"ATTACH '{_quoted(path)}' AS written")
         try:
             for table in TABLES:
+                columns = ", ".join(f'"{column.name}"' for column in table.columns)
                 self.con.execute(
-                    f"CREATE TABLE saved.{table.name} AS SELECT * FROM main.{table.name}"
+                    f"CREATE TABLE written.{table.name} AS SELECT {columns} FROM main.{table.name}"
                 )
             self.con.execute(
-                "CREATE TABLE saved.meta AS SELECT ?::INTEGER AS schema_version, "
+                "CREATE TABLE written.meta AS SELECT ?::INTEGER AS schema_version, "
                 "? AS oncall_version, version() AS duckdb_version",
                 [SCHEMA_VERSION, __version__],
             )
         finally:
-            self.con.execute("DETACH saved")
+            self.con.execute("DETACH written")
 
     def bound_memory(self, memory_bytes: int) -> None:
         """From here on tables may take so much memory. What does not fit is kept on disk, in a
