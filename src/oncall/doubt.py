@@ -37,7 +37,7 @@ def why_undecided(incident: Incident, checked: Container[str]) -> str:
         or _calls_alone(incident)
         or _alike(incident)
         or _seen_once(incident)
-        or (_few_iterations(incident) or _by_chance(incident) if "slow" in checked else "")
+        or (_slow(incident) if "slow" in checked else "")
         or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0])
     )
 
@@ -90,6 +90,27 @@ def _few_iterations(incident: Incident) -> str:
         if incident.con.execute(known).fetchall()[0][0]:
             return ""
     return "too few iterations were recorded to show a rank that slows the job"
+
+
+def _slow(incident: Incident) -> str:
+    return _few_iterations(incident) or _by_chance(incident) or _unexplained(incident)
+
+
+def _unexplained(incident: Incident) -> str:
+    """Since when the job is slower for reasons that its operations do not show; empty if not."""
+    rows = _asked(
+        incident,
+        ["lost_time"],
+        "SELECT 1 / (1 - share), strftime(make_timestamp_ns(at_ns), '%H:%M:%S') FROM lost_time "
+        "WHERE cause = 'unexplained' ORDER BY ALL DESC",
+    )
+    if not rows:
+        return ""
+    ((times, since), *_) = rows
+    return (
+        f"since {since} UTC, iterations take {times:.1f} times as long as before, and operations "
+        "show no rank or link that they wait for"
+    )
 
 
 def _by_chance(incident: Incident) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from oncall.analysis.lost_time.books import books_of
-from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.books import Books, books_of
+from oncall.analysis.lost_time.causes import Entry, gains_of_own
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
@@ -22,6 +23,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
+from oncall.analysis.lost_time.slowdowns import Slowdown, unexplained
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
@@ -32,7 +34,7 @@ _SCHEMA = [
         "VARCHAR",
         "",
         "own: work of a rank; transfer; perhaps: waits that chance "
-        "may explain; account: what was accounted for",
+        "may explain; unexplained: a lasting slowdown; account: what was accounted for",
     ),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
@@ -51,7 +53,8 @@ _SCHEMA = [
 @dataclass(frozen=True)
 class Account:
     """The causes of a job, and the iterations (s,) they were looked for in. `replay_error` None:
-    from lateness. `whole`: what it does not name costs nothing."""
+    from lateness. `whole`: what it does not name costs nothing. `slowdown`: a lasting one, where it
+    names nobody."""
 
     entries: Sequence[Entry]
     length_ns: Times
@@ -59,21 +62,26 @@ class Account:
     replay_error: float | None
     timed: bool
     whole: bool = True
+    slowdown: Slowdown | None = None
 
 
-def _by_replay(programs: Programs, limits: Limits) -> Account | None:
+def _error(books: Books) -> float:
+    """By how much replays with nothing removed are off, the median over iterations."""
+    return float(np.median(np.abs(books.replayed_ns / books.length_ns - 1)))
+
+
+def _by_replay(books: Books, limits: Limits) -> Account:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
-    books = books_of(programs, limits)
-    if books is None or len(books.length_ns) < limits.fewest_iterations:
-        return None
-    error = float(np.median(np.abs(books.replayed_ns / books.length_ns - 1)))
-    if error > limits.replays:
-        return None
-    return Account(entries_of(books, limits), books.length_ns, books.begin_ns, error, books.timed)
+    entries = entries_of(books, limits)
+    slowdown = None if entries else unexplained(books, limits)
+    return Account(
+        entries, books.length_ns, books.begin_ns, _error(books), books.timed, slowdown=slowdown
+    )
 
 
-def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
-    """The account of a job of which calls are recorded that ranks wait in."""
+def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Account | None:
+    """The account of a job of which calls are recorded that ranks wait in. `books` are of too few
+    iterations to accuse anyone by, and show what being late costs them."""
     moments = moments_of(programs, limits)
     iterations = iterations_of(programs, moments, limits)
     if iterations is None:
@@ -84,6 +92,10 @@ def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
     if entry is not None and iterations.stretches and entry.share < limits.too_much:
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
+    if entry is not None and books is not None:
+        gains = partial(gains_of_own, candidates=np.array(entry.ranks), removed=())
+        if books.shares(gains).max() < limits.least_gain:
+            entry = None  # Who is off the critical path is waited for, and costs nothing.
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause == "own"
@@ -106,7 +118,13 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
         programs = read_programs(con, job, limits)
         if programs is None:
             continue
-        account = _by_replay(programs, limits) or _by_lateness(programs, limits)
+        books = books_of(programs, limits)
+        if books is not None and _error(books) > limits.replays:
+            books = None
+        if books is not None and len(books.length_ns) >= limits.fewest_iterations:
+            account: Account | None = _by_replay(books, limits)
+        else:
+            account = _by_lateness(programs, books, limits)
         if account is not None:
             rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
@@ -127,6 +145,13 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
         | {"iterations": len(length), "at_ns": int(account.begin_ns.min())}
         for _ in range(account.whole)
     ]
+    if account.slowdown is not None:
+        since = account.slowdown
+        rows.append(
+            common
+            | {"entry": 1, "cause": "unexplained", "tied": 0, "share": since.share, "low": 0.0}
+            | {"iterations": since.segments, "at_ns": since.begin_ns}
+        )
     for number, entry in enumerate(account.entries, 1):
         rows += [
             common
