@@ -4,7 +4,7 @@
 
 One row an input. The limit is a process of its own (least.py) that imports numpy and DuckDB and
 does the least that reads the input: the C unpickler over dumps, the C parser over a trace, lines
-told apart in a log, one pass over every column of an incident's tables. PYTHON of `--against` has
+split in a log, one pass over every column of an incident's tables. PYTHON of `--against` has
 another oncall, such as a checkout's `.venv/bin/python`; that of `--torch-python` has torch, for
 torchfrtrace. All of a row run in turn. Seconds are CPU (user and system, children included) and
 wall, medians; MB are those of a process and its children together, at most. `ratio` is the CPU of
@@ -126,9 +126,9 @@ ROWS: Mapping[str, Row] = {
     "all512": Row("512 ranks, every collector", every_collector(), "passed_over", "4 s, 1 GB"),
     "rules16": Row("rules alone, 16 ranks", hang(4, 2, 2), "passed_over", "0.146 s", rules=True),
     "rules4096": Row("rules, 4,096 ranks", hang(8, 4, 128), "passed_over", "1.5 s", rules=True),
-    "megatrace": Row("64 Megatrace logs, 80 MB", megatrace, "told_apart", "3 s"),
+    "megatrace": Row("64 Megatrace logs, 80 MB", megatrace, "split_lines", "3 s"),
     "kineto": Row("Kineto trace of 500 MB", trace, "parsed", "20 s, 1 GB"),
-    "log": Row("log of 100 MB, 5 % of interest", dense_log, "told_apart", "1 s"),
+    "log": Row("log of 100 MB, 5 % of interest", dense_log, "split_lines", "1 s"),
 }
 
 
