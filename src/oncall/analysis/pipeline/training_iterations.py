@@ -43,6 +43,9 @@ from oncall.evidence import Param, relation
         "warm_up_most": Param(
             8, "caches and pools may take longer; more slow ones in a row are a slow job"
         ),
+        "complete": Param(
+            "90 %", "of a rank's tasks of an iteration: of fewer, the recording holds a part"
+        ),
         "fewest": Param(3, "alike: of two, nothing says which is the baseline"),
         "opening": Param(
             3, "equal iterations that give the baseline before most of them were slow"
@@ -59,8 +62,9 @@ def training_iterations() -> str:
             SELECT job, iteration, rank, min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
                 max(ended_ns) - min(started_ns) AS duration_ns,
                 count(DISTINCT micro_batch) AS micro_batches,
+                count(*) FILTER (task NOT LIKE '%_recv' AND task NOT LIKE '%_send') AS tasks,
                 bool_and(coalesce(whole, true) AND ended_ns IS NOT NULL)
-                    FILTER (task NOT LIKE '%_recv' AND task NOT LIKE '%_send') AS whole
+                    FILTER (task NOT LIKE '%_recv' AND task NOT LIKE '%_send') AS ended
             FROM stage_work
             WHERE iteration IS NOT NULL AND task NOT IN ('evaluation', 'checkpoint')
             GROUP BY job, iteration, rank),
@@ -78,7 +82,8 @@ def training_iterations() -> str:
                         OR job IN (SELECT job FROM from_start)) AS warm_up
             FROM by_rank GROUP BY job, iteration),
         candidates AS (
-            SELECT s.*, r.rank, r.duration_ns, r.whole
+            SELECT s.*, r.rank, r.duration_ns, ended AND tasks >= $complete * max(tasks) OVER (
+                    PARTITION BY job, r.rank, micro_batches) AS whole
             FROM shape s JOIN by_rank r USING (job, iteration, micro_batches)),
         -- What began soon and never ended is most of the recording: the first ones know better.
         opening AS (
