@@ -93,7 +93,7 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
     if entry is not None and books is not None:
-        gains = partial(gains_of_own, candidates=np.array(entry.ranks), removed=())
+        gains = partial(gains_of_own, candidates=np.array(entry.ranks), removed=(), limits=limits)
         if books.shares(gains).max() < limits.least_gain:
             entry = None  # Who is off the critical path is waited for, and costs nothing.
     entries = [entry] if entry is not None else []
