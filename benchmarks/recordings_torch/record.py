@@ -1,6 +1,7 @@
 """Record real PyTorch jobs with known faults: a folder a case, with `truth.json`.
 
-    python record.py OUT [--set first|blind] [--only WORD ...] [--python TORCH_PYTHON]
+    python record.py OUT [--set first|blind | --seed N --count N] [--only WORD ...]
+        [--python TORCH_PYTHON]
 
 TORCH_PYTHON is a Python with torch (no GPU needed) and py-spy, apart from the project's own. Each
 case holds what a user would: `fr` (Flight Recorder dumps), `logs` (torchrun's, of each rank),
@@ -17,9 +18,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from cases import SETS, Case
+from cases import SETS, Case, drawn
 
 HERE = Path(__file__).parent
 
@@ -190,6 +192,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--set", default="first", choices=sorted(SETS))
+    parser.add_argument("--seed", type=int, help="draw a set of jobs from this seed instead")
+    parser.add_argument("--count", type=int, default=40, help="how many jobs are drawn")
     parser.add_argument(
         "--part", default="0/1", help="such as 1/2: every second case from the second"
     )
@@ -197,7 +201,8 @@ def main() -> None:
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
     chosen = parser.parse_args()
     part, parts = map(int, chosen.part.split("/"))
-    for case in list(SETS[chosen.set]())[part::parts]:
+    by_name = SETS[chosen.set] if chosen.seed is None else partial(drawn, chosen.seed, chosen.count)
+    for case in list(by_name())[part::parts]:
         place = chosen.out / case.name
         if (place / "truth.json").exists() or not all(word in case.name for word in chosen.only):
             continue
