@@ -15,6 +15,7 @@ import numpy as np
 from oncall.analysis.lost_time.books import books_of
 from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.entries import entries_of
+from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import lateness_of
@@ -72,6 +73,19 @@ def _by_replay(programs: Programs, limits: Limits) -> Account | None:
     return Account(entries_of(books, limits), books.length_ns, books.begin_ns, error, books.timed)
 
 
+def _by_exposure(
+    con: duckdb.DuckDBPyConnection, job: str, programs: Programs, limits: Limits
+) -> Account | None:
+    """The account of a profiled job in which one rank waits less than all others. Where none does,
+    its operations may still show something else: slow transfers."""
+    lateness = exposure_of(con, job, programs.ranks, limits)
+    entry = latecomers(lateness, limits) if lateness is not None else None
+    if lateness is None or entry is None:
+        return None
+    iterations = lateness.iterations
+    return Account([entry], iterations.length_ns, iterations.begin_ns, None, lateness.timed)
+
+
 def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
     """The account of a job of which calls are recorded that ranks wait in."""
     moments = moments_of(programs, limits)
@@ -94,6 +108,7 @@ def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
 @relation(
     "lost_time",
     reads=["operations", "members"],
+    optional=["profiled_time", "stage_layout"],
     columns=_SCHEMA,
     source="LOST_TIME: replay of the execution graph; VenusTrace Appendix A; beyond the papers",
     params=params_of(Limits),
@@ -106,7 +121,11 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
         programs = read_programs(con, job, limits)
         if programs is None:
             continue
-        account = _by_replay(programs, limits) or _by_lateness(programs, limits)
+        account = (
+            _by_exposure(con, job, programs, limits)
+            or _by_replay(programs, limits)
+            or _by_lateness(programs, limits)
+        )
         if account is not None:
             rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
