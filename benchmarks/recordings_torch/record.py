@@ -11,8 +11,10 @@ case holds what a user would: `fr` (Flight Recorder dumps), `logs` (torchrun's, 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -162,15 +164,24 @@ def keep(case: Case, out: Path) -> None:
     cut = (out / "dump").stat().st_mtime if (out / "stacks").exists() else None
     shutil.move(out / "torchrun.log", out / "logs" / "train.log")
     if cut is not None:
-        drop_ends(out / "logs" / "train.log")
+        drop_ends(out / "logs" / "train.log", cut)
     shutil.rmtree(out / "torchrun", ignore_errors=True)
     for file in [*out.glob("pid*"), *out.glob("struck*"), *out.glob(".part*"), out / "dump"]:
         file.unlink(missing_ok=True)
     (out / "truth.json").write_text(json.dumps(case.truth, indent=1) + "\n")
 
 
-def drop_ends(log: Path) -> None:
-    """Without the lines that torchrun writes when the recorder ends the job."""
+STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})")
+
+
+def seconds_of(stamp: str) -> float:
+    when = datetime.datetime.strptime(f"{stamp}+0000", "%Y-%m-%d %H:%M:%S,%f%z")
+    return when.timestamp()
+
+
+def drop_ends(log: Path, cut: float) -> None:
+    """Without the lines that torchrun writes when the recorder ends the job, and those from when
+    it began to look: a dump's symbols hold up the job for seconds."""
     ends = (
         "Sending process",
         "failed (exitcode",
@@ -182,7 +193,10 @@ def drop_ends(log: Path) -> None:
     )
     lines = log.read_text(errors="replace").splitlines()
     for at, line in enumerate(lines):
-        if "torch/distributed/elastic" in line and any(word in line for word in ends[:3]):
+        stamp = STAMP.search(line)
+        late = stamp is not None and seconds_of(stamp[1]) > cut
+        ended = "torch/distributed/elastic" in line and any(word in line for word in ends[:3])
+        if late or ended:
             lines = lines[:at]
             break
     log.write_text("\n".join(lines) + "\n")

@@ -122,6 +122,7 @@ def job_quiet() -> str:
             "200 ms",
             "two looks of PyTorch's watchdog: a job that paused for longer may do so again",
         ),
+        "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "times": "standstills.times",
         "hiccup": Param(
@@ -245,7 +246,8 @@ def progress_symptoms() -> str:
                 ELSE 'no rank launched anything for ' || round(quiet_ns / 1e9, 1) || ' s' END
         FROM timed SEMI JOIN polled USING (job)
         UNION ALL
-        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure ELSE $weak END,
+        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure
+                WHEN later_ns <= $written_in THEN -$weak ELSE $weak END,
             'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
         FROM files WHERE later_ns < $copied_after
         UNION ALL

@@ -266,6 +266,7 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str,
         silent.add(rank)
         gone[job].add(rank)
         unanswering.add(job)
+    without_transfers = {job for (job,) in con.execute(_WITHOUT_TRANSFERS).fetchall()}
     earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
     for job, rank, *calls in con.execute(_EARLIER).fetchall():
         place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
@@ -273,6 +274,7 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str,
     for job, (edges, _, _) in graphs.items():
         _tie_earlier(edges, earlier[job])
         _tie_unfinished(edges, lacked[job])
+        tie_unrecorded(edges, graphs[job][2], both=job in without_transfers)
         odd[job] = _tie_common_lags(edges, lags[job], gone[job], always=job in unanswering)
     return graphs, odd
 
@@ -301,6 +303,28 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
     for rank, member in lacked:
         if member in explained:
             edges.setdefault(rank, []).append(member)
+
+
+# Recorders of gloo keep no sends and receives: a stage of a pipeline seems to wait for nobody.
+_WITHOUT_TRANSFERS = """
+    SELECT job FROM operations WHERE kind IS NOT NULL
+    GROUP BY job HAVING count(*) FILTER (kind = 'p2p') = 0
+"""
+
+
+def tie_unrecorded(edges: Edges, silent: set[int], *, both: bool) -> None:
+    """A rank that is in no recorded call may wait for the one process that could not even write a
+    recording. Where transfers are not recorded, `both` of two that are missing at the same number
+    of their communicators may wait for the other: one place shows them all."""
+    ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
+    stopped = ends & silent
+    if len(stopped) == 1:
+        for rank in ends - stopped:
+            edges.setdefault(rank, []).extend(stopped)
+    elif both and not stopped and len(ends) > 1:
+        places = [p for p, held in edges.items() if isinstance(p, Place) and ends & {*held}]
+        if len({place.seq for place in places}) == 1 and len(places) == len(ends):
+            edges[min(places)] = sorted(ends)
 
 
 # What a rank called before the collective that it is blocked in, and others are blocked in.

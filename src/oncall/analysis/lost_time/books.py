@@ -63,7 +63,7 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
     ]
     timed = any(one.timed for one in times)
     if times and not timed:
-        times = on_one_axis(times, limits)
+        times = on_one_axis(times, graphs, limits)
     found: list[Class] = []
     lead: int | None = None
     for segments, graph, each in zip(shapes, graphs, times, strict=True):

@@ -48,18 +48,21 @@ def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times
     return order.replay(_by_node(own), rounds.T, transfers.T)[0]
 
 
-def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
-    """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
+def gains_of_own(one: Class, candidates: Sequence[Ints], removed: Sequence[int]) -> Times:
+    """By how much segments shrink if the own time of a candidate's ranks is their peers'
+    (candidates, s)."""
     account, width = one.account, one.order.graph.width
     own, baseline = _by_node(account.own), _by_node(account.baseline_own)
     for rank in removed:
         own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
-    def remove(rank: int, times: Sequence[Times]) -> None:
+    def remove(at: int, times: Sequence[Times]) -> None:
         own, _, _ = times
-        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+        for rank in candidates[at].tolist():
+            own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
-    return _gains(one, candidates, remove, (own, account.rounds.T, account.transfers.T))
+    every = np.arange(len(candidates))
+    return _gains(one, every, remove, (own, account.rounds.T, account.transfers.T))
 
 
 def gains_of_transfers(one: Class, candidates: Ints) -> Times:

@@ -31,7 +31,8 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
     candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
     for _ in range(limits.most_causes):
         removed = [rank for entry in own for rank in entry.ranks]
-        share = books.shares(partial(gains_of_own, candidates=candidates, removed=removed))
+        each = [np.array([rank]) for rank in candidates.tolist()]
+        share = books.shares(partial(gains_of_own, candidates=each, removed=removed))
         share[np.isin(candidates, removed)] = 0
         total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
         best = int(np.argmax(total))
@@ -44,7 +45,24 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
         ):
             break
         own.append(entry)
+    if not own:
+        own = _alike(books, limits)
     return own + _slow_transfers(books, limits, own)
+
+
+def _alike(books: Books, limits: Limits) -> list[Entry]:
+    """The ranks that are late by as much as one another, if together they cost what none costs
+    alone: those of a host, or of a pipeline whose transfers are not recorded."""
+    excess = books.joined(excess_of_own).mean(1)
+    late = excess >= limits.as_late * excess.max()
+    if not 1 < late.sum() <= len(late) / 2:
+        return []
+    sides = [np.flatnonzero(late), np.flatnonzero(~late)]
+    share = books.shares(partial(gains_of_own, candidates=sides, removed=[]))
+    entry = _entry(books, limits, "own", tuple(sides[0].tolist()), share[0])
+    if entry is None or by_turns(share[0], share.max(0), len(late) / len(sides[0]), limits):
+        return []
+    return [entry]
 
 
 def _others_too(share: Times, best: int, limits: Limits) -> bool:

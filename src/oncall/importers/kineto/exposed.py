@@ -57,7 +57,7 @@ def exposed_time(activity: Activity, kernels: Array, gloo: Array) -> Array:
         return np.zeros((0, 3), dtype=np.int64)
     busy = _merged(spans)
     exposed = _beside(_merged(kernels), busy) if len(kernels) else _until_ends(gloo, busy)
-    begin, end = int(every[:, 0].min()) // EVERY_NS, int(every[:, 1].max()) // EVERY_NS + 1
+    begin, end = int(every[:, 0].min()) // EVERY_NS, -(-int(every[:, 1].max()) // EVERY_NS)
     edges = np.arange(begin, end + 1) * EVERY_NS
     return np.stack([edges[:-1], edges[1:], np.diff(_before(exposed, edges))], axis=1)
 
