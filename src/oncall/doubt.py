@@ -37,7 +37,7 @@ def why_undecided(incident: Incident, checked: Container[str]) -> str:
         or _calls_alone(incident)
         or _seen_once(incident)
         or _alike(incident)
-        or (_few_iterations(incident) or _by_chance(incident) if "slow" in checked else "")
+        or (_slow(incident) if "slow" in checked else "")
         or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0])
     )
 
@@ -90,6 +90,27 @@ def _few_iterations(incident: Incident) -> str:
         if incident.con.execute(known).fetchall()[0][0]:
             return ""
     return "too few iterations were recorded to show a rank that slows the job"
+
+
+def _slow(incident: Incident) -> str:
+    """Why the job may be slow although nothing shows a rank that slows it."""
+    return _few_iterations(incident) or _by_chance(incident) or _longer(incident)
+
+
+def _longer(incident: Incident) -> str:
+    """By how much iterations have become longer, if nothing recorded shows why."""
+    rows = _asked(
+        incident,
+        ["lost_time"],
+        "SELECT share, iterations FROM lost_time WHERE cause = 'unexplained'",
+    )
+    if not rows:
+        return ""
+    ((share, iterations),) = rows
+    return (
+        f"the last {iterations} iterations take {100 * share / (1 - share):.0f} % longer than the "
+        "first, and nothing recorded shows why"
+    )
 
 
 def _by_chance(incident: Incident) -> str:

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.analysis.common.graph import reaching
-from oncall.analysis.hang.roots import Node, Place, Root, find_roots, tie_unrecorded
+from oncall.analysis.hang.places import Node, Place
+from oncall.analysis.hang.roots import Root, find_roots
+from oncall.analysis.hang.ties import tie_unrecorded
 from oncall.evidence import Incident
 
 Edges = dict[Node, list[Node]]

@@ -36,6 +36,11 @@ class Books:
         return np.concatenate([one.replayed_ns for one in self.classes])
 
     @property
+    def error(self) -> float:
+        """The median deviation of replayed lengths from measured ones."""
+        return float(np.median(np.abs(self.replayed_ns / self.length_ns - 1)))
+
+    @property
     def begin_ns(self) -> Ints:
         return np.concatenate([one.begin_ns for one in self.classes])
 

@@ -34,7 +34,7 @@ class Entry:
     """One cause: `ranks` that share it (more than one: the evidence cannot tell them apart), and
     what each segment concerned would have been shorter."""
 
-    cause: str  # own, transfer or perhaps
+    cause: str  # own, transfer, perhaps or unexplained
     ranks: tuple[int, ...]
     share: float  # of the segments concerned, mean
     low: float  # 5 % quantile of that mean

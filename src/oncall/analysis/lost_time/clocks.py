@@ -24,7 +24,7 @@ _TURNS = 3  # after which medians of ranks and of segments hardly change
 
 def on_one_axis(
     classes: Sequence[Measured], graphs: Sequence[Graph], limits: Limits
-) -> Sequence[Measured]:
+) -> list[Measured]:
     """The same times (one entry a class of segments) by the clock of the median rank.
 
     The largest class decides: what precedes it is alike, as the end of an evaluation is not.
@@ -41,7 +41,7 @@ def on_one_axis(
         moved.append(replace(one, call=one.call - off[:, :, None]))
     as_recorded = _gone_early(classes, graphs)
     believed = as_recorded <= min(limits.gone_early, _gone_early(moved, graphs))
-    return classes if believed else moved
+    return [*classes] if believed else moved
 
 
 def _gone_early(classes: Sequence[Measured], graphs: Sequence[Graph]) -> float:

@@ -60,7 +60,10 @@ def _alike(books: Books, limits: Limits) -> list[Entry]:
     sides = [np.flatnonzero(late), np.flatnonzero(~late)]
     share = books.shares(partial(gains_of_own, candidates=sides, removed=[]))
     entry = _entry(books, limits, "own", tuple(sides[0].tolist()), share[0])
-    if entry is None or by_turns(share[0], share.max(0), len(late) / len(sides[0]), limits):
+    # Nobody else stands against them: it has to be more than replays are off by.
+    if entry is None or entry.share < books.error:
+        return []
+    if by_turns(share[0], share.max(0), len(late) / len(sides[0]), limits):
         return []
     return [entry]
 

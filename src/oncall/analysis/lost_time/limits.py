@@ -30,7 +30,7 @@ class Limits:
     # Times
     busy: float = decides("25 %", "of a rank's calls are in its tensor group")
     early: float = decides("20 %", "of the segments: lateness only adds to a clock's offset")
-    gone_early: float = decides("1 %", "of calls, left before the last member came: clocks are right")
+    gone_early: float = decides("1 %", "of calls, left before the last came: clocks are right")
     drifts: int = decides(12, "segments that show a drift of clocks")
     most_lead: int = decides(12, "calls that a host is ahead of its device by")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")

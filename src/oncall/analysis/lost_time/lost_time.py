@@ -6,7 +6,7 @@ Where iterations can be replayed, the replay says it; elsewhere who came late in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -19,6 +19,7 @@ from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import lateness_of
+from oncall.analysis.lost_time.lengthening import lengthened
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.peers import with_peers
@@ -33,7 +34,7 @@ _SCHEMA = [
         "VARCHAR",
         "",
         "own: work of a rank; transfer; perhaps: waits that chance "
-        "may explain; account: what was accounted for",
+        "may explain; unexplained: later iterations are longer; account: what was accounted for",
     ),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
@@ -67,7 +68,7 @@ def _by_replay(programs: Programs, limits: Limits) -> Account | None:
     books = books_of(programs, limits)
     if books is None or len(books.length_ns) < limits.fewest_iterations:
         return None
-    error = float(np.median(np.abs(books.replayed_ns / books.length_ns - 1)))
+    error = books.error
     if error > limits.replays:
         return None
     return Account(entries_of(books, limits), books.length_ns, books.begin_ns, error, books.timed)
@@ -127,6 +128,9 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
             or _by_lateness(programs, limits)
         )
         if account is not None:
+            longer = lengthened(account.length_ns, account.begin_ns, limits)
+            if longer is not None and not account.entries:
+                account = replace(account, entries=[longer])
             rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
 
@@ -149,10 +153,10 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
     for number, entry in enumerate(account.entries, 1):
         rows += [
             common
-            | {"entry": number, "cause": entry.cause, "rank": int(programs.ranks[rank])}
+            | {"entry": number, "cause": entry.cause, "rank": rank}
             | {"tied": len(entry.ranks), "share": entry.share, "low": entry.low}
             | {"iterations": entry.segments, "gain_ns": int(entry.gain_ns)}
             | {"at_ns": entry.begin_ns}
-            for rank in entry.ranks
+            for rank in [int(programs.ranks[place]) for place in entry.ranks] or [None]
         ]
     return rows
