@@ -25,6 +25,7 @@ from oncall.analysis.hang.ties import (
     EARLIER,
     LACKED,
     UNANSWERING,
+    UNFINISHED,
     WITHOUT_TRANSFERS,
     tie_common_lags,
     tie_earlier,
@@ -260,6 +261,9 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str,
         silent.add(rank)
         gone[job].add(rank)
         unanswering.add(job)
+    unfinished: dict[str, set[int]] = defaultdict(set)
+    for job, rank in con.execute(UNFINISHED).fetchall():
+        unfinished[job].add(rank)
     without_transfers = {job for (job,) in con.execute(WITHOUT_TRANSFERS).fetchall()}
     earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
     for job, rank, *calls in con.execute(EARLIER).fetchall():
@@ -268,7 +272,7 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str,
     for job, (edges, _, _) in graphs.items():
         tie_earlier(edges, earlier[job])
         tie_unfinished(edges, lacked[job])
-        tie_unrecorded(edges, graphs[job][2], both=job in without_transfers)
+        tie_unrecorded(edges, graphs[job][2], unfinished[job], both=job in without_transfers)
         odd[job] = tie_common_lags(edges, lags[job], gone[job], always=job in unanswering)
     return graphs, odd
 

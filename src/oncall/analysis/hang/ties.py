@@ -6,7 +6,7 @@ nobody is no cause beside the one it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from oncall.analysis.common.graph import reaching, sinks
 from oncall.analysis.hang.counted_lags import Lags
@@ -38,23 +38,27 @@ def tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
             edges.setdefault(rank, []).append(member)
 
 
-# Recorders of gloo keep no sends and receives: a stage of a pipeline seems to wait for nobody.
+# Jobs whose recorder keeps no sends and receives, as that of gloo: a stage of a pipeline seems to
+# wait for nobody. And ranks that a recorded operation holds.
 WITHOUT_TRANSFERS = """
     SELECT job FROM operations WHERE kind IS NOT NULL
     GROUP BY job HAVING count(*) FILTER (kind = 'p2p') = 0
 """
+UNFINISHED = "SELECT DISTINCT job, rank FROM in_flight WHERE rank IS NOT NULL"
 
 
-def tie_unrecorded(edges: Edges, silent: set[int], *, both: bool) -> None:
+def tie_unrecorded(
+    edges: Edges, silent: set[int], unfinished: Collection[int], *, both: bool
+) -> None:
     """A rank that is in no recorded call may wait for the one process that could not even write a
     recording. Where transfers are not recorded, `both` of two that are missing at the same number
     of their communicators may wait for the other: one place shows them all."""
     ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
-    stopped = ends & silent
+    stopped, idle = ends & silent, ends - silent - {*unfinished}
     if len(stopped) == 1:
-        for rank in ends - stopped:
+        for rank in idle:
             edges.setdefault(rank, []).extend(stopped)
-    elif both and not stopped and len(ends) > 1:
+    elif both and not stopped and len(ends) > 1 and idle == ends:
         places = [p for p, held in edges.items() if isinstance(p, Place) and ends & {*held}]
         if len({place.seq for place in places}) == 1 and len(places) == len(ends):
             edges[min(places)] = sorted(ends)

@@ -12,13 +12,11 @@ from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Ints, Times
 
-_PART = 5  # of the iterations, the first and the last
-
 
 def lengthened(length_ns: Times, begin_ns: Ints, limits: Limits) -> Entry | None:
     """By how much the last iterations are longer than the first; nobody is named."""
     ordered = length_ns[np.argsort(begin_ns, kind="stable")]
-    number = max(limits.repeats, len(ordered) // _PART)
+    number = max(limits.repeats, int(limits.ends * len(ordered)))
     first, last = ordered[:number], ordered[-number:]
     if len(ordered) < 2 * number or last.min() < (1 + limits.too_much) * first.max():
         return None

@@ -151,12 +151,13 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
         for _ in range(account.whole)
     ]
     for number, entry in enumerate(account.entries, 1):
+        named: list[int | None] = [int(programs.ranks[place]) for place in entry.ranks]
         rows += [
             common
             | {"entry": number, "cause": entry.cause, "rank": rank}
             | {"tied": len(entry.ranks), "share": entry.share, "low": entry.low}
             | {"iterations": entry.segments, "gain_ns": int(entry.gain_ns)}
             | {"at_ns": entry.begin_ns}
-            for rank in [int(programs.ranks[place]) for place in entry.ranks] or [None]
+            for rank in named or [None]
         ]
     return rows
