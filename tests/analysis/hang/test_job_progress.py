@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -170,8 +171,10 @@ def test_what_follows_is_what_followed_before(calls: str, comes: str) -> None:
     assert "".join(following(calls)) == comes
 
 
-@pytest.mark.parametrize(("pause_ms", "shown"), [(100, True), (700, False)])
-def test_that_all_wait_for_one_says_little_of_a_job_that_pauses(pause_ms: int, shown: bool) -> None:
+@pytest.mark.parametrize(("pause_ms", "weight"), [(100, math.log(0.7 * 8)), (700, 0)])
+def test_that_all_wait_for_one_says_little_of_a_job_that_pauses(
+    pause_ms: int, weight: float
+) -> None:
     """Seven of eight ranks wait for rank 1, at no recorded time; earlier calls all ended."""
     with Incident.empty() as incident:
         incident.append("comms", {"job": "j", "comm": 1, "rank": list(range(8)), "size": 8})
@@ -185,5 +188,9 @@ def test_that_all_wait_for_one_says_little_of_a_job_that_pauses(pause_ms: int, s
                 row = {"job": "j", "kind": "coll", "op": "AllReduce", "seq": seq}
                 incident.append("ops", row | calls | {"rank": list(calls["rank"])} | ended)
         incident.require(["progress_symptoms"])
-        names = incident.con.execute("SELECT name FROM progress_symptoms").fetchall()
-    assert (("chain",) in names) == shown
+        ((found, why),) = incident.con.execute(
+            "SELECT weight, why FROM progress_symptoms WHERE name = 'all wait'"
+        ).fetchall()
+    assert found == pytest.approx(weight)
+    assert why.startswith("all others wait for one call")
+    assert ("% of the time" in why) == (pause_ms > 200)

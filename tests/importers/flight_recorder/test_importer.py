@@ -213,6 +213,22 @@ def test_coalesced_p2p_keep_their_peers_and_complete_together(fr, tmp_path, inci
         (5, "Recv", 1, True),
         (6, "Send", 1, False),
     ]
+    (together,), (same,), (alone,) = ops(incident, "group_id")
+    assert together is not None and together == same and alone is None
+
+
+def test_two_ranks_in_one_exchange_are_not_in_crossed_order(fr, tmp_path, incident):
+    """Both have called Send and Recv as one batch: neither waits for a call of the other."""
+    batch = {"p2p_seq_id": 5, "is_p2p": True}
+    for rank in (0, 1):
+        names = f"nccl:send {rank}->{1 - rank}", f"nccl:recv {rank}<-{1 - rank}"
+        calls = [fr.stuck(i, 0, profiling_name=name, **batch) for i, name in enumerate(names)]
+        ended = coalesced(2, 0, fr.stuck, **batch)
+        fr.write(tmp_path, rank, fr.dump([*calls, ended], WORLD))
+    read(tmp_path, incident)
+    incident.require(["hang_roots"])
+    found = incident.con.execute("SELECT DISTINCT how, ends FROM hang_roots").fetchall()
+    assert found == [("together", [0, 1])]
 
 
 def test_of_active_entries_alone_a_batch_without_its_end_is_done(fr, tmp_path, incident):

@@ -21,8 +21,14 @@ from oncall.evidence import Param, relation
         ("newest_ns", "BIGINT", "ns", "when anything last happened: a call, or an end"),
         ("quiet_ns", "BIGINT", "ns", "for how long nothing had ended then; NULL: not recorded"),
         ("longest_gap_ns", "BIGINT", "ns", "the longest that nothing ended before"),
+        ("paused", "DOUBLE", "0..1", "of the time before, the share in gaps of `pause` and more"),
     ],
     source="beyond CCL-D: when a recording was made",
+    params={
+        "pause": Param(
+            "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
+        ),
+    },
 )
 def job_quiet() -> str:
     """For how long no operation has completed anywhere in each job, and how long ever before."""
@@ -50,9 +56,11 @@ def job_quiet() -> str:
         progress AS (
             FROM ticks QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
         gaps AS (
-            SELECT job, max(last_ns) AS last_ns, max(gap_ns) AS longest_gap_ns FROM (
-                SELECT job, last_ns, first_ns - lag(last_ns)
-                    OVER (PARTITION BY job ORDER BY first_ns) AS gap_ns FROM progress)
+            SELECT job, max(last_ns) AS last_ns, max(gap_ns) AS longest_gap_ns,
+                CASE WHEN any_value(ends) THEN coalesce(sum(gap_ns) FILTER (gap_ns >= $pause), 0)
+                    / nullif(max(last_ns) - min(first_ns), 0) END AS paused
+            FROM (SELECT job, ends, first_ns, last_ns, first_ns - lag(last_ns)
+                      OVER (PARTITION BY job ORDER BY first_ns) AS gap_ns FROM progress)
             GROUP BY job),
         seen AS (
             SELECT job, max(observed_ns) AS looked_ns,
@@ -61,7 +69,7 @@ def job_quiet() -> str:
         SELECT job, coalesce(greatest(s.looked_ns, b.looked_ns), c.looked_ns) AS looked_ns,
             s.newest_ns,
             coalesce(c.quiet_ns, greatest(s.looked_ns, b.looked_ns) - g.last_ns) AS quiet_ns,
-            g.longest_gap_ns
+            g.longest_gap_ns, g.paused
         FROM seen s FULL JOIN counted c USING (job) FULL JOIN boards b USING (job)
         LEFT JOIN gaps g USING (job)
     """
@@ -118,10 +126,7 @@ def job_quiet() -> str:
         "unretired": Param(
             0.2, "of the completions expected in the watchdog's last interval, those that count"
         ),
-        "two_looks": Param(
-            "200 ms",
-            "two looks of PyTorch's watchdog: a job that paused for longer may do so again",
-        ),
+        "pause": "job_quiet.pause",
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "times": "standstills.times",
@@ -130,7 +135,7 @@ def job_quiet() -> str:
         ),
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "end_so": Param(
-            0.7, "of stopped jobs end with all others waiting for one call (hosts may stop earlier)"
+            0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"
         ),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
@@ -167,7 +172,7 @@ def progress_symptoms() -> str:
             FROM quiet q JOIN recordings r USING (job)
             WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns GROUP BY q.job),
         -- That nothing moves for a moment says nothing of a job that does so now and then.
-        pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $two_looks),
+        pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
         -- since its last look is completed and not yet retired.
         looks AS (
@@ -193,17 +198,7 @@ def progress_symptoms() -> str:
             SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
             SEMI JOIN jobs ON jobs.job = f.job
             WHERE f.entered_seq < c.seq GROUP BY f.job),
-        sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
-        -- Of calls alone: all that left a log wait for one call, as a stopped job ends. The log of
-        -- a running job may end so as well: as often as it was so before, and the fewer its ranks.
-        all_wait AS (
-            SELECT a.job, least(greatest(max(o.share), 1 / any_value(l.ranks)), 1) AS share,
-                max(o.share) AS before
-            FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
-            JOIN (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job) l
-                ON l.job = a.job
-            GROUP BY a.job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0),
         -- Else for how long others went on without a root's call, or it made none though all had
         -- joined its last; and for how long before.
         lapses AS (
@@ -224,10 +219,39 @@ def progress_symptoms() -> str:
         spread AS (
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
-                min(CASE r.kind WHEN 'p2p' THEN 2 ELSE s.size END) AS size,
-                any_value(w.ranks) AS ranks
-            FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
-            GROUP BY r.job)
+                any_value(w.ranks) AS ranks, any_value(r.comm) AS comm,
+                bool_and(r.how = 'together') AS together
+            FROM hang_roots r JOIN world w USING (job) GROUP BY r.job),
+        -- From the last member's call of a collective to its first end all of them are in it.
+        joined AS (
+            SELECT job, comm, sum(greatest(ended_ns - called_ns, 0))
+                / nullif(max(ended_ns) - min(called_ns), 0) AS share
+            FROM (SELECT o.job, o.comm, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
+                  FROM operations o
+                  SEMI JOIN (FROM spread WHERE together) USING (job, comm)
+                  WHERE kind = 'coll' AND done GROUP BY o.job, o.comm, o.seq)
+            GROUP BY ALL),
+        -- All wait for one call, as a stopped job stands. So does a running job now and then: in
+        -- logs of calls as often as it was so before; in other recordings as often as it pauses,
+        -- or all were in that collective before (where that is not recorded, it shows nothing);
+        -- and the fewer its ranks. Who is ahead by a counter may wait, or be called a moment later.
+        all_wait AS (
+            SELECT job, 'all others wait for one call' AS what, before,
+                least(greatest(before, 1 / ranks), 1) AS share, $sure + $weak AS most
+            FROM (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job)
+            JOIN (SELECT a.job, max(o.share) AS before
+                  FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
+                  GROUP BY a.job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0)
+                USING (job)
+            UNION ALL
+            SELECT job, 'all' || CASE WHEN victims < ranks THEN ' others' ELSE ' ranks' END
+                || ' wait for one call',
+                greatest(paused, share), least(greatest(paused, 1 / ranks,
+                    CASE WHEN together THEN coalesce(share, $end_so) END), 1),
+                CASE WHEN job IN (SELECT job FROM operations) THEN $sure + $weak ELSE $weak END
+            FROM spread LEFT JOIN job_quiet USING (job) LEFT JOIN joined USING (job, comm)
+            ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
+            WHERE roots = 1 AND victims + culprits >= ranks)
         SELECT job, 'time' AS name,
             CASE WHEN quiet_ns <= normal_ns THEN -$certain
                  WHEN quiet_ns <= pause_ns THEN -$likely
@@ -265,12 +289,6 @@ def progress_symptoms() -> str:
         FROM contradicted c LEFT JOIN timed t USING (job)
         WHERE coalesce(t.quiet_ns <= $standstill_after, true)
         UNION ALL
-        SELECT job, 'chain', least($likely, $weak * ln(ranks / size)),
-            victims || ' ranks wait for one operation among ' || size
-        FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
-        ANTI JOIN pausing USING (job) ANTI JOIN all_wait USING (job)
-        WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
-        UNION ALL
         -- Hardly one of a program's calls is a barrier, but a running job spends long there.
         SELECT job, 'barrier', -$likely,
             'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
@@ -294,8 +312,8 @@ def progress_symptoms() -> str:
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
-        SELECT job, 'all wait', greatest(0, least($sure + $weak, ln($end_so / share))),
-            'all others wait for one call' || CASE WHEN before IS NULL THEN ''
+        SELECT job, 'all wait', greatest(0, least(most, ln($end_so / share))),
+            what || CASE WHEN coalesce(before, 0) = 0 THEN ''
                 ELSE '; before, they did for at most ' || round(100 * least(before, 1), 1)
                     || ' % of the time' END
         FROM all_wait
@@ -303,8 +321,8 @@ def progress_symptoms() -> str:
         SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
                 THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
                 WHEN a.share IS NULL THEN -$sure ELSE 0 END,
-            what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms; before, for up to '
-                || round(longest_ns / 1e6, 1) || ' ms'
+            waits.what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1)
+                || ' ms; before, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits LEFT JOIN all_wait a USING (job)
         UNION ALL
         -- Groups of a running job end at one call often enough: that confirms a wait, no more.

@@ -15,7 +15,13 @@ import numpy as np
 
 from oncall.core.errors import Unreadable
 from oncall.importers.documents import no_garbage_collection, scalars
-from oncall.importers.flight_recorder.completion import Status, close_batches, completed, tell_kinds
+from oncall.importers.flight_recorder.completion import (
+    Status,
+    close_batches,
+    completed,
+    in_batches,
+    tell_kinds,
+)
 from oncall.importers.flight_recorder.entries import (
     Array,
     Codes,
@@ -180,6 +186,7 @@ def _part(
         "group": groups[entries.group],
         "p2p": entries.p2p,
         "seq": entries.seq,
+        "group_id": np.where(in_batches(entries), entries.key, -1),
         "op": ops[entries.call],
         "dtype": dtypes[entries.dtype],
         "peer": peers[entries.call].astype(np.int32),

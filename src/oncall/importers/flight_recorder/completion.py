@@ -79,13 +79,13 @@ def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
     done: Array = (
         entries.finished
         | (~entries.p2p & (entries.collective_seq <= collective))
-        | (entries.p2p & (entries.p2p_seq <= p2p) & _batched(entries))
+        | (entries.p2p & (entries.p2p_seq <= p2p) & in_batches(entries))
         | ((entries.op_id > 0) & (entries.op_id <= everything))
     )
     return done & ~entries.aborted
 
 
-def _batched(entries: Entries) -> Array:
+def in_batches(entries: Entries) -> Array:
     """P2P entries (n,) that share their number with another one of their group."""
     batched = np.zeros(len(entries.row), dtype=bool)
     rows = np.flatnonzero(entries.p2p)
