@@ -126,6 +126,8 @@ def test_a_dump_takes_seconds_to_write(tmp_path: Path, later_s: int, rather_stop
 
     with recorded(tmp_path, last) as incident:
         incident.con.execute("UPDATE recordings SET written_ns = ?", [NOW + later_s * S])
+        log = {"kind": "log", "path": [f"log{n}" for n in range(20)], "written_ns": NOW + 60 * S}
+        incident.append("recordings", {"job": "job", **log})
         incident.require(["progress_symptoms"])
         weight = "SELECT weight > 0 FROM progress_symptoms WHERE name = 'file times'"
         assert incident.con.execute(weight).fetchall() == [(rather_stopped,)]

@@ -170,7 +170,9 @@ def progress_symptoms() -> str:
             SELECT q.job, median(r.written_ns) - any_value(q.newest_ns) AS later_ns,
                 any_value(q.normal_ns) AS normal_ns
             FROM quiet q JOIN recordings r USING (job)
-            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns GROUP BY q.job),
+            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
+                AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
+            GROUP BY q.job),
         -- That nothing moves for a moment says nothing of a job that does so now and then.
         pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended

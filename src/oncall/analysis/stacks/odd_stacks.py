@@ -15,7 +15,7 @@ from oncall.evidence.relations import Param
 _Row = dict[str, Any]
 _PROCESSES = """
     WITH dumped AS (SELECT DISTINCT job FROM recordings WHERE kind = 'flight_recorder')
-    SELECT *, job IN (FROM dumped) AND job NOT IN (SELECT job FROM job_progress) AS uncalled
+    SELECT *, job IN (FROM dumped) AND job NOT IN (SELECT job FROM unmet_calls) AS uncalled
     FROM main_threads m WHERE looks <> 1
         OR job NOT IN (SELECT job FROM job_progress WHERE state = 'moving')
 """
@@ -39,8 +39,8 @@ _COLUMNS = (
         "doubted",
         "BOOLEAN",
         "",
-        "... and more than one is alone, or others compute, or dumps show no call that anyone "
-        "waits in",
+        "... and more than one is alone, or others compute, or dumps show no call whose wait is "
+        "rather a stop",
     ),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
     (
@@ -56,7 +56,7 @@ _COLUMNS = (
 @relation(
     "odd_stacks",
     reads=["main_threads"],
-    optional=["job_progress", "recordings"],
+    optional=["job_progress", "unmet_calls", "recordings"],
     columns=_COLUMNS,
     source="the odd one out among equal stacks",
     params={
