@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncall.core.diagnosis import Coverage
-from oncall.core.errors import MissingEvidence
+from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.evidence.coverage import GATHERED
 from oncall.evidence.incident import Incident
@@ -15,7 +15,9 @@ from oncall.evidence.incident import Incident
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what a command may name
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST = 120  # characters of folded hosts in a command
+# The stacks of several processes are known, and all of them do the same.
 _ALIKE = "SELECT count(*) > 1 AND count(DISTINCT activity) = 1 FROM main_threads"
+_SLOWER = "SELECT count(*) > 0 FROM lost_time WHERE cause = 'unexplained'"
 _NODES = " UNION ".join(
     f"SELECT node FROM {table}" for table in ("ranks", "log_events", "thread_stacks", "collectors")
 )
@@ -32,6 +34,7 @@ class _Known:
     calls: bool
     counters: bool
     stacks_alike: bool
+    slower: bool
     logs: bool
 
     @property
@@ -79,6 +82,13 @@ _TABLE = (
         ),
     ),
     _Lack(
+        lambda known: known.slower,
+        lambda known: (
+            "Have the nodes ping one another, to know whether the network or the hosts became "
+            f"slower: `oncall probe {_folded(known.hosts)}`"
+        ),
+    ),
+    _Lack(
         lambda known: known.calls or known.logs or bool(known.silent_ranks),
         lambda known: (
             f"See in which call each rank is, and whether it moves: `{known.stacks_of_all}`"
@@ -93,13 +103,13 @@ def would_decide(incident: Incident, coverage: Coverage) -> str:
     return next((lack.advice(known) for lack in _TABLE if lack.applies(known)), "")
 
 
-def _stacks_alike(incident: Incident) -> bool:
-    """Whether the stacks of several processes are known, and all of them do the same."""
+def _shown(incident: Incident, relation: str, sql: str) -> bool:
+    """What `sql` asks of a relation; false where the evidence for it is missing."""
     try:
-        incident.require(["main_threads"])
-    except MissingEvidence:
+        incident.require([relation])
+    except (MissingEvidence, RelationFailed):
         return False
-    return bool(incident.con.execute(_ALIKE).fetchall()[0][0])
+    return bool(incident.con.execute(sql).fetchall()[0][0])
 
 
 def _known(incident: Incident, coverage: Coverage) -> _Known:
@@ -118,7 +128,8 @@ def _known(incident: Incident, coverage: Coverage) -> _Known:
         ),
         calls=not incident.is_empty("ops"),
         counters=not incident.is_empty("launches"),
-        stacks_alike=_stacks_alike(incident),
+        stacks_alike=_shown(incident, "main_threads", _ALIKE),
+        slower=_shown(incident, "lost_time", _SLOWER),
         logs=not incident.is_empty("log_events") or not incident.is_empty("logged_steps"),
     )
 

@@ -93,23 +93,23 @@ def _few_iterations(incident: Incident) -> str:
 
 
 def _slow(incident: Incident) -> str:
-    """Why the job may be slow although nothing shows a rank that slows it."""
-    return _few_iterations(incident) or _by_chance(incident) or _longer(incident)
+    return _few_iterations(incident) or _by_chance(incident) or _unexplained(incident)
 
 
-def _longer(incident: Incident) -> str:
-    """By how much iterations have become longer, if nothing recorded shows why."""
+def _unexplained(incident: Incident) -> str:
+    """Since when the job is slower for reasons that its operations do not show; empty if not."""
     rows = _asked(
         incident,
         ["lost_time"],
-        "SELECT share, iterations FROM lost_time WHERE cause = 'unexplained'",
+        "SELECT 1 / (1 - share), strftime(make_timestamp_ns(at_ns), '%H:%M:%S') FROM lost_time "
+        "WHERE cause = 'unexplained' ORDER BY ALL DESC",
     )
     if not rows:
         return ""
-    ((share, iterations),) = rows
+    ((times, since), *_) = rows
     return (
-        f"the last {iterations} iterations take {100 * share / (1 - share):.0f} % longer than the "
-        "first, and nothing recorded shows why"
+        f"since {since} UTC, iterations take {times:.1f} times as long as before, and operations "
+        "show no rank or link that they wait for"
     )
 
 

@@ -117,3 +117,34 @@ def test_all_that_a_slow_rank_costs_is_its_own(lead: float, overlap: bool) -> No
 @pytest.mark.parametrize("overlap", [False, True])
 def test_even_work_loses_nothing(lead: float, overlap: bool) -> None:
     assert entries(job(None, lead, overlap=overlap)[0]) == []
+
+
+def test_who_waits_for_a_late_host_may_call_ahead_of_its_own_device() -> None:
+    """Rank 2 is late for the second call of three iterations; its partner makes its third before
+    its device is through the second. Nothing of that time is the partner's own."""
+    late_ms, work_ms, takes_ms = 100.0, 10.0, 1.0
+    rows: list[dict[str, Any]] = []
+    now, lengths = [0.0] * 4, []
+    for number in range(ITERATIONS):
+        begin, late = max(now), number in (5, 6, 8)
+        called = [0.0] * 4
+        for place in range(LAYERS + 1):
+            now[2] += late_ms * (late and place == 1)
+            for comm, members in enumerate(GROUPS) if place < LAYERS else [(9, EVERYONE)]:
+                began = {rank: now[rank] + work_ms for rank in members}
+                over = max(began.values()) + takes_ms
+                for rank in members:
+                    ahead = late and rank == 3 and place == 2
+                    called[rank] = called[rank] + 0.1 if ahead else began[rank]
+                    rows.append(
+                        {"job": "j", "comm": comm, "rank": rank, "kind": "coll", "op": "AllReduce"}
+                        | {"seq": number * LAYERS + place if comm < 9 else number, "done": True}
+                        | {"count": 4096 if comm < 9 else 1}
+                        | {"enqueued_ns": UNIX_NS + int(called[rank] * MS)}
+                        | {"duration_ns": int((over - began[rank]) * MS)}
+                    )
+                    now[rank] = over
+        lengths.append(max(now) - begin)
+    ((cause, rank, share),) = entries({name: [row[name] for row in rows] for name in rows[0]})
+    assert (cause, rank) == ("own", 2)
+    assert share == pytest.approx(late_ms / max(lengths), rel=0.05)

@@ -219,11 +219,3 @@ def test_ranks_that_are_late_alike_are_one_cause() -> None:
     causes, _ = found(_behind_a_phase_of_work(lambda rank: 30 if rank > 1 else 0))
     assert set(causes) == {("own", (2, 3))}
     assert found(_behind_a_phase_of_work(lambda _: 0))[0] == {}
-
-
-def test_iterations_that_all_became_longer_are_no_health() -> None:
-    causes, account = played(lambda i, r, k: even(i, r, k) * (2 if i > 3 else 1))
-    assert {cause for cause, _ in causes} == {"unexplained"}
-    assert account["cause"] == "account"
-    # Long ones now and then, such as long samples, come and go.
-    assert played(lambda i, r, k: even(i, r, k) * (2 if i % 3 else 1))[0] == {}

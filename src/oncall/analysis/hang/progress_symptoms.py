@@ -222,7 +222,7 @@ def progress_symptoms() -> str:
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
                 any_value(w.ranks) AS ranks, any_value(r.comm) AS comm,
-                bool_and(r.how = 'together') AS together
+                bool_and(r.how = 'together' AND r.kind = 'coll') AS together
             FROM hang_roots r JOIN world w USING (job) GROUP BY r.job),
         -- From the last member's call of a collective to its first end all of them are in it.
         joined AS (

@@ -6,24 +6,25 @@ Where iterations can be replayed, the replay says it; elsewhere who came late in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from oncall.analysis.lost_time.books import books_of
-from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.books import Books, books_of
+from oncall.analysis.lost_time.causes import Entry, gains_of_own
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import lateness_of
-from oncall.analysis.lost_time.lengthening import lengthened
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
+from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, unexplained
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
@@ -34,7 +35,7 @@ _SCHEMA = [
         "VARCHAR",
         "",
         "own: work of a rank; transfer; perhaps: waits that chance "
-        "may explain; unexplained: later iterations are longer; account: what was accounted for",
+        "may explain; unexplained: a lasting slowdown; account: what was accounted for",
     ),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
@@ -53,7 +54,8 @@ _SCHEMA = [
 @dataclass(frozen=True)
 class Account:
     """The causes of a job, and the iterations (s,) they were looked for in. `replay_error` None:
-    from lateness. `whole`: what it does not name costs nothing."""
+    from lateness. `whole`: what it does not name costs nothing. `slowdown`: a lasting one, where it
+    names nobody."""
 
     entries: Sequence[Entry]
     length_ns: Times
@@ -61,17 +63,16 @@ class Account:
     replay_error: float | None
     timed: bool
     whole: bool = True
+    slowdown: Slowdown | None = None
 
 
-def _by_replay(programs: Programs, limits: Limits) -> Account | None:
+def _by_replay(books: Books, limits: Limits) -> Account:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
-    books = books_of(programs, limits)
-    if books is None or len(books.length_ns) < limits.fewest_iterations:
-        return None
-    error = books.error
-    if error > limits.replays:
-        return None
-    return Account(entries_of(books, limits), books.length_ns, books.begin_ns, error, books.timed)
+    entries = entries_of(books, limits)
+    slowdown = None if entries else unexplained(books, limits)
+    return Account(
+        entries, books.length_ns, books.begin_ns, books.error, books.timed, slowdown=slowdown
+    )
 
 
 def _by_exposure(
@@ -87,8 +88,18 @@ def _by_exposure(
     return Account([entry], iterations.length_ns, iterations.begin_ns, None, lateness.timed)
 
 
-def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
-    """The account of a job of which calls are recorded that ranks wait in."""
+def _of_operations(programs: Programs, limits: Limits) -> Account | None:
+    books = books_of(programs, limits)
+    if books is not None and books.error > limits.replays:
+        books = None
+    if books is not None and len(books.length_ns) >= limits.fewest_iterations:
+        return _by_replay(books, limits)
+    return _by_lateness(programs, books, limits)
+
+
+def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Account | None:
+    """The account of a job of which calls are recorded that ranks wait in. `books` are of too few
+    iterations to accuse anyone by, and show what being late costs them."""
     moments = moments_of(programs, limits)
     iterations = iterations_of(programs, moments, limits)
     if iterations is None:
@@ -99,11 +110,17 @@ def _by_lateness(programs: Programs, limits: Limits) -> Account | None:
     if entry is not None and iterations.stretches and entry.share < limits.too_much:
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
+    if entry is not None and books is not None:
+        gains = partial(gains_of_own, candidates=[np.array(entry.ranks)], removed=())
+        if books.shares(gains).max() < limits.least_gain:
+            entry = None  # Who is off the critical path is waited for, and costs nothing.
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause == "own"
     whole = proven or not (programs.on_device or iterations.stretches)
-    return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed, whole)
+    length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
+    slowdown = None if entries or iterations.stretches else lasting(length_ns, begin_ns, limits)
+    return Account(entries, length_ns, begin_ns, None, moments.timed, whole, slowdown)
 
 
 @relation(
@@ -122,15 +139,8 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
         programs = read_programs(con, job, limits)
         if programs is None:
             continue
-        account = (
-            _by_exposure(con, job, programs, limits)
-            or _by_replay(programs, limits)
-            or _by_lateness(programs, limits)
-        )
+        account = _by_exposure(con, job, programs, limits) or _of_operations(programs, limits)
         if account is not None:
-            longer = lengthened(account.length_ns, account.begin_ns, limits)
-            if longer is not None and not account.entries:
-                account = replace(account, entries=[longer])
             rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
 
@@ -150,14 +160,20 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
         | {"iterations": len(length), "at_ns": int(account.begin_ns.min())}
         for _ in range(account.whole)
     ]
+    if account.slowdown is not None:
+        since = account.slowdown
+        rows.append(
+            common
+            | {"entry": 1, "cause": "unexplained", "tied": 0, "share": since.share, "low": 0.0}
+            | {"iterations": since.segments, "at_ns": since.begin_ns}
+        )
     for number, entry in enumerate(account.entries, 1):
-        named: list[int | None] = [int(programs.ranks[place]) for place in entry.ranks]
         rows += [
             common
-            | {"entry": number, "cause": entry.cause, "rank": rank}
+            | {"entry": number, "cause": entry.cause, "rank": int(programs.ranks[rank])}
             | {"tied": len(entry.ranks), "share": entry.share, "low": entry.low}
             | {"iterations": entry.segments, "gain_ns": int(entry.gain_ns)}
             | {"at_ns": entry.begin_ns}
-            for rank in named or [None]
+            for rank in entry.ranks
         ]
     return rows

@@ -86,7 +86,8 @@ def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Li
     baseline = median(np.where(np.isnan(gap), np.nan, duration), 0)
     seen = ~np.isnan(room)
     bad = room < -limits.clearly * baseline - limits.clearly_time
-    return float(bad[seen].mean()) if seen.any() else 0.0
+    # One place more or less says nothing: a long lead leaves few of them.
+    return float((bad[seen].sum() / len(seen) + 0.5) / (seen.sum() / len(seen) + 1))
 
 
 def _kinds_of_waits(graph: Graph) -> Ints:
@@ -198,7 +199,7 @@ def _from_durations(
     known = np.where(complete[:, :, None], times.duration, np.nan).reshape(segments, -1)
     rounds = np.fmin.reduceat(known[:, graph.rounds.nodes], graph.rounds.start, axis=1)
     transfers = np.fmin(known[:, graph.sender], known[:, graph.receiver])
-    return Spent(_settled(graph, own), rounds, transfers, asynchronous, lead)
+    return Spent(_settled(graph, own, limits), rounds, transfers, asynchronous, lead)
 
 
 def _asynchronous(
@@ -306,16 +307,28 @@ def _joined(graph: Graph, times: Measured, own: Times, duration: Times, beside: 
     return own
 
 
-def _settled(graph: Graph, own: Times) -> Times:
-    """A host that stalls calls late, and then several times at once: what the burst makes up for
-    was no loss. Backwards, what a place lacks to half of the baseline is taken from the one
-    before."""
+def _settled(graph: Graph, own: Times, limits: Limits) -> Times:
+    """What calls show at another place than where it was, put right: what a place lacks to half of
+    the baseline.
+
+    A host that is further ahead of its device than usual calls on at once and then waits: what is
+    lacking shows as an excess at one of the next places. A host that stalls calls late, and then
+    several times at once: what the burst makes up for was no loss. So what is still lacking is
+    taken from the place before.
+    """
     baseline = median(own, 0)[None].repeat(len(own), 0)
     for role in np.unique(graph.role):
         mine = np.flatnonzero(graph.role == role)
         if len(mine) >= 3:
             baseline[:, mine] = np.fmin(baseline[:, mine], median(own[:, mine], 1)[:, None])
-    floor = 0.5 * np.nan_to_num(np.maximum(baseline, 0))
+    baseline = np.nan_to_num(np.maximum(baseline, 0))
+    floor = 0.5 * baseline
+    for ahead in range(1, min(limits.most_lead, own.shape[2] - 1) + 1):
+        here, there = own[:, :, :-ahead], own[:, :, ahead:]
+        lacks = np.maximum(floor[:, :, :-ahead] - here, 0)
+        moved = np.nan_to_num(np.minimum(lacks, np.maximum(there - baseline[:, :, ahead:], 0)))
+        here += moved
+        there -= moved
     for place in range(own.shape[2] - 1, 0, -1):
         lacks = np.nan_to_num(np.minimum(own[:, :, place] - floor[:, :, place], 0))
         own[:, :, place] -= lacks
