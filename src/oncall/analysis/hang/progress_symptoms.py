@@ -227,11 +227,13 @@ def progress_symptoms() -> str:
         -- From the last member's call of a collective to its first end all of them are in it.
         joined AS (
             SELECT job, comm, sum(greatest(ended_ns - called_ns, 0))
-                / nullif(max(ended_ns) - min(called_ns), 0) AS share
+                / nullif(any_value(lasted_ns), 0) AS share
             FROM (SELECT o.job, o.comm, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
                   FROM operations o
                   SEMI JOIN (FROM spread WHERE together) USING (job, comm)
                   WHERE kind = 'coll' AND done GROUP BY o.job, o.comm, o.seq)
+            JOIN (SELECT job, max(ended_ns) - min(called_ns) AS lasted_ns FROM operations
+                  GROUP BY job) USING (job)
             GROUP BY ALL),
         -- All wait for one call, as a stopped job stands. So does a running job now and then: in
         -- logs of calls as often as it was so before; in other recordings as often as it pauses,
