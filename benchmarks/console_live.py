@@ -1,12 +1,14 @@
 """How soon the live console says that a job, a node or a collector is in trouble, over sshd.
 
-    python benchmarks/console_live.py [--stories stopped slow sshd collector frozen]
+    python benchmarks/console_live.py [--stories stopped slow sshd collector frozen] [--nodes 4]
 
 Prints Markdown. The demonstration's job of eight ranks runs on four nodes behind an sshd on
 loopback (the fourth has one of its own), each with a collector. A session gathers as the console
 does, five seconds after the last snapshot came. Each story begins with a new job; seconds are from
 the fault to the first snapshot that says so. All share the cores of this machine. The slow rank
 computes 20 ms longer each time, and is judged by the demonstration's thresholds for eight ranks.
+With more than eight nodes each runs one rank, which computes for `--compute-ms`, so that so many
+leave the cores half idle.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ import argparse
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import oncall.demo.cluster
 from oncall.console.live import Fleet
 from oncall.console.queries import GatherSnapshot, OpenJob
 from oncall.console.replay import Replay
@@ -32,17 +36,17 @@ from oncall.console.snapshot import Snapshot
 from oncall.demo.cluster import Cluster
 from oncall.demo.demonstration import PARAMETERS
 from oncall.demo.faults import fault_named
-from oncall.demo.layout import JOB, Layout
+from oncall.demo.layout import JOB, Layout, Node
 from oncall.demo.processes import Processes
 from oncall.fleet.reach import reach_fleet
 from oncall.views.words import headline, roots
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fleet" / "ssh"))
 
-from loopback import Loopback, why_not
+from loopback import PLAIN, Loopback, why_not
 
-NODES = ("gpu001", "gpu002", "gpu003", "gpu004")
-STOPPED, SLOW = 5, 3  # the ranks, on gpu003 and gpu002
+STOPPED, SLOW = 5, 3  # the ranks; of four nodes on gpu003 and gpu002
+RANKS = 8  # at least
 RESTS_S, HEALTHY_S, MOST_S = 5.0, 20.0, 240.0
 
 
@@ -56,7 +60,8 @@ class Running:
 
 
 def stop_rank(running: Running) -> None:
-    for pid in processes_of(running, "gpu003", "train"):
+    [name] = [node.name for node, rank, _ in running.cluster.layout.placed() if rank == STOPPED]
+    for pid in processes_of(running, name, "train"):
         if rank_of(pid) == STOPPED:
             os.kill(pid, signal.SIGSTOP)
 
@@ -144,36 +149,56 @@ STORIES: dict[str, tuple[str, Callable[[Running], None], dict[str, Says]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stories", nargs="+", choices=STORIES, default=[*STORIES])
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--compute-ms", type=int, default=100, help="of a rank, with many nodes")
     arguments = parser.parse_args()
     if reason := why_not():
         sys.exit(reason)
-    print("| story | first said in | after | what it says | load |\n|---|---|---|---|---|")
+    names = [f"gpu{number:03d}" for number in range(1, arguments.nodes + 1)]
+    if len(names) > RANKS:
+        work = ("--layers", "1", "--compute-us", str(arguments.compute_ms * 1000))
+        oncall.demo.cluster._WORK = work
+        oncall.demo.cluster._STARTS_WITHIN_S = 240.0
+    print("| story | first said in | after | what it says | a refresh, median | load |")
+    print("|---|---|---|---|---|---|")
     for name in arguments.stories:
         said, strike, signs = STORIES[name]
-        with tempfile.TemporaryDirectory() as folder, job_running(Path(folder)) as running:
-            for where, (seconds, text) in first_stated(running, strike, signs).items():
+        with tempfile.TemporaryDirectory() as folder, job_running(Path(folder), names) as running:
+            stated, refreshes = first_stated(running, strike, signs)
+            refresh_s = statistics.median(refreshes)
+            for where, (seconds, text) in stated.items():
                 load = os.getloadavg()[0]
-                print(f"| {said} | {where} | {seconds:.0f} s | {text} | {load:.1f} |", flush=True)
+                cells = (said, where, f"{seconds:.0f} s", text, f"{refresh_s:.1f} s", f"{load:.1f}")
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
 @contextmanager
-def job_running(folder: Path) -> Iterator[Running]:
+def job_running(folder: Path, names: Sequence[str]) -> Iterator[Running]:
     """The job on its nodes, and a configuration that reaches them."""
     folder.chmod(0o755)
-    with Loopback(folder / "ssh", more_real=["gpu004"]) as loopback, Processes(folder) as processes:
+    more = [name for name in names if name not in PLAIN]
+    with Loopback(folder / "ssh", more_real=more) as loopback, Processes(folder) as processes:
         port = loopback._run_sshd("own", ("MaxStartups 1000",))
         config, known = loopback.config, loopback.folder / "known_hosts"
         config.write_text(f"Host gpu004\n  Port {port}\n{config.read_text()}")
         key = known.read_text().splitlines()[0].partition(" ")[2]
         known.write_text(f"{known.read_text()}[127.0.0.1]:{port} {key}\n")
-        places = [(node, loopback.nodes[node].data, loopback.nodes[node].run) for node in NODES]
-        cluster = Cluster(folder, Layout.on(places, 8), processes)
+        places = [(name, loopback.nodes[name].data, loopback.nodes[name].run) for name in names]
+        few = len(names) <= RANKS
+        one_each = (Node(name, (at,), *rest) for at, (name, *rest) in enumerate(places))
+        layout = Layout.on(places, RANKS) if few else Layout(tuple(one_each))
+        cluster = Cluster(folder, layout, processes)
         cluster.start_collectors()
         cluster.start_ranks()
-        cluster.wait_for_steps(5, 60)
+        cluster.wait_for_steps(5, 240)
         settings = folder / "xdg" / "oncall" / "config.toml"
         settings.parent.mkdir(parents=True)
-        settings.write_text(f"[fleet]\nssh_options = {json.dumps(['-F', str(config)])}\n")
+        # Where all nodes are this machine, the last of many endpoints starts after minutes.
+        timeout = "300 s" if len(names) > RANKS else "20 s"
+        settings.write_text(
+            f"[fleet]\nssh_options = {json.dumps(['-F', str(config)])}\n"
+            f'answer_timeout = "{timeout}"\n'
+        )
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
             os.environ[name] = str(folder / "xdg")
         os.environ.pop("SSH_AUTH_SOCK", None)
@@ -182,20 +207,25 @@ def job_running(folder: Path) -> Iterator[Running]:
 
 def first_stated(
     running: Running, strike: Callable[[Running], None], signs: dict[str, Says]
-) -> dict[str, tuple[float, str]]:
-    """Where the trouble was first stated: seconds after the fault, and the words."""
+) -> tuple[dict[str, tuple[float, str]], list[float]]:
+    """Where the trouble was first stated, seconds after the fault, and the words; and how long each
+    refresh took."""
     small = {name: value for name, value in PARAMETERS.items() if name.startswith("slow")}
     store = RulebookStore(overrides=small if strike is slow_rank else {})
-    session = Replay(Fleet(reach_fleet("gpu[001-004]", None), store, JOB), store)
+    hosts = ",".join(node.name for node in running.cluster.layout.nodes)
+    session = Replay(Fleet(reach_fleet(hosts, None), store, JOB), store)
     try:
         session.ask(OpenJob(JOB))
         began, struck_s = time.monotonic(), 0.0
         found: dict[str, tuple[float, str]] = {}
+        refreshes: list[float] = []
         while len(found) < len(signs):
             if not struck_s and time.monotonic() - began > HEALTHY_S:
                 strike(running)
                 struck_s = time.monotonic()
+            asked = time.monotonic()
             snapshot = session.ask(GatherSnapshot())
+            refreshes.append(time.monotonic() - asked)
             if struck_s:
                 since_s = time.monotonic() - struck_s
                 if since_s > MOST_S:
@@ -204,7 +234,7 @@ def first_stated(
                     if where not in found and (text := says(snapshot)) != "ok":
                         found[where] = since_s, text
             time.sleep(RESTS_S)
-        return found
+        return found, refreshes
     finally:
         session.close()
 

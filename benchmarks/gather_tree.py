@@ -5,8 +5,9 @@
 Simulated nodes are one process that answers over a socket a node, with the frames a node sends: a
 greeting, a clock, and a digest of `--operations` operations of 8 ranks and of 20 readings of each
 of 8 NICs and 8 GPUs. Rows differ from node to node. Gateways are real `oncall node gather`
-services, a process each; so is the console. All share this machine: seconds are an upper bound;
-what the console and a gateway need by themselves is reported as CPU time.
+services, a process each; so is the console. All share this machine, where on a cluster each gateway
+and each node has its own: seconds are an upper bound, and CPU is reported of each kind apart. The
+first gather starts the gateways, the second finds them connected, as a console left open does.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from oncall.evidence.columns import create_table_sql
+from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.fleet.ask import merged
 from oncall.fleet.branch import Tree
 from oncall.fleet.command_prefix import CommandPrefix, PrefixTransport
 from oncall.fleet.configuration import FleetConfiguration
 from oncall.fleet.gather import Gather, Window
+from oncall.fleet.local import StreamChannel
 from oncall.fleet.transport import Connection
-from oncall.node.store.answer import PARQUET
 from oncall.node.store.database import connect
+from oncall.node.store.parts import PARQUET
 
 RANKS, READINGS = 8, 20
 BEGAN_NS = 1_767_225_600 * 10**9
@@ -122,28 +125,27 @@ class SocketTransport:
         reader, writer = await asyncio.open_unix_connection(self._socket)
         writer.write(host.encode() + b"\n")
         try:
-            yield Connection(host, _Streams(reader, writer), silence_s=600)
+            yield Connection(host, StreamChannel(reader, writer), silence_s=600)
         finally:
             writer.close()
 
 
-class _Streams:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    async def write(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
-
-    async def read(self, most_bytes: int) -> bytes:
-        return await self._reader.read(most_bytes)
-
-    async def failure(self) -> None:
-        return None
+def cpu_s(pids: Iterable[int]) -> float:
+    """What these processes have used until now."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    ticks = sum(int(each[11]) + int(each[12]) for each in fields)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def console(socket: str, nodes: int, gateways: int) -> None:
-    """Two gathers, the first of which starts the gateways; prints what the second took."""
+def children() -> list[int]:
+    """The gateways that this console has started."""
+    listed = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for path in listed for pid in path.read_text().split()]
+
+
+async def console(socket: str, nodes: int, gateways: int, serving: int) -> None:
+    """Two gathers, the first of which starts the gateways; prints what each took, in all and as
+    CPU of the console, of the gateways together and of the process that is all nodes."""
     hosts = [f"gpu{number:04d}" for number in range(nodes)]
     tree = None
     if gateways:
@@ -153,35 +155,49 @@ async def console(socket: str, nodes: int, gateways: int) -> None:
             CommandPrefix("env", lambda _: ("env",), "env"), configuration
         )
         tree = Tree(to_gateways, {h: f"gw{n * gateways // nodes:02d}" for n, h in enumerate(hosts)})
+    print(f"{nodes} nodes, {gateways or 'no'} gateways", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         gather = Gather(
             SocketTransport(socket), hosts, Window(), Path(folder), patience_s=600, tree=tree
         )
         async with gather:
-            found = {}
-            for name in ("first s", "s"):
+            for name in ("first", "second"):
                 gather.again(Window(), Path(folder, name))
-                began, cpu = time.perf_counter(), time.process_time()
+                before = (time.process_time(), cpu_s(children()), cpu_s([serving]))
+                began = time.perf_counter()
                 await gather.greet()
                 await gather.digest("llama")
+                arrived_s = time.perf_counter() - began
                 incident = await asyncio.to_thread(merged, gather.answers, "llama", None)
-                found[name] = time.perf_counter() - began
-                found["console CPU s"] = time.process_time() - cpu
-                kinds = {outcome.kind for outcome in gather.answers.outcomes.values()}
-                assert kinds == {"ok"} and not gather.lost_gateways, (kinds, gather.lost_gateways)
-                assert incident.rows("clocks") == nodes
-                found["rows"] = sum(incident.rows(table) for table in _ROWS)
-                assert incident.con.execute("SELECT count(DISTINCT rank) FROM ops").fetchone() == (
-                    nodes * RANKS,
-                )
+                took_s = time.perf_counter() - began
+                after = (time.process_time(), cpu_s(children()), cpu_s([serving]))
+                check(gather, incident, nodes)
+                rows = sum(incident.rows(table) for table in _ROWS)
                 incident.close()
-        found["console MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+                used = (now - then for now, then in zip(after, before, strict=True))
+                shown = ", ".join(
+                    f"{who} {cpu:.1f}"
+                    for who, cpu in zip(("console", "gateways", "nodes"), used, strict=True)
+                )
+                peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+                print(
+                    f"  {name}: {took_s:.1f} s, {arrived_s:.1f} of them until all had answered; "
+                    f"CPU s: {shown}; {rows:,} rows; console {peak_mb:,.0f} MB; "
+                    f"load {os.getloadavg()[0]:.0f}",
+                    flush=True,
+                )
     if gateways:
-        found["CPU s a gateway"] = (children.ru_utime + children.ru_stime) / gateways
-        found["largest gateway MB"] = children.ru_maxrss / 1e3
-    shown = " · ".join(f"{name} {value:,.1f}" for name, value in found.items())
-    print(f"{nodes} nodes, {gateways or 'no'} gateways: {shown}", flush=True)
+        largest_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
+        print(f"  largest gateway {largest_mb:,.0f} MB", flush=True)
+
+
+def check(gather: Gather, incident: Incident, nodes: int) -> None:
+    """Every node answered, through its gateway where it has one, and nothing is lost."""
+    kinds = {outcome.kind for outcome in gather.answers.outcomes.values()}
+    assert kinds == {"ok"} and not gather.lost_gateways, (kinds, gather.lost_gateways)
+    assert incident.rows("clocks") == nodes
+    ranks = incident.con.execute("SELECT count(DISTINCT rank) FROM ops").fetchone()
+    assert ranks == (nodes * RANKS,)
 
 
 def main() -> None:
@@ -191,7 +207,9 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=480, help="of a node's digest")
     parser.add_argument("--tree-only", action="store_true", help="not the direct gather")
     parser.add_argument("--gateway", help="be a gateway to the nodes of this socket")
-    parser.add_argument("--console", nargs=3, help="be the console: socket, nodes, gateways")
+    parser.add_argument(
+        "--console", nargs=4, help="be the console: socket, nodes, gateways, pid of nodes"
+    )
     parser.add_argument("--serve", nargs=2, help="be the nodes: folder, socket")
     options = parser.parse_args()
     if options.gateway:
@@ -200,8 +218,8 @@ def main() -> None:
         transport = SocketTransport(options.gateway)
         asyncio.run(serve(transport, sys.stdin.buffer, sys.stdout.buffer))
     elif options.console:
-        socket, nodes, gateways = options.console
-        asyncio.run(console(socket, int(nodes), int(gateways)))
+        socket, *numbers = options.console
+        asyncio.run(console(socket, *map(int, numbers)))
     elif options.serve:
         asyncio.run(serve_nodes(Path(options.serve[0]), Path(options.serve[1])))
     else:
@@ -224,9 +242,8 @@ def measure(options: argparse.Namespace) -> None:
                 served.stdout.readline()
                 tree = min(options.gateways, max(1, nodes // 64))
                 for gateways in (tree,) if options.tree_only else (0, tree):
-                    subprocess.run(
-                        [*me, "--console", socket, str(nodes), str(gateways)], check=True
-                    )
+                    numbers = map(str, (nodes, gateways, served.pid))
+                    subprocess.run([*me, "--console", socket, *numbers], check=True)
             finally:
                 served.terminate()
                 served.wait()

@@ -253,7 +253,7 @@ def _with_stacks(incident: Incident, findings: Sequence[Finding]) -> tuple[Findi
     """The findings, each root cause with the stacks of its blamed ranks."""
     blamed = {finding.id: _blamed_ranks(finding) for finding in findings}
     ranks = {rank for of_one in blamed.values() for rank in of_one}
-    stacks = {**_stacks(incident.con, ranks), **_own_stacks(incident, ranks)}
+    stacks = stacks_of(incident, ranks)
     return tuple(
         replace(
             finding, stacks=tuple(stacks[rank] for rank in blamed[finding.id] if rank in stacks)
@@ -310,6 +310,11 @@ def _blamed_ranks(finding: Finding) -> tuple[int, ...]:
         return ()
     ranks = {one.where["rank"] for one in finding.blame if one.where.get("rank") is not None}
     return tuple(sorted(ranks)[:_MOST_STACKS])
+
+
+def stacks_of(incident: Incident, ranks: Iterable[int]) -> dict[int, Stack]:
+    """Where each rank's program was last: its main thread if it was looked at, else a call."""
+    return {**_stacks(incident.con, ranks), **_own_stacks(incident, ranks)}
 
 
 def _own_stacks(incident: Incident, ranks: Iterable[int]) -> dict[int, Stack]:

@@ -40,6 +40,15 @@ def test_a_card_tells_where_a_rank_runs_and_what_it_did_last(
         session.ask(GetRankCard(99))
 
 
+def test_a_card_shows_the_stack_that_the_finding_shows(opened: Open) -> None:
+    """That of its last call on any communicator: each numbers its own."""
+    session = opened(Path(__file__).parents[2] / "fixtures" / "flight_recorder" / "not_entered")
+    [finding, *_] = session.ask(GetSnapshot()).diagnosis.findings
+    [of_finding] = finding.stacks
+    assert of_finding.at == "last seen in Barrier 2 of default_pg"
+    assert session.ask(GetRankCard(of_finding.rank)).stack == of_finding
+
+
 def test_a_communicator_shows_who_has_not_entered(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))
     snapshot = session.ask(GetSnapshot())

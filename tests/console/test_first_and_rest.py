@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from oncall.console import replay
+from oncall.console.history import Gathered
 from oncall.console.queries import GetRankCard, GetSnapshot, JudgeSnapshot
+from oncall.core.errors import Interrupted
 from oncall.core.units import NS_PER_S
 from oncall.evidence import incident
+from oncall.fleet.reach import reach_fleet
 
 from .conftest import AT_NS, CULPRIT, Open
+from .test_live import Live, live
+
+__all__ = ["live"]
 
 Recorded = Callable[[str], Path]
 
@@ -84,3 +90,30 @@ def test_a_judgement_of_a_moment_that_was_left_changes_only_what_is_dated(
     shown = replace(answered, version=before.version, earlier=None)
     assert shown.diagnosis == before.diagnosis
     session.ask(GetRankCard(CULPRIT))  # the evidence shown is still open
+
+
+@pytest.mark.usefixtures("large")
+def test_of_a_running_jobs_past_the_hang_comes_first_too(
+    live: Live, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes are asked once; the rest is judged by the same answers."""
+    monkeypatch.setattr(Gathered, "covers", lambda *_: False)  # as where it was thinned out
+    session = live(reach_fleet(f"local:{shards}/gpu*", None))
+    now = session.ask(GetSnapshot())
+    assert now.moment.last_ns is not None
+    hung_ns = now.moment.last_ns - NS_PER_S
+    first = session.ask(GetSnapshot(hung_ns, first=True))
+    assert [one.verdict for one in first.diagnosis.findings] == ["H1"]
+    assert "slow" in first.diagnosis.pending
+    whole = session.ask(JudgeSnapshot(hung_ns))
+    assert not whole.diagnosis.pending
+    assert whole.moment == first.moment
+    # Asked anew, the clocks of the nodes are measured anew.
+    anew = session.ask(GetSnapshot(hung_ns)).diagnosis
+    assert [one.verdict for one in whole.diagnosis.findings] == [
+        one.verdict for one in anew.findings
+    ]
+    assert whole.diagnosis.checked == anew.checked
+    with pytest.raises(Interrupted):  # the reader has moved on, and the answers are gone
+        session.ask(GetSnapshot(hung_ns - 5 * NS_PER_S, first=True))
+        session.ask(JudgeSnapshot(hung_ns))

@@ -36,6 +36,18 @@ def test_a_hang_is_a_zero_and_an_iteration_that_does_not_end(
     assert took.value[-1] > 4 * median
 
 
+def test_calls_alone_are_not_headed_completed(tmp_path: Path, opened: Open) -> None:
+    """As a log of calls holds them: neither an end nor whether they were done."""
+    call = {"job": "j", "comm": 7, "kind": "coll", "op": "AllReduce", "bytes": 8, "rank": 0}
+    begun = [10**18 + n * 10**9 for n in range(40)]
+    for name, ended in (("calls", {}), ("completed operations", {"ended_ns": begun, "done": True})):
+        with Incident.empty() as incident:
+            incident.append("ops", call | {"seq": list(range(40)), "enqueued_ns": begun} | ended)
+            incident.append("comms", {"job": "j", "comm": 7, "rank": [0, 1], "size": 2})
+            incident.save(tmp_path / f"{name}.oncall")
+        assert next(iter(job(opened, tmp_path / f"{name}.oncall"))) == name
+
+
 def test_a_healthy_job_stays_as_it_was(recorded: Callable[[str], Path], opened: Open) -> None:
     took = job(opened, recorded("healthy"))["iteration time"]
     known = took.value[np.isfinite(took.value)]

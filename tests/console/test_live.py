@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.fleet.tree.gateways import DIES, Counted, Gateways
 
 from oncall.console.live import Fleet
 from oncall.console.opening import open_recording
@@ -24,6 +25,7 @@ from oncall.console.queries import (
     GetSnapshot,
     GetStepRows,
     ListJobs,
+    ListTroubles,
     ProbeNodes,
     SaveIncident,
 )
@@ -36,6 +38,7 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.reach import Reach, reach_fleet, reach_shards
+from oncall.tui.shell.lines.night import changes
 
 from .conftest import AT_NS, CULPRIT
 
@@ -133,6 +136,28 @@ def test_nodes_of_a_hang_are_asked_and_diagnosed(live: Live, shards: Path) -> No
     assert session.ask(GetStepRows(finding.id, 0)).table.total == finding.story[0].rows
     assert session.ask(GetRankCard(CULPRIT)).operations.total > 0
     assert session.ask(GetRates())
+
+
+def test_a_gateway_that_fails_is_reported_until_it_is_back(
+    live: Live, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oncall.fleet.branch.GATEWAY_RETRY_S", 0.0)
+    direct, gateways = Counted(nodes(shards)), Gateways(nodes(shards), {"gw2": DIES})
+    session = live(Reach(direct, tuple(sorted(nodes(shards))), "test", tree=gateways.tree()))
+    session.ask(ListJobs())
+    [trouble] = session.ask(ListTroubles())
+    assert (trouble.hosts, trouble.silent) == ("gateway gw2", False)
+    assert trouble.what == "sh ended with status 1: without a message; its nodes are asked directly"
+    assert trouble.command == "oncall doctor gw2"
+    lost = session.ask(GetSnapshot())
+    assert {one.kind for one in lost.hosts} == {"ok"}
+    assert list(lost.lost_gateways) == ["gw2"]
+    assert direct.connections == ["gpu002"]
+    assert (f"gateway gw2: {trouble.what}", True) in list(changes(None, lost))
+    gateways.programs.clear()
+    back = session.ask(GatherSnapshot())
+    assert not back.lost_gateways
+    assert list(changes(lost, back)) == [("gateway back: gw2", False)]
 
 
 @pytest.mark.slow

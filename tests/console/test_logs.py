@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from oncall.console.opening import open_recording
-from oncall.console.queries import GetSnapshot
+from oncall.console.queries import GetLogLines, GetSnapshot
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "logs" / "slurm-4711.out"
 
@@ -15,5 +15,8 @@ def test_a_log_opens_in_the_console() -> None:
     try:
         snapshot = session.ask(GetSnapshot())
         assert [one.verdict for one in snapshot.diagnosis.findings] == ["FIRST_ERROR"]
+        [error] = [one for one in session.ask(GetLogLines(None)) if one.source == "rank 5"]
+        # The line has no stamp: its time is that of one before it.
+        assert (error.text, error.clock) == ("KeyError: 'tokens'", "~02:40:11 UTC")
     finally:
         session.close()

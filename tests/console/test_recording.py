@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -251,3 +252,27 @@ def test_progress_counts_the_rulebooks_and_why_a_job_stopped_comes_first(
     assert reported[0][1] == f"0 of {count} rulebooks have run"
     assert reported[-1][1].endswith(f" so far; {count - 1} of {count} rulebooks have run")
     assert {name for name, _ in reported[:3]} == {"hang", "process", "stacks"}
+
+
+def test_recordings_of_several_jobs_in_one_folder_are_chosen_from(
+    store: RulebookStore, tmp_path: Path
+) -> None:
+    fixtures = Path(__file__).parents[2] / "fixtures" / "flight_recorder"
+    for name in ("healthy", "not_entered"):
+        shutil.copytree(fixtures / name, tmp_path / name)
+    session = Replay(Recording([tmp_path]), store)
+    assert [line.job for line in session.ask(ListJobs())] == ["healthy", "not_entered"]
+    with pytest.raises(UsageError, match="recordings of 2 jobs"):
+        session.ask(GetSnapshot())
+    with pytest.raises(UsageError, match="recordings of 2 jobs"):
+        session.ask(SaveIncident(tmp_path / "both.oncall"))
+    hung = session.ask(OpenJob("not_entered"))
+    assert (hung.job, len(hung.diagnosis.findings)) == ("not_entered", 1)
+    healthy = session.ask(OpenJob("healthy"))
+    assert (healthy.job, healthy.diagnosis.findings) == ("healthy", ())
+    assert session.ask(OpenJob("not_entered")).diagnosis.findings == hung.diagnosis.findings
+    assert len(session.ask(ListJobs())) == 2
+    session.ask(SaveIncident(tmp_path / "one.oncall"))
+    with Incident.open(tmp_path / "one.oncall") as one:
+        assert one.con.execute("SELECT DISTINCT job FROM ops").fetchall() == [("not_entered",)]
+    session.close()

@@ -30,3 +30,9 @@ def test_what_became_of_many_is_one_line() -> None:
     }
     said = "gpu[001-512] cannot be reached (unknown host: HOST)"
     assert what_became(outcomes) == said
+
+
+def test_who_answered_without_evidence_says_what_became_of_its_collector() -> None:
+    status = {"collector": {"alive": False, "problem": "no collector is running"}}
+    outcomes = {"gpu1": Outcome("gpu1", "ok", status=status), "gpu2": Outcome("gpu2", "ok")}
+    assert what_became(outcomes) == "gpu1 answered (no collector is running); gpu2 answered"

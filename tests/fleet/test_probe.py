@@ -33,6 +33,7 @@ from oncall.render.text import probe as report
 from oncall.render.text.probe_summary import summarise
 
 from ..command import oncall
+from .tree.gateways import DIES, Counted, Gateways
 
 NODES = ("gpu001", "gpu002", "gpu003")
 NODE = (sys.executable, "-m", "oncall.cli.node", "serve", "--sealed")
@@ -71,6 +72,25 @@ def test_every_node_pings_every_other_as_often_as_reported(folders: dict[str, Pa
     pairs = [(one, other) for one in NODES for other in NODES if one != other]
     assert found == [(one, other, 3, 0, True) for one, other in pairs]
     assert set(probed.without_rdma)  # and that is said
+
+
+def test_nodes_behind_gateways_ping_one_another(folders: dict[str, Path]) -> None:
+    """gpu001 and gpu002 behind one that works, gpu003 behind one that does not."""
+    direct, gateways = Counted(folders), Gateways(folders, {"gw2": DIES})
+    order = ProbeOrder(count=3, bandwidth=True)
+    probed = asyncio.run(probe_fleet(direct, NODES, order, patience_s=60, tree=gateways.tree()))
+    assert {outcome.kind for outcome in probed.outcomes.values()} == {"ok"}
+    assert set(probed.lost_gateways) == {"gw2"}
+    assert direct.connections == ["gpu003"]
+    with probed.incident as incident:
+        pings = incident.con.execute(
+            "SELECT node, target_node, count(*), count_if(lost) FROM pings "
+            "GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        sent = incident.con.execute("SELECT DISTINCT node FROM bandwidths ORDER BY ALL").fetchall()
+        assert incident.rows("clocks") == len(NODES)
+    assert pings == [(one, other, 3, 0) for one in NODES for other in NODES if one != other]
+    assert sent == [(node,) for node in NODES]
 
 
 def test_one_node_asks_all_and_bytes_go_to_its_neighbour(folders: dict[str, Path]) -> None:

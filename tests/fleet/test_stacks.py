@@ -21,6 +21,8 @@ from oncall.node.store.wire import Request
 from oncall.render.text.stacks import to_text
 from oncall.views.stacks import folded
 
+from .tree.gateways import DIES, Counted, Gateways
+
 _SPY = r"""#!/bin/sh
 for word; do pid=$word; done
 rank=$(tr '\0' '\n' < /proc/$pid/environ | sed -n 's/^RANK=//p')
@@ -66,6 +68,37 @@ def test_the_odd_one_out_comes_first(nodes: dict[str, Path]) -> None:
     assert [group.who for group in seen.groups] == ["rank 2", "ranks 0-1"]
     assert text.index("rank 2: data loader (gpu1 process") < text.index("ranks 0-1: collective")
     assert taken.problems == {}
+
+
+@pytest.mark.parametrize("programs", [{}, {"gw1": DIES}], ids=["gateway", "gateway that fails"])
+def test_a_gateway_takes_them_and_where_it_fails_the_console_does(
+    nodes: dict[str, Path], programs: dict[str, str]
+) -> None:
+    direct, gateways = Counted(nodes), Gateways(nodes, programs)
+    started = fleet_stacks(
+        direct, ["gpu1"], _JOB, native=True, looks=2, recorder=True, tree=gateways.tree()
+    )
+    taken = asyncio.run(started)
+    with taken.incident as incident:
+        assert folded(incident).headline.startswith("rank 2 alone in data loader")
+        looks = incident.con.execute("SELECT DISTINCT look FROM thread_stacks").fetchall()
+        assert len(looks) == 2
+    # What a node says of its processes comes through as well.
+    assert [sorted(ranks) for ranks in taken.dumps.values()] == [[0, 1, 2]]
+    assert set(taken.lost_gateways) == set(programs)
+    assert direct.connections == (["gpu1"] if programs else [])
+
+
+def test_a_gateway_may_be_silent_for_as_long_as_a_node_may_take(nodes: dict[str, Path]) -> None:
+    """Its nodes take three looks, two seconds apart; the limit of silence is for other answers."""
+    direct, gateways = Counted(nodes), Gateways(nodes, silence_s=3.0)
+    started = fleet_stacks(
+        direct, ["gpu1"], _JOB, native=True, looks=3, tree=gateways.tree(), patience_s=30
+    )
+    taken = asyncio.run(started)
+    taken.incident.close()
+    assert not taken.lost_gateways
+    assert direct.connections == []
 
 
 def test_a_job_that_does_not_run_there(nodes: dict[str, Path]) -> None:

@@ -66,6 +66,7 @@ from oncall.console.snapshot import (
     Snapshot,
     StepRows,
 )
+from oncall.core.diagnosis import Stack
 from oncall.core.errors import OncallError, UsageError
 from oncall.views.log_lines import LoggedLine
 from oncall.views.network.collective import NetworkView, StepView
@@ -221,9 +222,8 @@ class FakeSession:
         )
         rows = tuple((14 - back, "AllReduce", "dp", 2**30, "0.41 s") for back in range(10))
         operations = Table(("seq", "op", "communicator", "bytes", "took"), rows, 812)
-        return RankCard(
-            query.rank, facts, operations, ("wait at loader.py:88",) if query.rank == 5 else ()
-        )
+        stack = Stack(5, "in data loader", ("wait at loader.py:88",)) if query.rank == 5 else None
+        return RankCard(query.rank, facts, operations, stack)
 
     def communicator(self, query: GetCommunicator) -> CommunicatorView:
         summary = next((one for one in self._now.communicators if one.comm == query.comm), None)

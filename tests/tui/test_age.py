@@ -88,6 +88,15 @@ async def test_a_silent_node_is_in_the_header_on_every_screen() -> None:
 
 
 @piloted
+async def test_a_lost_gateway_is_in_the_header_and_its_reason_beside_the_coverage() -> None:
+    why = {"gw07": "not in its PATH"}
+    session = FakeSession(replace(healthy_snapshot(), lost_gateways=why))
+    async with console(session, NARROW) as running:
+        assert "gateway gw07 lost" in running.line(0)
+        assert "gateway gw07: not in its PATH; its nodes are asked directly" in running.text()
+
+
+@piloted
 async def test_the_fleet_tells_how_old_what_it_knows_of_a_node_is() -> None:
     async with console(FakeSession(silent_snapshot()), NARROW) as running:
         await running.press("2", "colon")

@@ -133,7 +133,7 @@ def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tm
     terminal.wait_for("node  rank  rule")
     terminal.type("rank 5")
     terminal.press("Enter")
-    terminal.wait_for("8 ranks by node", "Stack of the process")
+    terminal.wait_for("8 ranks by node", "Stack, last seen in Barrier 2")
     terminal.press("1")
 
     terminal.press("s")

@@ -153,7 +153,7 @@ async def test_what_is_not_known_says_why() -> None:
     async with console(session) as running:
         await running.press("7")
         assert "No step of a collective's flows is known here." in running.line(1)
-        assert "telemetry files" in running.text()
+        assert "oncall hooks env" in running.text()
         await running.press("c")
         assert "no step of a collective's flows is known here" in running.text().splitlines()[-2]
 

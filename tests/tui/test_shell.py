@@ -84,6 +84,7 @@ async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
 @piloted
 async def test_without_any_job_it_is_reported_why_no_node_knows_of_one() -> None:
     session = FakeSession(jobs=())
+    session.live = True
     said = "no host has evidence of any job: gpu1 cannot be reached; gpu2 does not let us log in"
     session.fails[GetSnapshot] = UsageError(said)
     async with console(session) as running:
@@ -480,3 +481,12 @@ async def test_more_screens_than_the_title_has_room_for_are_behind_arrows(
         await running.press("9")
         last = running.line(0)
         assert " 9 Log " in last and "‹" in last and "›" in last
+
+
+@piloted
+async def test_what_to_type_where_a_recording_cannot_be_read_names_no_nodes() -> None:
+    session = FakeSession(jobs=())
+    session.fails[GetSnapshot] = UsageError("night.oncall: not an incident file")
+    async with console(session) as running:
+        assert "opens another recording" in running.text()
+        assert "oncall doctor" not in running.text()

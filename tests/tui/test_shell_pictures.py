@@ -38,6 +38,7 @@ async def test_help(size: tuple[int, int], theme: str) -> None:
 @piloted
 async def test_no_way_to_the_nodes() -> None:
     session = FakeSession(jobs=(), title="gpu[001-002]")
+    session.live = True
     session.fails[GetSnapshot] = UsageError(
         "no host has evidence of any job: gpu001 cannot be reached (Connection refused); "
         "gpu002 does not let us log in (Permission denied (publickey))"

@@ -12,12 +12,14 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+from tests.fleet.tree.gateways import DIES, Counted, Gateways
 from tests.watch.servers import Receiver, receiving
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S
+from oncall.fleet.reach import Reach
 from oncall.rules.language.load import apply_overrides, load_rulebooks, shipped_folder
 from oncall.watch.course import Open
 from oncall.watch.keeping import WatchFolder
@@ -239,6 +241,34 @@ def test_dry_run_prints_and_keeps_nothing(tmp_path: Path) -> None:
     assert "a test of `oncall watch`" in shown.stdout
     shown = CliRunner().invoke(app, ["watch", "--send-test", "--config", str(config)])
     assert shown.exit_code == 2 and "bus: 127.0.0.1 cannot be reached" in shown.stderr
+
+
+def test_a_gateway_that_fails_is_reported_once_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oncall.fleet.branch.GATEWAY_RETRY_S", 0.0)
+    folders = {name: tmp_path / "nodes" / name for name in ("gpu1", "gpu2")}
+    for place in folders.values():
+        place.mkdir(parents=True)
+    gateways, said = Gateways(folders, {"gw2": DIES}), list[str]()
+    reach = Reach(Counted(folders), tuple(folders), "test", tree=gateways.tree())
+    with ExitStack() as stack:
+        source = WatchedNodes(reach, "llama", LOGS_RULES)
+        stack.callback(source.close)
+        folder = WatchFolder(tmp_path / "watch")
+        stack.callback(folder.close)
+        settings = WatchSettings()
+        watcher = Watcher(source, folder, settings, Judging(LOGS_RULES), say=said.append)
+        watcher.look()
+        watcher.look()
+        assert 'oncall_gateways_lost{job="llama"} 1' in watcher.metrics()
+        gateways.programs.clear()
+        watcher.look()
+        assert 'oncall_gateways_lost{job="llama"} 0' in watcher.metrics()
+    assert [line for line in said if line.startswith("gateway")] == [
+        "gateway gw2: sh ended with status 1: without a message; its nodes are asked directly",
+        "gateway gw2 is back",
+    ]
 
 
 @pytest.mark.slow

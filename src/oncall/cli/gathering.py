@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from oncall.cli.options.instant import parse_instant
 from oncall.cli.status_line import status_line
-from oncall.core.nodeset import fold_hosts
 from oncall.core.units import format_bytes, parse_duration_ns
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
-from oncall.fleet.outcome import alike
+from oncall.fleet.outcome import lost_gateways_phrases
 from oncall.fleet.reach import Reach, reach_fleet, reach_shards
 from oncall.fleet.transport import opened
 from oncall.node.store.catalog import sealed_shards
@@ -83,7 +82,7 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
                     tree=reach.tree,
                     progress=progress,
                 )
-                _report_lost(answer.lost_gateways)
+                report_lost(answer.lost_gateways)
                 if reach.scheduler is None:
                     return answer
                 host_of = {one.node: host for host, one in answer.outcomes.items()}
@@ -92,11 +91,10 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
     return asyncio.run(ask())
 
 
-def _report_lost(gateways: Mapping[str, str]) -> None:
+def report_lost(gateways: Mapping[str, str]) -> None:
     """Say on stderr which gateways failed: their nodes were asked, but directly."""
-    for why, names in alike(gateways.items()).items():
-        line = f"oncall: gateway {fold_hosts(names)}: {why}; nodes behind it were asked directly"
-        print(line, file=sys.stderr)
+    for phrase in lost_gateways_phrases(gateways):
+        print(f"oncall: {phrase}", file=sys.stderr)
 
 
 @contextmanager

@@ -121,7 +121,7 @@ def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed:
-    from oncall.cli.gathering import progress_line
+    from oncall.cli.gathering import progress_line, report_lost
     from oncall.fleet.probe import probe_fleet
     from oncall.fleet.reach import reach_fleet
     from oncall.fleet.transport import opened
@@ -139,10 +139,13 @@ def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed
                     probed_hosts,
                     order,
                     patience_s=reach.patience_s,
+                    tree=reach.tree,
                     progress=progress,
                 )
 
-    return asyncio.run(ask())
+    probed = asyncio.run(ask())
+    report_lost(probed.lost_gateways)
+    return probed
 
 
 def _peers(host: str, hosts_option: str) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def _take(
     from oncall.node.store.places import run_dir
 
     if not pids and (hosts is not None or inventory is not None or _knows_hosts()):
-        from oncall.cli.gathering import progress_line
+        from oncall.cli.gathering import progress_line, report_lost
         from oncall.fleet.reach import reach_fleet
         from oncall.fleet.transport import opened
 
@@ -166,10 +166,18 @@ def _take(
             with progress_line() as progress:
                 async with opened(reach.transport) as transport:
                     return await fleet_stacks(
-                        transport, reach.hosts, job, native=native, looks=looks, progress=progress
+                        transport,
+                        reach.hosts,
+                        job,
+                        native=native,
+                        looks=looks,
+                        tree=reach.tree,
+                        progress=progress,
                     )
 
-        return asyncio.run(ask())
+        taken = asyncio.run(ask())
+        report_lost(taken.lost_gateways)
+        return taken
     node = socket.gethostname().partition(".")[0]
     return local_stacks(run_dir(), node, job, pids, native=native, looks=looks)
 

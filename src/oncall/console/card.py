@@ -14,6 +14,7 @@ from oncall.console.snapshot import RankCard, Ranks, RankState, Snapshot
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
+from oncall.diagnose import stacks_of
 from oncall.evidence.incident import Incident
 from oncall.views.table import Table
 from oncall.views.words import instant
@@ -37,7 +38,8 @@ def card_of(incident: Incident, snapshot: Snapshot, rank: int) -> RankCard:
         *readings.readings(incident.con, rank),
         *_memberships(incident.con, rank),
     )
-    return RankCard(rank, facts, _operations(incident.con, rank), _stack(incident.con, rank))
+    stack = stacks_of(incident, [rank]).get(rank)
+    return RankCard(rank, facts, _operations(incident.con, rank), stack)
 
 
 def _state(ranks: Ranks, at: int) -> Iterator[tuple[str, str]]:
@@ -117,20 +119,3 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
             )
         )
     return Table(_COLUMNS, tuple(lines), total)
-
-
-def _stack(con: duckdb.DuckDBPyConnection, rank: int) -> tuple[str, ...]:
-    """The last recorded stack of its main thread, else of a call, newest frame first."""
-    rows = (
-        con.execute(
-            "SELECT frames FROM thread_stacks WHERE rank = $rank AND is_main AND len(frames) > 0 "
-            "ORDER BY at_ns DESC NULLS LAST LIMIT 1",
-            {"rank": rank},
-        ).fetchall()
-        or con.execute(
-            "SELECT frames FROM stacks WHERE rank = $rank AND len(frames) > 0 "
-            "ORDER BY seq DESC NULLS FIRST LIMIT 1",
-            {"rank": rank},
-        ).fetchall()
-    )
-    return tuple(clean(frame) for (frames,) in rows for frame in frames)

@@ -21,7 +21,7 @@ from oncall.console.probing import ProbesKept
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.snapshot import HostTrouble, JobLine, Moment
 from oncall.console.source import Evidence, Finer, Source
-from oncall.core.errors import UsageError
+from oncall.core.errors import Interrupted, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
@@ -65,6 +65,7 @@ class Fleet(Source):
         self._fresh: Incident | None = None  # of the last gather, not yet shown
         # Saving reads the answers of the newest gather, which the next one may let go of.
         self._keeping = threading.Lock()
+        self._then: Gathered | None = None  # the last answers about a past moment
         self._probes = ProbesKept()
         # What the cursor may range over: as far as was ever seen.
         self._first_ns: int | None = None
@@ -90,6 +91,7 @@ class Fleet(Source):
             with self._keeping:
                 self._history.clear()
                 self._probes.clear()
+            self._keep_past(None)
             self._drop_fresh()
             self._first_ns = None
             if self._number:
@@ -121,16 +123,30 @@ class Fleet(Source):
         return self._past(at_ns, task)
 
     def repeats(self, at_ns: int | None) -> bool:
-        newest = self._history.newest
-        return newest is not None and (at_ns is None or newest.covers(at_ns))
+        return self._kept(at_ns) is not None
 
     def again(self, at_ns: int | None, task: Task) -> Evidence:
         with self._keeping:
-            newest = self._history.newest
-            assert newest is not None, "nothing was gathered"
-            incident = self._again(newest)
+            kept = self._kept(at_ns)
+            if kept is None:
+                raise Interrupted  # the reader has gone on to another past moment
+            incident = self._again(kept)
             task.uses(incident)
-        return self._evidence(incident, newest, at_ns)
+        return self._evidence(incident, kept, at_ns)
+
+    def _kept(self, at_ns: int | None) -> Gathered | None:
+        """The answers that hold all of that instant, if they are still here."""
+        newest, then = self._history.newest, self._then
+        if newest is not None and (at_ns is None or newest.covers(at_ns)):
+            return newest
+        return then if then is not None and then.at_ns == at_ns else None
+
+    def _keep_past(self, gathered: Gathered | None) -> None:
+        """Keep these answers until another past moment is looked at."""
+        with self._keeping:
+            before, self._then = self._then, gathered
+        if before is not None:
+            shutil.rmtree(before.folder, ignore_errors=True)
 
     def _past(self, at_ns: int, task: Task) -> Evidence:
         """As it stood then: what the shards hold, or what was gathered earlier."""
@@ -143,7 +159,7 @@ class Fleet(Source):
             if earlier is None:
                 raise
             return self._evidence(self._again(earlier), earlier, at_ns)
-        shutil.rmtree(gathered.folder, ignore_errors=True)
+        self._keep_past(gathered)
         return self._evidence(incident, gathered, at_ns)
 
     def _again(self, gathered: Gathered) -> Incident:
@@ -168,8 +184,15 @@ class Fleet(Source):
             first_ns = min(at_ns, self._first_ns or at_ns)
             moment = Moment(at_ns, first_ns, max(at_ns, self._last_ns or at_ns))
         origin = f"{len(self._reach.hosts)} nodes, {self._reach.source}"
-        hosts, scheduler = self._nodes.hosts(), self._reach.scheduler
-        return Evidence(incident, gathered.job, moment, hosts, origin, scheduler)
+        return Evidence(
+            incident,
+            gathered.job,
+            moment,
+            self._nodes.hosts(),
+            self._nodes.lost_gateways,
+            origin,
+            self._reach.scheduler,
+        )
 
     def finer(self, node: str, wanted: Finer, at_ns: int, task: Task) -> Incident | None:
         """What the node holds, asked for now."""

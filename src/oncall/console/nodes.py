@@ -30,7 +30,7 @@ from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_bec
 from oncall.fleet.checkup.doctor import checkup_of, collector_problem, way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
-from oncall.fleet.outcome import Outcome, alike, jobs_of
+from oncall.fleet.outcome import Outcome, alike, jobs_of, of_lost_gateways
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
 from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
@@ -77,6 +77,7 @@ class Nodes:
         self._one: tuple[str, _Line] | None = None  # the host whose finer grain was asked last
         self._outcomes: Mapping[str, Outcome] = {}
         self._clocks: Mapping[str, Clock] = {}
+        self.lost_gateways: Mapping[str, str] = {}  # of the last gather: gateway -> why
         self._answered_ns: dict[str, int] = {}
         self._progress: Progress | None = None
         self._probing: Progress | None = None
@@ -204,7 +205,17 @@ class Nodes:
             for (silent, command), each in troubles.items()
             for what, hosts in alike(each).items()
         ]
-        return tuple(
+        of_gateways = (
+            HostTrouble(
+                hosts=f"gateway {fold_hosts(gateways)}",
+                count=len(gateways),
+                what=what,
+                command=typed("oncall doctor {host}", host=gateways[0]),
+                silent=False,
+            )
+            for what, gateways in of_lost_gateways(self.lost_gateways).items()
+        )
+        of_hosts = (
             HostTrouble(
                 hosts=clean(fold_hosts(hosts)),
                 count=len(hosts),
@@ -216,6 +227,7 @@ class Nodes:
                 groups, key=lambda group: (not group[0], -len(group[3]))
             )
         )
+        return (*of_gateways, *of_hosts)
 
     def jobs(self, live: bool) -> tuple[JobLine, ...]:
         """The jobs that hosts see, the latest first."""
@@ -319,7 +331,7 @@ class Nodes:
                 folder,
                 patience_s=patience_s,
                 at_once=at_once,
-                tree=self._reach.tree if len(hosts) > 1 else None,
+                tree=self._reach.tree,
                 progress=progress,
             )
         )
@@ -341,6 +353,7 @@ class Nodes:
             hosts,
             ProbeOrder(),
             patience_s=self._reach.patience_s,
+            tree=self._reach.tree,
             progress=count,
             begun=begun,
         )
@@ -371,6 +384,9 @@ class Nodes:
     def _note(self, gather: Gather) -> None:
         answers = gather.answers
         self._outcomes, self._clocks = answers.outcomes, answers.clocks
+        self.lost_gateways = {
+            clean(gateway): clean(why) for gateway, why in gather.lost_gateways.items()
+        }
         now_ns = self._clock()
         for host, outcome in self._outcomes.items():
             if outcome.kind == "ok":

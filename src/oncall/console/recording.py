@@ -16,7 +16,7 @@ from pathlib import Path
 from oncall.console.cancellation import Task
 from oncall.console.snapshot import JobLine, Moment
 from oncall.console.source import Evidence, Source
-from oncall.core.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, SeveralJobs, UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
 from oncall.evidence import window
@@ -30,27 +30,38 @@ class Recording(Source):
     """A source whose evidence is complete."""
 
     def __init__(self, paths: Sequence[Path], job: str | None = None) -> None:
-        """Reads the recordings; of a saved incident nothing is read before the first snapshot.
+        """Reads the recordings; of a saved incident nothing is read before the first snapshot, nor
+        of recordings of several jobs before one is chosen.
 
         Raises BadInput, UsageError.
         """
         self.title = ", ".join(path.name or str(path) for path in paths)
         self._origin = f"recording {', '.join(map(str, paths))}"
         self._job = job
+        self._paths = paths
+        self._several: SeveralJobs | None = None  # of recordings that are read job by job
         self._opened: Incident | None = None  # a copy that nobody has narrowed yet
         self._believed: frozenset[str] = frozenset()  # tables without an impossible value
         self._opening = threading.Lock()
+        self._read: dict[str, Path] = {}  # of several jobs: those that were chosen
         self._spans: dict[str | None, tuple[int | None, int | None]] = {}
         with contextlib.ExitStack() as stack:
             saved = saved_incident(paths)
             if saved is None:
                 folder = tempfile.TemporaryDirectory(prefix="oncall-", ignore_cleanup_errors=True)
                 saved = Path(stack.enter_context(folder), f"evidence{SUFFIX}")
-                _import(paths, job, saved)
+                try:
+                    _import(paths, job, saved)
+                except SeveralJobs as error:
+                    if job is not None:
+                        raise
+                    self._several = error
             self._file = saved
             self._stack = stack.pop_all()
 
     def jobs(self, task: Task) -> tuple[JobLine, ...]:
+        if self._several is not None:
+            return tuple(JobLine(job, 0, 0, None, "recorded") for job in self._several.jobs)
         incident = self._copy()
         try:
             task.uses(incident)
@@ -69,10 +80,19 @@ class Recording(Source):
         return opened or Incident.in_place(self._file, self._believed)
 
     def choose(self, job: str) -> None:
+        if self._several is not None and job != self._job:
+            file = self._file.with_name(f"{len(self._read)}{SUFFIX}")
+            if job not in self._read:
+                _import(self._paths, job, file)
+                self._read[job] = file
+            self._drop_opened()
+            self._file, self._believed = self._read[job], frozenset()
         self._job = job
 
     def at(self, at_ns: int | None, task: Task) -> Evidence:
         task.check()
+        if self._several is not None and self._job is None:
+            raise UsageError(str(self._several))
         incident = self._copy()
         try:
             task.uses(incident)
@@ -94,13 +114,18 @@ class Recording(Source):
         return Evidence(incident, job, moment, origin=self._origin)
 
     def save(self, path: Path) -> None:
+        if self._several is not None and self._job is None:
+            raise UsageError(str(self._several))
         copy_incident(self._file, path)
 
     def close(self) -> None:
+        self._drop_opened()
+        self._stack.close()
+
+    def _drop_opened(self) -> None:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
-        self._stack.close()
 
 
 def saved_incident(paths: Sequence[Path]) -> Path | None:

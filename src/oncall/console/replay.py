@@ -219,6 +219,7 @@ class Replay:
             ranks=ranks,
             communicators=communicators,
             hosts=evidence.hosts,
+            lost_gateways=evidence.lost_gateways,
             origin=evidence.origin,
             timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},
         )

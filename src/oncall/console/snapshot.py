@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.diagnosis import Diagnosis, Finding, Stack
 from oncall.views.table import Table
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class Snapshot:
     """Everything the screens show at one moment. `version` rises with each new snapshot.
 
     Where the diagnosis still has rulebooks pending, `earlier` is what these found last.
+    `lost_gateways`: why gateways failed whose nodes are asked directly since.
     """
 
     version: int
@@ -140,6 +141,7 @@ class Snapshot:
     origin: str = ""  # "recording /path", "12 nodes over SSH", ...
     timings_s: Mapping[str, float] = field(default_factory=dict)  # rulebook -> seconds
     earlier: Earlier | None = None
+    lost_gateways: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class RankCard:
     rank: int
     facts: tuple[tuple[str, str], ...]  # label, value: node, GPU, NIC, process, communicators ...
     operations: Table  # its most recent ones, newest first
-    stack: tuple[str, ...] = ()
+    stack: Stack | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class Evidence:
     job: str
     moment: Moment
     hosts: tuple[HostAnswer, ...] = ()
+    lost_gateways: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     scheduler: Scheduler | None = None  # that placed the job, if known
 

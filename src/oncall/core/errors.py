@@ -3,6 +3,7 @@
     OncallError                 something the engineer can act on; never shown as a traceback
     ├── UsageError              invalid command line                                exit 2
     ├── BadInput                a recording or incident file cannot be read         exit 2
+    │   └── SeveralJobs         one of several jobs must be chosen                  exit 2
     ├── Unreadable              a part of a recording cannot be read; becomes its problem
     ├── RulebookError           a rulebook has errors; carries all of them          exit 2
     ├── Interrupted             the user stopped it                                 exit 130
@@ -52,6 +53,14 @@ class BadInput(OncallError):
         self.place = place
         self.problem = _plain(problem)
         super().__init__(f"{_plain(place)}: {self.problem}")
+
+
+class SeveralJobs(BadInput):
+    """Recordings of several `jobs`, of which one must be chosen."""
+
+    def __init__(self, place: str, problem: str, jobs: Sequence[str]) -> None:
+        self.jobs = tuple(map(_plain, jobs))
+        super().__init__(place, problem)
 
 
 class Unreadable(OncallError):

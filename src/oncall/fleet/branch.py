@@ -125,8 +125,10 @@ class Branch:
 
         async def gather(connection: Connection) -> None:
             self._asking = connection
+            # It is silent while it waits for its slowest node.
+            silence_s = order.patience_s + GATEWAY_MARGIN_S
             try:
-                await connection.ask(order, sink, _limits(len(order.requests)))
+                await connection.ask(order, sink, _limits(len(order.requests)), silence_s)
             finally:
                 self._asking = None
 

@@ -61,8 +61,8 @@ class LocalTransport:
             yield connection
 
 
-class _StreamChannel:
-    """Bytes to and from a child process or a thread of this one."""
+class StreamChannel:
+    """Bytes to and from whoever holds the other end of a socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -116,7 +116,7 @@ async def _in_thread(host: str, folder: Path) -> AsyncIterator[Connection]:
     thread.start()
     reader, writer = await asyncio.open_connection(sock=ours)
     try:
-        yield Connection(host, _StreamChannel(reader, writer), silence_s=PATIENCE_S)
+        yield Connection(host, StreamChannel(reader, writer), silence_s=PATIENCE_S)
     finally:
         writer.close()
         await asyncio.to_thread(thread.join)

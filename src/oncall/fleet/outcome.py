@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oncall.core.errors import OncallError
+from oncall.core.nodeset import fold_hosts
 from oncall.node.store.catalog import is_node_name
 
 Kind = Literal[
@@ -132,3 +133,19 @@ def alike(messages: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
         general if len(group) > 1 else group[0][1]: [host for host, _ in group]
         for general, group in groups.items()
     }
+
+
+def of_lost_gateways(lost: Mapping[str, str]) -> dict[str, list[str]]:
+    """The outcome of gateways that failed, with the reason of each: what -> gateways."""
+    return {
+        f"{why}; its nodes are asked directly": gateways
+        for why, gateways in alike(lost.items()).items()
+    }
+
+
+def lost_gateways_phrases(lost: Mapping[str, str]) -> list[str]:
+    """`gateway gw[01-02]: cannot be reached; its nodes are asked directly`."""
+    return [
+        f"gateway {fold_hosts(gateways)}: {what}"
+        for what, gateways in of_lost_gateways(lost).items()
+    ]

@@ -20,6 +20,7 @@ from typing import Any
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import stopped_by_interrupt, what_became
+from oncall.fleet.branch import Tree
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_measured
 from oncall.fleet.outcome import Kind, Outcome
@@ -46,14 +47,15 @@ class ProbeOrder:
 @dataclass(frozen=True)
 class Probed:
     """The results: an incident with `pings`, `bandwidths` and `clocks`, which the caller closes;
-    the outcome of each host; oddities (host -> sentences); and why there were no RDMA pings
-    (reason -> hosts)."""
+    the outcome of each host; oddities (host -> sentences); why there were no RDMA pings (reason ->
+    hosts); and gateways that failed with the reason."""
 
     incident: Incident
     outcomes: Mapping[str, Outcome]
     odd: Mapping[str, Sequence[str]] = field(default_factory=dict)
     without_rdma: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sampled: bool = False
+    lost_gateways: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ async def probe_fleet(
     order: ProbeOrder,
     *,
     patience_s: float = 20.0,
+    tree: Tree | None = None,
     progress: Callable[[Progress], None] | None = None,
     begun: Callable[[Gather], object] = lambda _: None,
 ) -> Probed:
@@ -87,7 +90,13 @@ async def probe_fleet(
         raise UsageError(f"--from {foreign[0]}: not one of the nodes to probe")
     with tempfile.TemporaryDirectory(prefix="oncall-probe-") as folder:
         async with Gather(
-            transport, hosts, Window(), Path(folder), patience_s=patience_s, progress=progress
+            transport,
+            hosts,
+            Window(),
+            Path(folder),
+            patience_s=patience_s,
+            tree=tree,
+            progress=progress,
         ) as gather:
             begun(gather)
             with stopped_by_interrupt(gather):
@@ -103,6 +112,7 @@ async def probe_fleet(
                 odd,
                 _without_rdma(listeners),
                 sampled,
+                gather.lost_gateways,
             )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.scheduler import Scheduler
-from oncall.fleet.branch import GATEWAY_MARGIN_S, Tree
+from oncall.fleet.branch import Tree
 from oncall.fleet.configuration import FleetConfiguration, read_configuration
 from oncall.fleet.gather import AT_ONCE
 from oncall.fleet.local import AT_ONCE as LOCAL_AT_ONCE
@@ -65,11 +65,7 @@ def _tree(reach: Reach, configuration: FleetConfiguration) -> Tree | None:
     gateway_of = read_routes(Path(configuration.topology).expanduser())
     if len(reach.hosts) < configuration.tree_from or not gateway_of.keys() & set(reach.hosts):
         return None
-    # A gateway is silent while it waits for its slowest node.
-    silence_s = configuration.answer_timeout_s + GATEWAY_MARGIN_S
-    to_gateways = replace(
-        configuration, command=configuration.gateway_command, answer_timeout_s=silence_s
-    )
+    to_gateways = replace(configuration, command=configuration.gateway_command)
     return Tree(SshTransport(to_gateways), gateway_of)
 
 

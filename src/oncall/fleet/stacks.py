@@ -11,6 +11,7 @@ from pathlib import Path
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import stopped_by_interrupt, what_became
+from oncall.fleet.branch import Tree
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_measured
 from oncall.fleet.outcome import Kind, Outcome
@@ -26,12 +27,14 @@ _MOST_PROBLEMS = 8
 @dataclass(frozen=True)
 class TakenStacks:
     """Stacks in an incident, which the caller closes, the outcome of each host, what is missing
-    (problem -> host or process), and the outcome of Flight Recorder dumps (sentence -> ranks)."""
+    (problem -> host or process), the outcome of Flight Recorder dumps (sentence -> ranks), and
+    gateways that failed with the reason."""
 
     incident: Incident
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dumps: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    lost_gateways: Mapping[str, str] = field(default_factory=dict)
 
 
 async def fleet_stacks(
@@ -43,6 +46,7 @@ async def fleet_stacks(
     looks: int,
     recorder: bool = False,
     patience_s: float = 60.0,
+    tree: Tree | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TakenStacks:
     """Take the stacks of `job` (None: the only one) on all hosts at once; with `recorder` ask its
@@ -54,7 +58,13 @@ async def fleet_stacks(
     request = Request("stacks", job=job, native=native, looks=looks, recorder=recorder)
     with tempfile.TemporaryDirectory(prefix="oncall-stacks-") as folder:
         async with Gather(
-            transport, hosts, Window(), Path(folder), patience_s=patience_s, progress=progress
+            transport,
+            hosts,
+            Window(),
+            Path(folder),
+            patience_s=patience_s,
+            tree=tree,
+            progress=progress,
         ) as gather:
             with stopped_by_interrupt(gather):
                 for host, outcome in (await gather.greet()).items():
@@ -72,6 +82,7 @@ async def fleet_stacks(
         outcomes,
         {**_problems(outcomes), **problems},
         _dumps(outcomes) if recorder else {},
+        gather.lost_gateways,
     )
 
 

@@ -145,17 +145,23 @@ class Connection:
         self._fresh = True
 
     async def ask(
-        self, request: Question, sink: Sink | None = None, limits: Limits | None = None
+        self,
+        request: Question,
+        sink: Sink | None = None,
+        limits: Limits | None = None,
+        silence_s: float | None = None,
     ) -> End:
-        """Send a request and read the answer into the sink. After a HostError, close."""
+        """Send a request and read the answer into the sink; `silence_s` for an answer that takes
+        its time. After a HostError, close."""
         decoder = FrameDecoder(sink or NoSink(), limits or self._limits)
+        silence_s = silence_s or self._silence_s
         try:
             await self._send(request.line())
-            return await self._receive(decoder)
+            return await self._receive(decoder, silence_s)
         except WireError as error:
             raise await self._explained(error) from error
         except TimeoutError:
-            raise HostError("timeout", f"no data for {self._silence_s:g} s") from None
+            raise HostError("timeout", f"no data for {silence_s:g} s") from None
         except OSError as error:
             raise HostError("error", error.strerror or str(error)) from error
         finally:
@@ -194,9 +200,9 @@ class Connection:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it closed the connection: its last output says why
 
-    async def _receive(self, decoder: FrameDecoder) -> End:
+    async def _receive(self, decoder: FrameDecoder, silence_s: float) -> End:
         while True:
-            async with asyncio.timeout(self._silence_s):
+            async with asyncio.timeout(silence_s):
                 data = await self.channel.read(READ_BYTES)
             if not data:
                 raise decoder.broken_off()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncall.core.errors import BadInput, Unreadable
+from oncall.core.errors import BadInput, SeveralJobs, Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.archives import Unpacked, unpacked
@@ -60,11 +60,14 @@ def load(
     the folder; if several jobs are found, `job` chooses one of them. What cannot be read beside
     what can becomes a recording with its problem, and so does what is over a bound (`bounds`).
     `risk_the_job`: a live job is asked even where that may end it. Raises BadInput if nothing can
-    be read, if a file given by name is no evidence, or if it is not clear which job is meant.
+    be read or a file given by name is no evidence, SeveralJobs if it is not clear which is meant.
     """
     with unpacked(paths) as found:
         try:
             name = _load(found, incident, job, risk_the_job)
+        except SeveralJobs as error:
+            placed = _placed(error, found)
+            raise SeveralJobs(placed.place, placed.problem, error.jobs) from error
         except BadInput as error:
             raise _placed(error, found) from error
         for folder, archive in found.origin.items():

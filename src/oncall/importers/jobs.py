@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oncall.core.errors import BadInput
+from oncall.core.errors import SeveralJobs
 from oncall.importers.archives import SUFFIXES, stem
 from oncall.importers.importers import Importer
 
@@ -43,7 +43,7 @@ def choose(recordings: Sequence[Recording], roots: Sequence[Path], wanted: str |
 
     A single job is called `wanted`, else after the folder or archive given. Several are called
     after the folders that tell them apart; of a job's attempts in folders of their own the newest
-    counts. Raises BadInput, listing them, if none of several is `wanted`.
+    counts. Raises SeveralJobs if none of several is `wanted`.
     """
     found = _jobs(recordings)
     if _is_one_job(found):
@@ -58,7 +58,8 @@ def choose(recordings: Sequence[Recording], roots: Sequence[Path], wanted: str |
     missing = f"no job named {wanted}" if wanted else f"recordings of {len(named)} jobs"
     names = ", ".join(sorted(named)[:_MOST_SHOWN])
     names += f" and {len(named) - _MOST_SHOWN:,} more" if len(named) > _MOST_SHOWN else ""
-    raise BadInput(str(_common(roots)), f"{missing}; choose one with --job: {names}")
+    said = f"{missing}; choose one with --job: {names}"
+    raise SeveralJobs(str(_common(roots)), said, sorted(named))
 
 
 _Found = tuple[str, Path, tuple[Recording, ...]]  # kind, the place that holds all, the best copies

@@ -140,6 +140,12 @@ def instant(at_ns: int, *, date: bool = True) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC" if date else "%H:%M:%S UTC")
 
 
+def axis_phrases(first_ns: int, last_ns: int) -> tuple[str, str]:
+    """The ends of a time axis: `01:49:51 UTC` and `01:52:04 UTC`, or `+133 ms` in one second."""
+    first, last = (instant(at_ns, date=False) for at_ns in (first_ns, last_ns))
+    return first, last if last != first else f"+{format_duration(last_ns - first_ns)}"
+
+
 def window_phrase(since_ns: int | None, until_ns: int | None) -> str:
     """`2026-11-20 03:02:11 UTC to 03:14:15 UTC (12 min 4 s)`."""
     if since_ns is None or until_ns is None:

@@ -31,6 +31,7 @@ class Seen:
     blind: bool = False
     diagnosis: Diagnosis | None = None
     incident: Open | None = None
+    lost_gateways: Mapping[str, str] = field(default_factory=dict)
     sent: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     pending: Mapping[str, int] = field(default_factory=dict)
@@ -74,6 +75,11 @@ def exposition(seen: Seen) -> str:
         metric("oncall_ranks_seen", "Ranks that left evidence.", {job: coverage.ranks_seen})
         metric("oncall_nodes", "Nodes of the job.", {job: coverage.nodes})
         metric("oncall_nodes_answered", "Nodes that left evidence.", {job: coverage.answered})
+    metric(
+        "oncall_gateways_lost",
+        "Gateways that failed at the last look; their nodes are asked directly.",
+        {job: len(seen.lost_gateways)},
+    )
     for name, about, values in (
         ("oncall_notifications_sent_total", "Accepted by the target.", seen.sent),
         ("oncall_notifications_failed_total", "Tries that failed.", seen.failed),

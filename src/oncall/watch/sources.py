@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,6 +44,10 @@ class Source(ABC):
         """A sentence if the job itself has written nothing for too long; else empty."""
         return ""
 
+    def lost_gateways(self) -> Mapping[str, str]:
+        """Gateways that failed at the last look, with the reason: nodes are asked directly."""
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Let go of connections and files."""
@@ -69,6 +73,9 @@ class WatchedNodes(Source):
             )
         self.job = gathered.job
         return incident
+
+    def lost_gateways(self) -> Mapping[str, str]:
+        return self._nodes.lost_gateways
 
     def close(self) -> None:
         self._nodes.close()
@@ -180,7 +187,13 @@ def stacks_now(reach: Reach, job: str, *, native: bool) -> TakenStacks:
     async def take() -> TakenStacks:
         async with opened(reach.transport) as transport:
             return await fleet_stacks(
-                transport, reach.hosts, job, native=native, looks=2, recorder=True
+                transport,
+                reach.hosts,
+                job,
+                native=native,
+                looks=2,
+                recorder=True,
+                tree=reach.tree,
             )
 
     loop = LoopThread("stacks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from oncall.core.diagnosis import Diagnosis, SkippedRule
 from oncall.core.errors import OncallError
-from oncall.core.nodeset import fold_ranks
+from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, file_name
 from oncall.core.units import NS_PER_S
 from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
+from oncall.fleet.outcome import lost_gateways_phrases
 from oncall.fleet.reach import Reach
 from oncall.fleet.stacks import TakenStacks
 from oncall.rules.language.rulebook import Rulebook
@@ -132,6 +133,8 @@ class Watcher:
             why = clean(str(error))
             self._show(f"sees nothing: {why}")
             return Look(now_ns, blind=why), None
+        finally:
+            self._show_gateways(self._source.lost_gateways())
 
     def _judged(self, incident: Incident, now_ns: int) -> tuple[Look, Diagnosis]:
         mark = mark_of(incident)
@@ -245,6 +248,14 @@ class Watcher:
             write_textfile(self._settings.textfile, self.metrics())
         except OSError as error:
             self._show(f"cannot write {self._settings.textfile}: {error.strerror}")
+
+    def _show_gateways(self, lost: Mapping[str, str]) -> None:
+        """A line on gateways that were lost or are back since the last look."""
+        before, self._seen = self._seen.lost_gateways, replace(self._seen, lost_gateways=lost)
+        for phrase in lost_gateways_phrases({g: why for g, why in lost.items() if g not in before}):
+            self._say(phrase)
+        if back := before.keys() - lost.keys():
+            self._say(f"gateway {fold_hosts(back)} is back")
 
     def _show(self, text: str) -> None:
         """A line on what looks show, if it is another one than before."""

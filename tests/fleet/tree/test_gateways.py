@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oncall.cli.gathering import _report_lost
+from oncall.cli.gathering import report_lost
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.branch import Tree
-from oncall.fleet.command_prefix import CommandPrefix, PrefixTransport
-from oncall.fleet.configuration import FleetConfiguration
 from oncall.fleet.gather import Gather, Window
-from oncall.fleet.local import LocalTransport
-from oncall.fleet.transport import Connection
 from oncall_lab import TrainingScenario, simulate
 from oncall_lab.training.fault import TrainingFault
 
+from .gateways import DIES, Counted, Gateways
+
 WriteNodes = Callable[..., dict[str, Path]]
-GATHER = (sys.executable, "-m", "oncall.cli.node", "gather")
 
 
 @pytest.fixture(scope="module")
@@ -35,45 +31,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, write_nodes: WriteNodes) -> 
     job = TrainingScenario(job="llama", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,))
     with simulate(job)[0] as incident:
         return write_nodes(incident, tmp_path_factory.mktemp("tree"), 1)
-
-
-@dataclass
-class Gateways:
-    """Gateways on this machine: each a process of `oncall node gather`, or what `programs` say."""
-
-    nodes: Mapping[str, Path]
-    programs: dict[str, str] = field(default_factory=dict)
-    silence_s: float = 60.0
-    connections: list[str] = field(default_factory=list)
-
-    @asynccontextmanager
-    async def connect(self, host: str) -> AsyncIterator[Connection]:
-        self.connections.append(host)
-        folder = next(iter(self.nodes.values())).parent
-        command = self.programs.get(host) or shlex.join((*GATHER, "--hosts", f"local:{folder}/*"))
-        prefix = CommandPrefix("sh", lambda _: (), "sh")
-        configuration = FleetConfiguration(command=command, answer_timeout_s=self.silence_s)
-        async with PrefixTransport(prefix, configuration).connect(host) as connection:
-            yield connection
-
-    def tree(self) -> Tree:
-        """The first half of the nodes behind gw1, the others behind gw2."""
-        names = sorted(self.nodes)
-        return Tree(self, {name: f"gw{1 + 2 * at // len(names)}" for at, name in enumerate(names)})
-
-
-class Counted:
-    """Reaches nodes in folders, and counts whom."""
-
-    def __init__(self, nodes: Mapping[str, Path]) -> None:
-        self._nodes = LocalTransport(nodes, in_process=True)
-        self.connections: list[str] = []
-
-    @asynccontextmanager
-    async def connect(self, host: str) -> AsyncIterator[Connection]:
-        self.connections.append(host)
-        async with self._nodes.connect(host) as connection:
-            yield connection
 
 
 def ask(direct: Counted, nodes: Mapping[str, Path], tree: Tree | None) -> Answer:
@@ -123,7 +80,7 @@ DIES_IN_ITS_ANSWER = (
     [
         ("sh -c 'echo sh: oncall: command not found >&2; exit 127'", "not found"),
         (shlex.join((sys.executable, "-m", "oncall.cli.node", "serve")), "gathers from no nodes"),
-        ("sh -c 'exit 1'", "status 1"),
+        (DIES, "status 1"),
         (DIES_IN_ITS_ANSWER, ""),
     ],
     ids=["without oncall", "an older oncall", "dies at once", "dies in its answer"],
@@ -175,7 +132,7 @@ def test_looks_go_on_when_a_gateway_ends_between_them(
 
 def test_nodes_that_cannot_be_asked_at_all_name_their_gateway(nodes: dict[str, Path]) -> None:
     names = sorted(nodes)
-    gateways = Gateways(nodes, {"gw2": "sh -c 'exit 1'"})
+    gateways = Gateways(nodes, {"gw2": DIES})
     reachable = {name: nodes[name] for name in names[: len(names) // 2]}
     answer = ask(Counted(reachable), nodes, gateways.tree())
     answer.incident.close()
@@ -251,8 +208,8 @@ def test_who_stops_waiting_gets_what_the_gateway_has(
 
 
 def test_a_command_says_which_gateways_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    _report_lost({"gw01": "gw01 refused", "gw02": "gw02 refused", "gw07": "not in its PATH"})
+    report_lost({"gw01": "gw01 refused", "gw02": "gw02 refused", "gw07": "not in its PATH"})
     assert capsys.readouterr().err.splitlines() == [
-        "oncall: gateway gw[01-02]: HOST refused; nodes behind it were asked directly",
-        "oncall: gateway gw07: not in its PATH; nodes behind it were asked directly",
+        "oncall: gateway gw[01-02]: HOST refused; its nodes are asked directly",
+        "oncall: gateway gw07: not in its PATH; its nodes are asked directly",
     ]

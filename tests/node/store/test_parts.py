@@ -10,7 +10,7 @@ import pytest
 from oncall.evidence import room
 from oncall.evidence.incident import Incident
 from oncall.node.store import parts
-from oncall.node.store.parts import ReceivedPart, load_parts
+from oncall.node.store.parts import ReceivedPart, join_parts, load_parts
 
 
 def _part(folder: Path, sender: str, select: str, rows: int) -> ReceivedPart:
@@ -71,3 +71,38 @@ def test_text_that_a_few_bytes_repeat_is_refused(
     with Incident.empty() as incident:
         (bad,) = load_parts(incident.con, [_part(tmp_path, "evil", select, 60_000)])
         assert bad.problem == "57 MiB of text in it"
+
+
+def test_what_nobody_fills_takes_no_memory_in_a_large_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "ROWS_IN_A_PART", 200_000)
+    with Incident.empty() as incident:
+        assert not load_parts(incident.con, [_ranks(tmp_path, f"n{n}", 125_000) for n in range(4)])
+        assert incident.rows("ranks") == 500_000
+        stored = dict(
+            incident.con.execute(
+                "SELECT column_name, list_sort(list(DISTINCT compression)) "
+                "FROM pragma_storage_info('ranks') WHERE segment_type <> 'VALIDITY' GROUP BY ALL"
+            ).fetchall()
+        )
+        assert "Uncompressed" not in stored["node"]
+
+
+def test_parts_of_many_senders_are_joined_to_few_without_the_bad_ones(tmp_path: Path) -> None:
+    sent = [_ranks(tmp_path, f"n{n}", 10 + n) for n in range(5)]
+    sent.append(_ranks(tmp_path, "short", 10, stored=11))
+    sent.append(_part(tmp_path, "newer", "SELECT 'j' AS job, 7 AS rank, 'x' AS of_tomorrow", 1))
+    sent.append(_part(tmp_path, "other", "SELECT 'j' AS job, 'seven' AS rank", 1))
+    sent[0].path.write_bytes(b"no Parquet")
+    folder = tmp_path / "joined"
+    folder.mkdir()
+    with duckdb.connect() as con:
+        joined, bad = join_parts(con, sent, folder)
+        assert {one.part.sender for one in bad} == {"n0", "short", "other"}
+        assert sum(part.rows for part in joined) == 11 + 12 + 13 + 14 + 1
+        assert len(joined) < 5
+    with Incident.empty() as incident:
+        assert not load_parts(incident.con, joined)
+        assert incident.rows("ranks") == 51
+        assert "of_tomorrow" not in str(duckdb.read_parquet([str(p.path) for p in joined]).columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncall.console.snapshot import RankCard
+from oncall.core.diagnosis import Stack
 from oncall.render.text.cells import cell_len, cut, padded
 from oncall.render.text.spans import plain_lines
 from oncall.tui.models.card import aligned, card_lines, fitting_frame
@@ -14,7 +15,7 @@ from oncall.views.table import Table
 def card(rows: int = 2, total: int = 2) -> RankCard:
     operations = Table(("seq", "op"), tuple((number, "AllReduce") for number in range(rows)), total)
     facts = (("node", "gpu017\x1b[2J"), ("GPU", "5"))
-    return RankCard(5, facts, operations, ("wait at loader.py:88",))
+    return RankCard(5, facts, operations, Stack(5, "in data loader", ("wait at loader.py:88",)))
 
 
 def test_everything_that_is_known_is_reported() -> None:
@@ -23,7 +24,7 @@ def test_everything_that_is_known_is_reported() -> None:
         "node  gpu017�[2J",  # whatever a host calls itself, it does not steer the terminal
         "GPU   5",
         "",
-        "Stack of the process",
+        "Stack, in data loader",
         "  wait at loader.py:88",
         "",
         "Operations, newest first",

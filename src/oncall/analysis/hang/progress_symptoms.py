@@ -218,27 +218,30 @@ def progress_symptoms() -> str:
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
                 PARTITION BY job ORDER BY waited_ns / normal_ns DESC, rank, what) = 1),
+        sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         spread AS (
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
                 any_value(w.ranks) AS ranks, any_value(r.comm) AS comm,
-                bool_and(r.how = 'together' AND r.kind = 'coll') AS together
-            FROM hang_roots r JOIN world w USING (job) GROUP BY r.job),
-        -- From the last member's call of a collective to its first end all of them are in it.
+                max(s.size) FILTER (r.how = 'together' AND r.kind = 'coll') AS together
+            FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
+            GROUP BY r.job),
+        -- From the last rank's call of a collective to its first end all ranks are in it.
         joined AS (
-            SELECT job, comm, sum(greatest(ended_ns - called_ns, 0))
+            SELECT job, sum(greatest(ended_ns - called_ns, 0))
                 / nullif(any_value(lasted_ns), 0) AS share
-            FROM (SELECT o.job, o.comm, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
+            FROM (SELECT o.job, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
                   FROM operations o
-                  SEMI JOIN (FROM spread WHERE together) USING (job, comm)
-                  WHERE kind = 'coll' AND done GROUP BY o.job, o.comm, o.seq)
+                  SEMI JOIN (FROM spread WHERE together = ranks) USING (job, comm)
+                  WHERE kind = 'coll' AND done GROUP BY o.job, o.seq)
             JOIN (SELECT job, max(ended_ns) - min(called_ns) AS lasted_ns FROM operations
                   GROUP BY job) USING (job)
             GROUP BY ALL),
         -- All wait for one call, as a stopped job stands. So does a running job now and then: in
         -- logs of calls as often as it was so before; in other recordings as often as it pauses,
         -- or all were in that collective before (where that is not recorded, it shows nothing);
-        -- and the fewer its ranks. Who is ahead by a counter may wait, or be called a moment later.
+        -- and the fewer ranks, or groups, it may wait for. Who is ahead by a counter may wait, or
+        -- the others may call a moment later.
         all_wait AS (
             SELECT job, 'all others wait for one call' AS what, before,
                 least(greatest(before, 1 / ranks), 1) AS share, $sure + $weak AS most
@@ -251,9 +254,10 @@ def progress_symptoms() -> str:
             SELECT job, 'all' || CASE WHEN victims < ranks THEN ' others' ELSE ' ranks' END
                 || ' wait for one call',
                 greatest(paused, share), least(greatest(paused, 1 / ranks,
-                    CASE WHEN together THEN coalesce(share, $end_so) END), 1),
+                    CASE WHEN together < ranks THEN together / ranks
+                         WHEN together = ranks THEN coalesce(share, $end_so) END), 1),
                 CASE WHEN job IN (SELECT job FROM operations) THEN $sure + $weak ELSE $weak END
-            FROM spread LEFT JOIN job_quiet USING (job) LEFT JOIN joined USING (job, comm)
+            FROM spread LEFT JOIN job_quiet USING (job) LEFT JOIN joined USING (job)
             ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
             WHERE roots = 1 AND victims + culprits >= ranks)
         SELECT job, 'time' AS name,

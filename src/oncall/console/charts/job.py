@@ -20,14 +20,15 @@ from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 
 THROUGHPUT, ITERATION = "completed operations", "iteration time"
+CALLS = "calls"  # in place of THROUGHPUT where no completion is recorded
 _LEAST_BUCKETS = 24  # a curve at all
 _LEAST_ROUNDS = 5  # of an operation: fewer show no period, as relation `iterations` has it
 
 
 def job_series(incident: Incident, ranks: Ranks, buckets: Buckets) -> tuple[Series, ...]:
-    """Completed operations a second of all ranks, and how long the iteration took that went on in
-    each bucket, by the step lines of logs or else by the operation that repeats with each; only
-    what was recorded."""
+    """Completed operations a second of all ranks, or calls where these alone were recorded, and
+    how long the iteration took that went on in each bucket, by the step lines of logs or else by
+    the operation that repeats with each; only what was recorded."""
     incident.provide_what_can_be(("operations", "members", "step_times"))
     con = incident.con
     iterations = con.execute(_BY_LOGS).fetchall() or con.execute(_BY_OPERATIONS).fetchall()
@@ -45,13 +46,16 @@ def _throughput(con: duckdb.DuckDBPyConnection, anybody: Bools, buckets: Buckets
     """Zero where a node recorded and nothing completed; NaN where no node did."""
     ended = buckets.sql("coalesce(ended_ns, entered_ns + duration_ns, entered_ns)")
     rows = con.execute(
-        f"SELECT {ended} AS b, sum(coalesce(stands_for, 1)) FROM operations "
+        f"SELECT {ended} AS b, sum(coalesce(stands_for, 1)), "
+        "bool_or(done OR ended_ns IS NOT NULL OR duration_ns IS NOT NULL) FROM operations "
         "WHERE done IS DISTINCT FROM false GROUP BY b HAVING b IS NOT NULL"
     ).fetchall()
     value = np.where(anybody & bool(rows), 0.0, np.nan)
-    for place, count in rows:
+    for place, count, _ in rows:
         value[place] = count / (buckets.length_ns / NS_PER_S)
-    return _series(THROUGHPUT, "ops/s", value, buckets)
+    if any(completed for *_, completed in rows):
+        return _series(THROUGHPUT, "ops/s", value, buckets)
+    return _series(CALLS, "calls/s", value, buckets)
 
 
 def _iterations(rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Buckets) -> Series:

@@ -12,7 +12,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,7 @@ import duckdb
 
 from oncall import __version__
 from oncall.core.errors import OncallError
-from oncall.evidence.columns import create_table_sql
-from oncall.evidence.schema import SCHEMA_VERSION, TABLES
+from oncall.evidence.schema import SCHEMA_VERSION
 from oncall.fleet.branch import MOST_ORDER_BYTES, Order, parse_order
 from oncall.fleet.gather import AT_ONCE, Gather, Window
 from oncall.fleet.inventory import check_host
@@ -31,9 +30,8 @@ from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.transport import Clock, Transport, opened
-from oncall.node.store.answer import PARQUET, ROWS_IN_A_PART
 from oncall.node.store.database import Limits, connect, reason
-from oncall.node.store.parts import load_parts
+from oncall.node.store.parts import ReceivedPart, join_parts
 from oncall.node.store.wire import (
     MOST_LINE_BYTES,
     OLDEST_PROTOCOL,
@@ -202,23 +200,22 @@ def _hello() -> dict[str, Any]:
 
 def _write(order: Order, found: Answers, folder: Path, answers: IO[bytes]) -> None:
     """The outcome of each node, the rows of all of them, and the end."""
+    wanted = [part for part in found.parts if part.sender in order.requests]
     con = connect(LIMITS, folder)
     try:
-        con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
-        wanted = [part for part in found.parts if part.sender in order.requests]
-        # A node whose rows cannot be read must not spoil those of the others.
-        bad = {
-            one.part.sender: f"{one.part.table}: {one.problem}" for one in load_parts(con, wanted)
-        }
-        for host in order.requests:
-            outcome = found.outcomes[host]
-            if host in bad:
-                outcome = replace(outcome, kind="protocol", message=bad[host])
-            answers.write(_of(outcome, found.clocks.get(host)))
-        answers.flush()
-        write_frames(answers, _parts(con, folder / "part.parquet"))
+        con.execute("SET parquet_metadata_cache = true")  # the files are there for one answer
+        joined, left_out = join_parts(con, wanted, folder)
     finally:
         con.close()
+    # A node whose rows cannot be read must not spoil those of the others.
+    bad = {one.part.sender: f"{one.part.table}: {one.problem}" for one in left_out}
+    for host in order.requests:
+        outcome = found.outcomes[host]
+        if host in bad:
+            outcome = replace(outcome, kind="protocol", message=bad[host])
+        answers.write(_of(outcome, found.clocks.get(host)))
+    answers.flush()
+    write_frames(answers, _frames(joined))
 
 
 def _of(outcome: Outcome, clock: Clock | None) -> bytes:
@@ -237,14 +234,7 @@ def _of(outcome: Outcome, clock: Clock | None) -> bytes:
     return line + b"\n"
 
 
-def _parts(con: duckdb.DuckDBPyConnection, path: Path) -> Iterator[Part | End]:
-    """The rows of all tables, and the end."""
-    total = 0
-    for table in TABLES:
-        ((rows,),) = con.execute(f"SELECT count(*) FROM {table.name}").fetchall()
-        total += rows
-        for first in range(0, rows, ROWS_IN_A_PART):
-            piece = f"FROM {table.name} LIMIT {ROWS_IN_A_PART} OFFSET {first}"
-            con.execute(f"COPY ({piece}) TO '{path}' ({PARQUET})")
-            yield Part(table.name, min(ROWS_IN_A_PART, rows - first), path.read_bytes())
-    yield End({"rows": total})
+def _frames(parts: Sequence[ReceivedPart]) -> Iterator[Part | End]:
+    for part in parts:
+        yield Part(part.table, part.rows, part.path.read_bytes())
+    yield End({"rows": sum(part.rows for part in parts)})

@@ -26,13 +26,12 @@ from oncall.node.store.digest import (
     thin_transfers,
 )
 from oncall.node.store.measured import READ, select_measured
+from oncall.node.store.parts import PARQUET, ROWS_IN_A_PART
 from oncall.node.store.shard_digest import CANDIDATES
 from oncall.node.store.traffic import THINNED, thinned_traffic
 from oncall.node.store.wire import End, Part, Request, WireError
 
-ROWS_IN_A_PART = 500_000
 TRANSFERS_PART = 2  # so many rows for operations are one for transfers
-PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
 
 # Tables that go whole, or as the newest row for each of these columns.
 WHOLE = ("jobs", "ranks", "comms", "stacks", "recordings", "links", "qps")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,12 @@ MOST_ROWS = 5_000_000
 # node take a megabyte. It is measured only where there are many rows to repeat it.
 MOST_TEXT_BYTES = 512 * 2**20
 _FEW_ROWS = 50_000
-_AT_ONCE = 64  # files of one query
-# Rows of gateways in one query: DuckDB packs what is inserted in small portions as it comes. That
-# halves the memory of thousands of nodes, for twice the time (docs/performance.md).
-_ROWS_AT_ONCE = 60_000
+_FILES_AT_ONCE = 64  # of one query
+PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
+# Of one part, and of one query. After so many DuckDB is asked to pack them: columns that nobody
+# fills, most of them, else take as much memory as the others; and packing after fewer takes longer
+# than loading (docs/performance.md).
+ROWS_IN_A_PART = 500_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,55 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
     parts of a sender that sends more rows than a node has: half of them would look like missing
     data.
     """
+    unpacked = 0
+
+    def insert(table: str, some: Sequence[ReceivedPart]) -> None:
+        nonlocal unpacked
+        present, read = _checked(con, table, some)
+        columns = ", ".join(
+            _cast(column) if column.name in present else f"NULL::{column.type}"
+            for column in BY_NAME[table].columns
+        )
+        con.execute(f"INSERT INTO {table} SELECT {columns} FROM {read}", [_files(some)])
+        unpacked += sum(part.rows for part in some)
+        if unpacked >= ROWS_IN_A_PART:
+            con.execute("CHECKPOINT")
+            unpacked = 0
+
+    return _take(parts, insert, _FILES_AT_ONCE)
+
+
+def join_parts(
+    con: duckdb.DuckDBPyConnection, parts: Sequence[ReceivedPart], folder: Path
+) -> tuple[list[ReceivedPart], list[BadPart]]:
+    """The same rows in as few parts as can be, files in `folder`, and what was left out. `con`
+    holds none of them."""
+    from oncall.node.store.database import quoted
+
+    joined: list[ReceivedPart] = []
+
+    def join(table: str, some: Sequence[ReceivedPart]) -> None:
+        present, read = _checked(con, table, some)
+        columns = ", ".join(
+            f'{_cast(column)} AS "{column.name}"'
+            for column in BY_NAME[table].columns
+            if column.name in present
+        )
+        path = folder / f"joined{len(joined)}.parquet"
+        ((rows,),) = con.execute(
+            f"COPY (SELECT {columns} FROM {read}) TO '{quoted(path)}' ({PARQUET})", [_files(some)]
+        ).fetchall()
+        joined.append(ReceivedPart(some[0].sender, table, rows, path, len(some)))
+
+    return joined, _take(parts, join, len(parts))
+
+
+def _take(
+    parts: Iterable[ReceivedPart],
+    take: Callable[[str, Sequence[ReceivedPart]], None],
+    files_at_once: int,
+) -> list[BadPart]:
+    """Have `take` take the parts of a table, many at once; what is bad is left out and returned."""
     # What a newer node sends beyond our schema is of no use here.
     known = [part for part in parts if part.table in BY_NAME and part.rows]
     bad = _too_many(known)
@@ -64,17 +115,18 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
         if id(part) not in left_out:
             by_table[part.table].append(part)
     for table, found in by_table.items():
-        for some in _portions(found):
-            bad += _load(con, table, some)
+        for some in _portions(found, files_at_once):
+            bad += _take_or_halve(table, some, take)
     return bad
 
 
-def _portions(parts: Sequence[ReceivedPart]) -> Iterator[Sequence[ReceivedPart]]:
+def _portions(
+    parts: Sequence[ReceivedPart], files_at_once: int
+) -> Iterator[Sequence[ReceivedPart]]:
     """The parts in groups for one query each."""
     first = rows = 0
     for at, part in enumerate(parts):
-        full = part.nodes > 1 and rows + part.rows > _ROWS_AT_ONCE
-        if at > first and (full or at - first >= _AT_ONCE):
+        if at > first and (rows + part.rows > ROWS_IN_A_PART or at - first >= files_at_once):
             yield parts[first:at]
             first, rows = at, 0
         rows += part.rows
@@ -102,25 +154,31 @@ def _too_many(parts: Sequence[ReceivedPart]) -> list[BadPart]:
     return [BadPart(part, problems[part.sender]) for part in parts if part.sender in problems]
 
 
-def _load(
-    con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[ReceivedPart]
+def _take_or_halve(
+    table: str,
+    parts: Sequence[ReceivedPart],
+    take: Callable[[str, Sequence[ReceivedPart]], None],
 ) -> Iterator[BadPart]:
-    """Load together what can be, and by halves what cannot."""
+    """Take together what can be, and by halves what cannot."""
     import duckdb
 
     try:
-        _insert(con, table, parts)
+        take(table, parts)
     except (duckdb.Error, ValueError) as error:
         if len(parts) == 1:
             yield BadPart(parts[0], _reason(error))
             return
         middle = len(parts) // 2
-        yield from _load(con, table, parts[:middle])
-        yield from _load(con, table, parts[middle:])
+        yield from _take_or_halve(table, parts[:middle], take)
+        yield from _take_or_halve(table, parts[middle:], take)
 
 
-def _insert(con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[ReceivedPart]) -> None:
-    files = [str(part.path) for part in parts]
+def _checked(
+    con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[ReceivedPart]
+) -> tuple[set[str], str]:
+    """The columns that are there, and what to read them from, a parameter being the files. Raises
+    ValueError for parts that are not what they say."""
+    files = _files(parts)
     announced = sum(part.rows for part in parts)
     # The count for the whole file is never checked; those of its row groups are what is read.
     ((rows,),) = con.execute(
@@ -132,18 +190,21 @@ def _insert(con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Received
         raise ValueError(f"{rows} rows of {table}, {announced} were announced")
     read = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
     described = con.execute(f"DESCRIBE SELECT * FROM {read}", [files]).fetchall()
-    present = {name for name, *_ in described}
-    columns = BY_NAME[table].columns
-    if not present & {column.name for column in columns}:
+    columns = {column.name: column for column in BY_NAME[table].columns}
+    present = columns.keys() & {name for name, *_ in described}
+    if not present:
         raise ValueError(f"no column of {table}")
-    select = ", ".join(
-        f'"{c.name}"::{c.type}' if c.name in present else f"NULL::{c.type}" for c in columns
-    )
     if rows > _FEW_ROWS:
-        _check_text(
-            con, [c.name for c in columns if c.name in present and _is_text(c)], read, files
-        )
-    con.execute(f"INSERT INTO {table} SELECT {select} FROM {read}", [files])
+        _check_text(con, [name for name in present if _is_text(columns[name])], read, files)
+    return present, read
+
+
+def _files(parts: Sequence[ReceivedPart]) -> list[str]:
+    return [str(part.path) for part in parts]
+
+
+def _cast(column: Column) -> str:
+    return f'"{column.name}"::{column.type}'
 
 
 def _is_text(column: Column) -> bool:

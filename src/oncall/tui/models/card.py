@@ -25,11 +25,11 @@ def _lines(card: RankCard, width: int) -> Iterator[Line]:
     widest = max((cell_len(short(label)) for label, _ in card.facts), default=0)
     for label, value in card.facts:
         yield Line((Span(padded(short(label), widest) + "  ", "label"), Span(clean(value))))
-    if card.stack:
+    if card.stack is not None:
         yield Line()
-        yield line("Stack of the process", "heading")
-        for frame in card.stack:
-            phrase, library = frame_phrase(frame)
+        yield line(f"Stack, {clean(card.stack.at)}", "heading")
+        for frame in card.stack.frames:
+            phrase, library = frame_phrase(clean(frame))
             yield line(f"  {fitting_frame(phrase, width - 2)}", "dim" if library else "text")
     yield Line()
     if not card.operations.rows:

@@ -18,14 +18,14 @@ from oncall.tui.shell.log import LogLine, matching
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
-from oncall.views.words import instant, roots
+from oncall.views.words import roots
 
 
 class LogScreen(ConsoleScreen):
     """Lines of text, the newest last: of this console, or of the job's logs around the moment."""
 
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
-        ActionEntry("log.which", "v", "Which",
+        ActionEntry("log.which", "v", "Job's log",
                     "Show the lines of the job's logs around this moment, or this console's again.",
                     needs_snapshot, bar=True),
     )  # fmt: skip
@@ -61,12 +61,7 @@ class LogScreen(ConsoleScreen):
 
     def on_answered(self, message: Answered) -> None:
         self._logged = tuple(
-            LogLine(
-                instant(one.at_ns, date=False) if one.at_ns is not None else "",
-                f"{one.source}  {one.text}",
-                one.problem,
-            )
-            for one in message.value
+            LogLine(one.clock, f"{one.source}  {one.text}", one.problem) for one in message.value
         )
         self._show_lines()
 

@@ -184,6 +184,8 @@ class FleetScreen(ConsoleScreen):
             text.append(f" {look.letter} {count:,} {look.name} ", styles[state])
         if problem:
             text.append(f" {problem}", theme_style(self.app, "error"))
+        elif not total:
+            text.append(" no calls of any rank are recorded", muted)
         elif not number:
             text.append(" none matches; / changes the filter, f shows all", muted)
         if text != self._said or text.spans != self._said.spans:

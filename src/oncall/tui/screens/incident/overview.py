@@ -139,7 +139,7 @@ def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]]) -> Pieces:
 
 
 def _times(span: tuple[int, int], indent: int, room: int) -> Pieces:
-    first, end = (words.instant(at_ns, date=False) for at_ns in span)
+    first, end = words.axis_phrases(*span)
     return [(" " * indent + first + end.rjust(room - len(first)), "faint")]
 
 
@@ -162,7 +162,7 @@ def _moment(glance: Glance, span: tuple[int, int], indent: int, room: int) -> li
 def _map(ranks: Ranks, width: int, most: int) -> list[Pieces]:
     """A cell for each rank, or the worst of as many as it takes; nodes lie apart if they fit."""
     if not len(ranks):
-        return [[("no ranks are known", "faint")]]
+        return [[("no calls of any rank are recorded", "faint")]]
     room = max(width - _LABEL, 8)
     cells, each = _cells(ranks, room, most)
     lines = [cells[at : at + room] for at in range(0, len(cells), room)]
@@ -260,8 +260,7 @@ def _log(glance: Glance, width: int, height: int) -> list[Pieces]:
     when = f", around {words.instant(at_ns, date=False)}" if at_ns is not None else ""
     lines: list[Pieces] = [[(f"Log{when}", "heading")]]
     for one in glance.log[first : first + height - 1]:
-        clock = words.instant(one.at_ns, date=False).removesuffix(" UTC") if one.at_ns else ""
-        lead = f"{clock} {one.source}".strip()
+        lead = f"{one.clock.removesuffix(' UTC')} {one.source}".strip()
         role = "critical" if one.problem else "plain"
         lines.append(_cut([(f"{lead}  ", "faint"), (one.text, role)], width))
     return lines

@@ -13,7 +13,7 @@ from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
-from oncall.fleet.outcome import REASONS
+from oncall.fleet.outcome import REASONS, lost_gateways_phrases
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
 from oncall.views import words
 
@@ -134,8 +134,10 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     for number, gap in enumerate(coverage.gaps):
         yield readable(f"gap {number}", words.gap_phrase(gap), " ? ", "warning")
     ill = [host for host in snapshot.hosts if host.silent or host.collector]
-    if ill:
+    if ill or snapshot.lost_gateways:
         yield heading("Hosts with problems")
+    for phrase in lost_gateways_phrases(snapshot.lost_gateways):
+        yield readable(phrase, phrase, " ? ")
     for host in ill:
         age = f", last answer {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
         why = f": {host.message}" if host.message else ""

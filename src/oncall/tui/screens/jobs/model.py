@@ -14,6 +14,9 @@ _WHAT_TO_TYPE = """\
 R                     try again
 oncall doctor NODES   shows what is wrong on each node and how to fix it
 oncall open PATH      opens a recording instead"""
+_OF_RECORDINGS = """\
+R                  try again
+oncall open PATH   opens another recording"""
 
 
 def trouble_lines(troubles: Sequence[HostTrouble]) -> list[tuple[str, str]]:
@@ -49,12 +52,17 @@ def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, 
 
 
 def heading(
-    jobs: Sequence[JobLine] | None, busy: str, problem: str, troubles: Sequence[HostTrouble] = ()
+    jobs: Sequence[JobLine] | None,
+    busy: str,
+    problem: str,
+    troubles: Sequence[HostTrouble] = (),
+    *,
+    live: bool = True,
 ) -> str:
     """The line above the jobs. Where `troubles` are listed below, each host's own is not."""
     if not jobs and problem:
         why = problem.partition(": ")[0] + "." if troubles else _one_a_line(problem)
-        return f"{why}\n\n{_WHAT_TO_TYPE}"
+        return f"{why}\n\n{_WHAT_TO_TYPE if live else _OF_RECORDINGS}"
     if not jobs:
         return f"{busy or 'looking for jobs'} …" if busy or jobs is None else "No jobs found."
     if len(jobs) == 1:

@@ -68,7 +68,10 @@ class JobsScreen(ConsoleScreen):
         self._copied = -1  # which command was copied last
 
     def show(self, state: State, before: State | None) -> None:
-        text = Text(heading(state.jobs, busy_phrase(state), state.problem, state.troubles))
+        # Without a title nothing is open: what was typed may have named nodes.
+        live = state.live or not state.title
+        said = heading(state.jobs, busy_phrase(state), state.problem, state.troubles, live=live)
+        text = Text(said)
         self.query_one("#heading", LiteralText).update(text)
         if before is None or state.troubles != before.troubles:
             self._copied = -1

@@ -63,8 +63,8 @@ class NetworkScreen(LaneScreen):
     """
     WORDS = _WORDS
     EMPTY = (
-        "Steps come from host agents, from telemetry files, or from traffic recorded by the hooks "
-        "and oncall collect together with data of switches or NICs from the same time."
+        "To record them, load the hooks (oncall hooks env), run oncall collect on the nodes, and "
+        "keep switch data or NIC counters of the same time."
     )
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("network.open", "enter", "Rows",

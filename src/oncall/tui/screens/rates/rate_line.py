@@ -17,7 +17,7 @@ from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
 from oncall.tui.models.rates import Kind, Scale
 from oncall.tui.widgets.line_list import LineList
-from oncall.views.words import instant
+from oncall.views.words import axis_phrases
 
 _NUMBER = 14  # columns of the number with its unit
 _SIDE = 2  # columns of the mark on which side of the baseline it lies
@@ -136,6 +136,6 @@ class RateChart(LiteralText):
             for piece, style in _pieces(row, styles):
                 text.append(piece, style)
             text.append("\n")
-        first, end = (instant(at_ns, date=False) for at_ns in span)
+        first, end = axis_phrases(*span)
         text.append(" " * side + first + end.rjust(width - side - len(first)), muted)
         self.update(text, layout=False)

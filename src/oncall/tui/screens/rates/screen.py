@@ -33,6 +33,9 @@ TITLES = {
 }
 KINDS = tuple(TITLES)
 _RANK = re.compile(r"rank (\d+)")
+_TALL = 36  # lines of a terminal from which on a chart has more
+_CHART, _TALL_CHART = 9, 14
+_AROUND = 5  # lines beside list and chart: title, heading, status, keys, and one that is free
 
 
 def _needs_series(screen: ConsoleScreen) -> str | None:
@@ -60,7 +63,6 @@ class RatesScreen(ConsoleScreen):
 
     CSS = """
     RatesScreen #rates-line { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
-    RatesScreen.tall RateChart { height: 14; }
     """
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("rates.finer", "enter", "Finer",
@@ -115,6 +117,7 @@ class RatesScreen(ConsoleScreen):
     def _show_series(self) -> None:
         shown = model.chosen(self._series, self.state.filter, self.state.faults_only)
         self.query_one(RateList).show_rates(shown, self._shared)
+        self._fit_chart(len(shown))
         self._draw_chart()
         left_out = f" of {len(self._series):,}" if len(shown) < len(self._series) else ""
         scale = "one scale" if self._shared else "a scale per line"
@@ -143,8 +146,18 @@ class RatesScreen(ConsoleScreen):
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
-        self.set_class(self.size.height >= 36, "tall")
+        self._fit_chart(self.query_one(RateList).virtual_size.height)
         self.call_after_refresh(self._draw_chart)
+
+    def _fit_chart(self, rates: int) -> None:
+        """Give the chart what the list leaves, up to half of the screen."""
+        height = self.size.height
+        least = _TALL_CHART if height >= _TALL else _CHART
+        left = max(least, min(height - _AROUND - rates, height // 2))
+        chart = self.query_one(RateChart)
+        if left != chart.size.height:
+            chart.styles.height = left
+            self.call_after_refresh(self._draw_chart)
 
     # ----------------------------------------------------------------- actions
 

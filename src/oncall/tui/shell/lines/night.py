@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
+from oncall.fleet.outcome import lost_gateways_phrases
 from oncall.views import words
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
-    """(line, whether it is bad news): verdicts that came and went, nodes and collectors lost and
-    back, notes of the diagnosis. The first snapshot tells its verdict and what is not well."""
+    """(line, whether it is bad news): verdicts that came and went, nodes, collectors and gateways
+    lost and back, notes of the diagnosis. The first snapshot tells its verdict and what is ill."""
     yield from _verdicts(before, now)
     yield from _nodes(before, now)
     earlier = before.diagnosis.notes if before is not None else ()
@@ -61,3 +62,9 @@ def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]
             yield f"{lost}: {clean(fold_hosts(ill - earlier))}", True
         if earlier - ill:
             yield f"{back}: {clean(fold_hosts(earlier - ill))}", False
+    known = before.lost_gateways if before is not None else {}
+    fresh = {one: why for one, why in now.lost_gateways.items() if one not in known}
+    for phrase in lost_gateways_phrases(fresh):
+        yield phrase, True
+    if again := known.keys() - now.lost_gateways.keys():
+        yield f"gateway back: {fold_hosts(again)}", False

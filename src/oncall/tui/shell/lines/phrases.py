@@ -40,7 +40,8 @@ def silence_phrase(state: State) -> str:
 
 
 def nodes_phrase(state: State) -> str:
-    """`2 nodes silent · collector dead on gpu003`: nodes of a running job without news."""
+    """`2 nodes silent · collector dead on gpu003 · gateway gw07 lost`: who gives no news of a
+    running job."""
     hosts = state.snapshot.hosts if state.snapshot else ()
     silent = [one.host for one in hosts if one.silent]
     dead = [one.host for one in hosts if one.collector]
@@ -51,6 +52,9 @@ def nodes_phrase(state: State) -> str:
     if dead:
         where = f"on {dead[0]}" if len(dead) == 1 else f"on {len(dead)} nodes"
         parts.append(f"collector dead {clean(where)}")
+    if lost := list(state.snapshot.lost_gateways if state.snapshot else ()):
+        which = f"gateway {lost[0]}" if len(lost) == 1 else f"{len(lost)} gateways"
+        parts.append(f"{which} lost")
     return " · ".join(parts)
 
 
