@@ -18,14 +18,14 @@ ITERATIONS, WORK_MS = 12, 10
 def recorded(slow: Collection[int]) -> Incident:
     """Work takes twice as long on all ranks in the iterations `slow`."""
     incident = Incident.empty()
-    work = {number: WORK_MS * (2 if number in slow else 1) for number in range(ITERATIONS)}
-    columns = layers(
-        lambda iteration, rank, layer: work[iteration],  # noqa: ARG005
-        lambda iteration, group, layer: 1,  # noqa: ARG005
-        ITERATIONS,
-        timed=False,
-        clock=no_offset,
-    )
+
+    def work(iteration: int, _rank: int, _layer: int) -> int:
+        return WORK_MS * (2 if iteration in slow else 1)
+
+    def transfer(_iteration: int, _group: int, _layer: int) -> int:
+        return 1
+
+    columns = layers(work, transfer, ITERATIONS, timed=False, clock=no_offset)
     incident.append("ops", columns)
     return incident
 

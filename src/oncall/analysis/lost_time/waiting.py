@@ -311,8 +311,8 @@ def _settled(graph: Graph, own: Times, limits: Limits) -> Times:
     """What calls show at another place than where it was, put right: what a place lacks to half of
     the baseline.
 
-    A host that is further ahead of its device than elsewhere calls on at once and then waits: what is
-    lacking shows as an excess at one of the next places. A host that stalls calls late, and then
+    A host that is further ahead of its device than elsewhere calls on at once and then waits: what
+    is lacking shows as an excess at one of the next places. A host that stalls calls late, and then
     several times at once: what the burst makes up for was no loss. So what is still lacking is
     taken from the place before.
     """
