@@ -200,6 +200,7 @@ docs: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/ring.py
 
 clean:

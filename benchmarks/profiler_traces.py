@@ -31,7 +31,7 @@ def main(megabytes: int, ranks: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(ranks):
             with Path(folder, f"rank{rank}.json").open("w") as out:
-                calls = _write(out, rank, ranks, megabytes * 10**6)
+                calls = write(out, rank, ranks, megabytes * 10**6)
         before_s = _cpu_s()
         with Incident.empty() as incident:
             load([Path(folder)], incident)
@@ -46,7 +46,7 @@ def main(megabytes: int, ranks: int) -> None:
     )
 
 
-def _write(out: IO[str], rank: int, ranks: int, size: int) -> int:
+def write(out: IO[str], rank: int, ranks: int, size: int) -> int:
     """Write a trace of about `size` bytes; returns its calls."""
     members = list(range(ranks))
     group = {"pg_name": "0", "pg_desc": "default_pg", "pg_size": ranks, "ranks": members}

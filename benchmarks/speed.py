@@ -1,19 +1,17 @@
-"""How fast oncall is: start-up, whole diagnoses beside torchfrtrace, growth, rules alone.
+"""How fast oncall is: start-up, whole diagnoses beside torchfrtrace, growth.
 
     python benchmarks/speed.py all [--torch-python PYTHON] [--times 7]
-    python benchmarks/speed.py startup | recordings | growth | rules      (one section)
-    python benchmarks/speed.py against --other PYTHON                     (another installation)
+    python benchmarks/speed.py startup | recordings | growth              (one section)
 
 Prints the Markdown that docs/performance.md holds. Whole processes are timed from outside, and
 what is compared runs in turn, so that both meet the same machine; the memory is that of the
 process and its children together, looked at every 10 ms. PYTHON is one that has torch; without
-it, nothing is compared.
+it, nothing is compared. limits.py compares with another installation and with the least work.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import platform
 import subprocess
@@ -21,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -31,11 +29,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from make_flight_recorder import Shape, make
 
 from oncall import __version__
-from oncall.evidence import Incident
-from oncall.importers import detect
-from oncall.rules.engine.engine import run as run_rules
-from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall_lab import TrainingFault, TrainingScenario, simulate
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 SIZES = (16, 64, 256, 1024, 4096)
@@ -104,8 +97,13 @@ def one_process(command: Sequence[str]) -> tuple[float, int]:
 
 def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
     while process.poll() is None:
-        peak[0] = max(peak[0], sum(map(_rss_bytes, _family(process.pid))))
+        peak[0] = max(peak[0], family_bytes(process.pid))
         time.sleep(0.01)
+
+
+def family_bytes(pid: int) -> int:
+    """What a process and all that came of it hold now."""
+    return sum(map(_rss_bytes, _family(pid)))
 
 
 def _family(pid: int) -> Iterator[int]:
@@ -153,35 +151,6 @@ def startup(options: argparse.Namespace) -> None:
     print("| command | best / median | load |\n|---|---|---|")
     for name, found in in_turn(commands, options.times).items():
         print(f"| {name} | {found} | {found.load:.1f} |")
-
-
-def against(options: argparse.Namespace) -> None:
-    """CPU time of small commands beside that of another installation, in turn."""
-    if not options.other:
-        return
-    print("\n## Against another installation: CPU time, median\n")
-    print("| command | the other | this one | ratio |\n|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        commands = {"`oncall --help`": ("--help",)}
-        for ranks in (16, 64):
-            place = _recording(Path(folder), ranks)
-            commands[f"diagnose, {ranks} ranks"] = ("diagnose", str(place))
-        for name, arguments in commands.items():
-            seconds: dict[str, list[float]] = {options.other: [], sys.executable: []}
-            for _ in range(options.times):
-                for python, found in seconds.items():
-                    found.append(_cpu_seconds([python, "-m", "oncall.cli.main", *arguments]))
-            other, own = map(median, seconds.values())
-            print(f"| {name} | {_time(other)} | {_time(own)} | {own / other:.2f} |", flush=True)
-
-
-def _cpu_seconds(command: Sequence[str]) -> float:
-    """User and system time of a process and its children."""
-    before = os.times()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-    after = os.times()
-    used = after.children_user - before.children_user
-    return used + after.children_system - before.children_system
 
 
 def recordings(options: argparse.Namespace) -> None:
@@ -236,78 +205,10 @@ def _mb(found: Measured) -> str:
     return f"{found.rss_bytes / 1e6:,.0f} MB"
 
 
-def rules(options: argparse.Namespace) -> None:
-    """The shipped rulebooks over an incident in memory."""
-    print("\n## Rules alone, incident in memory\n")
-    print("| incident | ranks | operations a rank | best / median | costliest | load |")
-    print("|---|---|---|---|---|---|")
-    for ranks in (16, 4096):
-        if ranks <= options.largest:
-            for name, build in INCIDENTS.items():
-                _rules_row(name, ranks, build(ranks), options.times)
-
-
-def _flight_recorder(ranks: int) -> Incident:
-    incident = Incident.empty()
-    with tempfile.TemporaryDirectory() as folder:
-        detect.load([_recording(Path(folder), ranks)], incident, None)
-    return incident
-
-
-def _simulated(*faults: TrainingFault) -> Callable[[int], Incident]:
-    """Five minutes of a job that makes about 500 operations a rank."""
-    return lambda ranks: simulate(
-        TrainingScenario(
-            tp=4 if ranks == 16 else 8,
-            pp=2 if ranks == 16 else 4,
-            dp=2 if ranks == 16 else ranks // 32,
-            tp_operations=1,
-            forward_ns=500 * 10**6,
-            faults=faults,
-        )
-    )[0]
-
-
-INCIDENTS: dict[str, Callable[[int], Incident]] = {
-    "hang, Flight Recorder": _flight_recorder,
-    "hang, simulated": _simulated(TrainingFault("H1", (ABSENT,), at_ns=250 * 10**9)),
-    "slow rank, simulated": _simulated(TrainingFault("S1", (ABSENT,))),
-    "slow link, simulated": _simulated(TrainingFault("S2", (ABSENT,), factor=20.0)),
-    "healthy, simulated": _simulated(),
-}
-
-
-def _rules_row(name: str, ranks: int, built: Incident, times: int) -> None:
-    """One incident, opened anew for each run, since rules keep what they compute."""
-    books = load_rulebooks([shipped_folder()])
-    found, costs = Measured(), {}
-    with tempfile.TemporaryDirectory() as folder, built:
-        saved = Path(folder) / "saved.oncall"
-        operations = built.rows("ops") / ranks
-        built.save(saved)
-        for _ in range(times):
-            with Incident.open(saved) as incident:
-                gc.collect()
-                began = time.perf_counter()
-                outcome = run_rules(incident, books)
-                found.add(time.perf_counter() - began)
-            for book in books:
-                costs[book.name] = min(costs.get(book.name, 1e9), outcome.timings[book.name])
-    text = ", ".join(f"{book} {_time(cost)}" for book, cost in costs.items())
-    verdicts = "+".join(one.verdict for one in outcome.findings if one.explained_by is None)
-    print(
-        f"| {name}: {verdicts or 'nothing'} | {ranks:,} | {operations:.0f} | {found} | {text} "
-        f"| {found.load:.1f} |",
-        flush=True,
-    )
-
-
 SECTIONS = {
     "startup": startup,
-    "against": against,
     "recordings": recordings,
     "growth": growth,
-    "rules": rules,
 }
 
 
@@ -334,7 +235,6 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="?", default="all", choices=("all", *SECTIONS))
     parser.add_argument("--torch-python", help="a Python that has torch, for torchfrtrace")
-    parser.add_argument("--other", help="a Python with another oncall, for `against`")
     parser.add_argument("--times", type=int, default=7, help="runs of each")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="ranks at most")
     options = parser.parse_args()

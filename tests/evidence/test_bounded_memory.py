@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 
 from oncall.evidence import room
@@ -80,3 +81,16 @@ def test_a_quarter_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch) -> 
     assert room.quarter_bytes() == 2**20 * MIB // 4
     files["/sys/fs/cgroup/job/memory.max"] = str(100 * MIB)
     assert room.quarter_bytes() == room.LEAST_BYTES
+
+
+def test_many_rows_are_compressed_and_stay_the_same() -> None:
+    rows = 600_000
+    with Incident.empty() as incident:
+        for _ in range(2):
+            incident.append("ops", {"rank": np.arange(rows // 2), "job": "job", "done": True})
+        ((table_bytes,),) = incident.con.execute(
+            "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+        ).fetchall()
+        assert table_bytes < 20 * rows  # a row has 240 bytes, most of them of columns unknown here
+        ((count, total),) = incident.con.execute("SELECT count(*), sum(rank) FROM ops").fetchall()
+    assert (count, total) == (rows, 2 * sum(range(rows // 2)))

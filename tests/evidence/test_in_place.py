@@ -70,3 +70,13 @@ def test_impossible_values_are_removed_from_it_too(saved: Path) -> None:
         assert rows(copied) == rows(viewed)
         assert "ops" not in viewed.believed
         assert "comms" in viewed.believed
+
+
+def test_what_is_saved_again_is_the_same(saved: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.oncall"
+    with Incident.in_place(saved, memory_bytes=2**30) as viewed:
+        viewed.save(again)
+        expected = rows(viewed)
+    with Incident.open(again) as copied:
+        assert rows(copied) == expected
+        assert copied.con.execute("DESCRIBE ops").fetchall()[-1][0] != "rowid"

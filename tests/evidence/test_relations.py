@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,35 @@ def failing(error: BaseException) -> list[str]:
         return "SELECT rank FROM ops"
 
     return computed
+
+
+def test_a_relation_may_yield_its_rows_in_parts(incident: Incident) -> None:
+    @relation("parts", reads=["ops"], columns=RANK, source="test")
+    def parts(con: duckdb.DuckDBPyConnection) -> Iterator[dict[str, list[int]]]:  # noqa: ARG001
+        yield {"rank": [1, 2]}
+        yield {"rank": []}
+        yield {"rank": [3]}
+
+    incident.append("ops", {"rank": [3]})
+    incident.require(["parts"])
+    found = incident.con.execute("SELECT rank FROM parts ORDER BY rank").fetchall()
+    assert found == [(1,), (2,), (3,)]
+
+
+def test_of_a_relation_that_fails_in_its_second_part_nothing_is_kept(incident: Incident) -> None:
+    errors: list[BaseException] = [KeyboardInterrupt(), ValueError("broken")]
+
+    @relation("parts", reads=["ops"], columns=RANK, source="test")
+    def parts(con: duckdb.DuckDBPyConnection) -> Iterator[dict[str, list[int]]]:  # noqa: ARG001
+        yield {"rank": [1, 2]}
+        raise errors.pop(0)
+
+    incident.append("ops", {"rank": [3]})
+    with pytest.raises(KeyboardInterrupt):
+        incident.require(["parts"])
+    with pytest.raises(RelationFailed):  # it was tried again
+        incident.require(["parts"])
+    assert incident.rows("parts") == 0
 
 
 @pytest.mark.parametrize(
@@ -368,14 +397,16 @@ def test_every_relation_yields_the_columns_it_declares(entry: Relation, unknown:
     declared = [(column.name, column.type) for column in entry.columns]
     table = unknown.con.execute(f'DESCRIBE "{entry.name}"').fetchall()
     assert [row[:2] for row in table] == declared
+    names = {name for name, _ in declared}
     if entry.sql is not None:
         yielded = [
             row[0] for row in unknown.con.execute(f"DESCRIBE {select_of(entry, {})}").fetchall()
         ]
     else:
         assert entry.compute is not None
-        yielded = list(entry.compute(unknown.con, **values_of(entry, {})))
-    assert set(yielded) >= {name for name, _ in declared}
+        computed = entry.compute(unknown.con, **values_of(entry, {}))
+        yielded = list(computed if isinstance(computed, Mapping) else next(iter(computed), names))
+    assert set(yielded) >= names
 
 
 @pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
@@ -438,7 +469,9 @@ def test_a_relation_is_empty_without_what_it_says(
         if entry.sql is not None:
             return len(stuck.con.execute(select_of(entry, {})).fetchall())
         assert entry.compute is not None
-        return len(next(iter(entry.compute(stuck.con, **values_of(entry, {})).values())))
+        computed = entry.compute(stuck.con, **values_of(entry, {}))
+        parts = [computed] if isinstance(computed, Mapping) else computed
+        return sum(len(next(iter(part.values()))) for part in parts)
 
     stuck.con.execute("BEGIN")
     try:

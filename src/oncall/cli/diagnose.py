@@ -325,7 +325,7 @@ def read_evidence(
     if len(saved) > 1 or len(places) > 1:
         listed = ", ".join(str(path) for path in saved[:12])
         raise UsageError(f"only one saved incident can be diagnosed at a time; give one: {listed}")
-    return Incident.open(saved[0], memory_bytes)
+    return Incident.in_place(saved[0], memory_bytes=memory_bytes)
 
 
 def shards_in(paths: Sequence[str]) -> dict[str, Path]:

@@ -110,12 +110,12 @@ def _read(
         value = _from_sequence(column, value)
     if isinstance(value, Words):
         # DuckDB lists count from 1; code -1 becomes index 0, which is NULL.
-        arrays[name] = np.asarray(value.codes, dtype=np.int64) + 1
+        arrays[name] = np.asarray(value.codes, dtype=np.int32) + 1
         parameters.append(list(value.vocabulary))
         each = column.type if column.type.endswith("[]") else "VARCHAR"
         return f'list_extract(?::{each}[], "{name}")::{column.type}'
     if isinstance(value, np.ma.MaskedArray):
-        arrays[name] = np.ascontiguousarray(value.filled(0))
+        arrays[name] = np.ascontiguousarray(np.ma.getdata(value))
         arrays[f"{name}__null"] = np.ma.getmaskarray(value)
         return f'CASE WHEN "{name}__null" THEN NULL ELSE "{name}" END::{column.type}'
     if isinstance(value, np.ndarray):

@@ -52,6 +52,7 @@ class Incident:
         # A view is planned anew in every query that reads it, which costs more than few rows do.
         # Only for evidence to which nothing is added any more.
         self.stores_views = False
+        self._loose = 0  # rows added since rows were compressed
         self._empty: dict[str, bool] = {}
         self._lacks: dict[str, list[tuple[str, ...]]] = {}  # of relations, by those tables
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
@@ -82,14 +83,19 @@ class Incident:
         return cls(con)
 
     @classmethod
-    def in_place(cls, path: Path, believed: Iterable[str] = ()) -> Incident:
+    def in_place(
+        cls, path: Path, believed: Iterable[str] = (), memory_bytes: int | None = None
+    ) -> Incident:
         """A saved incident, its large tables read where they are: views that any narrowing may
         replace (oncall.evidence.window). The file is held, and must not change. `believed`: tables
-        known to hold no impossible value. Raises as `open` does."""
+        known to hold no impossible value; `memory_bytes` as `bound_memory` takes them. Raises as
+        `open` does."""
         if not path.is_file():
             raise BadInput(str(path), "no such file")
         incident = cls.empty()
         try:
+            if memory_bytes is not None:
+                incident.bound_memory(memory_bytes)
             _copy_saved(incident.con, path, in_place=True)
         except BaseException:
             incident.close()
@@ -140,19 +146,20 @@ class Incident:
             raise UsageError(f"cannot save {path}: {_reason(error)}") from error
 
     def _write(self, path: Path) -> None:
-        self.con.execute(f"ATTACH '{_quoted(path)}' AS saved")
+        self.con.execute(f"ATTACH '{_quoted(path)}' AS written")
         try:
             for table in TABLES:
+                columns = ", ".join(f'"{column.name}"' for column in table.columns)
                 self.con.execute(
-                    f"CREATE TABLE saved.{table.name} AS SELECT * FROM main.{table.name}"
+                    f"CREATE TABLE written.{table.name} AS SELECT {columns} FROM main.{table.name}"
                 )
             self.con.execute(
-                "CREATE TABLE saved.meta AS SELECT ?::INTEGER AS schema_version, "
+                "CREATE TABLE written.meta AS SELECT ?::INTEGER AS schema_version, "
                 "? AS oncall_version, version() AS duckdb_version",
                 [SCHEMA_VERSION, __version__],
             )
         finally:
-            self.con.execute("DETACH saved")
+            self.con.execute("DETACH written")
 
     def bound_memory(self, memory_bytes: int) -> None:
         """From here on tables may take so much memory. What does not fit is kept on disk, in a
@@ -209,7 +216,18 @@ class Incident:
         self._empty.pop(table, None)
         self._lacks.clear()
         self._believed.discard(table)
-        return insert(self.con, table, BY_NAME[table].columns, columns)
+        return self._grown(insert(self.con, table, BY_NAME[table].columns, columns))
+
+    def _grown(self, rows: int) -> int:
+        """So many rows were added. Many are compressed, which costs as much CPU as is saved when
+        they are read, and the memory that this takes is given back."""
+        self._loose += rows
+        if self._loose >= _MANY_ROWS:
+            self._loose = 0
+            with suppress(duckdb.TransactionException):  # somebody else is writing
+                self.con.execute("CHECKPOINT")
+            room.give_back()
+        return rows
 
     def rows(self, table: str) -> int:
         """Number of rows in a table or a relation that is ready."""
@@ -368,6 +386,7 @@ class Incident:
         for read in entry.inputs:
             self._make(read)
         failed: Exception | None = None
+        held_bytes = room.held_bytes()
         try:
             # An overflow or a NaN would only be a warning, and the numbers wrong.
             with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -381,6 +400,8 @@ class Incident:
             details = "".join(traceback.format_exception(failed))
             # Not `from failed`: its frames would keep every array alive with the incident.
             raise RelationFailed(name, short_reason(failed), details)
+        if room.held_bytes() > held_bytes + _MUCH_BYTES:
+            room.give_back()
 
     def _give_up(self, name: str, error: RelationFailed) -> None:
         """Remember the failure, and leave an empty table for who shows what is there."""
@@ -400,9 +421,8 @@ class Incident:
     def _compute(self, entry: Relation) -> int:
         """Compute a relation whose inputs are ready; returns its rows (of a view: 0)."""
         if entry.compute is not None:
-            columns = entry.compute(self.con, **values_of(entry, self._replaced))
-            execute(self.con, create_table_sql(entry.name, entry.columns))
-            return insert(self.con, entry.name, entry.columns, columns)
+            computed = entry.compute(self.con, **values_of(entry, self._replaced))
+            return self._store(entry, [computed] if isinstance(computed, Mapping) else computed)
         select = select_of(entry, self._replaced)
         typed = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
         what = "TABLE"
@@ -412,7 +432,19 @@ class Incident:
         created = execute(
             self.con, f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()
-        return int(created[0][0]) if created else 0
+        return self._grown(int(created[0][0])) if created else 0
+
+    def _store(self, entry: Relation, parts: Iterable[Mapping[str, ColumnData]]) -> int:
+        """Keep the rows of a relation, all or none; returns how many."""
+        execute(self.con, create_table_sql(entry.name, entry.columns))
+        try:
+            return sum(
+                self._grown(insert(self.con, entry.name, entry.columns, part)) for part in parts
+            )
+        except BaseException:
+            with suppress(duckdb.Error):
+                self.con.execute(f'DROP TABLE "{entry.name}"')
+            raise
 
 
 _OVERFLOW = 4  # times the memory: a relation that needs more would take hours
@@ -423,6 +455,8 @@ _EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in
 
 
 _LARGE = 122_880  # rows, one row group of DuckDB: fewer are copied as quickly as looked at
+_MUCH_BYTES = 64 * 2**20  # that a relation took: what it freed of them goes back to the system
+_MANY_ROWS = 4 * _LARGE  # 120 MB of operations, a tenth of it once they are compressed
 
 
 def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = False) -> None:

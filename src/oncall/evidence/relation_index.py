@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from oncall.core.kept_files import KeptFiles
-from oncall.evidence.relations import Param, Relation
+from oncall.evidence.relations import Computed, Param, Relation
 from oncall.evidence.table import Column
 
 _INDEX = KeptFiles("relations", most=8)  # of 0.4 MB; while one develops, each edit makes one
@@ -42,7 +42,7 @@ class Imported:
     module: str
     relation: str
 
-    def __call__(self, *arguments: Any, **params: Any) -> Mapping[str, Any]:
+    def __call__(self, *arguments: Any, **params: Any) -> Computed:
         for value in vars(import_module(self.module)).values():
             if isinstance(value, Relation) and value.name == self.relation and value.compute:
                 return value.compute(*arguments, **params)

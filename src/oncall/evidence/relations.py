@@ -26,7 +26,7 @@ them in one frozen dataclass, whose fields `decides(...)` declares and `params_o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from inspect import CO_VARKEYWORDS
@@ -36,7 +36,8 @@ from oncall.core.units import Quantity, parse_quantity
 from oncall.evidence.table import Column
 
 Where = Literal["node", "console"]
-Compute = Callable[..., Mapping[str, Any]]
+Computed = Mapping[str, Any] | Iterable[Mapping[str, Any]]
+Compute = Callable[..., Computed]
 USED = re.compile(r"\$([a-z_][a-z0-9_]*)")  # a parameter in a SELECT
 
 
@@ -122,7 +123,7 @@ def relation(
 ) -> Callable[[Callable[..., Any]], Relation]:
     """Declare a relation: the decorated function takes nothing and returns SQL, or takes a
     connection, and parameters by keyword, and returns columns (name -> array, masked array or
-    list)."""
+    list), or yields many rows in parts, each of which is stored before the next is computed."""
 
     def declare(function: Callable[..., Any]) -> Relation:
         takes_nothing = function.__code__.co_argcount == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,6 +41,20 @@ def quarter_bytes() -> int:
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         whole = whole if soft == resource.RLIM_INFINITY else min(whole, soft)
     return max(LEAST_BYTES, whole // _QUARTER)
+
+
+def held_bytes() -> int:
+    """What this process holds; 0 where the system does not tell."""
+    words = _text("/proc/self/statm").split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
+
+
+def give_back() -> None:
+    """Return to the system what this process has freed: glibc keeps most of it."""
+    import ctypes  # for recordings of many rows alone
+
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def in_hand_bytes() -> int:

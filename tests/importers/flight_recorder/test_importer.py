@@ -531,7 +531,9 @@ def test_the_rank_is_the_last_number_of_the_name(name, rank):
 
 
 def test_many_files_on_all_cores_are_the_same_as_few(fr, tmp_path, incident, monkeypatch):
-    """Processes and batches only share out the work: more than 128 files use them."""
+    """Processes and batches only share out the work."""
+    few = "oncall.importers.flight_recorder.pool._FEW_FILES"
+    monkeypatch.setattr(few, 64)
     world = {"0": ("default_pg", range(140)), "3": ("tp", range(140))}
     for rank in range(140):
         calls = [fr.entry(0, 1), fr.stuck(1, rank % 3 + 1, ("3", "tp"), pg_id=rank % 2 + 1)]
@@ -541,7 +543,7 @@ def test_many_files_on_all_cores_are_the_same_as_few(fr, tmp_path, incident, mon
     assert incident.rows("ops") == 2 * 139
     everything = "SELECT * FROM ops ORDER BY ALL"
     with Incident.empty() as alone:
-        monkeypatch.setattr("oncall.importers.flight_recorder.pool._FEW_FILES", 1000)
+        monkeypatch.setattr(few, 1000)
         read(tmp_path, alone)
         assert rows(alone, everything) == rows(incident, everything)
         assert alone.rows("comms") == incident.rows("comms") == 280

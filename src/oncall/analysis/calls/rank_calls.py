@@ -7,7 +7,7 @@ now and then to gradients and parameters, all others to the end of an iteration.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -49,6 +49,7 @@ _CALLS = """
     pairs AS (
         SELECT job, comm, min(rank) + max(rank) AS both FROM members
         GROUP BY job, comm HAVING count(DISTINCT rank) = 2 AND coalesce(max(size), 2) = 2)
+    SELECT * EXCLUDE known_peer FROM (
     SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
         hash(n.place, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
         hash(o.op, o.dtype, coalesce(o.bytes, o.count)) AS what,
@@ -56,7 +57,7 @@ _CALLS = """
         o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
         coalesce(o.seq, -1) AS seq, coalesce(o.group_id, -1) AS group_id,
         coalesce(o.peer, s.rank, two.both - o.rank) AS known_peer,
-        coalesce(known_peer, o.rank + o.comm_peer - own.comm_rank, -1) AS peer,
+        coalesce(known_peer, o.rank + o.comm_peer - own.comm_rank, -1)::INTEGER AS peer,
         known_peer IS NOT NULL AS peer_recorded, o.called_ns, o.entered_ns,
         coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) AS ended_ns
     FROM operations o JOIN numbered n ON n.job = o.job AND n.comm IS NOT DISTINCT FROM o.comm
@@ -65,10 +66,14 @@ _CALLS = """
     LEFT JOIN members own ON own.job = o.job AND own.comm = o.comm AND own.rank = o.rank
         AND o.peer IS NULL AND o.comm_peer IS NOT NULL
     LEFT JOIN pairs two ON two.job = o.job AND two.comm = o.comm AND o.kind = 'p2p'
-    WHERE o.job = $job AND o.called_ns IS NOT NULL
-        AND (o.done IS NOT false OR EXISTS (FROM in_flight f WHERE f.ops_row = o.ops_row))
-    ORDER BY o.rank, o.called_ns, o.seq, n.place
+    WHERE o.job = $job AND o.rank BETWEEN $first AND $last AND o.called_ns IS NOT NULL
+        AND (o.done IS NOT false OR EXISTS (FROM in_flight f WHERE f.ops_row = o.ops_row)))
+    ORDER BY rank, called_ns, seq, place
 """
+_AT_ONCE = 1 << 19  # calls that are read together: some 50 MB
+# What ranks that are alike share, and what each has of its own, as _CALLS names it.
+_SHARED = ("word", "size_bytes", "reduces", "sums", "seq", "group_id", "peer_recorded")
+_OWN = ("place", "peer", "called_ns", "entered_ns", "ended_ns")
 
 
 @dataclass(frozen=True)
@@ -134,27 +139,52 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
     names = _names(con)
     kinds: dict[Hashable, _Kind] = {}
     for job, mine in comms.items():
-        found = con.execute(_CALLS, {"job": job, "element_bytes": thresholds.element_bytes})
-        columns = {name: np.ma.getdata(values) for name, values in found.fetchnumpy().items()}
-        order = group_order(columns, thresholds.goes_on_ns)
-        columns = {name: values[order] for name, values in columns.items()}
         named = {
             place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
         }
-        begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
-        bounds = pairwise([*begins.tolist(), len(columns["rank"])])
-        for (begin, end), likeness in zip(bounds, likenesses(columns, begins, named), strict=True):
-            part = {name: values[begin:end] for name, values in columns.items()}
-            if (job, int(part["rank"][0])) in thinned:
-                continue
-            kind = kinds.get((job, likeness))
-            if kind is None:
-                kind = _kind(part, named, thresholds, len(kinds))
-                kinds[job, likeness] = kind
-            if kind.by_time:
-                kind = _kind(part, named, thresholds, len(kinds))
-                kind = kinds.setdefault((job, likeness, kind.use.tobytes()), kind)
-            yield _of_rank(job, part, tuple(mine), kind, thresholds)
+        for first, last in _pieces(con, job):
+            columns = _columns(con, job, first, last, thresholds)
+            begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
+            bounds = pairwise([*begins.tolist(), len(columns["rank"])])
+            alike = likenesses(columns, begins, named)
+            for (begin, end), likeness in zip(bounds, alike, strict=True):
+                part = {name: values[begin:end] for name, values in columns.items()}
+                if (job, int(part["rank"][0])) in thinned:
+                    continue
+                kind = kinds.get((job, likeness))
+                if kind is None:
+                    kind = _kind(part, named, thresholds, len(kinds))
+                    kinds[job, likeness] = kind
+                if kind.by_time:
+                    kind = _kind(part, named, thresholds, len(kinds))
+                    kind = kinds.setdefault((job, likeness, kind.use.tobytes()), kind)
+                yield _of_rank(job, part, tuple(mine), kind, thresholds)
+
+
+def _pieces(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[int, int]]:
+    """From which rank to which to read at once: their calls are all in memory meanwhile."""
+    calls = con.execute(
+        "SELECT rank, count(*) FROM operations WHERE job = ? AND rank IS NOT NULL "
+        "GROUP BY rank ORDER BY rank",
+        [job],
+    ).fetchall()
+    piece = np.cumsum([count for _, count in calls]) // _AT_ONCE
+    for each in np.unique(piece).tolist():
+        mine = np.flatnonzero(piece == each)
+        yield calls[mine[0]][0], calls[mine[-1]][0]
+
+
+def _columns(
+    con: duckdb.DuckDBPyConnection, job: str, first: int, last: int, thresholds: Thresholds
+) -> dict[str, Array]:
+    """The calls of some ranks, each rank's in its order."""
+    wanted = {"job": job, "first": first, "last": last, "element_bytes": thresholds.element_bytes}
+    found = con.execute(_CALLS, wanted).fetchnumpy()
+    columns = {name: np.ma.getdata(values) for name, values in found.items()}
+    order = group_order(columns, thresholds.goes_on_ns)
+    for name in columns:
+        columns[name] = columns[name][order]
+    return columns
 
 
 def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
@@ -188,6 +218,7 @@ class _Kind:
     use: Array
     lost: Array
     by_time: bool
+    shared: Mapping[str, Array]
 
 
 def _kind(
@@ -203,7 +234,9 @@ def _kind(
     if announced.any() and not announced[(use <= RECV) & kept].all():
         kept &= ~announced
     lanes = (part["place"] * 2 + part["p2p"])[kept]
-    return _Kind(number, kept, use[kept], lost_before(lanes, part["seq"][kept]), by_time)
+    lost = lost_before(lanes, part["seq"][kept])
+    shared = {name: part[name][kept] for name in _SHARED}
+    return _Kind(number, kept, use[kept], lost, by_time, shared)
 
 
 def _of_rank(
@@ -213,24 +246,24 @@ def _of_rank(
     kind: _Kind,
     thresholds: Thresholds,
 ) -> RankCalls:
-    if not kind.kept.all():
-        part = {name: values[kind.kept] for name, values in part.items()}
+    own = {name: part[name][kind.kept] for name in _OWN}
+    shared = kind.shared
     return RankCalls(
         job=job,
         rank=int(part["rank"][0]),
         use=kind.use,
-        comm=part["place"],
-        word=part["word"],
-        size_bytes=part["size_bytes"],
-        reduces=part["reduces"],
-        sums=part["sums"],
-        seq=part["seq"],
-        group=part["group_id"],
-        peer=part["peer"].astype(np.int64),
-        peer_recorded=part["peer_recorded"],
-        called_ns=part["called_ns"],
-        entered_ns=part["entered_ns"],
-        ended_ns=part["ended_ns"],
+        comm=own["place"],
+        word=shared["word"],
+        size_bytes=shared["size_bytes"],
+        reduces=shared["reduces"],
+        sums=shared["sums"],
+        seq=shared["seq"],
+        group=shared["group_id"],
+        peer=own["peer"].astype(np.int64),
+        peer_recorded=shared["peer_recorded"],
+        called_ns=own["called_ns"],
+        entered_ns=own["entered_ns"],
+        ended_ns=own["ended_ns"],
         lost=kind.lost,
         comms=comms,
         thresholds=thresholds,

@@ -190,7 +190,7 @@ def even_sizes() -> str:
 def in_flight() -> str:
     """Operations that had not completed when last observed, one row each."""
     return """
-        WITH named AS (
+        WITH named AS NOT MATERIALIZED (  -- two looks cost less than a copy
             -- A Send and a Recv of one group call may share their number.
             SELECT ops_row, job, comm, kind, seq, rank, done, observed_ns, on_device, entered_ns,
                 CASE kind WHEN 'p2p' THEN concat_ws(' ', op, coalesce(comm_peer, peer))

@@ -10,7 +10,7 @@ import numpy as np
 from oncall.analysis.lost_time.baselines import Account
 from oncall.analysis.lost_time.graph import Order
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.programs import Flags, Ints, Times
+from oncall.analysis.lost_time.programs import Ints, Times
 
 _MOST_NUMBERS = 2_000_000  # of a replay at once: 16 MB, which memory allocators keep
 
@@ -48,9 +48,8 @@ def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times
     return order.replay(_by_node(own), rounds.T, transfers.T)[0]
 
 
-def gains_of_own(one: Class, candidates: Sequence[Ints], removed: Sequence[int]) -> Times:
-    """By how much segments shrink if the own time of a candidate's ranks is their peers'
-    (candidates, s)."""
+def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: Limits) -> Times:
+    """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
     account, width = one.account, one.order.graph.width
     own, baseline = _by_node(account.own), _by_node(account.baseline_own)
     for rank in removed:
@@ -61,22 +60,29 @@ def gains_of_own(one: Class, candidates: Sequence[Ints], removed: Sequence[int])
         for rank in candidates[at].tolist():
             own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
-    every = np.arange(len(candidates))
-    return _gains(one, every, remove, (own, account.rounds.T, account.transfers.T))
+    times = (own, account.rounds.T, account.transfers.T)
+    return _gains(one, candidates, remove, times, excess_of_own(one), limits)
 
 
-def gains_of_transfers(one: Class, candidates: Ints) -> Times:
+def gains_of_transfers(one: Class, candidates: Ints, limits: Limits) -> Times:
     """The same if all transfers of a rank take their baseline time, but for those of everybody."""
     account = one.account
-    rounds_of, transfers_of = _touched(one.order)
+    rounds, transfers = _touched(one.order)
+    rounds_of, transfers_of = rounds.by_rank(), transfers.by_rank()
 
     def remove(rank: int, times: Sequence[Times]) -> None:
         _, rounds, transfers = times
-        rounds[rounds_of[rank]] = account.baseline_rounds.T[rounds_of[rank]]
-        transfers[transfers_of[rank]] = account.baseline_transfers.T[transfers_of[rank]]
+        mine, sent = rounds_of(rank), transfers_of(rank)
+        rounds[mine] = account.baseline_rounds.T[mine]
+        transfers[sent] = account.baseline_transfers.T[sent]
 
+    most = rounds.summed(
+        np.maximum(0, account.rounds - account.baseline_rounds), one.order.graph.ranks
+    ) + transfers.summed(
+        np.maximum(0, account.transfers - account.baseline_transfers), one.order.graph.ranks
+    )
     times = (_by_node(account.own), account.rounds.T, account.transfers.T)
-    return _gains(one, candidates, remove, times)
+    return _gains(one, candidates, remove, times, most, limits)
 
 
 def excess_of_own(one: Class) -> Times:
@@ -86,11 +92,10 @@ def excess_of_own(one: Class) -> Times:
 
 def excess_of_transfers(one: Class) -> Times:
     """By how much the transfers that each rank takes part in exceed their baseline (r, s), ns."""
-    account = one.account
+    account, ranks = one.account, one.order.graph.ranks
     rounds, transfers = _touched(one.order)
-    return np.asarray(
-        rounds @ (account.rounds - account.baseline_rounds).T
-        + transfers @ (account.transfers - account.baseline_transfers).T
+    return rounds.summed(account.rounds - account.baseline_rounds, ranks) + transfers.summed(
+        account.transfers - account.baseline_transfers, ranks
     )
 
 
@@ -111,32 +116,59 @@ def _gains(
     candidates: Ints,
     remove: Callable[[int, Sequence[Times]], None],
     times: Sequence[Times],
+    most: Times,
+    limits: Limits,
 ) -> Times:
     """By how much segments shrink (candidates, s). `remove` puts baseline times into copies of
-    `times` for one rank."""
+    `times` for one rank, less by `most` (r, s) in all. No segment shrinks by more than that: a rank
+    of which it is too little to count is not replayed, and gains 0."""
+    found = np.zeros((len(candidates), len(one.length_ns)))
+    enough = limits.least_gain / 2 * np.maximum(one.length_ns, one.replayed_ns)
+    tried = np.flatnonzero((most[candidates] >= enough).any(1))
+    if not len(tried):
+        return found
     now, _ = one.order.replay(*times)
     # What a replay takes longer than was measured, beyond its error everywhere, is no loss.
     now = np.minimum(now, one.length_ns + one.error_ns)
     at_once = max(1, _MOST_NUMBERS // max(times[0].size, 1))
-    found = np.zeros((len(candidates), len(now)))
-    for begin in range(0, len(candidates), at_once):
-        chosen = candidates[begin : begin + at_once]
+    for begin in range(0, len(tried), at_once):
+        chosen = candidates[tried[begin : begin + at_once]]
         many = [np.tile(each, len(chosen)) for each in times]
         for at, rank in enumerate(chosen.tolist()):
             mine = slice(at * len(now), (at + 1) * len(now))
             remove(rank, [each[:, mine] for each in many])
         lengths, _ = one.order.replay(*many)
-        found[begin : begin + len(chosen)] = now - lengths.reshape(len(chosen), -1)
+        found[tried[begin : begin + at_once]] = now - lengths.reshape(len(chosen), -1)
     return found
 
 
-def _touched(order: Order) -> tuple[Flags, Flags]:
-    """Which rounds and transfers each rank takes part in (r, k) and (r, t), cuts left out."""
+@dataclass(frozen=True)
+class _Parts:
+    """Who takes part in which rounds or transfers: a rank and a number for each (m,)."""
+
+    rank: Ints
+    of: Ints
+
+    def by_rank(self) -> Callable[[int], Ints]:
+        """What tells the numbers of one rank."""
+        order = np.argsort(self.rank, kind="stable")
+        ranks, numbers = self.rank[order], self.of[order]
+        return lambda rank: numbers[slice(*np.searchsorted(ranks, [rank, rank + 1]))]
+
+    def summed(self, values: Times, ranks: int) -> Times:
+        """The values (s, k) of each rank's numbers in all (ranks, s)."""
+        return np.stack([np.bincount(self.rank, each[self.of], ranks) for each in values], axis=1)
+
+
+def _touched(order: Order) -> tuple[_Parts, _Parts]:
+    """Who takes part in rounds, those of everybody left out, and in transfers."""
     graph = order.graph
-    rounds = np.zeros((graph.ranks, len(graph.rounds)), dtype=np.bool_)
-    mine = graph.rounds.size[graph.rounds.of] < graph.ranks
-    rounds[graph.rounds.nodes[mine] // graph.width, graph.rounds.of[mine]] = True
-    transfers = np.zeros((graph.ranks, len(graph.sender)), dtype=np.bool_)
-    for side in (graph.sender, graph.receiver):
-        transfers[side // graph.width, np.arange(len(side))] = True
-    return rounds, transfers
+    rounds, width = graph.rounds, graph.width
+    mine = rounds.size[rounds.of] < graph.ranks
+    number = np.arange(len(graph.sender))
+    sender, receiver = graph.sender // width, graph.receiver // width
+    other = sender != receiver
+    return (
+        _Parts(rounds.nodes[mine] // width, rounds.of[mine]),
+        _Parts(np.append(sender, receiver[other]), np.append(number, number[other])),
+    )

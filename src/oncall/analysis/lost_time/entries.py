@@ -31,8 +31,9 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
     candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
     for _ in range(limits.most_causes):
         removed = [rank for entry in own for rank in entry.ranks]
-        each = [np.array([rank]) for rank in candidates.tolist()]
-        share = books.shares(partial(gains_of_own, candidates=each, removed=removed))
+        share = books.shares(
+            partial(gains_of_own, candidates=candidates, removed=removed, limits=limits)
+        )
         share[np.isin(candidates, removed)] = 0
         total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
         best = int(np.argmax(total))
@@ -80,7 +81,7 @@ def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entr
     excesses = books.joined(excess_of_transfers)
     ranks = len(excesses)
     candidates = candidates_by(excesses.sum(1), limits)
-    share = books.shares(partial(gains_of_transfers, candidates=candidates))
+    share = books.shares(partial(gains_of_transfers, candidates=candidates, limits=limits))
     total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
     best = int(np.argmax(total))
     concerned = share[best] >= limits.least_gain

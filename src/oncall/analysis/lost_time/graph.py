@@ -148,6 +148,9 @@ class Level:
     sizes: Ints
     late: Ints  # members whose rank went on at once
     transfers: Ints
+    sides: Ints  # the nodes that they end, one after the other
+    by_side: Ints  # places in `transfers`: those of the first of these nodes, of the next, ...
+    side_starts: Ints  # where each one's begin
     ended: Ints  # nodes
     passed: Ints  # nodes nobody waits at: asynchronous calls, and those without another side
     reached: Ints  # nodes that have arrived after it
@@ -186,8 +189,10 @@ class Order:
             if len(level.transfers):
                 a, b = graph.sender[level.transfers], graph.receiver[level.transfers]
                 over = np.maximum(arrived[a], arrived[b]) + transfers[level.transfers]
-                np.maximum.at(ended, a, over)
-                np.maximum.at(ended, b, over)
+                last = over[level.by_side]
+                if len(level.sides) < len(last):
+                    last = np.maximum.reduceat(last, level.side_starts, axis=0)
+                ended[level.sides] = np.maximum(ended[level.sides], last)
             ended[level.passed] = arrived[level.passed]
             following = level.reached
             after = ended[following - 1]
@@ -252,9 +257,10 @@ def _levels(graph: Graph, asynchronous: Flags, join: Ints) -> Iterator[Level]:
         np.subtract.at(alone, mine, 1)
         touched = np.unique(mine)
         met = touched[alone[touched] == 0]
-        sides = np.concatenate([pairs[0][met], pairs[1][met]])
-        np.subtract.at(waits, sides, 1)
-        sides = np.unique(sides)
+        both = np.concatenate([pairs[0][met], pairs[1][met]])
+        np.subtract.at(waits, both, 1)
+        by_side = np.argsort(both, kind="stable")
+        sides, side_starts = np.unique(both[by_side], return_index=True)
         ended = np.concatenate([members[~asynchronous[members]], sides[waits[sides] == 0]])
         free = (round_of[arrived] == NONE) & (first[arrived + 1] == first[arrived])
         passed = arrived[free | (asynchronous[arrived] & (round_of[arrived] != NONE))]
@@ -265,4 +271,18 @@ def _levels(graph: Graph, asynchronous: Flags, join: Ints) -> Iterator[Level]:
         waiting = (join[following // width] == following) & (late[following // width] > 0)
         held, arrived = following[waiting], following[~waiting]
         joins = np.flatnonzero(join[arrived // width] == arrived)
-        yield Level(over, members, starts, sizes, late_members, met, ended, passed, arrived, joins)
+        yield Level(
+            rounds=over,
+            members=members,
+            starts=starts,
+            sizes=sizes,
+            late=late_members,
+            transfers=met,
+            sides=sides,
+            by_side=by_side % max(len(met), 1),
+            side_starts=side_starts,
+            ended=ended,
+            passed=passed,
+            reached=arrived,
+            joins=joins,
+        )

@@ -24,17 +24,17 @@ NONE = -1
 _OPERATIONS = """
     SELECT o.rank, CASE WHEN $on_device THEN o.entered_ns ELSE o.called_ns END AS at_ns,
         o.duration_ns, coalesce(o.comm, 0) AS comm, coalesce(o.seq, -1) AS seq,
-        o.kind = 'p2p' AS p2p, list_position($ops, coalesce(o.op, '?')) - 1 AS op,
-        coalesce(o.count, o.bytes, 0) AS count, coalesce(o.peer, m.rank, -1) AS peer,
+        o.kind = 'p2p' AS p2p,
+        (list_position($ops, coalesce(o.op, '?')) - 1)::SMALLINT AS op,
+        coalesce(o.count, o.bytes, 0) AS count,
+        coalesce(o.peer, m.rank, -2 - o.comm_peer, -1) AS peer,
         coalesce(o.group_id, -1) AS batch
     FROM operations o
     LEFT JOIN members m ON m.job = o.job AND m.comm = o.comm AND m.comm_rank = o.comm_peer
     WHERE o.job = $job AND coalesce(o.done, true) AND o.stands_for IS NULL
         -- Recorders that name no communicator of a send or receive name its other side.
         AND o.rank IS NOT NULL AND (o.comm IS NOT NULL OR o.kind = 'p2p')
-    QUALIFY row_number() OVER (
-        PARTITION BY o.rank, o.comm, o.kind, o.seq, o.op, o.peer, o.comm_peer, at_ns
-        ORDER BY o.ops_row) = 1
+        AND at_ns IS NOT NULL
     ORDER BY o.rank, at_ns, batch, o.seq, o.ops_row
 """
 
@@ -89,10 +89,8 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
         "SELECT DISTINCT coalesce(op, '?') AS op FROM operations WHERE job = ? ORDER BY op", [job]
     ).fetchall()
     ops = [op for (op,) in named]
-    rows = con.execute(
-        f"SELECT * FROM ({_OPERATIONS}) WHERE at_ns IS NOT NULL",
-        {"job": job, "on_device": on_device, "ops": ops},
-    ).fetchnumpy()
+    parameters = {"job": job, "on_device": on_device, "ops": ops}
+    rows = _once(con.execute(_OPERATIONS, parameters).fetchnumpy())
     if not len(rows["rank"]):
         return None
     ranks, rank = np.unique(np.asarray(rows["rank"], dtype=np.int64), return_inverse=True)
@@ -143,6 +141,22 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
         members=members,
         on_device=bool(on_device),
     )
+
+
+def _once(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Rows of one operation, written again, are one: of the same rank at the same time."""
+    together = (np.diff(rows["rank"]) == 0) & (np.diff(rows["at_ns"]) == 0)
+    mine = np.flatnonzero(np.append(False, together) | np.append(together, False))
+    key = np.zeros(len(mine), dtype=np.uint64)
+    for name in ("rank", "at_ns", "comm", "p2p", "seq", "op", "peer"):
+        key = _mixed(key ^ np.ma.getdata(rows[name])[mine].astype(np.int64).view(np.uint64))
+    again = np.ones(len(mine), dtype=np.bool_)
+    again[np.unique(key, return_index=True)[1]] = False
+    if not again.any():
+        return rows
+    kept = np.ones(len(together) + 1, dtype=np.bool_)
+    kept[mine[again]] = False
+    return {name: values[kept] for name, values in rows.items()}
 
 
 def _members(

@@ -312,9 +312,9 @@ def _settled(graph: Graph, own: Times, limits: Limits) -> Times:
     the baseline.
 
     A host that is further ahead of its device than elsewhere calls on at once and then waits: what
-    is lacking shows as an excess at one of the next places. A host that stalls calls late, and then
-    several times at once: what the burst makes up for was no loss. So what is still lacking is
-    taken from the place before.
+    is lacking shows as an excess at one of the next places. A host that stalls calls late, and
+    then several times at once: what the burst makes up for was no loss. So what is still lacking
+    is taken from the place before.
     """
     baseline = median(own, 0)[None].repeat(len(own), 0)
     for role in np.unique(graph.role):

@@ -109,11 +109,11 @@ def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int)
         return None
     calls = con.execute(
         """SELECT o.ops_row, o.seq, o.rank, o.entered_ns, m.number, m.comm_number,
-               coalesce(o.called_ns, o.entered_ns) AS called_ns,
-               dense_rank() OVER (ORDER BY o.job, o.rank)
+               coalesce(o.called_ns, o.entered_ns) AS called_ns, m.caller
            FROM operations o
            JOIN (SELECT job, comm, rank, row_number() OVER () AS number,
-                     dense_rank() OVER (ORDER BY job, comm) AS comm_number FROM heads) m
+                     dense_rank() OVER (ORDER BY job, comm) AS comm_number,
+                     dense_rank() OVER (ORDER BY job, rank) AS caller FROM heads) m
                USING (job, comm, rank)
            SEMI JOIN (SELECT job FROM knowledge WHERE NOT durations) USING (job)
            WHERE o.kind = 'coll' AND o.seq IS NOT NULL AND o.entered_ns IS NOT NULL

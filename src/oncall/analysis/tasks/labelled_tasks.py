@@ -34,6 +34,7 @@ from oncall.analysis.tasks.task_rows import TASK_COLUMNS, Labelled, columns_of, 
 from oncall.evidence import params_of, relation
 
 _CALLS_AT_ONCE = 1 << 17  # of which the times take 3 MB
+_ROWS_AT_ONCE = 1 << 17  # of tasks, 20 MB
 
 
 @relation(
@@ -45,7 +46,7 @@ _CALLS_AT_ONCE = 1 << 17  # of which the times take 3 MB
     at="node",
     params=params_of(Thresholds),
 )
-def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
+def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Mapping[str, Any]]:
     """The tasks of every rank of which all operations are here; none where calls do not show it."""
     thresholds = Thresholds(**params)
     stated = _stated(con)
@@ -55,11 +56,17 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str
             "GROUP BY comm"
         ).fetchall()
     )
-    parts = []
     for job, ranks in _found(con, thresholds).items():
         places = _places(con, job, ranks, stated.get(job, Stated()))
-        parts += _label_job(ranks, stated.get(job, Stated()), places.of_rank, sizes, thresholds)
-    return columns_of(parts)
+        parts: list[Mapping[str, Any]] = []
+        held = 0
+        for part in _label_job(ranks, stated.get(job, Stated()), places.of_rank, sizes, thresholds):
+            parts.append(part)
+            held += len(part["started_ns"])
+            if held > _ROWS_AT_ONCE:
+                yield columns_of(parts)
+                parts, held = [], 0
+        yield columns_of(parts)
 
 
 @relation(
@@ -120,7 +127,7 @@ def _label_job(
     places: dict[int, Place],
     sizes: Mapping[int, int],
     thresholds: Thresholds,
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
     places = _pipeline_length(places)
     labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
@@ -135,7 +142,6 @@ def _label_job(
     )
     late = lateness(calls, sizes)
     sent = _inputs_sent(labelled, numbers)
-    parts: list[dict[str, Any]] = []
     begin = 0
     for one in labelled:
         for few in _batches(one):
@@ -143,8 +149,7 @@ def _label_job(
             begin = mine.stop
             known_ns = [each for each in sent[mine] if each is not None]
             sent_ns = np.stack(known_ns) if known_ns else None
-            parts += rows(few, np.stack(numbers[mine]), together(late[mine]), sent_ns)
-    return parts
+            yield from rows(few, np.stack(numbers[mine]), together(late[mine]), sent_ns)
 
 
 def _inputs_sent(labelled: Sequence[Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:

@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import numpy as np
+from numpy.typing import NDArray
 
+from oncall.analysis.traffic.pace import Moments, pace_of
 from oncall.evidence import decides, params_of, relation
 
 
@@ -145,79 +148,54 @@ def _of_collectives(
     return "tp", "operations all the time"
 
 
-_USES = """
+_CALLS = """
     WITH calls AS (
-        SELECT o.job, o.comm, o.kind, o.op, o.rank, o.seq, o.bytes, o.entered_ns,
+        SELECT o.comm, o.kind, o.op, o.rank, o.seq, o.bytes, coalesce(o.entered_ns, -1) AS at_ns,
             coalesce(o.group_id, -o.seq) AS call, coalesce(o.stands_for, 1) AS times,
             coalesce(o.peer, p.rank) AS peer
         FROM operations o LEFT JOIN members p ON p.job = o.job AND p.comm = o.comm
             AND o.peer IS NULL AND p.comm_rank = o.comm_peer
-        WHERE o.op <> 'Barrier' AND o.bytes > 0),
+        WHERE o.job = $job AND o.op <> 'Barrier' AND o.bytes > 0 AND o.rank IS NOT NULL)
+"""
+_COMMUNICATORS = f"""{_CALLS}
+    SELECT m.comm, m.members, greatest(m.size, len(m.members)), l.largest_bytes,
+        coalesce(l.all_to_alls, 0)
+    FROM (SELECT comm, list(rank) AS members, max(size) AS size FROM members WHERE job = $job
+          GROUP BY comm) m
+    JOIN (SELECT comm, max(bytes) AS largest_bytes, sum(times) FILTER (op = 'AllToAll')
+              AS all_to_alls FROM calls WHERE peer IS NULL OR peer <> rank GROUP BY comm) l
+        USING (comm)
+    ORDER BY m.comm
+"""
+_COLLECTIVES = f"""{_CALLS}
+    SELECT comm, rank, at_ns, times FROM calls
+    WHERE kind = 'coll' AND op <> 'AllToAll' AND bytes >= $small_bytes AND comm IS NOT NULL
+"""
+_TRANSFERS = f"""{_CALLS}
+    SELECT coalesce(comm, 0) AS comm, comm IS NOT NULL AS known, rank, min(at_ns) AS at_ns,
+        min(op) = max(op) AS one_sided
+    FROM calls WHERE kind = 'p2p' AND peer <> rank GROUP BY comm, rank, call
+"""
+# Each pair once, and its two places one after the other: all places of a communicator with one
+# another are quadratic in its size.
+_SENT = f"""{_CALLS},
     places AS (
-        SELECT job, comm, rank, row_number() OVER (
-            PARTITION BY job, comm ORDER BY coalesce(comm_rank, rank)) - 1 AS place
-        FROM members),
-    collective AS (
-        SELECT *, entered_ns - lag(entered_ns) OVER mine AS pause_ns
-        FROM calls WHERE kind = 'coll' AND op <> 'AllToAll' AND bytes >= $small_bytes
-        WINDOW mine AS (PARTITION BY job, comm, rank ORDER BY entered_ns)),
-    paused AS (
-        SELECT *, median(pause_ns) OVER (PARTITION BY job, comm, rank) AS median_ns
-        FROM collective),
-    by_rank AS (
-        SELECT job, comm, rank, sum(times) AS collectives,
-            coalesce(sum(pause_ns) FILTER (pause_ns > $pause_times * median_ns) / sum(pause_ns), 0)
-                AS long_pauses, coalesce(avg(pause_ns), 0) AS apart_ns
-        FROM paused GROUP BY ALL),
-    transfers AS (
-        SELECT job, comm, rank, call, min(entered_ns) AS at_ns, count(DISTINCT op) AS sides
-        FROM calls WHERE kind = 'p2p' AND peer <> rank GROUP BY ALL),
-    between AS (
-        SELECT job, rank, at_ns, lead(at_ns) OVER (PARTITION BY job, rank ORDER BY at_ns) AS next_ns
-        FROM transfers),
-    -- By the transfer before each collective: to try every pair is quadratic in a rank's calls.
-    interleaved AS (
-        SELECT c.job, c.comm, c.rank, count(DISTINCT b.at_ns) AS with_one
-        FROM collective c ASOF JOIN (FROM between WHERE next_ns > at_ns) b
-            ON c.job = b.job AND c.rank = b.rank AND c.entered_ns >= b.at_ns
-        WHERE c.entered_ns < b.next_ns GROUP BY ALL),
-    spans AS (
-        SELECT job, rank, count(*) AS spans FROM between WHERE next_ns IS NOT NULL GROUP BY ALL),
-    used AS (
-        SELECT job, comm, max(r.collectives) AS collectives, median(r.long_pauses) AS long_pauses,
-            median(r.apart_ns) AS apart_ns,
-            median(CASE WHEN s.spans > 0 THEN coalesce(i.with_one, 0) / s.spans END) AS interleaved
-        FROM by_rank r LEFT JOIN spans s USING (job, rank)
-        LEFT JOIN interleaved i USING (job, comm, rank) GROUP BY ALL),
-    -- Each pair once, and its two places one after the other: all places of a communicator with
-    -- one another are quadratic in its size.
+        SELECT comm, rank, row_number() OVER (
+            PARTITION BY comm ORDER BY coalesce(comm_rank, rank)) - 1 AS place
+        FROM members WHERE job = $job),
     senders AS MATERIALIZED (
         SELECT s.*, a.place AS sender
-        FROM (SELECT DISTINCT job, comm, rank, peer FROM calls
-              WHERE op = 'Send' AND peer <> rank) s
-        JOIN places a USING (job, comm, rank)),
-    edges AS MATERIALIZED (
-        SELECT s.job, s.comm, s.rank, s.peer, [s.sender, b.place] AS edge
-        FROM senders s JOIN places b ON b.job = s.job AND b.comm = s.comm AND b.rank = s.peer),
-    sizes AS (
-        SELECT job, comm, stddev_pop(bytes) / avg(bytes) AS spread
-        FROM calls SEMI JOIN edges USING (job, comm, rank, peer) WHERE op = 'Send' GROUP BY ALL),
-    sent AS (
-        SELECT job, comm, list(DISTINCT edge) AS edges, any_value(spread) AS spread
-        FROM edges JOIN sizes USING (job, comm) GROUP BY ALL),
-    sided AS (
-        SELECT job, comm, avg((sides = 1)::INTEGER) AS one_sided FROM transfers GROUP BY ALL)
-    SELECT m.job, m.comm, m.members, greatest(m.size, len(m.members)), coalesce(s.edges, []),
-        coalesce(u.collectives, 0), coalesce(l.largest_bytes, 0), coalesce(u.long_pauses, 0),
-        coalesce(u.apart_ns, 0), u.interleaved, coalesce(l.all_to_alls, 0),
-        coalesce(d.one_sided, 0), coalesce(s.spread, 0)
-    FROM (SELECT job, comm, list(rank) AS members, max(size) AS size FROM members GROUP BY ALL) m
-    JOIN (SELECT job, comm, max(bytes) AS largest_bytes, sum(times) FILTER (op = 'AllToAll')
-              AS all_to_alls FROM calls WHERE peer IS NULL OR peer <> rank GROUP BY ALL) l
-        USING (job, comm)
-    LEFT JOIN used u USING (job, comm) LEFT JOIN sent s USING (job, comm)
-    LEFT JOIN sided d USING (job, comm)
-    ORDER BY m.job, m.comm
+        FROM (SELECT comm, rank, peer, count(*) AS sends, sum(bytes) AS sent_bytes,
+                  var_pop(bytes) AS variance
+              FROM calls WHERE op = 'Send' AND peer <> rank GROUP BY ALL) s
+        JOIN places a USING (comm, rank)),
+    edges AS (
+        SELECT s.*, [s.sender, b.place] AS edge
+        FROM senders s JOIN places b ON b.comm = s.comm AND b.rank = s.peer),
+    means AS (SELECT comm, sum(sent_bytes) / sum(sends) AS mean_bytes FROM edges GROUP BY comm)
+    SELECT comm, list(DISTINCT edge), sqrt(sum(sends * (
+        variance + (sent_bytes / sends - mean_bytes) ** 2)) / sum(sends)) / any_value(mean_bytes)
+    FROM edges JOIN means USING (comm) GROUP BY comm
 """
 
 _COLUMNS = [
@@ -242,11 +220,8 @@ _COLUMNS = [
 def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """What each communicator is for, by its use, and whether that fits the job's configuration."""
     thresholds = Thresholds(**params)
-    used = {name: params[name] for name in ("small_bytes", "pause_times")}
-    uses = [
-        Use(job, comm, frozenset(members), size, frozenset(map(tuple, edges)), *numbers)
-        for job, comm, members, size, edges, *numbers in con.execute(_USES, used).fetchall()
-    ]
+    named = con.execute("SELECT DISTINCT job FROM members ORDER BY job").fetchall()
+    uses = [use for (job,) in named for use in _uses(con, job, **params)]
     recorded: dict[tuple[str, int], str] = {
         (job, comm): role.lower()
         for job, comm, role in con.execute(
@@ -274,6 +249,64 @@ def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, A
             )
         )
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+
+
+def _uses(
+    con: duckdb.DuckDBPyConnection, job: str, *, small_bytes: int, pause_times: float, **_: Any
+) -> list[Use]:
+    """How each communicator of a job was used, as far as it was used."""
+    found = con.execute(_COMMUNICATORS, {"job": job}).fetchall()
+    if not found:
+        return []
+    comms = np.array([comm for comm, *_ in found], dtype=np.uint64)
+    wanted = {"job": job, "small_bytes": small_bytes}
+    collectives = con.execute(_COLLECTIVES, wanted).fetchnumpy()
+    transfers = con.execute(_TRANSFERS, {"job": job}).fetchnumpy()
+    sent = con.execute(_SENT, {"job": job}).fetchall() if len(transfers["comm"]) else []
+    place, here = _places(comms, collectives["comm"])
+    pace = pace_of(
+        place[here],
+        _moments(collectives, here),
+        collectives["times"][here],
+        _moments(transfers, transfers["at_ns"] >= 0),
+        len(comms),
+        pause_times,
+    )
+    place, here = _places(comms, transfers["comm"])
+    here &= transfers["known"]
+    numbers = np.maximum(np.bincount(place[here], minlength=len(comms)), 1)
+    one_sided = np.bincount(place[here], transfers["one_sided"][here], len(comms)) / numbers
+    edges = {comm: (frozenset(map(tuple, pairs)), spread) for comm, pairs, spread in sent}
+    return [
+        Use(
+            job=job,
+            comm=comm,
+            members=frozenset(members),
+            size=size,
+            edges=edges.get(comm, (frozenset(), 0.0))[0],
+            collectives=float(pace.collectives[at]),
+            largest_bytes=largest_bytes,
+            long_pauses=float(np.nan_to_num(pace.long_pauses[at])),
+            apart_ns=float(np.nan_to_num(pace.apart_ns[at])),
+            interleaved=None if np.isnan(pace.interleaved[at]) else float(pace.interleaved[at]),
+            all_to_alls=all_to_alls,
+            one_sided=float(one_sided[at]),
+            spread=edges.get(comm, (frozenset(), 0.0))[1],
+        )
+        for at, (comm, members, size, largest_bytes, all_to_alls) in enumerate(found)
+    ]
+
+
+def _moments(columns: Mapping[str, NDArray[Any]], kept: NDArray[np.bool_]) -> Moments:
+    return Moments(columns["rank"][kept].astype(np.int64), columns["at_ns"][kept])
+
+
+def _places(
+    comms: NDArray[np.uint64], wanted: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where each is among the communicators, which are in order, and whether it is there."""
+    place = np.minimum(np.searchsorted(comms, wanted), len(comms) - 1)
+    return place, comms[place] == wanted
 
 
 _SIZES = ("tp", "dp", "pp", "ep", "cp")

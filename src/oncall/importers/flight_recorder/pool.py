@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from oncall.core.errors import BadInput
 from oncall.importers.flight_recorder.batch import Batch, read_batch
 
-_FEW_FILES = 64  # starting processes costs as much as reading about this many
+_FEW_FILES = 256  # for one process: to start it costs as much as reading 120
 _FILES_A_BATCH = 256  # some 100,000 operations: the database prefers large helpings
 
 

@@ -1,0 +1,61 @@
+"""What each rank called, from recordings that say some of it twice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.programs import Programs, read_programs
+from oncall.evidence import Incident
+
+
+def programs_of(incident: Incident) -> Programs:
+    incident.provide(["operations", "members"])
+    found = read_programs(incident.con, "job", Limits())
+    assert found is not None
+    return found
+
+
+def test_an_operation_that_was_written_twice_is_one() -> None:
+    with Incident.empty() as incident:
+        incident.append(
+            "ops",
+            {
+                "job": "job",
+                "comm": 7,
+                "rank": [0, 0, 0, 1, 1],
+                "seq": [1, 1, 2, 1, 2],
+                "kind": "coll",
+                "op": "AllReduce",
+                "count": 8,
+                "enqueued_ns": [10, 10, 20, 10, 20],
+                "ended_ns": [None, 15, 25, 15, 25],
+                "done": True,
+            },
+        )
+        found = programs_of(incident)
+    assert found.rank.tolist() == [0, 0, 1, 1]
+    assert found.seq.tolist() == [1, 2, 1, 2]
+
+
+def test_sends_at_one_moment_to_several_are_several() -> None:
+    with Incident.empty() as incident:
+        incident.append(
+            "ops",
+            {
+                "job": "job",
+                "comm": 7,
+                "rank": 0,
+                "seq": 1,
+                "kind": "p2p",
+                "op": "Send",
+                "count": 8,
+                "peer": [1, 2],
+                "enqueued_ns": 10,
+                "done": True,
+            },
+        )
+        found = programs_of(incident)
+    assert len(found.rank) == 1  # one batch
+    assert len(np.unique(found.parts.node)) == 1
+    assert len(found.parts.node) == 2
