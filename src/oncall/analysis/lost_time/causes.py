@@ -55,13 +55,28 @@ def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: L
     for rank in removed:
         own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
-    def remove(at: int, times: Sequence[Times]) -> None:
+    def remove(rank: int, times: Sequence[Times]) -> None:
         own, _, _ = times
-        for rank in candidates[at].tolist():
-            own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
 
     times = (own, account.rounds.T, account.transfers.T)
     return _gains(one, candidates, remove, times, excess_of_own(one), limits)
+
+
+def gains_together(one: Class, sets: Sequence[Ints]) -> Times:
+    """The same if the own time of all ranks of a set is their peers' (sets, s)."""
+    account, width = one.account, one.order.graph.width
+    times = account.rounds.T, account.transfers.T
+    baseline = _by_node(account.baseline_own)
+    now, _ = one.order.replay(_by_node(account.own), *times)
+    now = np.minimum(now, one.length_ns + one.error_ns)
+    found = np.zeros((len(sets), len(now)))
+    for at, ranks in enumerate(sets):
+        own = _by_node(account.own)
+        for rank in ranks.tolist():
+            own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+        found[at] = now - one.order.replay(own, *times)[0]
+    return found
 
 
 def gains_of_transfers(one: Class, candidates: Ints, limits: Limits) -> Times:

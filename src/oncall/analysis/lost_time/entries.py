@@ -18,6 +18,7 @@ from oncall.analysis.lost_time.causes import (
     excess_of_transfers,
     gains_of_own,
     gains_of_transfers,
+    gains_together,
 )
 from oncall.analysis.lost_time.chance import by_turns
 from oncall.analysis.lost_time.limits import Limits
@@ -59,7 +60,7 @@ def _alike(books: Books, limits: Limits) -> list[Entry]:
     if not 1 < late.sum() <= len(late) / 2:
         return []
     sides = [np.flatnonzero(late), np.flatnonzero(~late)]
-    share = books.shares(partial(gains_of_own, candidates=sides, removed=[]))
+    share = books.shares(partial(gains_together, sets=sides))
     entry = _entry(books, limits, "own", tuple(sides[0].tolist()), share[0])
     # Nobody else stands against them: it has to be more than replays are off by.
     if entry is None or entry.share < books.error:

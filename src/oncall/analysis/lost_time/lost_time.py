@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.lost_time.books import Books, books_of
-from oncall.analysis.lost_time.causes import Entry, gains_of_own
+from oncall.analysis.lost_time.causes import Entry, gains_together
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.iterations import iterations_of
@@ -111,7 +111,7 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
     if entry is not None and books is not None:
-        gains = partial(gains_of_own, candidates=[np.array(entry.ranks)], removed=())
+        gains = partial(gains_together, sets=[np.array(entry.ranks)])
         if books.shares(gains).max() < limits.least_gain:
             entry = None  # Who is off the critical path is waited for, and costs nothing.
     entries = [entry] if entry is not None else []
