@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 PROGRAMS = [
@@ -52,13 +52,14 @@ class Case:
     profile: int = 0
     seed: int = 0
     patience_s: float = 90.0
-    note: str = field(default="")
+    note: str = ""
 
     @property
     def name(self) -> str:
         parts = [self.program, self.fault]
         parts += [self.habit] * (self.habit != "none")
         parts += ["detail"] * self.detail + ["timeout"] * (self.timeout_s < 60)
+        parts += [self.note] * bool(self.note)
         return "-".join([*parts, f"{self.world}r{''.join(map(str, self.ranks))}"])
 
     @property
@@ -139,6 +140,45 @@ def blind() -> Iterator[Case]:
             detail=mismatch and draw.random() < 0.3,
             profile=60 if slow and draw.random() < 0.5 else 0,
             seed=number,
+        )
+
+
+def drawn(seed: int, count: int) -> Iterator[Case]:
+    """Any number of jobs of 4 to 8 ranks, a third of them sound, a third slow, most profiled."""
+    draw = random.Random(seed)
+    hangs = ["loader_stuck", "loader_stuck", "deadlock", "deadlock", "stopped", "save_stuck"]
+    other = ["killed", "exception", "out_of_data", "skip", "extra", "other_op", "other_size"]
+    slow = ["slow_compute"] * 4 + ["slow_loader"] * 2 + ["garbage", "throttled"]
+    kinds: list[tuple[list[str], int]] = [(["none"], 9), (slow, 10), (hangs, 7), (other, 4)]
+    faults: list[str] = []
+    for faults_of_kind, share in kinds:
+        faults += draw.choices(faults_of_kind, k=round(count * share / 30))
+    draw.shuffle(faults)
+    for number, fault in enumerate(faults):
+        world = draw.choice((4, 4, 6, 8))
+        sound, is_slow = fault == "none", CLASSES[fault] == "slow"
+        mismatch = CLASSES[fault] == "mismatch"
+        rank = 0 if fault == "save_stuck" else draw.randrange(world)
+        habits = ("none", "evaluation", "checkpoint", "uneven_lengths", "logging")
+        step, profiled = draw.randrange(20, 40), draw.random() < 0.8
+        yield Case(
+            draw.choice(PROGRAMS[:6] if mismatch or fault == "out_of_data" else PROGRAMS),
+            fault,
+            () if sound else (rank,),
+            world=world,
+            habit="checkpoint"
+            if fault == "save_stuck"
+            else draw.choice(habits)
+            if sound or draw.random() < 0.2
+            else "none",
+            step=step,
+            compute_s=draw.choice((0.04, 0.08, 0.12)),
+            after_s=12 if is_slow else 5 if sound else draw.choice((6, 12)),
+            timeout_s=8 if fault == "loader_stuck" and draw.random() < 0.4 else 600,
+            detail=mismatch and draw.random() < 0.3,
+            profile=step + 5 if is_slow and profiled else 12 if sound and profiled else 0,
+            seed=number,
+            note=f"n{number}",
         )
 
 

@@ -1,6 +1,7 @@
 """Record real PyTorch jobs with known faults: a folder a case, with `truth.json`.
 
-    python record.py OUT [--set first|blind] [--only WORD ...] [--python TORCH_PYTHON]
+    python record.py OUT [--set first|blind | --seed N --count N] [--only WORD ...]
+        [--python TORCH_PYTHON]
 
 TORCH_PYTHON is a Python with torch (no GPU needed) and py-spy, apart from the project's own. Each
 case holds what a user would: `fr` (Flight Recorder dumps), `logs` (torchrun's, of each rank),
@@ -10,16 +11,19 @@ case holds what a user would: `fr` (Flight Recorder dumps), `logs` (torchrun's, 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from cases import SETS, Case
+from cases import SETS, Case, drawn
 
 HERE = Path(__file__).parent
 
@@ -160,15 +164,24 @@ def keep(case: Case, out: Path) -> None:
     cut = (out / "dump").stat().st_mtime if (out / "stacks").exists() else None
     shutil.move(out / "torchrun.log", out / "logs" / "train.log")
     if cut is not None:
-        drop_ends(out / "logs" / "train.log")
+        drop_ends(out / "logs" / "train.log", cut)
     shutil.rmtree(out / "torchrun", ignore_errors=True)
     for file in [*out.glob("pid*"), *out.glob("struck*"), *out.glob(".part*"), out / "dump"]:
         file.unlink(missing_ok=True)
     (out / "truth.json").write_text(json.dumps(case.truth, indent=1) + "\n")
 
 
-def drop_ends(log: Path) -> None:
-    """Without the lines that torchrun writes when the recorder ends the job."""
+STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})")
+
+
+def seconds_of(stamp: str) -> float:
+    when = datetime.datetime.strptime(f"{stamp}+0000", "%Y-%m-%d %H:%M:%S,%f%z")
+    return when.timestamp()
+
+
+def drop_ends(log: Path, cut: float) -> None:
+    """Without the lines that torchrun writes when the recorder ends the job, and those from when
+    it began to look: a dump's symbols hold up the job for seconds."""
     ends = (
         "Sending process",
         "failed (exitcode",
@@ -180,7 +193,10 @@ def drop_ends(log: Path) -> None:
     )
     lines = log.read_text(errors="replace").splitlines()
     for at, line in enumerate(lines):
-        if "torch/distributed/elastic" in line and any(word in line for word in ends[:3]):
+        stamp = STAMP.search(line)
+        late = stamp is not None and seconds_of(stamp[1]) > cut
+        ended = "torch/distributed/elastic" in line and any(word in line for word in ends[:3])
+        if late or ended:
             lines = lines[:at]
             break
     log.write_text("\n".join(lines) + "\n")
@@ -190,6 +206,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--set", default="first", choices=sorted(SETS))
+    parser.add_argument("--seed", type=int, help="draw a set of jobs from this seed instead")
+    parser.add_argument("--count", type=int, default=40, help="how many jobs are drawn")
     parser.add_argument(
         "--part", default="0/1", help="such as 1/2: every second case from the second"
     )
@@ -197,7 +215,8 @@ def main() -> None:
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
     chosen = parser.parse_args()
     part, parts = map(int, chosen.part.split("/"))
-    for case in list(SETS[chosen.set]())[part::parts]:
+    by_name = SETS[chosen.set] if chosen.seed is None else partial(drawn, chosen.seed, chosen.count)
+    for case in list(by_name())[part::parts]:
         place = chosen.out / case.name
         if (place / "truth.json").exists() or not all(word in case.name for word in chosen.only):
             continue

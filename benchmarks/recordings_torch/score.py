@@ -79,6 +79,11 @@ def judged(truth: dict[str, Any], answer: dict[str, Any]) -> tuple[str, str]:
     return ("kind" if near else "wrong"), said
 
 
+def holds_evidence(folder: Path) -> bool:
+    """Whether anything was recorded there: a job that left nothing is no case."""
+    return folder.is_dir() and any(one.stat().st_size for one in folder.iterdir())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recordings", type=Path)
@@ -92,7 +97,7 @@ def main() -> None:
             continue
         truth = json.loads((place / "truth.json").read_text())
         for kind, names in EVIDENCE.items():
-            paths = [place / name for name in names if (place / name).is_dir()]
+            paths = [place / name for name in names if holds_evidence(place / name)]
             if not paths or (chosen.kind and kind not in chosen.kind):
                 continue
             word, said = judged(truth, diagnosed(paths))

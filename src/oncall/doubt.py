@@ -35,8 +35,8 @@ def why_undecided(incident: Incident, checked: Container[str]) -> str:
     return (
         _waiting(incident)
         or _calls_alone(incident)
-        or _alike(incident)
         or _seen_once(incident)
+        or _alike(incident)
         or (_slow(incident) if "slow" in checked else "")
         or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0])
     )
@@ -148,7 +148,7 @@ def _alike(incident: Incident) -> str:
 
 
 def _seen_once(incident: Incident) -> str:
-    """Which processes stacks show to be elsewhere, where dumps show nobody who waits for them."""
+    """Which processes one look at stacks shows to be elsewhere, where that may be chance."""
     rows = _asked(
         incident,
         ["odd_stacks"],
@@ -159,8 +159,8 @@ def _seen_once(incident: Incident) -> str:
         return ""
     ((processes, others),) = rows
     return (
-        f"one look at stacks shows {' and '.join(processes)} apart from {others} others, and the "
-        "dumps show no call that anyone waits in: take the stacks again"
+        f"one look at stacks shows {' and '.join(processes)} apart from {others} others, as it may "
+        "of a job that runs: take the stacks again"
     )
 
 

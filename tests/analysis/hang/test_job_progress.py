@@ -118,6 +118,21 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
         assert rows == [(21, [5])]
 
 
+@pytest.mark.parametrize(("later_s", "rather_stopped"), [(1, False), (3, False), (12, True)])
+def test_a_dump_takes_seconds_to_write(tmp_path: Path, later_s: int, rather_stopped: bool) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        open_ = WAITING | {"state": "scheduled"}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
+
+    with recorded(tmp_path, last) as incident:
+        incident.con.execute("UPDATE recordings SET written_ns = ?", [NOW + later_s * S])
+        log = {"kind": "log", "path": [f"log{n}" for n in range(20)], "written_ns": NOW + 60 * S}
+        incident.append("recordings", {"job": "job", **log})
+        incident.require(["progress_symptoms"])
+        weight = "SELECT weight > 0 FROM progress_symptoms WHERE name = 'file times'"
+        assert incident.con.execute(weight).fetchall() == [(rather_stopped,)]
+
+
 def test_a_barrier_without_any_time_is_rather_a_checkpoint(tmp_path: Path) -> None:
     def last(rank: int) -> Sequence[dict[str, Any]]:
         barrier = {"profiling_name": "nccl:barrier", "input_sizes": [[1]], "output_sizes": [[1]]}

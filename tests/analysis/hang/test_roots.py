@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.analysis.common.graph import reaching
-from oncall.analysis.hang.roots import Node, Place, Root, find_roots
+from oncall.analysis.hang.places import Node, Place
+from oncall.analysis.hang.roots import Root, find_roots
+from oncall.analysis.hang.ties import tie_unrecorded
 from oncall.evidence import Incident
 
 Edges = dict[Node, list[Node]]
@@ -83,6 +85,24 @@ def test_silent_and_absent_are_distinguished() -> None:
         Root(here, "absent", (7,)),
         Root(here, "silent", (8,)),
     ]
+
+
+def test_the_one_process_that_left_no_recording_holds_up_who_is_in_no_call() -> None:
+    one, other = place(1, 4), place(2, 4)
+    edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
+    tie_unrecorded(edges, {8}, {7}, both=False)
+    assert 7 not in edges  # What a recorded call holds up waits for nothing else.
+    tie_unrecorded(edges, {8}, set(), both=False)
+    assert find_roots(edges, {one: (1, 5), other: (1, 3)}, {8}) == [Root(other, "silent", (8,))]
+
+
+def test_where_transfers_are_not_recorded_either_of_two_may_wait_for_the_other() -> None:
+    one, other = place(1, 4), place(2, 4)
+    waits = {one: (1, 5), other: (1, 3)}
+    for both, found in ((False, [(7,), (8,)]), (True, [(7, 8)])):
+        edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
+        tie_unrecorded(edges, set(), set(), both=both)
+        assert sorted(root.culprits for root in find_roots(edges, waits, set())) == found
 
 
 def test_nobody_waits() -> None:

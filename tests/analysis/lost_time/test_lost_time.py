@@ -10,7 +10,7 @@ import pytest
 
 from oncall.evidence import Incident
 
-from .jobs import LAYERS, Clock, Work, layers, no_offset
+from .jobs import LAYERS, MS, UNIX_NS, Clock, Work, layers, no_offset
 
 ITERATIONS = 8
 Causes = dict[tuple[str, tuple[int, ...]], float]
@@ -181,3 +181,41 @@ def test_where_all_calls_are_alike_and_not_timed_there_is_no_account() -> None:
 def test_a_long_wait_that_chance_may_explain_is_no_verdict() -> None:
     columns = _alike(lambda call, rank: 90 if rank == 1 and call in (9, 16) else 0, timed=True)
     assert set(found(columns)[0]) == {("perhaps", (1,))}
+
+
+def _behind_a_phase_of_work(late_ms: Callable[[int], int]) -> dict[str, Any]:
+    """Calls alone of two replicas of two stages: the replicas of a stage reduce four times in an
+    iteration, then all do. Hosts wait in each call, and work long before the next one."""
+    rows: list[dict[str, Any]] = []
+    now = [0] * 4
+
+    def reduce(comm: int, seq: int, members: tuple[int, ...]) -> None:
+        over = max(now[rank] for rank in members) + 1
+        for rank in members:
+            rows.append(
+                {"job": "j", "comm": comm, "seq": seq, "rank": rank, "kind": "coll"}
+                | {"op": "AllReduce", "count": 1 + (comm < 9), "done": True}
+                | {"enqueued_ns": UNIX_NS + now[rank] * MS}
+            )
+            now[rank] = over
+
+    for iteration in range(12):
+        for step in range(4):
+            for rank in range(4):
+                now[rank] += 50 + late_ms(rank)
+            for comm, members in ((1, (0, 2)), (2, (1, 3))):
+                reduce(comm, 4 * iteration + step, members)
+        reduce(9, iteration, (0, 1, 2, 3))
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def test_clocks_that_no_call_contradicts_are_right() -> None:
+    causes, _ = found(_behind_a_phase_of_work(lambda rank: 30 if rank == 3 else 0))
+    assert set(causes) == {("own", (3,))}
+    assert causes["own", (3,)] == pytest.approx(30 / 80, rel=0.1)
+
+
+def test_ranks_that_are_late_alike_are_one_cause() -> None:
+    causes, _ = found(_behind_a_phase_of_work(lambda rank: 30 if rank > 1 else 0))
+    assert set(causes) == {("own", (2, 3))}
+    assert found(_behind_a_phase_of_work(lambda _: 0))[0] == {}

@@ -127,6 +127,7 @@ def job_quiet() -> str:
             0.2, "of the completions expected in the watchdog's last interval, those that count"
         ),
         "pause": "job_quiet.pause",
+        "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "times": "standstills.times",
         "hiccup": Param(
@@ -169,7 +170,9 @@ def progress_symptoms() -> str:
             SELECT q.job, median(r.written_ns) - any_value(q.newest_ns) AS later_ns,
                 any_value(q.normal_ns) AS normal_ns
             FROM quiet q JOIN recordings r USING (job)
-            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns GROUP BY q.job),
+            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
+                AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
+            GROUP BY q.job),
         -- That nothing moves for a moment says nothing of a job that does so now and then.
         pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
@@ -275,7 +278,8 @@ def progress_symptoms() -> str:
                 ELSE 'no rank launched anything for ' || round(quiet_ns / 1e9, 1) || ' s' END
         FROM timed SEMI JOIN polled USING (job)
         UNION ALL
-        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure ELSE $weak END,
+        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure
+                WHEN later_ns <= $written_in THEN -$weak ELSE $weak END,
             'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
         FROM files WHERE later_ns < $copied_after
         UNION ALL

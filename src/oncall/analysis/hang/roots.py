@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -18,28 +18,23 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
-from oncall.analysis.hang.counted_lags import Lags, lags_of
+from oncall.analysis.hang.counted_lags import lags_of
 from oncall.analysis.hang.habits import next_calls
+from oncall.analysis.hang.places import Edges, Node, Place
+from oncall.analysis.hang.ties import (
+    EARLIER,
+    LACKED,
+    UNANSWERING,
+    UNFINISHED,
+    WITHOUT_TRANSFERS,
+    tie_common_lags,
+    tie_earlier,
+    tie_groups,
+    tie_unfinished,
+    tie_unrecorded,
+)
 from oncall.evidence import relation
 
-
-@dataclass(frozen=True, order=True)
-class Place:
-    """An operation that a rank is blocked in.
-
-    `ends` names the ranks of a Send or Recv: one if unmatched, both if matched. Matched sides are
-    one place whatever number each gave it, so there `number` is 0 and `seq` only for show.
-    """
-
-    comm: int
-    kind: str
-    number: int
-    ends: tuple[int, ...] = ()
-    seq: int = field(default=0, compare=False)
-
-
-Node = int | Place  # a rank, or the operation it is blocked in
-Edges = dict[Node, list[Node]]
 Graph = tuple[Edges, dict[Place, tuple[int, int]], set[int]]
 Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and for how long (ns)
 Habits = Mapping[int, Mapping[tuple[int, str], int]]  # see habits.next_calls
@@ -251,121 +246,35 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str,
         if how == "silent":
             silent.add(rank)
     for edges, _, _ in graphs.values():
-        _tie_groups(edges)
+        tie_groups(edges)
     lacked: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for job, *pair in con.execute(_LACKED).fetchall():
+    for job, *pair in con.execute(LACKED).fetchall():
         lacked[job].append((pair[0], pair[1]))
     gone: dict[str, set[int]] = defaultdict(set)
     for job, rank in con.execute("SELECT job, rank FROM halted").fetchall():
         gone[job].add(rank)
     unanswering = set()
     lags, odd = lags_of(con), dict[str, set[int]]()
-    for job, comm, seq, rank in con.execute(_UNANSWERING).fetchall():
+    for job, comm, seq, rank in con.execute(UNANSWERING).fetchall():
         edges, _, silent = graphs[job]
         edges.setdefault(Place(comm, "coll", seq, (), seq), []).append(rank)
         silent.add(rank)
         gone[job].add(rank)
         unanswering.add(job)
+    unfinished: dict[str, set[int]] = defaultdict(set)
+    for job, rank in con.execute(UNFINISHED).fetchall():
+        unfinished[job].add(rank)
+    without_transfers = {job for (job,) in con.execute(WITHOUT_TRANSFERS).fetchall()}
     earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
-    for job, rank, *calls in con.execute(_EARLIER).fetchall():
+    for job, rank, *calls in con.execute(EARLIER).fetchall():
         place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
         earlier[job].append((place, rank, before))
     for job, (edges, _, _) in graphs.items():
-        _tie_earlier(edges, earlier[job])
-        _tie_unfinished(edges, lacked[job])
-        odd[job] = _tie_common_lags(edges, lags[job], gone[job], always=job in unanswering)
+        tie_earlier(edges, earlier[job])
+        tie_unfinished(edges, lacked[job])
+        tie_unrecorded(edges, graphs[job][2], unfinished[job], both=job in without_transfers)
+        odd[job] = tie_common_lags(edges, lags[job], gone[job], always=job in unanswering)
     return graphs, odd
-
-
-# Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
-_LACKED = """
-    SELECT DISTINCT i.job, i.rank, f.rank AS lacked FROM in_flight i
-    JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
-        AND coalesce(f.entered_seq < i.seq, true)
-    SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
-    ANTI JOIN blocked_operations s ON s.job = i.job AND s.rank = i.rank
-    ANTI JOIN halted h ON h.job = i.job AND h.rank = i.rank
-    WHERE i.kind = 'coll' ORDER BY ALL
-"""
-
-
-def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
-    """A rank between its calls may wait for what it called asynchronously.
-
-    So it is taken to be where the members `lacked` there, pairs of rank and member, are held up by
-    another who has nothing unfinished: that cause explains the rank as well.
-    """
-    unfinished = {rank for rank, _ in lacked}
-    firm = [n for ends in sinks(edges) for n in ends if n not in unfinished]
-    explained = reaching(edges, firm)
-    for rank, member in lacked:
-        if member in explained:
-            edges.setdefault(rank, []).append(member)
-
-
-# What a rank called before the collective that it is blocked in, and others are blocked in.
-_EARLIER = """
-    SELECT DISTINCT b.job, b.rank, [b.comm, b.seq] AS place, [i.comm, i.seq] AS before
-    FROM blocked_operations b
-    JOIN in_flight i ON i.job = b.job AND i.rank = b.rank AND i.comm <> b.comm
-        AND i.called_ns < b.called_ns
-    SEMI JOIN (FROM blocked_operations WHERE kind = 'coll') q
-        ON q.job = i.job AND q.comm = i.comm AND q.seq = i.seq
-    WHERE b.kind = 'coll' AND i.kind = 'coll' ORDER BY ALL
-"""
-
-
-def _tie_earlier(edges: Edges, earlier: Sequence[tuple[Place, int, Place]]) -> None:
-    """A collective that all members are in may wait for a device of theirs, which has not done
-    what its host called `earlier` on another communicator: place, rank and the place before."""
-    ends = {node for component in sinks(edges) for node in component if len(component) == 1}
-    for place, rank, before in earlier:
-        if place in ends and before in edges:
-            edges[place].append(rank)
-            edges[rank].append(before)
-
-
-# Where only counters are known: members of what waits that do not answer. Whoever else lags there
-# may well wait for them.
-_UNANSWERING = """
-    SELECT DISTINCT s.job, s.comm, s.seq, m.rank
-    FROM blocked_operations s JOIN members m USING (job, comm)
-    SEMI JOIN launches l ON l.job = m.job AND l.rank = m.rank
-        AND l.state IN ('unresponsive', 'dead')
-    ANTI JOIN witnesses w ON w.job = m.job AND w.rank = m.rank
-    ANTI JOIN operations o ON o.job = s.job
-    WHERE s.kind = 'coll' ORDER BY ALL
-"""
-
-
-def _tie_common_lags(edges: Edges, lags: Lags, gone: set[int], *, always: bool) -> set[int]:
-    """Where only counters are known: a lag that communicators like it show too is a consequence.
-
-    What its ranks wait for is not recorded, such as a Recv. So they are taken to wait for the
-    processes that are `gone`, else for who is furthest behind in the communicators whose lag is odd
-    (returned). `always`: whether or not any of these is odd. Where all lag alike, nothing tells
-    them apart, and one place shows them all.
-    """
-    ends = {node for component in sinks(edges) for node in component if isinstance(node, int)}
-    odd = lags.oddest(ends)
-    began = gone & ends or lags.furthest(odd, ends)
-    if (odd or always) and began:
-        for rank in ends - began:
-            edges.setdefault(rank, []).extend(sorted(began))
-    elif lags.shape and not odd and len(ends) > 1:
-        places = [place for place, holders in edges.items() if ends.intersection(holders)]
-        for place in sorted(one for one in places if isinstance(one, Place))[:1]:
-            edges[place] = sorted(ends)
-    return odd
-
-
-def _tie_groups(edges: Edges) -> None:
-    """A matched Send or Recv of a group call completes only when its whole group can."""
-    matched = {node for node, holders in edges.items() if isinstance(node, Place) and not holders}
-    for rank, places in list(edges.items()):
-        if isinstance(rank, int) and len(places) > 1:
-            for place in matched.intersection(places):
-                edges[place].append(rank)
 
 
 def find_roots(

@@ -36,6 +36,11 @@ class Books:
         return np.concatenate([one.replayed_ns for one in self.classes])
 
     @property
+    def error(self) -> float:
+        """The median deviation of replayed lengths from measured ones."""
+        return float(np.median(np.abs(self.replayed_ns / self.length_ns - 1)))
+
+    @property
     def begin_ns(self) -> Ints:
         return np.concatenate([one.begin_ns for one in self.classes])
 
@@ -63,7 +68,7 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
     ]
     timed = any(one.timed for one in times)
     if times and not timed:
-        times = on_one_axis(times, limits)
+        times = on_one_axis(times, graphs, limits)
     found: list[Class] = []
     lead: int | None = None
     for segments, graph, each in zip(shapes, graphs, times, strict=True):

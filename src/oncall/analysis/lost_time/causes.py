@@ -34,7 +34,7 @@ class Entry:
     """One cause: `ranks` that share it (more than one: the evidence cannot tell them apart), and
     what each segment concerned would have been shorter."""
 
-    cause: str  # own, transfer or perhaps
+    cause: str  # own, transfer, perhaps or unexplained
     ranks: tuple[int, ...]
     share: float  # of the segments concerned, mean
     low: float  # 5 % quantile of that mean
@@ -61,6 +61,22 @@ def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: L
 
     times = (own, account.rounds.T, account.transfers.T)
     return _gains(one, candidates, remove, times, excess_of_own(one), limits)
+
+
+def gains_together(one: Class, sets: Sequence[Ints]) -> Times:
+    """The same if the own time of all ranks of a set is their peers' (sets, s)."""
+    account, width = one.account, one.order.graph.width
+    times = account.rounds.T, account.transfers.T
+    baseline = _by_node(account.baseline_own)
+    now, _ = one.order.replay(_by_node(account.own), *times)
+    now = np.minimum(now, one.length_ns + one.error_ns)
+    found = np.zeros((len(sets), len(now)))
+    for at, ranks in enumerate(sets):
+        own = _by_node(account.own)
+        for rank in ranks.tolist():
+            own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+        found[at] = now - one.order.replay(own, *times)[0]
+    return found
 
 
 def gains_of_transfers(one: Class, candidates: Ints, limits: Limits) -> Times:

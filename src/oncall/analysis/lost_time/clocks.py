@@ -2,6 +2,9 @@
 
 All hosts leave a cut together, so a rank's clock is off by its lead there. Who was late in some
 iterations is no further off: the early ones count. Over a long recording clocks drift apart.
+
+That goes wrong where a host works for long before its first call after the cut. Clocks are believed
+as they are, where by them nobody goes on from a call before its last member has come.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import Measured, median
 from oncall.analysis.lost_time.programs import Times
@@ -18,7 +22,9 @@ from oncall.analysis.lost_time.programs import Times
 _TURNS = 3  # after which medians of ranks and of segments hardly change
 
 
-def on_one_axis(classes: Sequence[Measured], limits: Limits) -> list[Measured]:
+def on_one_axis(
+    classes: Sequence[Measured], graphs: Sequence[Graph], limits: Limits
+) -> list[Measured]:
     """The same times (one entry a class of segments) by the clock of the median rank.
 
     The largest class decides: what precedes it is alike, as the end of an evaluation is not.
@@ -33,7 +39,23 @@ def on_one_axis(classes: Sequence[Measured], limits: Limits) -> list[Measured]:
         when = median(one.begin_ns + one.call[:, :, 0], 1) - middle
         off = offset + rate * when[:, None]
         moved.append(replace(one, call=one.call - off[:, :, None]))
-    return moved
+    as_recorded = _gone_early(classes, graphs)
+    believed = as_recorded <= min(limits.gone_early, _gone_early(moved, graphs))
+    return [*classes] if believed else moved
+
+
+def _gone_early(classes: Sequence[Measured], graphs: Sequence[Graph]) -> float:
+    """The share of calls from which hosts go on before their last member has come."""
+    early, calls = 0, 0
+    for one, graph in zip(classes, graphs, strict=True):
+        rounds = graph.rounds
+        if len(rounds):
+            rank, place = rounds.nodes // graph.width, rounds.nodes % graph.width
+            last = np.fmax.reduceat(one.call[:, rank, place], rounds.start, axis=1)
+            over = one.call[:, rank, place + 1] - np.repeat(last, rounds.size, axis=1)
+            early += int((over < 0).sum())
+            calls += int((~np.isnan(over)).sum())
+    return early / max(calls, 1)
 
 
 def _clocks(classes: Sequence[Measured], middle: float, limits: Limits) -> tuple[Times, Times]:

@@ -18,6 +18,7 @@ from oncall.analysis.lost_time.causes import (
     excess_of_transfers,
     gains_of_own,
     gains_of_transfers,
+    gains_together,
 )
 from oncall.analysis.lost_time.chance import by_turns
 from oncall.analysis.lost_time.limits import Limits
@@ -46,7 +47,27 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
         ):
             break
         own.append(entry)
+    if not own:
+        own = _alike(books, limits)
     return own + _slow_transfers(books, limits, own)
+
+
+def _alike(books: Books, limits: Limits) -> list[Entry]:
+    """The ranks that are late by as much as one another, if together they cost what none costs
+    alone: those of a host, or of a pipeline whose transfers are not recorded."""
+    excess = books.joined(excess_of_own).mean(1)
+    late = excess >= limits.as_late * excess.max()
+    if not 1 < late.sum() <= len(late) / 2:
+        return []
+    sides = [np.flatnonzero(late), np.flatnonzero(~late)]
+    share = books.shares(partial(gains_together, sets=sides))
+    entry = _entry(books, limits, "own", tuple(sides[0].tolist()), share[0])
+    # Nobody else stands against them: it has to be more than replays are off by.
+    if entry is None or entry.share < books.error:
+        return []
+    if by_turns(share[0], share.max(0), len(late) / len(sides[0]), limits):
+        return []
+    return [entry]
 
 
 def _others_too(share: Times, best: int, limits: Limits) -> bool:

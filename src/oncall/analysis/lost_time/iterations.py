@@ -182,7 +182,8 @@ def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: 
     seen = np.unique(kind[at] << 32 | programs.rank[at]) >> 32
     chosen = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
     chosen &= callers / ranks >= limits.fewest_iterations + 1
-    chosen &= 2 * callers <= len(programs.rank)  # else each call were an iteration
+    # Else each call were an iteration, and who lags by one without a loss were late.
+    chosen &= limits.fewest_nodes * callers <= len(programs.rank)
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
     chosen &= large == large[chosen].max(initial=0)

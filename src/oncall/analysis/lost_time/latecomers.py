@@ -35,7 +35,9 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     others = iterations.length_ns[there & (gap < limits.least_gain / 2)]
-    if len(others) >= limits.repeats:
+    if iterations.stretches:
+        pass  # They are of equal length, whatever was lost in them.
+    elif len(others) >= limits.repeats:
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
     elif not lateness.timed and iterations.ahead > limits.least_gain:
         return None  # Hosts are ahead of their devices: that one calls late may cost nothing.

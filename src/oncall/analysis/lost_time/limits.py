@@ -30,6 +30,7 @@ class Limits:
     # Times
     busy: float = decides("25 %", "of a rank's calls are in its tensor group")
     early: float = decides("20 %", "of the segments: lateness only adds to a clock's offset")
+    gone_early: float = decides("1 %", "of calls, left before the last came: clocks are right")
     drifts: int = decides(12, "segments that show a drift of clocks")
     most_lead: int = decides(12, "calls that a host is ahead of its device by")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
@@ -55,6 +56,7 @@ class Limits:
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
     stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
+    as_late: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
     one_segment: float = decides("15 %", "gain that one of at most three iterations must show")
     own_and_link: float = decides(
         "70 %", "of the largest excess: a rank that is slow itself is the one whose link is"

@@ -14,8 +14,9 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.lost_time.books import Books, books_of
-from oncall.analysis.lost_time.causes import Entry, gains_of_own
+from oncall.analysis.lost_time.causes import Entry, gains_together
 from oncall.analysis.lost_time.entries import entries_of
+from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import lateness_of
@@ -23,7 +24,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
-from oncall.analysis.lost_time.slowdowns import Slowdown, unexplained
+from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, unexplained
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
@@ -65,18 +66,35 @@ class Account:
     slowdown: Slowdown | None = None
 
 
-def _error(books: Books) -> float:
-    """By how much replays with nothing removed are off, the median over iterations."""
-    return float(np.median(np.abs(books.replayed_ns / books.length_ns - 1)))
-
-
 def _by_replay(books: Books, limits: Limits) -> Account:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
     entries = entries_of(books, limits)
     slowdown = None if entries else unexplained(books, limits)
     return Account(
-        entries, books.length_ns, books.begin_ns, _error(books), books.timed, slowdown=slowdown
+        entries, books.length_ns, books.begin_ns, books.error, books.timed, slowdown=slowdown
     )
+
+
+def _by_exposure(
+    con: duckdb.DuckDBPyConnection, job: str, programs: Programs, limits: Limits
+) -> Account | None:
+    """The account of a profiled job in which one rank waits less than all others. Where none does,
+    its operations may still show something else: slow transfers."""
+    lateness = exposure_of(con, job, programs.ranks, limits)
+    entry = latecomers(lateness, limits) if lateness is not None else None
+    if lateness is None or entry is None:
+        return None
+    iterations = lateness.iterations
+    return Account([entry], iterations.length_ns, iterations.begin_ns, None, lateness.timed)
+
+
+def _of_operations(programs: Programs, limits: Limits) -> Account | None:
+    books = books_of(programs, limits)
+    if books is not None and books.error > limits.replays:
+        books = None
+    if books is not None and len(books.length_ns) >= limits.fewest_iterations:
+        return _by_replay(books, limits)
+    return _by_lateness(programs, books, limits)
 
 
 def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Account | None:
@@ -93,19 +111,22 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
     if entry is not None and books is not None:
-        gains = partial(gains_of_own, candidates=np.array(entry.ranks), removed=(), limits=limits)
+        gains = partial(gains_together, sets=[np.array(entry.ranks)])
         if books.shares(gains).max() < limits.least_gain:
             entry = None  # Who is off the critical path is waited for, and costs nothing.
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause == "own"
     whole = proven or not (programs.on_device or iterations.stretches)
-    return Account(entries, iterations.length_ns, iterations.begin_ns, None, moments.timed, whole)
+    length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
+    slowdown = None if entries or iterations.stretches else lasting(length_ns, begin_ns, limits)
+    return Account(entries, length_ns, begin_ns, None, moments.timed, whole, slowdown)
 
 
 @relation(
     "lost_time",
     reads=["operations", "members"],
+    optional=["profiled_time", "stage_layout"],
     columns=_SCHEMA,
     source="LOST_TIME: replay of the execution graph; VenusTrace Appendix A; beyond the papers",
     params=params_of(Limits),
@@ -118,13 +139,7 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
         programs = read_programs(con, job, limits)
         if programs is None:
             continue
-        books = books_of(programs, limits)
-        if books is not None and _error(books) > limits.replays:
-            books = None
-        if books is not None and len(books.length_ns) >= limits.fewest_iterations:
-            account: Account | None = _by_replay(books, limits)
-        else:
-            account = _by_lateness(programs, books, limits)
+        account = _by_exposure(con, job, programs, limits) or _of_operations(programs, limits)
         if account is not None:
             rows += _rows(job, programs, account)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}

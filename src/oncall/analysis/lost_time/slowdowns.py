@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.lost_time.books import Books
-from oncall.analysis.lost_time.causes import Class
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
-from oncall.analysis.lost_time.programs import Times
+from oncall.analysis.lost_time.programs import Ints, Times
 
 
 @dataclass(frozen=True)
@@ -28,18 +27,20 @@ def unexplained(books: Books, limits: Limits) -> Slowdown | None:
     Iterations of one class make the same calls of the same sizes: what makes all of them longer
     from one on is no other phase of the program. A few that are long, and then no more, are.
     """
-    found = [one for one in (_of(each, limits) for each in books.classes) if one is not None]
+    each = [lasting(one.length_ns, one.begin_ns, limits) for one in books.classes]
+    found = [one for one in each if one is not None]
     return max(found, key=lambda one: one.share * one.segments, default=None)
 
 
-def _of(one: Class, limits: Limits) -> Slowdown | None:
-    order = np.argsort(one.begin_ns, kind="stable")
-    length = one.length_ns[order]
+def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> Slowdown | None:
+    """The first change from which on all of the like iterations (s,) are longer than any before."""
+    order = np.argsort(begin_ns, kind="stable")
+    length = length_ns[order]
     for split in range(limits.repeats, len(length) - limits.repeats + 1):
         before, after = length[:split], length[split:]
         if after.min() * (1 - limits.too_much) > before.max():
             share = 1 - _middle(before) / _middle(after)
-            return Slowdown(int(one.begin_ns[order[split]]), share, len(after))
+            return Slowdown(int(begin_ns[order[split]]), share, len(after))
     return None
 
 

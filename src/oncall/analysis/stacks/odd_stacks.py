@@ -15,8 +15,7 @@ from oncall.evidence.relations import Param
 _Row = dict[str, Any]
 _PROCESSES = """
     WITH dumped AS (SELECT DISTINCT job FROM recordings WHERE kind = 'flight_recorder')
-    SELECT *, looks = 1 AND job IN (FROM dumped)
-        AND job NOT IN (SELECT job FROM job_progress) AS doubted
+    SELECT *, job IN (FROM dumped) AND job NOT IN (SELECT job FROM unmet_calls) AS uncalled
     FROM main_threads m WHERE looks <> 1
         OR job NOT IN (SELECT job FROM job_progress WHERE state = 'moving')
 """
@@ -35,11 +34,13 @@ _COLUMNS = (
     ("elsewhere", "VARCHAR", "", "where most of the others are"),
     ("moved", "BOOLEAN", "", "its own stack changed between the looks; NULL: one look"),
     ("looks", "INTEGER", "", "how often each of the others was looked at, at least"),
+    ("once", "BOOLEAN", "", "no process was looked at more than once: who waits may go on"),
     (
         "doubted",
         "BOOLEAN",
         "",
-        "it was looked at once, and dumps show no call that anyone waits in",
+        "... and more than one is alone, or others compute, or dumps show no call whose wait is "
+        "rather a stop",
     ),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
     (
@@ -55,7 +56,7 @@ _COLUMNS = (
 @relation(
     "odd_stacks",
     reads=["main_threads"],
-    optional=["job_progress", "recordings"],
+    optional=["job_progress", "unmet_calls", "recordings"],
     columns=_COLUMNS,
     source="the odd one out among equal stacks",
     params={
@@ -96,7 +97,11 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
         return []
     if 2 * len(moved) > len(others):
         return []
+    once = all(one["looks"] <= 1 for one in processes)
+    doubted = len(odd) > 1 or reason == "alike" or processes[0]["uncalled"]
     about = {
+        "once": once,
+        "doubted": once and doubted,
         "others": len(others),
         "waiting": len(waiting),
         "processes": len(processes),

@@ -31,7 +31,9 @@ def stage_layout() -> str:
     """One row for each rank; NULL where unknown."""
     return """
         WITH named AS (
-            SELECT job, comm, rank, comm_rank, lower(coalesce(role, name, '')) AS said
+            -- PyTorch describes the group of a device mesh's dimension as mesh_ and its name.
+            SELECT job, comm, rank, comm_rank,
+                regexp_replace(lower(coalesce(role, name, '')), '^mesh_', '') AS said
             FROM members WHERE comm IS NOT NULL),
         used AS (
             SELECT n.job, n.comm, n.rank, coalesce(n.comm_rank, row_number() OVER (

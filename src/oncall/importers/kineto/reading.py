@@ -62,7 +62,9 @@ def read_file(path: Path) -> Reading:
         groups, joined, named = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
-        return Reading(path, Owner(), None, {}, {}, False, columns_of([]), NamedTasks([]), what, ())
+        nothing, no_time = columns_of([]), Trace(path).exposed
+        named = NamedTasks([])
+        return Reading(path, Owner(), None, {}, {}, False, nothing, no_time, named, what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
         problem = _NO_COLLECTIVE
@@ -76,6 +78,7 @@ def read_file(path: Path) -> Reading:
         sizes={groups[call.group]: call.group_size for call in trace.calls if call.group_size},
         counted=joined.counted,
         operations=columns_of(joined.operations),
+        exposed=trace.exposed,
         named=named,
         problem=problem,
         notes=tuple(_notes(trace, joined, named)),

@@ -1,0 +1,129 @@
+"""Waiting that no recording shows: ties between ranks that explain who is in no call.
+
+Each adds edges to the graph whose ends are the causes, so that a rank that only seems to wait for
+nobody is no cause beside the one it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from oncall.analysis.common.graph import reaching, sinks
+from oncall.analysis.hang.counted_lags import Lags
+from oncall.analysis.hang.places import Edges, Place
+
+# Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
+LACKED = """
+    SELECT DISTINCT i.job, i.rank, f.rank AS lacked FROM in_flight i
+    JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
+        AND coalesce(f.entered_seq < i.seq, true)
+    SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
+    ANTI JOIN blocked_operations s ON s.job = i.job AND s.rank = i.rank
+    ANTI JOIN halted h ON h.job = i.job AND h.rank = i.rank
+    WHERE i.kind = 'coll' ORDER BY ALL
+"""
+
+
+def tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
+    """A rank between its calls may wait for what it called asynchronously.
+
+    So it is taken to be where the members `lacked` there, pairs of rank and member, are held up by
+    another who has nothing unfinished: that cause explains the rank as well.
+    """
+    unfinished = {rank for rank, _ in lacked}
+    firm = [n for ends in sinks(edges) for n in ends if n not in unfinished]
+    explained = reaching(edges, firm)
+    for rank, member in lacked:
+        if member in explained:
+            edges.setdefault(rank, []).append(member)
+
+
+# Jobs whose recorder keeps no sends and receives, as that of gloo: a stage of a pipeline seems to
+# wait for nobody. And ranks that a recorded operation holds.
+WITHOUT_TRANSFERS = """
+    SELECT job FROM operations WHERE kind IS NOT NULL
+    GROUP BY job HAVING count(*) FILTER (kind = 'p2p') = 0
+"""
+UNFINISHED = "SELECT DISTINCT job, rank FROM in_flight WHERE rank IS NOT NULL"
+
+
+def tie_unrecorded(
+    edges: Edges, silent: set[int], unfinished: Collection[int], *, both: bool
+) -> None:
+    """A rank that is in no recorded call may wait for the one process that could not even write a
+    recording. Where transfers are not recorded, `both` of two that are missing at the same number
+    of their communicators may wait for the other: one place shows them all."""
+    ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
+    stopped, idle = ends & silent, ends - silent - {*unfinished}
+    if len(stopped) == 1:
+        for rank in idle:
+            edges.setdefault(rank, []).extend(stopped)
+    elif both and not stopped and len(ends) > 1 and idle == ends:
+        places = [p for p, held in edges.items() if isinstance(p, Place) and ends & {*held}]
+        if len({place.seq for place in places}) == 1 and len(places) == len(ends):
+            edges[min(places)] = sorted(ends)
+
+
+# What a rank called before the collective that it is blocked in, and others are blocked in.
+EARLIER = """
+    SELECT DISTINCT b.job, b.rank, [b.comm, b.seq] AS place, [i.comm, i.seq] AS before
+    FROM blocked_operations b
+    JOIN in_flight i ON i.job = b.job AND i.rank = b.rank AND i.comm <> b.comm
+        AND i.called_ns < b.called_ns
+    SEMI JOIN (FROM blocked_operations WHERE kind = 'coll') q
+        ON q.job = i.job AND q.comm = i.comm AND q.seq = i.seq
+    WHERE b.kind = 'coll' AND i.kind = 'coll' ORDER BY ALL
+"""
+
+
+def tie_earlier(edges: Edges, earlier: Sequence[tuple[Place, int, Place]]) -> None:
+    """A collective that all members are in may wait for a device of theirs, which has not done
+    what its host called `earlier` on another communicator: place, rank and the place before."""
+    ends = {node for component in sinks(edges) for node in component if len(component) == 1}
+    for place, rank, before in earlier:
+        if place in ends and before in edges:
+            edges[place].append(rank)
+            edges[rank].append(before)
+
+
+# Where only counters are known: members of what waits that do not answer. Whoever else lags there
+# may well wait for them.
+UNANSWERING = """
+    SELECT DISTINCT s.job, s.comm, s.seq, m.rank
+    FROM blocked_operations s JOIN members m USING (job, comm)
+    SEMI JOIN launches l ON l.job = m.job AND l.rank = m.rank
+        AND l.state IN ('unresponsive', 'dead')
+    ANTI JOIN witnesses w ON w.job = m.job AND w.rank = m.rank
+    ANTI JOIN operations o ON o.job = s.job
+    WHERE s.kind = 'coll' ORDER BY ALL
+"""
+
+
+def tie_common_lags(edges: Edges, lags: Lags, gone: set[int], *, always: bool) -> set[int]:
+    """Where only counters are known: a lag that communicators like it show too is a consequence.
+
+    What its ranks wait for is not recorded, such as a Recv. So they are taken to wait for the
+    processes that are `gone`, else for who is furthest behind in the communicators whose lag is odd
+    (returned). `always`: whether or not any of these is odd. Where all lag alike, nothing tells
+    them apart, and one place shows them all.
+    """
+    ends = {node for component in sinks(edges) for node in component if isinstance(node, int)}
+    odd = lags.oddest(ends)
+    began = gone & ends or lags.furthest(odd, ends)
+    if (odd or always) and began:
+        for rank in ends - began:
+            edges.setdefault(rank, []).extend(sorted(began))
+    elif lags.shape and not odd and len(ends) > 1:
+        places = [place for place, holders in edges.items() if ends.intersection(holders)]
+        for place in sorted(one for one in places if isinstance(one, Place))[:1]:
+            edges[place] = sorted(ends)
+    return odd
+
+
+def tie_groups(edges: Edges) -> None:
+    """A matched Send or Recv of a group call completes only when its whole group can."""
+    matched = {node for node, holders in edges.items() if isinstance(node, Place) and not holders}
+    for rank, places in list(edges.items()):
+        if isinstance(rank, int) and len(places) > 1:
+            for place in matched.intersection(places):
+                edges[place].append(rank)
