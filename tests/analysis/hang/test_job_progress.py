@@ -196,3 +196,24 @@ def test_that_all_wait_for_one_says_little_of_a_job_that_pauses(
     assert found == pytest.approx(weight)
     assert why.startswith("all others wait for one call")
     assert ("% of the time" in why) == (pause_ms > 200)
+
+
+def test_that_all_wait_for_two_calls_says_little() -> None:
+    """Two groups of four, in each of which one rank has not made the last call."""
+    with Incident.empty() as incident:
+        sent = {"job": "j", "kind": "p2p", "seq": 1, "comm": 3, "enqueued_ns": START}
+        for rank, op in ((0, "Send"), (4, "Recv")):
+            incident.append("ops", sent | {"rank": rank, "op": op, "ended_ns": START + MS})
+        for comm, ranks in ((1, [0, 1, 2, 3]), (2, [4, 5, 6, 7]), (3, [0, 4])):
+            incident.append("comms", {"job": "j", "comm": comm, "rank": ranks, "size": len(ranks)})
+            for seq in range(1, 7) if comm < 3 else []:
+                called = START + seq * 100 * MS
+                ended = {"ended_ns": called + MS} if seq < 6 else {"done": False}
+                row = {"job": "j", "kind": "coll", "op": "AllReduce", "seq": seq, "comm": comm}
+                there = ranks if seq < 6 else ranks[1:]
+                incident.append("ops", row | {"rank": there, "enqueued_ns": called} | ended)
+        incident.require(["progress_symptoms"])
+        found = incident.con.execute(
+            "SELECT weight, why FROM progress_symptoms WHERE name = 'all wait'"
+        ).fetchall()
+    assert found == [(0.7, "all others wait for two calls")]

@@ -226,6 +226,9 @@ def progress_symptoms() -> str:
                 max(s.size) FILTER (r.how = 'together' AND r.kind = 'coll') AS together
             FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
             GROUP BY r.job),
+        waiting AS (
+            SELECT job, count(DISTINCT rank) AS waiting FROM blocked_operations
+            ANTI JOIN hang_roots USING (job, rank) GROUP BY job),
         -- From the last rank's call of a collective to its first end all ranks are in it.
         joined AS (
             SELECT job, sum(greatest(ended_ns - called_ns, 0))
@@ -240,8 +243,8 @@ def progress_symptoms() -> str:
         -- All wait for one call, as a stopped job stands. So does a running job now and then: in
         -- logs of calls as often as it was so before; in other recordings as often as it pauses,
         -- or all were in that collective before (where that is not recorded, it shows nothing);
-        -- and the fewer ranks, or groups, it may wait for. Who is ahead by a counter may wait, or
-        -- the others may call a moment later.
+        -- and the fewer ranks, or groups, it may wait for. Two calls show little: most stopped jobs
+        -- stand at one. So do counters: who is ahead may wait, or the others call a moment later.
         all_wait AS (
             SELECT job, 'all others wait for one call' AS what, before,
                 least(greatest(before, 1 / ranks), 1) AS share, $sure + $weak AS most
@@ -252,14 +255,17 @@ def progress_symptoms() -> str:
                 USING (job)
             UNION ALL
             SELECT job, 'all' || CASE WHEN victims < ranks THEN ' others' ELSE ' ranks' END
-                || ' wait for one call',
+                || ' wait for ' || CASE roots WHEN 1 THEN 'one call' ELSE 'two calls' END,
                 greatest(paused, share), least(greatest(paused, 1 / ranks,
                     CASE WHEN together < ranks THEN together / ranks
                          WHEN together = ranks THEN coalesce(share, $end_so) END), 1),
-                CASE WHEN job IN (SELECT job FROM operations) THEN $sure + $weak ELSE $weak END
-            FROM spread LEFT JOIN job_quiet USING (job) LEFT JOIN joined USING (job)
+                CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
+                     ELSE $weak END
+            FROM spread LEFT JOIN waiting USING (job) LEFT JOIN job_quiet USING (job)
+            LEFT JOIN joined USING (job)
             ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
-            WHERE roots = 1 AND victims + culprits >= ranks)
+            WHERE roots <= 2
+                AND culprits + CASE roots WHEN 1 THEN victims ELSE waiting END >= ranks)
         SELECT job, 'time' AS name,
             CASE WHEN quiet_ns <= normal_ns THEN -$certain
                  WHEN quiet_ns <= pause_ns THEN -$likely
