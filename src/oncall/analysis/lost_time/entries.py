@@ -55,7 +55,8 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
 def _alike(books: Books, limits: Limits) -> list[Entry]:
     """The ranks that are late by as much as one another, if together they cost what none costs
     alone: those of a host, or of a pipeline whose transfers are not recorded."""
-    excess = books.joined(excess_of_own).mean(1)
+    excesses = books.joined(excess_of_own)
+    excess = excesses.mean(1)
     late = excess >= limits.as_late * excess.max()
     if not 1 < late.sum() <= len(late) / 2:
         return []
@@ -64,6 +65,10 @@ def _alike(books: Books, limits: Limits) -> list[Entry]:
     entry = _entry(books, limits, "own", tuple(sides[0].tolist()), share[0])
     # Nobody else stands against them: it has to be more than replays are off by.
     if entry is None or entry.share < books.error:
+        return []
+    # Of many, some are late at any time: these are the same ones each time.
+    each = excesses[np.ix_(late, share[0] >= limits.least_gain)]
+    if (median(each / np.maximum(each.max(0), 1.0), 1) < limits.as_late).any():
         return []
     if by_turns(share[0], share.max(0), len(late) / len(sides[0]), limits):
         return []
