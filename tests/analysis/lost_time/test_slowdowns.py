@@ -1,4 +1,4 @@
-"""Jobs in which every rank becomes slower at once: no rank is to blame, and no health either."""
+"""Iterations that are longer, and nobody in particular is to blame: no health either, if it lasts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from .jobs import MS, UNIX_NS, layers, no_offset
 ITERATIONS, WORK_MS = 12, 10
 
 
+def transfer(_iteration: int, _group: int, _layer: int) -> int:
+    return 1
+
+
 def recorded(slow: Collection[int]) -> Incident:
     """Work takes twice as long on all ranks in the iterations `slow`."""
     incident = Incident.empty()
 
     def work(iteration: int, _rank: int, _layer: int) -> int:
         return WORK_MS * (2 if iteration in slow else 1)
-
-    def transfer(_iteration: int, _group: int, _layer: int) -> int:
-        return 1
 
     columns = layers(work, transfer, ITERATIONS, timed=False, clock=no_offset)
     incident.append("ops", columns)
@@ -49,6 +50,18 @@ def test_a_lasting_slowdown_of_all_is_stated_with_its_begin() -> None:
 @pytest.mark.parametrize("slow", [(5, 6), (), range(3, 9)])
 def test_iterations_that_are_long_for_a_while_are_none(slow: Collection[int]) -> None:
     with recorded(slow) as incident:
+        incident.require(["lost_time"])
+        causes = incident.con.execute("SELECT cause FROM lost_time").fetchall()
+    assert causes == [("account",)]
+
+
+def test_ranks_that_are_late_at_different_times_are_not_late_alike() -> None:
+    def work(iteration: int, rank: int, _layer: int) -> int:
+        return WORK_MS + 8 * ((rank, iteration % 3) in ((0, 0), (2, 1)))
+
+    with Incident.empty() as incident:
+        columns = layers(work, transfer, ITERATIONS, timed=False, clock=no_offset)
+        incident.append("ops", columns)
         incident.require(["lost_time"])
         causes = incident.con.execute("SELECT cause FROM lost_time").fetchall()
     assert causes == [("account",)]
