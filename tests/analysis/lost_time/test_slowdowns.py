@@ -1,4 +1,4 @@
-"""Iterations that are longer, and nobody in particular is to blame: no health either, if it lasts."""
+"""Iterations that are longer, and nobody in particular is to blame: if it lasts, no health."""
 
 from __future__ import annotations
 
