@@ -75,7 +75,8 @@ async def test_a_moving_cursor_waits_with_the_rest_until_it_is_still() -> None:
 async def test_a_playing_cursor_judges_nothing_until_it_is_paused() -> None:
     session = judging()
     async with console(session) as running:
-        await running.press("left_curly_bracket", "space")
+        await running.press("left_curly_bracket")
+        await running.press("space")
         await running.pass_s(2)
         await running.pass_s(2)
         assert judged(session) == [None]

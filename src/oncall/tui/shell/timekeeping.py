@@ -123,6 +123,7 @@ class Timekeeping:
                 self.judge_when_still()
         else:
             self._moved_at_s = self._app.clock()
+            self._judge_at_s = None  # it is still no longer
             self._move(cursor.played())
 
     def action_follow(self) -> None:
