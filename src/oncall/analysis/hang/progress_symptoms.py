@@ -264,6 +264,7 @@ def progress_symptoms() -> str:
             FROM spread LEFT JOIN waiting USING (job) LEFT JOIN job_quiet USING (job)
             LEFT JOIN joined USING (job)
             ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
+            ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
             WHERE roots <= 2
                 AND culprits + CASE roots WHEN 1 THEN victims ELSE waiting END >= ranks)
         SELECT job, 'time' AS name,
