@@ -93,6 +93,7 @@ def _few_iterations(incident: Incident) -> str:
 
 
 def _slow(incident: Incident) -> str:
+    """Why it is not known that no rank slows the job; empty if that is known."""
     return _few_iterations(incident) or _by_chance(incident) or _unexplained(incident)
 
 

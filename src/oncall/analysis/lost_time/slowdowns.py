@@ -14,7 +14,8 @@ from oncall.analysis.lost_time.programs import Ints, Times
 
 @dataclass(frozen=True)
 class Slowdown:
-    """From `begin_ns` on all iterations were longer than any before; `share` of them were not."""
+    """From `begin_ns` on all iterations, `segments` of them, were longer than any before: by `share`
+    of their length."""
 
     begin_ns: int
     share: float
@@ -25,7 +26,7 @@ def unexplained(books: Books, limits: Limits) -> Slowdown | None:
     """The largest lasting change of like iterations, if there is one.
 
     Iterations of one class make the same calls of the same sizes: what makes all of them longer
-    from one on is no other phase of the program. A few that are long, and then no more, are.
+    from one on is no other phase of the program. Where they become short again, it may be one.
     """
     each = [lasting(one.length_ns, one.begin_ns, limits) for one in books.classes]
     found = [one for one in each if one is not None]
@@ -38,7 +39,7 @@ def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> Slowdown | None
     length = length_ns[order]
     for split in range(limits.repeats, len(length) - limits.repeats + 1):
         before, after = length[:split], length[split:]
-        if after.min() * (1 - limits.too_much) > before.max():
+        if after.min() * (1 - limits.lasting) > before.max():
             share = 1 - _middle(before) / _middle(after)
             return Slowdown(int(begin_ns[order[split]]), share, len(after))
     return None
