@@ -14,8 +14,8 @@ from oncall.analysis.lost_time.programs import Ints, Times
 
 @dataclass(frozen=True)
 class Slowdown:
-    """From `begin_ns` on all iterations, `segments` of them, were longer than any before: by `share`
-    of their length."""
+    """From `begin_ns` on all iterations (`segments` of them) were longer than any before, by the
+    `share` of their length."""
 
     begin_ns: int
     share: float
