@@ -47,6 +47,7 @@ def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry 
 def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     """The ranks that changed alike, and clearly more than all others; None if they are no
     neighbours, or most ranks did."""
+    change_ns = change_ns - quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = np.flatnonzero(change_ns >= limits.as_late * change_ns.max())
     others = np.delete(np.abs(change_ns), ranks)
     if not len(others) or change_ns[ranks].min() < limits.stands_out * others.max():
