@@ -141,7 +141,7 @@ def _lateness(programs: Programs, limits: Limits) -> Lateness | None:
     if iterations is None:
         return None
     moments = moments_of(programs, limits, iterations.nth)
-    return lateness_of(with_peers(programs, iterations.cut), iterations, moments)
+    return lateness_of(with_peers(programs, iterations.cut), iterations, moments, limits)
 
 
 @relation(
