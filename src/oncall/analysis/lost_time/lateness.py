@@ -19,7 +19,7 @@ import numpy as np
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments, numbered
-from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
 
 @dataclass(frozen=True)
