@@ -139,7 +139,8 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
-    whole = proven or not (programs.on_device or iterations.stretches)
+    enough = len(iterations.length_ns) >= limits.fewest_iterations
+    whole = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdown, limits)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
 

@@ -58,10 +58,6 @@ def slow_since(
         return None
     members = [np.asarray(line) for line in programs.members]
     ranks = reduce(np.intersect1d, [members[comm] for comm in slow])
-    sizes = {len(members[comm]) for comm in slow}
-    for comm in np.setdiff1d(np.flatnonzero(np.isfinite(taken_ns).all(0)), slow):
-        if len(members[comm]) in sizes:  # of the same role
-            ranks = np.setdiff1d(ranks, members[comm])
     shown = float(change_ns.max()) / length_ns
     return _entry("transfer", ranks, shown, slowdown, iterations) if len(ranks) else None
 
