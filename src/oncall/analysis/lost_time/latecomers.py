@@ -17,7 +17,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.programs import Flags, Times
 
-_BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
+BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
 
 
 def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
@@ -89,7 +89,7 @@ def _best(share: Times, limits: Limits) -> tuple[Flags, Times]:
     ranks = share.shape[1]
     found = np.zeros(ranks, dtype=np.bool_), np.full(len(share), np.nan)
     most = -1.0
-    for size in _BLOCKS:
+    for size in BLOCKS:
         if 2 * size > ranks:
             break
         blocks = np.arange(ranks) // size
