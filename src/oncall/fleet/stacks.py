@@ -12,10 +12,10 @@ from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.branch import Tree
+from oncall.fleet.endpoint.process_requests import look_rows, processes_of
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_measured
 from oncall.fleet.outcome import Kind, Outcome
-from oncall.fleet.process_requests import look_rows, processes_of
 from oncall.fleet.transport import Transport
 from oncall.node.processes.take_stacks import take_stacks
 from oncall.node.processes.training_processes import TrainingProcess, one_process

@@ -13,9 +13,9 @@ from oncall.core.errors import UsageError
 from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.checkup.doctor_here import Check
 from oncall.fleet.checkup.evidence_settings import Versions, job_checks, parse_version
+from oncall.fleet.endpoint.process_requests import set_processes
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.outcome import Outcome
-from oncall.fleet.process_requests import set_processes
 from oncall.fleet.stacks import processes_here
 from oncall.fleet.transport import Transport
 from oncall.node.store.wire import Request
