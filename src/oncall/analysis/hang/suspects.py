@@ -129,7 +129,8 @@ def hang_suspects() -> str:
         unnamed AS (
             SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,
                 CASE WHEN h.node IS NULL THEN 'group' ELSE 'node' END AS kind,
-                x.unknown || ' members are unknown' || coalesce(
+                CASE x.unknown WHEN 1 THEN '1 member is' ELSE x.unknown || ' members are' END
+                    || ' unknown' || coalesce(
                     ', and ' || h.node || ' gave no evidence (' || h.error || ')',
                     ': they run on a host that was not asked') AS detail
             FROM unmet_calls u JOIN unknown_members x USING (job, comm)
