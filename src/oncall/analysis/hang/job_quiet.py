@@ -1,4 +1,4 @@
-"""For how long nothing has completed in a job, and for how long at most before."""
+"""For how long nothing has completed in a job, and the longest such gap before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oncall.evidence import Param, relation
     },
 )
 def job_quiet() -> str:
-    """For how long no operation has completed anywhere in each job, and how long ever before."""
+    """For how long no operation of a job has completed on any rank, and the longest gap before."""
     return """
         WITH polls AS (
             SELECT job, at_ns, sum(launched) AS launched FROM launches

@@ -31,7 +31,7 @@ def _stillness() -> str:
             FROM hang_members WHERE state = 'waiting' GROUP BY job),
         timed AS (
             SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns,
-                -- Who calls less a hang has less patience with a standstill, too.
+                -- A site that calls shorter waits a hang has less patience with a standstill, too.
                 least($standstill_after, coalesce(patience_ns, $hang_after) / 2) AS pause_ns
             FROM quiet q LEFT JOIN patience USING (job) WHERE quiet_ns IS NOT NULL)
     """
@@ -50,7 +50,7 @@ def _recorded() -> str:
             WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
                 AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
             GROUP BY q.job),
-        -- That nothing moves for a moment says nothing of a job that does so now and then.
+        -- In a job that pauses now and then, a moment in which nothing moves shows nothing.
         pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
         -- since its last look is completed and not yet retired.
@@ -141,11 +141,12 @@ def _spread() -> str:
 def _all_wait() -> str:
     """Whether all ranks wait for one call, and how often that was so before."""
     return """
-        -- All wait for one call, as a stopped job stands. So does a running job now and then: in
-        -- logs of calls as often as it was so before; in other recordings as often as it pauses,
-        -- or all were in that collective before (where that is not recorded, it shows nothing);
-        -- and the fewer ranks, or groups, it may wait for. Two calls show little: most stopped jobs
-        -- stand at one. So do counters: who is ahead may wait, or the others call a moment later.
+        -- All wait for one call, as in a stopped job. In a running job that happens, too. How
+        -- often: in logs of calls as often as it did before; in other recordings as often as the
+        -- job pauses, or as all were in that collective before (if that is not recorded, it shows
+        -- nothing); and more often the fewer ranks, or groups, it may wait for. That all wait for
+        -- two calls shows little: most stopped jobs wait for one. Counters show little, too: a rank
+        -- that is ahead may wait, or the others may be about to call.
         all_wait AS (
             SELECT job, 'all others wait for one call' AS what, before,
                 least(greatest(before, 1 / ranks), 1) AS share, $sure + $weak AS most
@@ -211,7 +212,7 @@ def _time_symptoms() -> str:
         FROM contradicted c LEFT JOIN timed t USING (job)
         WHERE coalesce(t.quiet_ns <= $standstill_after, true)
         UNION ALL
-        -- Hardly one of a program's calls is a barrier, but a running job spends long there.
+        -- Few calls of a program are barriers, but a running job may spend long in one.
         SELECT job, 'barrier', -$likely,
             'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
         FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job) WHERE barrier

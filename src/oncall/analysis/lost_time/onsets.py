@@ -1,4 +1,4 @@
-"""Who changed at the moment from which all iterations are longer.
+"""Which rank changed at the moment from which all iterations are longer.
 
 Hosts run ahead of their devices, and ranks of one role may each do something else: then lateness
 shows a part of what a rank costs, or cannot be compared with its peers'. But a rank that has come
