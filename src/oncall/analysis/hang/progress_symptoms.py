@@ -50,8 +50,11 @@ def _recorded() -> str:
             WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
                 AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
             GROUP BY q.job),
-        -- In a job that pauses now and then, a moment in which nothing moves shows nothing.
-        pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause),
+        -- In a job that pauses now and then, a moment in which nothing moves shows nothing; nor does
+        -- it of ranks in a barrier.
+        pausing AS (
+            SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause
+            UNION SELECT job FROM patience WHERE barrier),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
         -- since its last look is completed and not yet retired.
         looks AS (
