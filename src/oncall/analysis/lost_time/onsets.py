@@ -17,8 +17,8 @@ from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import numbered
-from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
-from oncall.analysis.lost_time.slowdowns import Slowdown
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.slowdowns import Slowdown, most_of
 
 
 def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry | None:
@@ -31,7 +31,7 @@ def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry 
     change_ns = quantile(late_ns[after], 0.5, 0) - quantile(late_ns[~after], 0.5, 0)
     change_ns = np.nan_to_num(change_ns)
     ranks = _stand_out(change_ns, limits)
-    if ranks is None or not _each_time(late_ns[after][:, ranks], late_ns[~after][:, ranks]):
+    if ranks is None or not _each_time(late_ns[:, ranks], after, limits):
         return None
     shown = float(change_ns[ranks].min() / np.median(iterations.length_ns[after]))
     if shown < limits.least_gain / 2:
@@ -54,7 +54,7 @@ def slow_since(
     slow = np.flatnonzero(change_ns >= limits.as_late * change_ns.max(initial=0.0))
     if change_ns.max(initial=0.0) < limits.as_late * slowdown.share * length_ns:
         return None
-    if not _each_time(taken_ns[after][:, slow], taken_ns[~after][:, slow]):
+    if not _each_time(taken_ns[:, slow], after, limits):
         return None
     members = [np.asarray(line) for line in programs.members]
     ranks = reduce(np.intersect1d, [members[comm] for comm in slow])
@@ -110,6 +110,7 @@ def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     return ranks if neighbours and 2 * len(ranks) <= len(change_ns) else None
 
 
-def _each_time(after: Times, before: Times) -> bool:
-    """Was each rank later in all iterations after than in any before (s, r)?"""
-    return bool((np.nanmin(after, 0) > np.nanmax(before, 0)).all())
+def _each_time(values: Times, after: Flags, limits: Limits) -> bool:
+    """Is each column (s, n) larger in nearly all iterations after than in those before?"""
+    least = -most_of(-values[after], limits)
+    return bool((least > most_of(values[~after], limits)).all())
