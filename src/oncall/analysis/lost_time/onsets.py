@@ -59,12 +59,16 @@ def _slow_since(
     began, though nobody came late to them."""
     taken_ns = _taken(programs, iterations, limits)
     after = iterations.begin_ns >= slowdown.begin_ns
-    change_ns = quantile(taken_ns[after], 0.5, 0) - quantile(taken_ns[~after], 0.5, 0)
-    change_ns = np.nan_to_num(change_ns)
+    before_ns, now_ns = (quantile(taken_ns[each], 0.5, 0) for each in (~after, after))
+    change_ns = np.nan_to_num(now_ns - before_ns)
     length_ns = float(np.median(iterations.length_ns[after]))
-    slow = np.flatnonzero(change_ns >= limits.as_late * change_ns.max(initial=0.0))
     if change_ns.max(initial=0.0) < limits.as_late * slowdown.share * length_ns:
         return None
+    # What slows one group slows others by the same factor, however little they send.
+    growth = np.where(
+        change_ns >= limits.least_gain / 2 * length_ns, now_ns / np.maximum(before_ns, 1.0), 0.0
+    )
+    slow = np.flatnonzero(growth >= limits.as_late * growth.max())
     if not _each_time(taken_ns[:, slow], after, limits):
         return None
     members = [np.asarray(line) for line in programs.members]
