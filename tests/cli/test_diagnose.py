@@ -51,9 +51,9 @@ def diagnose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return run
 
 
-def evidence(**columns: Any) -> dict[str, Any]:
+def evidence(rounds: int = 30, **columns: Any) -> dict[str, Any]:
     """Operations of four ranks in one communicator: each one second, ten seconds apart."""
-    rounds, ranks = 30, 4
+    ranks = 4
     seq = [n for n in range(rounds) for _ in range(ranks)]
     rows = {
         "job": "llm",
@@ -103,7 +103,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ]
     folder = tmp_path_factory.mktemp("saved")
     return {
-        "healthy": save(folder / "healthy.oncall", rows),
+        "healthy": save(folder / "healthy.oncall", evidence(rounds=60)),
         "hang": save(folder / "hang.oncall", cut),
     }
 

@@ -463,7 +463,10 @@ def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = 
     """Copy every evidence table of a saved incident; `in_place`: large ones are only viewed.
     Raises BadInput if it is none."""
     try:
+        path.open("rb").close()
         con.execute(f"ATTACH '{_quoted(path)}' AS saved (READ_ONLY)")
+    except OSError as error:
+        raise BadInput(str(path), error.strerror or str(error)) from error
     except duckdb.Error as error:
         raise BadInput(str(path), f"not an incident file: {_reason(error)}") from error
     try:

@@ -67,6 +67,7 @@ def numbered_rounds() -> str:
         ("until", "BIGINT", "", "the last of them, where the baseline is measured; else 0"),
         ("base_ns", "DOUBLE", "ns", "T_base: what a round takes"),
         ("wait_ns", "DOUBLE", "ns", "of that, what its members wait for the last one"),
+        ("judges", "BOOLEAN", "", "configured, or of enough rounds to judge others by"),
     ],
     source="CCL-D 4.2.1, 4.2.2",
     params={
@@ -86,6 +87,7 @@ def numbered_rounds() -> str:
             "T_base for the time before there is one, from experience with such models; 0: not "
             "configured",
         ),
+        "least_rounds": Param(10, "fewer first rounds are no baseline, only a start"),
         "outlier": Param(
             5,
             "maxima above this many medians are hiccups or warm-up and would hide every later "
@@ -151,7 +153,8 @@ def round_baselines() -> str:
                 -- nothing.
                 ELSE CASE WHEN basis = 'arrival' THEN greatest(base_ns, common_ns)
                     ELSE base_ns END END) AS base_ns,
-            CASE base_source WHEN 'measured' THEN wait_ns ELSE 0 END AS wait_ns
+            CASE base_source WHEN 'measured' THEN wait_ns ELSE 0 END AS wait_ns,
+            base_source = 'configured' OR until >= $least_rounds AS judges
         FROM chosen
     """
 
@@ -180,7 +183,6 @@ def round_baselines() -> str:
         "noticeable": Param(
             "500 us", "smaller delays of a round are scheduling noise and cost a job nothing"
         ),
-        "least_rounds": Param(10, "fewer first rounds are no baseline, only a start"),
         "window": Param(
             "1 min",
             "in each, the round with the largest range speaks for the window (CCL-D 4.2.1)",
@@ -195,8 +197,7 @@ def slow_rounds() -> str:
             (t_max_ns - base_ns) / base_ns AS r,
             least(1, (t_max_ns - t_min_ns) / (t_max_ns - base_ns)) AS p
         FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
-        WHERE n.number > b.until AND n.t_max_ns > b.base_ns
-            AND (b.base_source = 'configured' OR b.first_rounds >= $least_rounds)
+        WHERE b.judges AND n.number > b.until AND n.t_max_ns > b.base_ns
             AND (t_max_ns - base_ns) / base_ns > $slow_ratio
             AND t_max_ns - base_ns > $noticeable
     """
