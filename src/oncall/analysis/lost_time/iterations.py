@@ -63,7 +63,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
     begin, end, number = begin[whole], end[whole], number[whole]
     seen = np.flatnonzero(np.bincount(number, minlength=len(first)) >= limits.most_ranks * members)
-    if len(seen) < limits.fewest_iterations:
+    if len(seen) < limits.repeats:
         return None
     began = np.full(len(first), np.iinfo(np.int64).max)
     np.minimum.at(began, number, programs.at_ns[begin + 1])
@@ -181,9 +181,9 @@ def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: 
     ranks, callers = len(programs.ranks), np.bincount(kind[at])
     seen = np.unique(kind[at] << 32 | programs.rank[at]) >> 32
     chosen = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
-    chosen &= callers / ranks >= limits.fewest_iterations + 1
+    chosen &= callers / ranks >= limits.repeats + 1
     # Else each call were an iteration, and who lags by one without a loss were late.
-    chosen &= limits.fewest_nodes * callers <= len(programs.rank)
+    chosen &= 2 * callers <= len(programs.rank)
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
     chosen &= large == large[chosen].max(initial=0)

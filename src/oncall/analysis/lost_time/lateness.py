@@ -57,8 +57,8 @@ def _in_collectives(programs: Programs, moments: Moments) -> Times:
     at, key = at[order], key[order]
     start = np.flatnonzero(np.diff(key, prepend=-1))
     size = np.diff(start, append=len(key))
-    middle = moments.came_ns[at[start + (size - 1) // 2]]
-    found[at] = moments.came_ns[at] - np.repeat(middle, size)
+    last = moments.came_ns[at[start + size - 1]]
+    found[at] = moments.came_ns[at] - np.repeat(last, size)
     return found
 
 
