@@ -120,6 +120,6 @@ def test_a_host_that_does_not_wait_between_two_tasks_tells_when_both_were_over()
     assert held.tolist() == [[False] * 4]
     # Of two calls the second one comes halfway where the host waits in each.
     half = np.array([[5, 500, 1_005, 1_500]])
-    for last in (half, half + [[0, -20, 0, 20]]):
+    for last in (half, half + np.array([[0, -20, 0, 20]])):
         paced = _runs_ahead(placed, started, ended, last, np.full(4, 2), 0.5)
         assert paced.tolist() == [[False] * 4]
