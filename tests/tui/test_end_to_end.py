@@ -242,7 +242,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     edit("wrong")
     terminal.wait_for("status: stabel   ◀ `status` must be", "● unsaved", "5 Rules", "ctrl+q Quit")
     edit("fail")
-    terminal.wait_for("ended with 3; the text is as it was", "5 Rules")
+    terminal.wait_for("exited with 3; the text is unchanged", "5 Rules")
     edit("mended")
     terminal.wait_for("status: stable  # by hand", "no problems")
 
@@ -253,7 +253,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     assert "status: stable  # by hand" in saved.read_text()
 
     saved.write_text("rulebook: hang\nfacts: [\n")
-    terminal.wait_for("✖ hang.yaml line 2:", "the shipped one", "1 finding", "◀ not YAML")
+    terminal.wait_for("✖ hang.yaml line 2:", "the shipped rulebook is", "1 finding", "◀ not YAML")
     terminal.press("C-q")
     assert terminal.wait() == 0
 
