@@ -86,7 +86,7 @@ def _few_iterations(incident: Incident) -> str:
     except RelationFailed:
         pass
     else:
-        known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines WHERE judges)"
+        known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
         if incident.con.execute(known).fetchall()[0][0]:
             return ""
     return "too few iterations were recorded to show a rank that slows the job"
@@ -126,8 +126,9 @@ def _by_chance(incident: Incident) -> str:
         return ""
     ((ranks, part),) = rows
     late = " and ".join(f"rank {rank}" for rank in ranks)
+    other = "chance, or work that rank 0 does for all," if ranks == [0] else "chance"
     return (
-        f"{100 * part:.0f} % of the time may be lost to waits for {late}, but chance is not "
+        f"{100 * part:.0f} % of the time may be lost to waits for {late}, but {other} is not "
         "excluded: record more iterations"
     )
 

@@ -51,9 +51,9 @@ def diagnose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return run
 
 
-def evidence(rounds: int = 30, **columns: Any) -> dict[str, Any]:
+def evidence(**columns: Any) -> dict[str, Any]:
     """Operations of four ranks in one communicator: each one second, ten seconds apart."""
-    ranks = 4
+    rounds, ranks = 50, 4
     seq = [n for n in range(rounds) for _ in range(ranks)]
     rows = {
         "job": "llm",
@@ -67,7 +67,7 @@ def evidence(rounds: int = 30, **columns: Any) -> dict[str, Any]:
         "started_ns": [START_NS + 10 * S * n for n in seq],
         "ended_ns": [START_NS + 10 * S * n + S for n in seq],
         "done": True,
-        "observed_ns": START_NS + 2000 * S,
+        "observed_ns": START_NS + 2200 * S,
     }
     return rows | columns
 
@@ -103,7 +103,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ]
     folder = tmp_path_factory.mktemp("saved")
     return {
-        "healthy": save(folder / "healthy.oncall", evidence(rounds=60)),
+        "healthy": save(folder / "healthy.oncall", rows),
         "hang": save(folder / "hang.oncall", cut),
     }
 

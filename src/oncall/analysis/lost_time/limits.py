@@ -55,6 +55,7 @@ class Limits:
 
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
+    least_part: float = decides("1 %", "of all time since: less is not worth waking anyone for")
     stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
     as_late: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
     one_segment: float = decides("15 %", "gain that one of at most three iterations must show")
@@ -69,6 +70,7 @@ class Limits:
     by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
     too_much: float = decides("20 %", "of all time waited for one rank: chance or not, no health")
     lasting: float = decides("20 %", "of an iteration: longer for good by more than any noise")
+    event: int = decides(8, "iterations of which one may differ: a warm-up, a checkpoint")
     resampled: int = decides(200, "draws of iterations: a quantile is exact to a few percent")
     most_causes: int = decides(4, "a job; what is left then is not worth a call")
     certain: float = decides("5 %", "quantile of the mean gain, over resampled iterations")

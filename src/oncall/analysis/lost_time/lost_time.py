@@ -22,7 +22,7 @@ from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
-from oncall.analysis.lost_time.onsets import late_since
+from oncall.analysis.lost_time.onsets import late_since, slow_since
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
 from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, slowdown_of
@@ -74,11 +74,20 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     slowdown = None if entries else slowdown_of(books, limits)
     if slowdown is not None:
         lateness = _lateness(programs, limits)
-        entry = late_since(slowdown, lateness, limits) if lateness is not None else None
+        entry = _since(slowdown, programs, lateness, limits) if lateness is not None else None
         if entry is not None:
             return Account([entry], length_ns, begin_ns, None, books.timed)
     slowdown = _unexplained(slowdown, limits)
     return Account(entries, length_ns, begin_ns, books.error, books.timed, slowdown=slowdown)
+
+
+def _since(
+    slowdown: Slowdown, programs: Programs, lateness: Lateness, limits: Limits
+) -> Entry | None:
+    """What changed when the job became slower: transfers, which take no longer because somebody
+    comes late to them, else a rank's work."""
+    transfers = slow_since(slowdown, programs, lateness.iterations, limits)
+    return transfers or late_since(slowdown, lateness, limits)
 
 
 def _unexplained(slowdown: Slowdown | None, limits: Limits) -> Slowdown | None:
@@ -104,7 +113,10 @@ def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     if books is not None and books.error > limits.replays:
         books = None
     if books is not None and len(books.length_ns) >= limits.fewest_iterations:
-        return _by_replay(programs, books, limits)
+        account = _by_replay(programs, books, limits)
+        if account.entries or books.missed < limits.least_gain:
+            return account
+        return _by_lateness(programs, None, limits) or account
     return _by_lateness(programs, books, limits)
 
 
@@ -126,11 +138,12 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
     length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
     slowdown = None if iterations.stretches else lasting(length_ns, begin_ns, limits)
     if slowdown is not None and (entry is None or entry.cause == "perhaps"):
-        entry = late_since(slowdown, lateness, limits) or entry
+        entry = _since(slowdown, programs, lateness, limits) or entry
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
-    proven = entry is not None and entry.cause == "own"
-    whole = proven or not (programs.on_device or iterations.stretches)
+    proven = entry is not None and entry.cause != "perhaps"
+    enough = len(iterations.length_ns) >= limits.fewest_iterations
+    whole = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdown, limits)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
 
@@ -141,7 +154,7 @@ def _lateness(programs: Programs, limits: Limits) -> Lateness | None:
     if iterations is None:
         return None
     moments = moments_of(programs, limits, iterations.nth)
-    return lateness_of(with_peers(programs, iterations.cut), iterations, moments)
+    return lateness_of(with_peers(programs, iterations.cut), iterations, moments, limits)
 
 
 @relation(

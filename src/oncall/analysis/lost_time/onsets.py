@@ -1,4 +1,4 @@
-"""Who changed at the moment from which all iterations are longer.
+"""What changed at the moment from which all iterations are longer: a rank, or transfers.
 
 Hosts run ahead of their devices, and ranks of one role may each do something else: then lateness
 shows a part of what a rank costs, or cannot be compared with its peers'. But a rank that has come
@@ -7,14 +7,18 @@ later in every iteration since the job became slower, and no other has, did not 
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.programs import Ints, Times
-from oncall.analysis.lost_time.slowdowns import Slowdown
+from oncall.analysis.lost_time.moments import numbered
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.slowdowns import Slowdown, most_of
 
 
 def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry | None:
@@ -27,14 +31,43 @@ def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry 
     change_ns = quantile(late_ns[after], 0.5, 0) - quantile(late_ns[~after], 0.5, 0)
     change_ns = np.nan_to_num(change_ns)
     ranks = _stand_out(change_ns, limits)
-    if ranks is None or not _each_time(late_ns[after][:, ranks], late_ns[~after][:, ranks]):
+    if ranks is None or not _each_time(late_ns[:, ranks], after, limits):
         return None
-    length_ns = float(np.median(iterations.length_ns[after]))
-    shown = float(change_ns[ranks].min()) / length_ns
+    shown = float(change_ns[ranks].min() / np.median(iterations.length_ns[after]))
     if shown < limits.least_gain / 2:
         return None
+    return _entry("own", ranks, shown, slowdown, iterations)
+
+
+def slow_since(
+    slowdown: Slowdown, programs: Programs, iterations: Iterations, limits: Limits
+) -> Entry | None:
+    """The ranks that share all groups whose collectives have taken longer since the slowdown
+    began, though nobody came late to them."""
+    taken_ns = _taken(programs, iterations, limits)
+    after = iterations.begin_ns >= slowdown.begin_ns
+    if min(after.sum(), (~after).sum()) < limits.repeats:
+        return None
+    change_ns = quantile(taken_ns[after], 0.5, 0) - quantile(taken_ns[~after], 0.5, 0)
+    change_ns = np.nan_to_num(change_ns)
+    length_ns = float(np.median(iterations.length_ns[after]))
+    slow = np.flatnonzero(change_ns >= limits.as_late * change_ns.max(initial=0.0))
+    if change_ns.max(initial=0.0) < limits.as_late * slowdown.share * length_ns:
+        return None
+    if not _each_time(taken_ns[:, slow], after, limits):
+        return None
+    members = [np.asarray(line) for line in programs.members]
+    ranks = reduce(np.intersect1d, [members[comm] for comm in slow])
+    shown = float(change_ns.max()) / length_ns
+    return _entry("transfer", ranks, shown, slowdown, iterations) if len(ranks) else None
+
+
+def _entry(
+    cause: str, ranks: Ints, shown: float, slowdown: Slowdown, iterations: Iterations
+) -> Entry:
+    after = iterations.begin_ns >= slowdown.begin_ns
     return Entry(
-        cause="own",
+        cause=cause,
         ranks=tuple(map(int, ranks)),
         share=slowdown.share,
         low=min(shown, slowdown.share),
@@ -42,6 +75,27 @@ def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry 
         gain_ns=slowdown.share * float(iterations.length_ns[after].sum()),
         begin_ns=slowdown.begin_ns,
     )
+
+
+def _taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
+    """How long the collectives of each group took in each iteration (s, comms), ns, once their
+    last member was there; NaN where not recorded."""
+    shape = (len(iterations.begin_ns), len(programs.members))
+    found = np.full(shape, np.nan)
+    inside = ~programs.batch & (iterations.number != NONE) & np.isfinite(programs.duration_ns)
+    at = np.flatnonzero(inside)
+    if not len(at):
+        return found
+    call = numbered(programs.comm[at], programs.seq[at])
+    _, first, members = np.unique(call, return_index=True, return_counts=True)
+    took_ns = np.full(len(first), np.inf)
+    np.minimum.at(took_ns, call, programs.duration_ns[at])
+    size = np.array([len(line) for line in programs.members])[programs.comm[at[first]]]
+    whole = members >= limits.most_ranks * size
+    place = iterations.number[at[first]] * shape[1] + programs.comm[at[first]]
+    total = np.bincount(place[whole], took_ns[whole], shape[0] * shape[1])
+    seen = np.bincount(place[whole], minlength=shape[0] * shape[1]) > 0
+    return np.where(seen, total, np.nan).reshape(shape)
 
 
 def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
@@ -56,6 +110,7 @@ def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     return ranks if neighbours and 2 * len(ranks) <= len(change_ns) else None
 
 
-def _each_time(after: Times, before: Times) -> bool:
-    """Was each rank later in all iterations after than in any before (s, r)?"""
-    return bool((np.nanmin(after, 0) > np.nanmax(before, 0)).all())
+def _each_time(values: Times, after: Flags, limits: Limits) -> bool:
+    """Is each column (s, n) larger in nearly all iterations after than in those before?"""
+    least = -most_of(-values[after], limits)
+    return bool((least > most_of(values[~after], limits)).all())

@@ -35,21 +35,29 @@ def slowdown_of(books: Books, limits: Limits) -> Slowdown | None:
 
 
 def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> Slowdown | None:
-    """The first change from which on all of the like iterations (s,) are longer than any before:
-    clearly, or so many that lengths drawn by chance would hardly fall so."""
+    """The change from which on the like iterations (s,) are longer than those before: clearly, or
+    so many that lengths drawn by chance would hardly fall so."""
     order = np.argsort(begin_ns, kind="stable")
     length = length_ns[order]
-    splits = range(limits.repeats, len(length) - limits.repeats + 1)
+    found: Slowdown | None = None
+    splits = range(limits.repeats, len(length) - 1)  # one long iteration is an event
     for split in splits:
         before, after = length[:split], length[split:]
-        if after.min() <= before.max():
+        longest, shortest = most_of(before, limits), -most_of(-after, limits)
+        if shortest <= longest:
             continue
         share = 1 - _middle(before) / _middle(after)
         chance = len(splits) / comb(len(length), split)
-        clear = after.min() * (1 - limits.lasting) > before.max() or chance < limits.by_chance
-        if share >= limits.least_gain and clear:
-            return Slowdown(int(begin_ns[order[split]]), share, len(after))
-    return None
+        clear = shortest * (1 - limits.lasting) > longest or chance < limits.by_chance
+        if clear and share >= max(limits.least_gain, found.share if found else 0.0):
+            found = Slowdown(int(begin_ns[order[split]]), share, len(after))
+    return found
+
+
+def most_of(values: Times, limits: Limits) -> Times:
+    """The largest of values (n, ...) along the first axis, NaN and single events apart."""
+    known = np.sort(np.where(np.isnan(values), -np.inf, values), axis=0)
+    return np.asarray(known[-1 - len(known) // limits.event])
 
 
 def _middle(values: Times) -> float:

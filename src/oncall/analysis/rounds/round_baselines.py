@@ -67,7 +67,6 @@ def numbered_rounds() -> str:
         ("until", "BIGINT", "", "the last of them, where the baseline is measured; else 0"),
         ("base_ns", "DOUBLE", "ns", "T_base: what a round takes"),
         ("wait_ns", "DOUBLE", "ns", "of that, what its members wait for the last one"),
-        ("judges", "BOOLEAN", "", "configured, or of enough rounds to judge others by"),
     ],
     source="CCL-D 4.2.1, 4.2.2",
     params={
@@ -87,7 +86,6 @@ def numbered_rounds() -> str:
             "T_base for the time before there is one, from experience with such models; 0: not "
             "configured",
         ),
-        "least_rounds": Param(10, "fewer first rounds are no baseline, only a start"),
         "outlier": Param(
             5,
             "maxima above this many medians are hiccups or warm-up and would hide every later "
@@ -99,6 +97,7 @@ def numbered_rounds() -> str:
             "a baseline this many times that of the sibling groups is itself slow: jitter never "
             "doubles a mean",
         ),
+        "least_rounds": Param(10, "fewer first rounds are no baseline, only a start"),
         "always": Param(
             "90 %",
             "in a group of equals each is last by turns; one that is last this often from the "
@@ -153,9 +152,8 @@ def round_baselines() -> str:
                 -- nothing.
                 ELSE CASE WHEN basis = 'arrival' THEN greatest(base_ns, common_ns)
                     ELSE base_ns END END) AS base_ns,
-            CASE base_source WHEN 'measured' THEN wait_ns ELSE 0 END AS wait_ns,
-            base_source = 'configured' OR until >= $least_rounds AS judges
-        FROM chosen
+            CASE base_source WHEN 'measured' THEN wait_ns ELSE 0 END AS wait_ns
+        FROM chosen WHERE base_source = 'configured' OR until >= $least_rounds
     """
 
 
@@ -197,7 +195,7 @@ def slow_rounds() -> str:
             (t_max_ns - base_ns) / base_ns AS r,
             least(1, (t_max_ns - t_min_ns) / (t_max_ns - base_ns)) AS p
         FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
-        WHERE b.judges AND n.number > b.until AND n.t_max_ns > b.base_ns
+        WHERE n.number > b.until AND n.t_max_ns > b.base_ns
             AND (t_max_ns - base_ns) / base_ns > $slow_ratio
             AND t_max_ns - base_ns > $noticeable
     """
