@@ -1,8 +1,8 @@
 """Whom the others wait for, as profiles show it: the rank that exposes least communication.
 
-Ranks of a job take equally long for an iteration. What one of them does not spend waiting for
-others it works, and the others wait for the one that works longest, in whatever group. That needs
-no groups, no order of operations, and no clocks more exact than a stretch is long.
+All ranks of a job take equally long for an iteration. A rank that does not wait works, and the
+others wait for the one that works longest, in whatever group. This needs neither groups nor the
+order of operations, and clocks need to be no more exact than a stretch is long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The account of lost time: without which cause iterations were shorter, and by how much.
+"""The account of lost time: without which cause iterations would be shorter, and by how much.
 
-Where iterations can be replayed, the replay says it; elsewhere who came late in them.
+The answer comes from replay where iterations can be replayed, elsewhere from who came late.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry 
     late_ns = lateness.late_ns
     change_ns = quantile(late_ns[after], 0.5, 0) - quantile(late_ns[~after], 0.5, 0)
     change_ns = np.nan_to_num(change_ns)
+    change_ns -= quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = _stand_out(change_ns, limits)
     if ranks is None or not _each_time(late_ns[:, ranks], after, limits):
         return None
@@ -101,7 +102,6 @@ def _taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
 def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     """The ranks that changed alike, and clearly more than all others; None if they are no
     neighbours, or most ranks did."""
-    change_ns = change_ns - quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = np.flatnonzero(change_ns >= limits.as_late * change_ns.max())
     others = np.delete(np.abs(change_ns), ranks)
     if not len(others) or change_ns[ranks].min() < limits.stands_out * others.max():

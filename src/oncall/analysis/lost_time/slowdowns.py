@@ -1,4 +1,4 @@
-"""Jobs that became slower for good, which no cause accounts for."""
+"""Jobs that became slower and stayed so, where no cause accounts for it."""
 
 from __future__ import annotations
 
