@@ -300,7 +300,6 @@ def _reported_symptom() -> str:
         "frontier",
         "members",
         "witnesses",
-        "recordings",
         "blocked_operations",
         "odd_calls",
         "crossed_calls",
