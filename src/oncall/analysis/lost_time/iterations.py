@@ -76,7 +76,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         length_ns=quantile(length[order], 0.5, 1),
         program=_programs(programs, begin, end, number, length.shape)[order],
         cut=cut,
-        ahead=_ahead(programs, moments, cut) / float(np.nanmedian(length)),
+        ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
         stretches=stretches,
     )
     return _like_most(found, limits)
@@ -216,11 +216,14 @@ def _regularity(
     return part(np.ones_like(took_ns)), part(took_ns), calls
 
 
-def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:
-    """How long after the last member's call hosts go on (median of the cuts), ns."""
+def _ahead(programs: Programs, moments: Moments, cut: Flags, limits: Limits) -> float:
+    """How long after the last member's call hosts go on (median of the cuts), ns; 0 where they wait
+    in all calls, as long as each takes."""
     at = np.flatnonzero(cut)
     at = at[(at + 1 < len(cut)) & np.append(np.diff(programs.rank) == 0, False)[at]]
-    if moments.timed or not len(at):
+    collective = ~programs.batch & (programs.seq >= 0)
+    in_all = collective.any() and moments.waits[collective].mean() >= limits.most_ranks
+    if moments.timed or not len(at) or in_all:
         return 0.0
     group = numbered(programs.comm[at], programs.seq[at])
     latest = np.full(int(group.max()) + 1, -np.inf)
