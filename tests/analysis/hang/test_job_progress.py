@@ -118,7 +118,7 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
         assert rows == [(21, [5])]
 
 
-@pytest.mark.parametrize(("later_s", "rather_stopped"), [(1, False), (3, False), (12, True)])
+@pytest.mark.parametrize(("later_s", "rather_stopped"), [(1, False), (3, False), (12, False), (20, True)])
 def test_a_dump_takes_seconds_to_write(tmp_path: Path, later_s: int, rather_stopped: bool) -> None:
     def last(rank: int) -> list[dict[str, Any]]:
         open_ = WAITING | {"state": "scheduled"}

@@ -218,15 +218,27 @@ def _regularity(
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags, limits: Limits) -> float:
     """How long after the last member's call hosts go on (median of the cuts), ns; 0 where they wait
-    in all calls, as long as each takes."""
+    in all calls, for as long as each takes."""
     at = np.flatnonzero(cut)
     at = at[(at + 1 < len(cut)) & np.append(np.diff(programs.rank) == 0, False)[at]]
-    collective = ~programs.batch & (programs.seq >= 0)
-    in_all = collective.any() and moments.waits[collective].mean() >= limits.most_ranks
-    if moments.timed or not len(at) or in_all:
+    if moments.timed or not len(at) or _wait_everywhere(programs, moments, cut, limits):
         return 0.0
     group = numbered(programs.comm[at], programs.seq[at])
     latest = np.full(int(group.max()) + 1, -np.inf)
     np.maximum.at(latest, group, moments.came_ns[at])
     gone = moments.came_ns[at] + (programs.at_ns[at + 1] - programs.at_ns[at])
     return float(np.median(gone - latest[group]))
+
+
+def _wait_everywhere(programs: Programs, moments: Moments, cut: Flags, limits: Limits) -> bool:
+    """Whether hosts wait in other calls, too, where some member came late: in as many as end
+    iterations, and in most of them."""
+    at = np.flatnonzero(~cut & np.isfinite(moments.came_ns))
+    if not len(at):
+        return False
+    group = numbered(programs.comm[at], programs.seq[at])
+    first, last = np.full((2, int(group.max()) + 1), np.inf)
+    np.minimum.at(first, group, moments.came_ns[at])
+    np.minimum.at(last, group, -moments.came_ns[at])
+    uneven = at[(-last - first > limits.exact)[group]]
+    return bool(len(uneven) >= cut.sum() and moments.waits[uneven].mean() >= limits.most_ranks)

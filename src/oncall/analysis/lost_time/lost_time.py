@@ -84,8 +84,8 @@ def _by_exposure(
     entry = latecomers(lateness, limits) if lateness is not None else None
     if lateness is None or entry is None:
         return None
-    usually = exposure_of(con, job, programs.ranks, limits, but=limits.repeats - 1)
-    again = latecomers(usually, limits) if usually is not None else None
+    rest = exposure_of(con, job, programs.ranks, limits, but=limits.repeats - 1)
+    again = latecomers(rest, limits) if rest is not None else None
     if again is None or again.ranks != entry.ranks:
         part = entry.gain_ns / float(lateness.iterations.length_ns.sum())
         entry = replace(entry, cause="perhaps", share=part, low=0.0)  # A few long waits show it.
