@@ -61,6 +61,8 @@ def delay_causes() -> str:
             SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members ORDER BY ALL)
         SELECT l.job,
             CASE WHEN l.tied = 1 THEN 'rank ' || l.rank
+                WHEN l.tied > 2 AND max(l.rank) OVER e - min(l.rank) OVER e = l.tied - 1
+                THEN 'ranks ' || min(l.rank) OVER e || '-' || max(l.rank) OVER e
                 ELSE 'ranks ' || list_aggregate(list_sort(list(l.rank) OVER e), 'string_agg', ', ')
                 END AS suspect,
             l.cause, l.rank, p.node, p.gpu, p.nic, l.tied, l.share, l.low, l.iterations,

@@ -63,7 +63,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
     begin, end, number = begin[whole], end[whole], number[whole]
     seen = np.flatnonzero(np.bincount(number, minlength=len(first)) >= limits.most_ranks * members)
-    if len(seen) < limits.fewest_iterations:
+    if len(seen) < limits.repeats:
         return None
     began = np.full(len(first), np.iinfo(np.int64).max)
     np.minimum.at(began, number, programs.at_ns[begin + 1])
@@ -146,13 +146,15 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     size = np.array([len(line) for line in programs.members])[programs.comm]
     kind = numbered(size, signature)
     after = numbered(kind, np.roll(signature, 1))
-    for one, calls in product((kind, after), (moments.waits, moments.shown)):
-        cut = _rarest(programs, size, np.where(calls, one, NONE), limits.same_calls, limits)
+    enough = limits.fewest_iterations, limits.repeats
+    for fewest, one, calls in product(enough, (kind, after), (moments.waits, moments.shown)):
+        mine = np.where(calls, one, NONE)
+        cut = _rarest(programs, size, mine, limits.same_calls, fewest, limits)
         if cut.any():
             return cut
     if moments.timed:
         return np.zeros(len(size), dtype=np.bool_)
-    return _rarest(programs, size, np.where(moments.waits, kind, NONE), 0, limits)
+    return _rarest(programs, size, np.where(moments.waits, kind, NONE), 0, limits.repeats, limits)
 
 
 def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
@@ -172,18 +174,20 @@ def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     return found
 
 
-def _rarest(programs: Programs, size: Ints, kind: Ints, regular: float, limits: Limits) -> Flags:
-    """Of the kinds (n,) that nearly all ranks call often enough, and at least so regularly, the
-    calls (n,) of the rarest in the largest groups."""
+def _rarest(
+    programs: Programs, size: Ints, kind: Ints, regular: float, fewest: int, limits: Limits
+) -> Flags:
+    """Of the kinds (n,) that nearly all ranks call often enough for so many iterations, and at
+    least so regularly, the calls (n,) of the rarest in the largest groups."""
     at = np.flatnonzero(kind != NONE)
     if not len(at):
         return np.zeros(len(kind), dtype=np.bool_)
     ranks, callers = len(programs.ranks), np.bincount(kind[at])
     seen = np.unique(kind[at] << 32 | programs.rank[at]) >> 32
     chosen = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
-    chosen &= callers / ranks >= limits.fewest_iterations + 1
+    chosen &= callers / ranks >= fewest + 1
     # Else each call were an iteration, and who lags by one without a loss were late.
-    chosen &= limits.fewest_nodes * callers <= len(programs.rank)
+    chosen &= 2 * callers <= len(programs.rank)
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
     chosen &= large == large[chosen].max(initial=0)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments, numbered
-from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,15 @@ class Lateness:
     timed: bool
 
 
-def lateness_of(programs: Programs, iterations: Iterations, moments: Moments) -> Lateness:
+def lateness_of(
+    programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
+) -> Lateness:
     """The lateness of all ranks."""
     number = iterations.number
     inside = number != NONE
     late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
     late = np.where(inside, np.nan_to_num(late), 0.0)
-    late = late - _seen_before(programs, number, late)
+    late = late - _seen_before(programs, iterations, late, limits)
     shape = (len(iterations.begin_ns), len(programs.ranks))
     flat = number[inside] * shape[1] + programs.rank[inside]
     found = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
@@ -57,8 +60,8 @@ def _in_collectives(programs: Programs, moments: Moments) -> Times:
     at, key = at[order], key[order]
     start = np.flatnonzero(np.diff(key, prepend=-1))
     size = np.diff(start, append=len(key))
-    middle = moments.came_ns[at[start + (size - 1) // 2]]
-    found[at] = moments.came_ns[at] - np.repeat(middle, size)
+    last = moments.came_ns[at[start + size - 1]]
+    found[at] = moments.came_ns[at] - np.repeat(last, size)
     return found
 
 
@@ -97,29 +100,53 @@ def _nth(key: Ints) -> Ints:
     return found
 
 
-def _seen_before(programs: Programs, number: Ints, late: Times) -> Times:
-    """What of each lateness (n,) is that of the call before, of the same group and iteration."""
-    at = np.flatnonzero(~programs.batch & (number != NONE))
-    order = at[np.lexsort((at, programs.comm[at], programs.rank[at]))]
-    before, now = order[:-1], order[1:]
-    same: Flags = (programs.rank[before] == programs.rank[now]) & (number[before] == number[now])
-    same &= programs.comm[before] == programs.comm[now]
-    before, now = before[same], now[same]
+def _seen_before(
+    programs: Programs, iterations: Iterations, late: Times, limits: Limits
+) -> Times:
+    """What of each lateness (n,) is that of the call before, of the same group and iteration.
+
+    How much that is shows in what changes from one iteration to the next: a rank that is slow
+    before each of two calls is late in both as well, but not by a bit more whenever it is in one.
+    """
+    number = iterations.number
     found = np.zeros(len(late))
+    before, now = _pairs(programs, number, limits)
     if not len(now):
         return found
     size = np.array([len(line) for line in programs.members])[programs.comm[now]]
     kind = numbered(programs.op[before], programs.op[now], size)
-    x, y = (_excess(late[each], kind, programs.rank[now]) for each in (before, now))
-    both, square = np.bincount(kind, x * y), np.bincount(kind, x * x)
+    place = numbered(kind, programs.rank[now], iterations.nth[now])
+    order = np.lexsort((number[now], place))
+    again = np.flatnonzero(np.diff(place[order]) == 0)
+    x, y = (_changes(late[each][order], again) for each in (before, now))
+    of = kind[order][again]
+    kinds = int(kind.max()) + 1
+    both, square = np.bincount(of, x * y, kinds), np.bincount(of, x * x, kinds)
     part = np.clip(both / np.maximum(square, 1.0), 0, 1)
     found[now] = part[kind] * late[before]
     return found
 
 
-def _excess(values: Times, kind: Ints, rank: Ints) -> Times:
-    """Values less the rank's baseline in such calls; single large ones count no more."""
-    group = numbered(kind, rank)
-    rest = values - (np.bincount(group, values) / np.bincount(group))[group]
-    most = float(np.quantile(np.abs(rest), 0.9))
-    return np.asarray(np.clip(rest, -most, most))
+def _pairs(programs: Programs, number: Ints, limits: Limits) -> tuple[Ints, Ints]:
+    """Calls, and to each the one before that a wait may have begun in: the one made at once with
+    it, which another stream carries out; else the one of the same group."""
+    at = np.flatnonzero(~programs.batch & (number != NONE))
+    call_ns = programs.at_ns
+    pairs = []
+    for order in (at, at[np.lexsort((at, programs.comm[at], programs.rank[at]))]):
+        before, now = order[:-1], order[1:]
+        same = (programs.rank[before] == programs.rank[now]) & (number[before] == number[now])
+        group = programs.comm[before] == programs.comm[now]
+        if order is at:
+            group = ~group & (call_ns[now] - call_ns[before] < limits.batch_gap)
+        pairs.append((before[same & group], now[same & group]))
+    (first, at_once), (before, now) = pairs
+    kept = ~np.isin(now, at_once)
+    return np.append(first, before[kept]), np.append(at_once, now[kept])
+
+
+def _changes(values: Times, again: Ints) -> Times:
+    """From each value to the one behind it; single large ones count no more."""
+    change = np.diff(values)[again]
+    most = float(np.quantile(np.abs(change), 0.9)) if len(change) else 0.0
+    return np.asarray(np.clip(change, -most, most))

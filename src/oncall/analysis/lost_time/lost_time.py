@@ -19,12 +19,13 @@ from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
-from oncall.analysis.lost_time.lateness import lateness_of
+from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
+from oncall.analysis.lost_time.onsets import late_since, slow_since
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
-from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, unexplained
+from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, slowdown_of
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
@@ -66,13 +67,32 @@ class Account:
     slowdown: Slowdown | None = None
 
 
-def _by_replay(books: Books, limits: Limits) -> Account:
+def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
     entries = entries_of(books, limits)
-    slowdown = None if entries else unexplained(books, limits)
-    return Account(
-        entries, books.length_ns, books.begin_ns, books.error, books.timed, slowdown=slowdown
-    )
+    length_ns, begin_ns = books.length_ns, books.begin_ns
+    slowdown = None if entries else slowdown_of(books, limits)
+    if slowdown is not None:
+        lateness = _lateness(programs, limits)
+        entry = _since(slowdown, programs, lateness, limits) if lateness is not None else None
+        if entry is not None:
+            return Account([entry], length_ns, begin_ns, None, books.timed)
+    slowdown = _unexplained(slowdown, limits)
+    return Account(entries, length_ns, begin_ns, books.error, books.timed, slowdown=slowdown)
+
+
+def _since(
+    slowdown: Slowdown, programs: Programs, lateness: Lateness, limits: Limits
+) -> Entry | None:
+    """What changed when the job became slower: transfers, which take no longer because somebody
+    comes late to them, else a rank's work."""
+    transfers = slow_since(slowdown, programs, lateness.iterations, limits)
+    return transfers or late_since(slowdown, lateness, limits)
+
+
+def _unexplained(slowdown: Slowdown | None, limits: Limits) -> Slowdown | None:
+    """A slowdown that nobody has to be found for to be worth a sentence."""
+    return slowdown if slowdown is not None and slowdown.share >= limits.lasting else None
 
 
 def _by_exposure(
@@ -98,19 +118,17 @@ def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     if books is not None and books.error > limits.replays:
         books = None
     if books is not None and len(books.length_ns) >= limits.fewest_iterations:
-        return _by_replay(books, limits)
+        return _by_replay(programs, books, limits)
     return _by_lateness(programs, books, limits)
 
 
 def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Account | None:
     """The account of a job of which calls are recorded that ranks wait in. `books` are of too few
     iterations to accuse anyone by, and show what being late costs them."""
-    moments = moments_of(programs, limits)
-    iterations = iterations_of(programs, moments, limits)
-    if iterations is None:
+    lateness = _lateness(programs, limits)
+    if lateness is None:
         return None
-    moments = moments_of(programs, limits, iterations.nth)
-    lateness = lateness_of(with_peers(programs, iterations.cut), iterations, moments)
+    iterations = lateness.iterations
     entry = None if programs.on_device else latecomers(lateness, limits)
     if entry is not None and iterations.stretches and entry.share < limits.too_much:
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
@@ -119,13 +137,26 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         gains = partial(gains_together, sets=[np.array(entry.ranks)])
         if books.shares(gains).max() < limits.least_gain:
             entry = None  # Who is off the critical path is waited for, and costs nothing.
+    length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
+    slowdown = None if iterations.stretches else lasting(length_ns, begin_ns, limits)
+    if slowdown is not None and (entry is None or entry.cause == "perhaps"):
+        entry = _since(slowdown, programs, lateness, limits) or entry
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
-    proven = entry is not None and entry.cause == "own"
-    whole = proven or not (programs.on_device or iterations.stretches)
-    length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
-    slowdown = None if entries or iterations.stretches else lasting(length_ns, begin_ns, limits)
-    return Account(entries, length_ns, begin_ns, None, moments.timed, whole, slowdown)
+    proven = entry is not None and entry.cause != "perhaps"
+    enough = len(iterations.length_ns) >= limits.fewest_iterations
+    whole = proven or (enough and not (programs.on_device or iterations.stretches))
+    slowdown = None if entries else _unexplained(slowdown, limits)
+    return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
+
+
+def _lateness(programs: Programs, limits: Limits) -> Lateness | None:
+    """Who came late in the iterations that hosts show; None if they show none."""
+    iterations = iterations_of(programs, moments_of(programs, limits), limits)
+    if iterations is None:
+        return None
+    moments = moments_of(programs, limits, iterations.nth)
+    return lateness_of(with_peers(programs, iterations.cut), iterations, moments, limits)
 
 
 @relation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class Slowdown:
     segments: int
 
 
-def unexplained(books: Books, limits: Limits) -> Slowdown | None:
+def slowdown_of(books: Books, limits: Limits) -> Slowdown | None:
     """The largest lasting change of like iterations, if there is one.
 
     Iterations of one class make the same calls of the same sizes: what makes all of them longer
@@ -34,13 +35,19 @@ def unexplained(books: Books, limits: Limits) -> Slowdown | None:
 
 
 def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> Slowdown | None:
-    """The first change from which on all of the like iterations (s,) are longer than any before."""
+    """The first change from which on all of the like iterations (s,) are longer than any before:
+    clearly, or so many that lengths drawn by chance would hardly fall so."""
     order = np.argsort(begin_ns, kind="stable")
     length = length_ns[order]
-    for split in range(limits.repeats, len(length) - limits.repeats + 1):
+    splits = range(limits.repeats, len(length) - limits.repeats + 1)
+    for split in splits:
         before, after = length[:split], length[split:]
-        if after.min() * (1 - limits.lasting) > before.max():
-            share = 1 - _middle(before) / _middle(after)
+        if after.min() <= before.max():
+            continue
+        share = 1 - _middle(before) / _middle(after)
+        chance = len(splits) / comb(len(length), split)
+        clear = after.min() * (1 - limits.lasting) > before.max() or chance < limits.by_chance
+        if share >= limits.least_gain and clear:
             return Slowdown(int(begin_ns[order[split]]), share, len(after))
     return None
 

@@ -1,0 +1,115 @@
+"""What changed at the moment from which all iterations are longer: a rank, or transfers.
+
+Hosts run ahead of their devices, and ranks of one role may each do something else: then lateness
+shows a part of what a rank costs, or cannot be compared with its peers'. But a rank that has come
+later in every iteration since the job became slower, and no other has, did not do so by chance.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.lateness import Lateness
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import quantile
+from oncall.analysis.lost_time.moments import numbered
+from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
+from oncall.analysis.lost_time.slowdowns import Slowdown
+
+
+def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry | None:
+    """The rank, or the neighbours on a host, that alone came later since the slowdown began."""
+    iterations = lateness.iterations
+    after = iterations.begin_ns >= slowdown.begin_ns
+    if min(after.sum(), (~after).sum()) < limits.repeats:
+        return None
+    late_ns = lateness.late_ns
+    change_ns = quantile(late_ns[after], 0.5, 0) - quantile(late_ns[~after], 0.5, 0)
+    change_ns = np.nan_to_num(change_ns)
+    ranks = _stand_out(change_ns, limits)
+    if ranks is None or not _each_time(late_ns[after][:, ranks], late_ns[~after][:, ranks]):
+        return None
+    shown = float(change_ns[ranks].min() / np.median(iterations.length_ns[after]))
+    if shown < limits.least_gain / 2:
+        return None
+    return _entry("own", ranks, shown, slowdown, iterations)
+
+
+def slow_since(
+    slowdown: Slowdown, programs: Programs, iterations: Iterations, limits: Limits
+) -> Entry | None:
+    """The ranks that share all groups whose collectives have taken longer since the slowdown
+    began, though nobody came late to them."""
+    taken_ns = _taken(programs, iterations, limits)
+    after = iterations.begin_ns >= slowdown.begin_ns
+    if min(after.sum(), (~after).sum()) < limits.repeats:
+        return None
+    change_ns = quantile(taken_ns[after], 0.5, 0) - quantile(taken_ns[~after], 0.5, 0)
+    change_ns = np.nan_to_num(change_ns)
+    length_ns = float(np.median(iterations.length_ns[after]))
+    slow = np.flatnonzero(change_ns >= limits.as_late * change_ns.max(initial=0.0))
+    if change_ns.max(initial=0.0) < limits.as_late * slowdown.share * length_ns:
+        return None
+    if not _each_time(taken_ns[after][:, slow], taken_ns[~after][:, slow]):
+        return None
+    members = [np.asarray(line) for line in programs.members]
+    ranks = reduce(np.intersect1d, [members[comm] for comm in slow])
+    shown = float(change_ns.max()) / length_ns
+    return _entry("transfer", ranks, shown, slowdown, iterations) if len(ranks) else None
+
+
+def _entry(
+    cause: str, ranks: Ints, shown: float, slowdown: Slowdown, iterations: Iterations
+) -> Entry:
+    after = iterations.begin_ns >= slowdown.begin_ns
+    return Entry(
+        cause=cause,
+        ranks=tuple(map(int, ranks)),
+        share=slowdown.share,
+        low=min(shown, slowdown.share),
+        segments=int(after.sum()),
+        gain_ns=slowdown.share * float(iterations.length_ns[after].sum()),
+        begin_ns=slowdown.begin_ns,
+    )
+
+
+def _taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
+    """How long the collectives of each group took in each iteration (s, comms), ns, once their
+    last member was there; NaN where not recorded."""
+    shape = (len(iterations.begin_ns), len(programs.members))
+    found = np.full(shape, np.nan)
+    inside = ~programs.batch & (iterations.number != NONE) & np.isfinite(programs.duration_ns)
+    at = np.flatnonzero(inside)
+    if not len(at):
+        return found
+    call = numbered(programs.comm[at], programs.seq[at])
+    _, first, members = np.unique(call, return_index=True, return_counts=True)
+    took_ns = np.full(len(first), np.inf)
+    np.minimum.at(took_ns, call, programs.duration_ns[at])
+    size = np.array([len(line) for line in programs.members])[programs.comm[at[first]]]
+    whole = members >= limits.most_ranks * size
+    place = iterations.number[at[first]] * shape[1] + programs.comm[at[first]]
+    total = np.bincount(place[whole], took_ns[whole], shape[0] * shape[1])
+    seen = np.bincount(place[whole], minlength=shape[0] * shape[1]) > 0
+    return np.where(seen, total, np.nan).reshape(shape)
+
+
+def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
+    """The ranks that changed alike, and clearly more than all others; None if they are no
+    neighbours, or most ranks did."""
+    change_ns = change_ns - quantile(change_ns, 0.25, 0)  # of those that did not
+    ranks = np.flatnonzero(change_ns >= limits.as_late * change_ns.max())
+    others = np.delete(np.abs(change_ns), ranks)
+    if not len(others) or change_ns[ranks].min() < limits.stands_out * others.max():
+        return None
+    neighbours = int(ranks[-1] - ranks[0]) == len(ranks) - 1 and not ranks[0] % len(ranks)
+    return ranks if neighbours and 2 * len(ranks) <= len(change_ns) else None
+
+
+def _each_time(after: Times, before: Times) -> bool:
+    """Was each rank later in all iterations after than in any before (s, r)?"""
+    return bool((np.nanmin(after, 0) > np.nanmax(before, 0)).all())
