@@ -35,11 +35,12 @@ TWO_STREAMS = [
 
 def played(
     work: Work, groups: Any = ONE_GROUP, *, overlaps: bool, pause: Work | None = None,
-    timed: bool = True,
+    timed: bool = True, host_waits: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Columns of `ops` as Flight Recorder has them: when hosts called, and with `timed` how long
     the device was in it. Every layer is computed, then the groups call; ranks compute on beside
-    calls if it `overlaps`. Then all reduce and hosts wait. `pause`: of the host, at the begin."""
+    calls if it `overlaps`. Then all reduce and hosts wait; with `host_waits` they do in each call, as
+    those of gloo do. `pause`: of the host, at the begin."""
     rows: list[dict[str, Any]] = []
     device, host = [0.0] * RANKS, [0.0] * RANKS
     seqs: dict[int, int] = {}
@@ -58,6 +59,8 @@ def played(
                 | {"enqueued_ns": UNIX_NS + int((host[rank] + 7 * (rank % 3)) * MS)}
             )
             stream[comm, rank] = over
+            if host_waits:
+                host[rank] = over
         return dict.fromkeys(members, over)
 
     for iteration in range(ITERATIONS):
@@ -68,6 +71,7 @@ def played(
         for _ in range(LAYERS):
             for rank in WORLD:
                 device[rank] += work(iteration, rank)
+                host[rank] = device[rank] if host_waits else host[rank]
             for comm, members in groups:
                 for rank, over in call(comm, members, 4096).items():
                     ends[rank] = max(ends[rank], over)
@@ -150,3 +154,13 @@ def test_a_host_that_calls_late_ahead_of_its_device_costs_nothing() -> None:
         )
     ]
     assert late(hidden)[0] == ()
+
+
+def test_hosts_that_wait_in_each_call_are_not_ahead_though_calls_take_long() -> None:
+    """A rank that is slow from the first iteration on, so that no iteration is without it."""
+    draw = random.Random(3)
+
+    def work(iteration: int, rank: int) -> float:
+        return (10 + draw.random()) * (2 if rank == 5 else 1)
+
+    assert late(played(work, overlaps=False, timed=False, host_waits=True))[0] == (5,)

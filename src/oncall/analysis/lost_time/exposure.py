@@ -60,20 +60,21 @@ def exposure_of(
     waited[rows["stretch"][known], place[known]] = share[known]
     low, high = int(rows["low"][0]), int(rows["high"][0])
     length_ns = (high - low) / limits.stretches
+    left = np.flatnonzero(~np.isnan(waited).all(1))
+    waited = waited[left]
     return Lateness(
         late_ns=(np.nanmedian(waited, 1)[:, None] - waited) * length_ns,
-        iterations=_stretches(low, length_ns, _stages(con, job, ranks), limits),
+        iterations=_stretches(low, length_ns, _stages(con, job, ranks), left),
         timed=True,
     )
 
 
-def _stretches(low: int, length_ns: float, stage: Ints, limits: Limits) -> Iterations:
-    number = limits.stretches
+def _stretches(low: int, length_ns: float, stage: Ints, left: Ints) -> Iterations:
     return Iterations(
         number=np.zeros(0, dtype=np.int64),
-        begin_ns=low + (np.arange(number) * length_ns).astype(np.int64),
-        length_ns=np.full(number, length_ns),
-        program=np.broadcast_to((stage + 2).astype(np.uint64), (number, len(stage))),
+        begin_ns=low + (left * length_ns).astype(np.int64),
+        length_ns=np.full(len(left), length_ns),
+        program=np.broadcast_to((stage + 2).astype(np.uint64), (len(left), len(stage))),
         cut=np.zeros(0, dtype=np.bool_),
         ahead=0.0,
         stretches=True,

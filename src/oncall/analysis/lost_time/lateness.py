@@ -100,9 +100,7 @@ def _nth(key: Ints) -> Ints:
     return found
 
 
-def _seen_before(
-    programs: Programs, iterations: Iterations, late: Times, limits: Limits
-) -> Times:
+def _seen_before(programs: Programs, iterations: Iterations, late: Times, limits: Limits) -> Times:
     """What of each lateness (n,) is that of the call before, of the same group and iteration.
 
     How much that is shows in what changes from one iteration to the next: a rank that is slow
