@@ -126,8 +126,9 @@ def _by_chance(incident: Incident) -> str:
         return ""
     ((ranks, part),) = rows
     late = " and ".join(f"rank {rank}" for rank in ranks)
+    other = "chance, or work that rank 0 does for all," if ranks == [0] else "chance"
     return (
-        f"{100 * part:.0f} % of the time may be lost to waits for {late}, but chance is not "
+        f"{100 * part:.0f} % of the time may be lost to waits for {late}, but {other} is not "
         "excluded: record more iterations"
     )
 

@@ -53,7 +53,7 @@ def diagnose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 def evidence(**columns: Any) -> dict[str, Any]:
     """Operations of four ranks in one communicator: each one second, ten seconds apart."""
-    rounds, ranks = 30, 4
+    rounds, ranks = 50, 4
     seq = [n for n in range(rounds) for _ in range(ranks)]
     rows = {
         "job": "llm",
@@ -67,7 +67,7 @@ def evidence(**columns: Any) -> dict[str, Any]:
         "started_ns": [START_NS + 10 * S * n for n in seq],
         "ended_ns": [START_NS + 10 * S * n + S for n in seq],
         "done": True,
-        "observed_ns": START_NS + 2000 * S,
+        "observed_ns": START_NS + 2200 * S,
     }
     return rows | columns
 

@@ -174,8 +174,11 @@ def progress_symptoms() -> str:
             WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
                 AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
             GROUP BY q.job),
-        -- That nothing moves for a moment says nothing of a job that does so now and then.
-        pausing AS (SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause),
+        -- That nothing moves for a moment says nothing of a job that does so now and then, and
+        -- nothing of ranks in a barrier.
+        pausing AS (
+            SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause
+            UNION SELECT job FROM patience WHERE barrier),
         -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
         -- since its last look is completed and not yet retired.
         looks AS (

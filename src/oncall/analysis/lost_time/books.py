@@ -41,6 +41,14 @@ class Books:
         return float(np.median(np.abs(self.replayed_ns / self.length_ns - 1)))
 
     @property
+    def missed(self) -> float:
+        """Of all time, the part that replays lack beyond what they mostly do: in these iterations
+        something happened that the graph does not have."""
+        share = self.replayed_ns / self.length_ns
+        lack = np.maximum(0.0, np.median(share) - share)
+        return float((lack * self.length_ns).sum() / self.length_ns.sum())
+
+    @property
     def begin_ns(self) -> Ints:
         return np.concatenate([one.begin_ns for one in self.classes])
 

@@ -17,7 +17,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.programs import Flags, Times
 
-_BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
+BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
 
 
 def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
@@ -44,14 +44,21 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     late &= gain >= limits.least_gain
     if late.sum() < limits.repeats:
         return None
+    lost_ns = np.where(late, gain * iterations.length_ns, 0.0)
+    since = iterations.begin_ns >= iterations.begin_ns[late].min()
+    if lost_ns.sum() < limits.least_part * iterations.length_ns[since].sum():
+        return None
+    share = float(gain[late].mean())
+    # Rank 0 logs and saves for all others, in every iteration alike.
+    by_design = ranks.tolist() == [0] and not len(others) and share < limits.too_much
     drawn = np.random.default_rng(0).choice(gain[late], (limits.resampled, int(late.sum())))
     return Entry(
-        cause="own",
+        cause="perhaps" if by_design else "own",
         ranks=tuple(map(int, ranks)),
-        share=float(gain[late].mean()),
+        share=share,
         low=float(np.quantile(drawn.mean(1), limits.certain)),
         segments=int(late.sum()),
-        gain_ns=float((gain * iterations.length_ns)[late].sum()),
+        gain_ns=float(lost_ns.sum()),
         begin_ns=int(iterations.begin_ns[late].min()),
     )
 
@@ -82,7 +89,7 @@ def _best(share: Times, limits: Limits) -> tuple[Flags, Times]:
     ranks = share.shape[1]
     found = np.zeros(ranks, dtype=np.bool_), np.full(len(share), np.nan)
     most = -1.0
-    for size in _BLOCKS:
+    for size in BLOCKS:
         if 2 * size > ranks:
             break
         blocks = np.arange(ranks) // size

@@ -55,6 +55,7 @@ class Limits:
 
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
+    least_part: float = decides("1 %", "of all time since: less is not worth waking anyone for")
     stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
     as_late: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
     one_segment: float = decides("15 %", "gain that one of at most three iterations must show")

@@ -118,7 +118,10 @@ def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     if books is not None and books.error > limits.replays:
         books = None
     if books is not None and len(books.length_ns) >= limits.fewest_iterations:
-        return _by_replay(programs, books, limits)
+        account = _by_replay(programs, books, limits)
+        if account.entries or books.missed < limits.least_gain:
+            return account
+        return _by_lateness(programs, None, limits) or account
     return _by_lateness(programs, books, limits)
 
 

@@ -39,7 +39,7 @@ def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> Slowdown | None
     clearly, or so many that lengths drawn by chance would hardly fall so."""
     order = np.argsort(begin_ns, kind="stable")
     length = length_ns[order]
-    splits = range(limits.repeats, len(length) - limits.repeats + 1)
+    splits = range(limits.repeats, len(length) - 1)  # one long iteration is an event
     for split in splits:
         before, after = length[:split], length[split:]
         if after.min() <= before.max():

@@ -19,12 +19,18 @@ from oncall.evidence import Param, relation
         "stage_lags",
         "expert_ranks",
         "jobs",
+        "parallelism",
         "training_iterations",
     ],
     empty_without=["stage_expectation"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("kind", "VARCHAR", "", "stages, sequence lengths, garbage collection, or experts"),
+        (
+            "kind",
+            "VARCHAR",
+            "",
+            "stages, sequence lengths, garbage collection, experts, or ranks in turn",
+        ),
         ("detail", "VARCHAR", "", "which stage, how many ranks, ..."),
         ("ratio", "DOUBLE", "ratio", "against the baseline"),
         ("cost_ns", "BIGINT", "ns", "about how much longer an iteration takes for it"),
@@ -100,13 +106,16 @@ def stage_imbalance() -> str:
             FROM expert_ranks GROUP BY job
             HAVING count(*) >= (
                 SELECT count(DISTINCT rank) / 2 FROM stage_work w WHERE w.job = expert_ranks.job)),
-        expert_parallel AS (SELECT job, max(ep) AS ep FROM jobs GROUP BY job),
+        expert_parallel AS (
+            SELECT job FROM jobs WHERE ep > 1
+            UNION SELECT job FROM parallelism WHERE parallelism = 'ep'),
         in_turn AS (
             SELECT l.job,
-                CASE WHEN any_value(ep) > 1 THEN 'experts' ELSE 'garbage collection' END AS kind,
+                CASE WHEN l.job IN (FROM expert_parallel) THEN 'experts' ELSE 'ranks in turn' END
+                    AS kind,
                 count(*) || ' ranks, one after the other' AS detail, NULL AS ratio,
                 sum(lag_ns) / any_value(iterations) AS cost_ns
-            FROM stage_lags l LEFT JOIN expert_parallel USING (job) WHERE NOT network
+            FROM stage_lags l WHERE NOT network
                 AND l.job NOT IN (SELECT job FROM routing)
             GROUP BY l.job HAVING count(*) >= $in_turn AND max(share_of_lost) < $most),
         baseline AS (

@@ -39,7 +39,7 @@ _LATE = [
         "slow_ratio": "slow_rounds.slow_ratio",
         "alpha": Param(0.4, "P below this: the communication is slow (CCL-D 4.2.2)"),
         "repeat": Param(
-            5, "a slow round alone is cluster jitter; this many by the same rank are not"
+            5, "one delay of rounds is cluster jitter; this many by the same rank are not"
         ),
         "fair_share": Param(
             2,
@@ -48,9 +48,9 @@ _LATE = [
         ),
         "mostly": Param("75 %", "... and in small groups at least this part, where turns are long"),
         "cost_share": Param(
-            "1 %",
-            "a slowdown that costs the job less of its time than this is not worth waking anyone "
-            "for",
+            "5 %",
+            "a slowdown that costs the job less of its time than this is within what iterations "
+            "differ by",
         ),
     },
 )
@@ -69,7 +69,10 @@ def late_callers() -> str:
         -- evaluations before it.
         explained AS (
             SELECT *, greatest(-(t_max_ns - t_min_ns), least(t_max_ns - t_min_ns, own_ns))
-                AS explained_ns
+                AS explained_ns,
+                -- Rounds as close together as one of them waits are one delay that shows again.
+                at_ns // greatest(1, median(t_max_ns - t_min_ns - wait_ns)
+                    OVER (PARTITION BY job, comm, last_rank))::BIGINT AS delay
             FROM culpable LEFT JOIN excess USING (job, comm, seq)),
         lost AS (SELECT job, comm, sum(lost_ns) AS all_lost_ns FROM culpable GROUP BY ALL)
         SELECT job, last_rank AS rank, comm, count(*) AS rounds,
@@ -87,7 +90,7 @@ def late_callers() -> str:
         -- Jitter makes each member the last by turns; a culprit is last far more often.
         HAVING sum(lost_ns)
                 >= least($fair_share / any_value(ranks), $mostly) * any_value(all_lost_ns)
-            AND count(*) >= $repeat
+            AND count(DISTINCT delay) >= $repeat
             AND cost_ns >= $cost_share * (any_value(until_ns) - min(at_ns))
     """
 

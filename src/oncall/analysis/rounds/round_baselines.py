@@ -97,6 +97,7 @@ def numbered_rounds() -> str:
             "a baseline this many times that of the sibling groups is itself slow: jitter never "
             "doubles a mean",
         ),
+        "least_rounds": Param(10, "fewer first rounds are no baseline, only a start"),
         "always": Param(
             "90 %",
             "in a group of equals each is last by turns; one that is last this often from the "
@@ -152,7 +153,7 @@ def round_baselines() -> str:
                 ELSE CASE WHEN basis = 'arrival' THEN greatest(base_ns, common_ns)
                     ELSE base_ns END END) AS base_ns,
             CASE base_source WHEN 'measured' THEN wait_ns ELSE 0 END AS wait_ns
-        FROM chosen
+        FROM chosen WHERE base_source = 'configured' OR until >= $least_rounds
     """
 
 
@@ -180,7 +181,6 @@ def round_baselines() -> str:
         "noticeable": Param(
             "500 us", "smaller delays of a round are scheduling noise and cost a job nothing"
         ),
-        "least_rounds": Param(10, "fewer first rounds are no baseline, only a start"),
         "window": Param(
             "1 min",
             "in each, the round with the largest range speaks for the window (CCL-D 4.2.1)",
@@ -196,7 +196,6 @@ def slow_rounds() -> str:
             least(1, (t_max_ns - t_min_ns) / (t_max_ns - base_ns)) AS p
         FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
         WHERE n.number > b.until AND n.t_max_ns > b.base_ns
-            AND (b.base_source = 'configured' OR b.first_rounds >= $least_rounds)
             AND (t_max_ns - base_ns) / base_ns > $slow_ratio
             AND t_max_ns - base_ns > $noticeable
     """
