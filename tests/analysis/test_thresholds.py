@@ -31,6 +31,7 @@ FIXED = {
     "counters.WRAPS",
     "counters.MOST_BYTES_PER_NS",  # what no port can count
     "counters.MOST_EVENTS_PER_NS",
+    "latecomers.BLOCKS",  # ranks that one host has
     "causes._MOST_NUMBERS",  # that fit into memory
     "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored

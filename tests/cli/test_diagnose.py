@@ -13,9 +13,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from oncall.cli.diagnose import parse_overrides
 from oncall.cli.main import main
 from oncall.cli.options.instant import parse_instant
+from oncall.cli.options.rulebooks import parse_overrides
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.render.contract import schema

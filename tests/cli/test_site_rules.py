@@ -11,9 +11,12 @@ import jsonschema
 import pytest
 
 from oncall.cli.main import main
-from oncall.console.queries import GetRulebookText, SaveRulebook
 from oncall.console.recording import Recording
 from oncall.console.replay import Replay
+from oncall.console.rulebook_queries import (
+    GetRulebookText,
+    SaveRulebook,
+)
 from oncall.console.rulebook_store import RulebookStore
 from oncall.core.units import NS_PER_S
 from oncall.render.contract import schema

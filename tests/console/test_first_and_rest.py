@@ -13,7 +13,7 @@ from oncall.console.history import Gathered
 from oncall.console.queries import GetRankCard, GetSnapshot, JudgeSnapshot
 from oncall.core.errors import Interrupted
 from oncall.core.units import NS_PER_S
-from oncall.evidence import incident
+from oncall.evidence import saved
 from oncall.fleet.reach import reach_fleet
 
 from .conftest import AT_NS, CULPRIT, Open
@@ -29,7 +29,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any evidence counts as large, and any time as long."""
     monkeypatch.setattr(replay, "FEW_ROWS", 0)
     monkeypatch.setattr(replay, "_LONG_S", 0.0)
-    monkeypatch.setattr(incident, "_LARGE", 1)
+    monkeypatch.setattr(saved, "ROW_GROUP", 1)
 
 
 def test_small_evidence_is_judged_at_once(opened: Open, recorded: Recorded) -> None:

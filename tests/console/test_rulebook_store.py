@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from oncall.console.queries import (
+    GetSnapshot,
+    GetStepRows,
+)
+from oncall.console.recording import Recording
+from oncall.console.replay import Replay
+from oncall.console.rulebook_queries import (
     CheckRulebook,
     DryRunRulebook,
     GetRulebookText,
-    GetSnapshot,
-    GetStepRows,
     ListRulebooks,
     RunFact,
     SaveRulebook,
 )
-from oncall.console.recording import Recording
-from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.snapshot import RuleLine
 from oncall.core.errors import RulebookError, UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.evidence import incident as incidents
+from oncall.evidence import saved as saved_files
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
@@ -16,7 +16,7 @@ from oncall_lab import TrainingFault, TrainingScenario, simulate
 @pytest.fixture
 def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two jobs, of which one hangs."""
-    monkeypatch.setattr(incidents, "_LARGE", 1)
+    monkeypatch.setattr(saved_files, "ROW_GROUP", 1)
     path = tmp_path / "two.oncall"
     fault = TrainingFault("H1", (2,), at_ns=20 * 10**9)
     scenario = TrainingScenario(tp=2, pp=2, dp=1, duration_ns=40 * 10**9, faults=(fault,))

@@ -14,8 +14,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.fleet import endpoint
-from oncall.fleet.endpoint import Node, respond
+from oncall.fleet.endpoint import evidence
+from oncall.fleet.endpoint.node import Node
+from oncall.fleet.endpoint.serve import respond
 from oncall.node.store.batch import Batch
 from oncall.node.store.catalog import Shard, sealed_shards
 from oncall.node.store.reader import Shards, open_shards, read_shards
@@ -176,7 +177,7 @@ def test_shards_of_after_now_are_left_out_and_said(tmp_path: Path) -> None:
 def test_one_answer_opens_so_many_shards_and_says_what_it_left(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "MOST_SHARDS", 2)
+    monkeypatch.setattr(evidence, "MOST_SHARDS", 2)
     status, rows = answered(node, Request("detail", job="llama", tables=("ops",)))
     assert rows["ops"] == 2 * ROWS
     assert "1 older shards not read" in status["gaps"][0]

@@ -14,7 +14,8 @@ import pytest
 
 from oncall.core.errors import UsageError
 from oncall.fleet.checkup.job_checkup import check_job
-from oncall.fleet.endpoint import Node, serve
+from oncall.fleet.endpoint.node import Node
+from oncall.fleet.endpoint.serve import serve
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.stacks import fleet_stacks
 from oncall.node.store.wire import Request

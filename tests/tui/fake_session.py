@@ -20,8 +20,6 @@ import numpy as np
 
 from oncall.console.cancellation import Lane
 from oncall.console.queries import (
-    CheckRulebook,
-    DryRunRulebook,
     GatherSnapshot,
     GetCommunicator,
     GetLogLines,
@@ -32,7 +30,6 @@ from oncall.console.queries import (
     GetRankValues,
     GetRates,
     GetReport,
-    GetRulebookText,
     GetSnapshot,
     GetStacks,
     GetStages,
@@ -40,15 +37,20 @@ from oncall.console.queries import (
     GetStepRows,
     GetTraffic,
     ListJobs,
-    ListRulebooks,
     ListTroubles,
-    NewRulebook,
     OpenJob,
     ProbeNodes,
     RunCommand,
+    SaveIncident,
+)
+from oncall.console.rulebook_queries import (
+    CheckRulebook,
+    DryRunRulebook,
+    GetRulebookText,
+    ListRulebooks,
+    NewRulebook,
     RunFact,
     RunTests,
-    SaveIncident,
     SaveRulebook,
 )
 from oncall.console.session import Answer, Query

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from oncall.console.queries import (
+    GetSnapshot,
+)
+from oncall.console.rulebook_queries import (
     CheckRulebook,
     GetRulebookText,
-    GetSnapshot,
     ListRulebooks,
     RunFact,
     SaveRulebook,

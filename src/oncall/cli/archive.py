@@ -157,8 +157,8 @@ def hours(
     Run it once an hour, with two hours of readings: an hour that was rolled up twice counts once,
     the more complete one.
     """
-    from oncall.cli.diagnose import shards_in
     from oncall.cli.gathering import Wanted, gather_fleet, read_shards
+    from oncall.cli.options.recordings import shards_in
     from oncall.evidence.window import keep_job
 
     kept, name = chosen_archive(archive, cluster, create=True)

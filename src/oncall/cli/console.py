@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from oncall.cli.diagnose import parse_overrides
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
     SymptomOption,
+    parse_overrides,
 )
 from oncall.cli.options.training import TrainingOption, read_training
 from oncall.core.configuration import configuration_files

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,12 +14,15 @@ import typer
 from oncall.cli.interrupt import interruptible
 from oncall.cli.options.archives import recall_archive
 from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.instant import parse_instant
+from oncall.cli.options.incident_file import check_target
+from oncall.cli.options.recordings import narrow, parse_memory_bytes, read_evidence, shards_in
+from oncall.cli.options.report import Colour, Format, written
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
     SiteRulesOption,
     SymptomOption,
+    parse_overrides,
     rulebooks_in_force,
 )
 from oncall.cli.options.training import TrainingOption, read_training
@@ -34,22 +33,6 @@ from oncall.core.symptom import Symptom, with_symptom
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
     from oncall.evidence.incident import Incident
-
-
-class Format(StrEnum):
-    """The output format."""
-
-    TEXT = "text"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
-class Colour(StrEnum):
-    """When to colour the text."""
-
-    AUTO = "auto"
-    NEVER = "never"
-    ALWAYS = "always"
 
 
 def diagnose(
@@ -166,7 +149,7 @@ def diagnose(
         raise UsageError("give either PATH... to read recordings or --hosts to query nodes")
     overrides = with_symptom(parse_overrides(param or ()), symptom)
     configured = read_training(training)
-    memory_bytes = _memory_bytes(memory)
+    memory_bytes = parse_memory_bytes(memory)
     if save is not None:
         check_target("--save", save)
 
@@ -204,7 +187,7 @@ def diagnose(
             recall_archive(incident, archive)
             if save is not None:
                 incident.save(save)
-            _narrow(incident, window, at)
+            narrow(incident, window, at)
             diagnosis = use_case.diagnose(
                 incident,
                 read.in_force,
@@ -216,11 +199,7 @@ def diagnose(
             )
             drawings: Mapping[str, Sequence[str]] = {}
             if explain:
-                from oncall.render.text.drawings import drawings_of
-                from oncall.render.text.encoding import is_plain
-
-                plain = is_plain(sys.stdout.encoding)
-                drawings = drawings_of(incident, diagnosis, plain=plain)
+                drawings = _drawings(incident, diagnosis)
                 coverage = use_case.with_failures(diagnosis.coverage, incident)
                 diagnosis = replace(diagnosis, coverage=coverage)
         return diagnosis, written(diagnosis, format, explain, color, drawings)
@@ -243,161 +222,9 @@ def diagnose(
     raise typer.Exit(use_case.exit_code(diagnosis))
 
 
-def parse_overrides(params: Sequence[str]) -> dict[str, str]:
-    """`hang.hang_after=30s` as {"hang.hang_after": "30s"}."""
-    pairs = {}
-    for text in params:
-        name, equals, value = text.partition("=")
-        if not equals or "." not in name or not value.strip():
-            raise UsageError(
-                f"--param {text}: expected RULE.NAME=VALUE, such as hang.hang_after=30s"
-            )
-        pairs[name.strip()] = value.strip()
-    return pairs
+def _drawings(incident: Incident, diagnosis: Diagnosis) -> Mapping[str, Sequence[str]]:
+    """What the ranks sent, computed and waited for, as the terminal can show it."""
+    from oncall.render.text.drawings import drawings_of
+    from oncall.render.text.encoding import is_plain
 
-
-def _memory_bytes(memory: str | None) -> int | None:
-    """The memory that was asked for."""
-    from oncall.core.units import parse_quantity
-
-    if memory is None:
-        return None
-    quantity = parse_quantity(memory)
-    if quantity.dimension != "bytes" or not int(quantity.value) > 0:
-        raise UsageError(f"--memory {memory}: expected a size, such as 1GB or 512MiB")
-    return int(quantity.value)
-
-
-def check_target(option: str, save: Path) -> None:
-    """Raise UsageError for a path that cannot be written, before anything is read."""
-    if save.suffix != ".oncall":
-        raise UsageError(f"{option} {save}: the file name must end in .oncall")
-    if not save.parent.is_dir():
-        raise UsageError(f"{option} {save}: no such folder: {save.parent}")
-    if not os.access(save.parent, os.W_OK):
-        raise UsageError(f"{option} {save}: no permission to write in {save.parent}")
-    if save.is_dir():
-        raise UsageError(f"{option} {save}: is a folder; give a file in it")
-    if save.exists() and not _is_incident(save):
-        raise UsageError(f"{option} {save}: exists and is not an incident file; not overwritten")
-
-
-def _is_incident(path: Path) -> bool:
-    """Whether the content is a DuckDB file."""
-    from oncall.core.errors import Unreadable
-    from oncall.importers.files import head
-
-    try:
-        return head(path, 12)[8:] == b"DUCK"
-    except Unreadable:
-        return False
-
-
-def read_evidence(
-    paths: Sequence[str],
-    job: str | None,
-    risk_the_job: bool = False,
-    memory_bytes: int | None = None,
-) -> Incident:
-    """The saved incident, or a new one made from the recordings, in `memory_bytes` or a quarter of
-    the machine's memory. The caller closes it."""
-    from oncall.evidence.incident import Incident
-    from oncall.evidence.room import quarter_bytes
-    from oncall.importers import detect
-    from oncall.importers.logs.standard_input import as_file
-
-    if "-" in paths:
-        with as_file(sys.stdin.buffer) as place:
-            others = [path for path in paths if path != "-"]
-            return read_evidence([*others, str(place)], job, risk_the_job, memory_bytes)
-    memory_bytes = memory_bytes or quarter_bytes()
-    places = [Path(path) for path in paths]
-    saved = [found for place in places for found in _saved(place)]
-    if not saved:
-        incident = Incident.empty()
-        try:
-            incident.bound_memory(memory_bytes)
-            detect.load(places, incident, job, risk_the_job=risk_the_job)
-        except BaseException:
-            incident.close()
-            raise
-        return incident
-    if len(saved) > 1 or len(places) > 1:
-        listed = ", ".join(str(path) for path in saved[:12])
-        raise UsageError(f"only one saved incident can be diagnosed at a time; give one: {listed}")
-    return Incident.in_place(saved[0], memory_bytes=memory_bytes)
-
-
-def shards_in(paths: Sequence[str]) -> dict[str, Path]:
-    """The nodes whose shards the one given folder contains, with the folder of each."""
-    place = Path(paths[0]) if len(paths) == 1 else None
-    if place is None or not place.is_dir():
-        return {}
-    from oncall.node.store.catalog import nodes_in
-
-    return nodes_in(place)
-
-
-def _saved(place: Path) -> list[Path]:
-    """`place` itself if it is a saved incident, or those in the folder `place`."""
-    from oncall.importers.files import files_in
-
-    if place.is_dir():
-        return [path for path in files_in(place, ("oncall",)) if _is_incident(path)]
-    return [place] if place.suffix == ".oncall" or _is_incident(place) else []
-
-
-def _narrow(incident: Incident, since: str | None, at: str | None) -> None:
-    """Narrow the evidence to the window of `--since` and `--at`."""
-    if since is None and at is None:
-        return
-    from oncall.core.units import NS_PER_S, parse_duration_ns
-    from oncall.evidence import window
-
-    first, last = window.span(incident.con)
-    if first is None or last is None:
-        raise UsageError("--since and --at need timestamps; this evidence has none")
-    until = last
-    if at is not None:
-        until = min(parse_instant(at, last), last)
-        if until < first or parse_instant(at, last) > last + NS_PER_S:
-            raise UsageError(f"--at {at}: the evidence spans {_utc(first)} to {_utc(last)} UTC")
-        window.cut_after(incident.con, until)
-    if since is not None:
-        duration_ns = parse_duration_ns(since)
-        if duration_ns <= 0:
-            raise UsageError(f"--since {since}: the duration must be positive, such as 10m")
-        window.cut_before(incident.con, until - duration_ns)
-
-
-def _utc(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def written(
-    diagnosis: Diagnosis,
-    format: Format,  # noqa: A002
-    explain: bool,
-    color: Colour,
-    drawings: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> str:
-    """The report as text (as wide as the terminal), Markdown or JSON."""
-    match format:
-        case Format.JSON:
-            from oncall.render.contract import to_json
-
-            return to_json(diagnosis, explain=explain)
-        case Format.MARKDOWN:
-            from oncall.render.markdown import to_markdown
-
-            return to_markdown(diagnosis, explain=explain, drawings=drawings)
-        case Format.TEXT:
-            from oncall.render.text.report import WIDTH, to_text
-
-            terminal = sys.stdout.isatty()
-            plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
-            colour = color == Colour.ALWAYS or (color == Colour.AUTO and terminal and not plain)
-            width = os.get_terminal_size().columns if terminal else WIDTH
-            return to_text(
-                diagnosis, explain=explain, width=width, colour=colour, drawings=drawings
-            )
+    return drawings_of(incident, diagnosis, plain=is_plain(sys.stdout.encoding))

@@ -85,7 +85,7 @@ def mcp(
             f"oncall mcp needs the MCP SDK ({error.name} is missing): pip install 'oncall[mcp]'"
         ) from None
     from oncall.agents.evidence import Allowed, OpenEvidence
-    from oncall.cli.diagnose import parse_overrides
+    from oncall.cli.options.rulebooks import parse_overrides
 
     allowed = Allowed(
         folders,

@@ -22,7 +22,8 @@ from oncall.core.errors import ExitCode, UsageError
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """Answer requests. Reports errors in a frame; raises SystemExit."""
-    from oncall.fleet.endpoint import Node, respond, serve
+    from oncall.fleet.endpoint.node import Node
+    from oncall.fleet.endpoint.serve import respond, serve
     from oncall.node.store.wire import write_error
 
     answers = sys.stdout.buffer

@@ -82,7 +82,7 @@ def probe(
     """
     if save is not None and into is not None:
         raise UsageError("--save creates an incident, --into adds to one; give only one of them")
-    from oncall.cli.diagnose import check_target
+    from oncall.cli.options.incident_file import check_target
     from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report

@@ -100,7 +100,7 @@ def stacks(
     live = any(one is not None for one in (hosts, inventory)) or pid
     if paths and live:
         raise UsageError("give either PATH... to read stacks or nodes and processes to look at")
-    from oncall.cli.diagnose import check_target
+    from oncall.cli.options.incident_file import check_target
     from oncall.core.errors import MissingEvidence
     from oncall.render.text import stacks as report
     from oncall.views.stacks import folded
@@ -132,7 +132,7 @@ def stacks(
 
 
 def _read(paths: Sequence[Path], job: str | None) -> TakenStacks:
-    from oncall.cli.diagnose import read_evidence
+    from oncall.cli.options.recordings import read_evidence
     from oncall.fleet.stacks import TakenStacks
 
     incident = read_evidence([str(path) for path in paths], job, False)

@@ -106,7 +106,7 @@ def watch(
 
     Runs until SIGTERM or Ctrl-C; a restarted watch goes on where it ended.
     """
-    from oncall.cli.diagnose import parse_overrides
+    from oncall.cli.options.rulebooks import parse_overrides
     from oncall.watch.settings import read_watch_settings
 
     settings = read_watch_settings(config)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
@@ -20,6 +16,7 @@ from oncall.fleet.branch import Tree
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers, merge
+from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
 from oncall.fleet.outcome import REASONS, Outcome, alike, collector_of, jobs_of
 from oncall.fleet.transport import Transport
 
@@ -58,22 +55,18 @@ async def ask_fleet(
     The first Ctrl-C stops waiting and returns what has arrived; the second interrupts. Raises
     UsageError if no host has such a job, or if `job` is None and there are several.
     """
-    with tempfile.TemporaryDirectory(prefix="oncall-gather-") as folder:
-        async with Gather(
-            transport,
-            hosts,
-            window,
-            Path(folder),
-            patience_s=patience_s,
-            at_once=at_once,
-            tree=tree,
-            progress=progress,
-        ) as gather:
-            with stopped_by_interrupt(gather):
-                name, incident = await gather_job(gather, job, window.since_ns, starting, memory)
-            return Answer(
-                name, incident, gather.answers.outcomes, lost_gateways=gather.lost_gateways
-            )
+    async with one_shot_gather(
+        transport,
+        hosts,
+        window,
+        patience_s=patience_s,
+        at_once=at_once,
+        tree=tree,
+        progress=progress,
+    ) as gather:
+        with stopped_by_interrupt(gather):
+            name, incident = await gather_job(gather, job, window.since_ns, starting, memory)
+        return Answer(name, incident, gather.answers.outcomes, lost_gateways=gather.lost_gateways)
 
 
 async def gather_job(
@@ -206,22 +199,3 @@ def _ends(incident: Incident, outcomes: Mapping[str, Outcome]) -> dict[str, int]
 def _hosts(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
     """Node -> the host that it was asked by."""
     return {outcome.node: host for host, outcome in outcomes.items()}
-
-
-@contextmanager
-def stopped_by_interrupt(gather: Gather) -> Iterator[None]:
-    """Make the first Ctrl-C stop the gather; the second interrupts."""
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        gather.stop()
-        loop.remove_signal_handler(signal.SIGINT)
-
-    # Signal handlers work only in the main thread, and not on every system.
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        loop.add_signal_handler(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.remove_signal_handler(signal.SIGINT)

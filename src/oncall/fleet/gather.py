@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -324,45 +324,70 @@ class Gather:
         asked = [self._hosts[name] for name in requests]
         self._phase = Progress(phase, 0, len(asked), self._phase.bytes)
         self._report_progress()
-
-        async def one(host: Host) -> None:
-            request = requests[host.name]
-            try:
-                async with slots or nullcontext(), asyncio.timeout(self._patience_s):
-                    if request.ask == "hello":
-                        await host.greet(request.since_ns)
-                    else:
-                        await self._fetch(host, request)
-            except TimeoutError:
-                host.fail("timeout", f"no answer within {self._patience_s:g} s")
-            except HostError as error:
-                host.fail(error.kind, str(error))
-            except Exception as error:  # a defect with one host must not cost the others
-                host.fail("error", described(error))
-            else:
-                self._answered()
-
-        async def many(branch: Branch, hosts: Sequence[Host]) -> None:
-            patience_s = self._patience_s + GATEWAY_MARGIN_S
-            try:
-                async with slots or nullcontext(), asyncio.timeout(patience_s):
-                    of_branch = {host.name: requests[host.name] for host in hosts}
-                    await self._fetch_through(branch, of_branch)
-            except Exception as error:  # whatever it is, its nodes must not be lost with it
-                self._go_direct(branch, error)
-                await asyncio.gather(*(one(host) for host in hosts))
-                for host in hosts:
-                    host.blame_gateway(branch.gateway.name, branch.lost)
-
+        slots = slots or nullcontext()
         branches: dict[Branch, list[Host]] = defaultdict(list)
         asking: dict[asyncio.Task[None], Sequence[Host]] = {}
         for host in asked:
             if (branch := self._branch(host)) is not None:
                 branches[branch].append(host)
             else:
-                asking[asyncio.create_task(one(host))] = [host]
+                asking[asyncio.create_task(self._ask(host, requests, slots))] = [host]
         for branch, behind in branches.items():
-            asking[asyncio.create_task(many(branch, behind))] = behind
+            through = self._ask_through(branch, behind, requests, slots)
+            asking[asyncio.create_task(through)] = behind
+        await self._wait_for(asking, branches)
+        for task, hosts in asking.items():
+            if task.cancelled():
+                for host in hosts:
+                    host.fail("interrupted")
+            elif (error := task.exception()) is not None:  # one host's must not cost the others
+                for host in hosts:
+                    host.fail("error", described(error))
+
+    async def _ask(
+        self, host: Host, requests: Mapping[str, Request], slots: AbstractAsyncContextManager[Any]
+    ) -> None:
+        """Send one host its request; whatever happens becomes its outcome."""
+        request = requests[host.name]
+        try:
+            async with slots, asyncio.timeout(self._patience_s):
+                if request.ask == "hello":
+                    await host.greet(request.since_ns)
+                else:
+                    await self._fetch(host, request)
+        except TimeoutError:
+            host.fail("timeout", f"no answer within {self._patience_s:g} s")
+        except HostError as error:
+            host.fail(error.kind, str(error))
+        except Exception as error:  # a defect with one host must not cost the others
+            host.fail("error", described(error))
+        else:
+            self._answered()
+
+    async def _ask_through(
+        self,
+        branch: Branch,
+        hosts: Sequence[Host],
+        requests: Mapping[str, Request],
+        slots: AbstractAsyncContextManager[Any],
+    ) -> None:
+        """Send the hosts of a gateway their requests through it, or directly if it fails."""
+        patience_s = self._patience_s + GATEWAY_MARGIN_S
+        try:
+            async with slots, asyncio.timeout(patience_s):
+                of_branch = {host.name: requests[host.name] for host in hosts}
+                await self._fetch_through(branch, of_branch)
+        except Exception as error:  # whatever it is, its nodes must not be lost with it
+            self._go_direct(branch, error)
+            await asyncio.gather(*(self._ask(host, requests, slots) for host in hosts))
+            for host in hosts:
+                host.blame_gateway(branch.gateway.name, branch.lost)
+
+    async def _wait_for(
+        self, asking: Iterable[asyncio.Task[None]], branches: Collection[Branch]
+    ) -> None:
+        """Wait until all tasks have ended or the gather is stopped, then cancel what is left."""
+        asking = list(asking)
         stopping = asyncio.create_task(self._stopped.wait())
         try:
             left: set[asyncio.Task[Any]] = set(asking)
@@ -377,13 +402,6 @@ class Gather:
             for task in (*asking, stopping):
                 task.cancel()
             await asyncio.gather(*asking, stopping, return_exceptions=True)
-        for task, hosts in asking.items():
-            if task.cancelled():
-                for host in hosts:
-                    host.fail("interrupted")
-            elif (error := task.exception()) is not None:  # one host's must not cost the others
-                for host in hosts:
-                    host.fail("error", described(error))
 
     def _go_direct(self, branch: Branch, error: Exception) -> None:
         """Connect to the hosts of a gateway that failed."""

@@ -101,7 +101,8 @@ def _why_ended(status: int, said: str) -> HostError:
 
 @asynccontextmanager
 async def _in_thread(host: str, folder: Path) -> AsyncIterator[Connection]:
-    from oncall.fleet.endpoint import Node, serve
+    from oncall.fleet.endpoint.node import Node
+    from oncall.fleet.endpoint.serve import serve
 
     ours, theirs = socket.socketpair()
     name = host if _is_of(folder, host) else None

@@ -11,18 +11,17 @@ A node listens only while its connection is open, so Ctrl-C leaves nothing behin
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import stopped_by_interrupt, what_became
+from oncall.fleet.ask import what_became
 from oncall.fleet.branch import Tree
-from oncall.fleet.gather import Gather, Progress, Window
+from oncall.fleet.gather import Gather, Progress
 from oncall.fleet.merge import merge_measured
+from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
 from oncall.fleet.outcome import Kind, Outcome
 from oncall.fleet.transport import Transport
 from oncall.node.store.probe_request import MOST_TARGETS, ProbeRequest, ProbeTarget
@@ -88,32 +87,25 @@ async def probe_fleet(
     foreign = [host for host in order.sources if host not in hosts]
     if foreign:
         raise UsageError(f"--from {foreign[0]}: not one of the nodes to probe")
-    with tempfile.TemporaryDirectory(prefix="oncall-probe-") as folder:
-        async with Gather(
-            transport,
-            hosts,
-            Window(),
-            Path(folder),
-            patience_s=patience_s,
-            tree=tree,
-            progress=progress,
-        ) as gather:
-            begun(gather)
-            with stopped_by_interrupt(gather):
-                listeners = await _listen(gather)
-                sampled, odd = await _probe(gather, listeners, order)
-            answers = gather.answers
-            incident, bad = merge_measured(answers)
-            for host, problem in bad.items():
-                odd.setdefault(host, []).append(f"cannot read some of its answers: {problem}")
-            return Probed(
-                incident,
-                answers.outcomes,
-                odd,
-                _without_rdma(listeners),
-                sampled,
-                gather.lost_gateways,
-            )
+    async with one_shot_gather(
+        transport, hosts, patience_s=patience_s, tree=tree, progress=progress
+    ) as gather:
+        begun(gather)
+        with stopped_by_interrupt(gather):
+            listeners = await _listen(gather)
+            sampled, odd = await _probe(gather, listeners, order)
+        answers = gather.answers
+        incident, bad = merge_measured(answers)
+        for host, problem in bad.items():
+            odd.setdefault(host, []).append(f"cannot read some of its answers: {problem}")
+        return Probed(
+            incident,
+            answers.outcomes,
+            odd,
+            _without_rdma(listeners),
+            sampled,
+            gather.lost_gateways,
+        )
 
 
 async def _listen(gather: Gather) -> dict[str, _Listener]:

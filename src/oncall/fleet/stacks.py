@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +9,13 @@ from pathlib import Path
 
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import stopped_by_interrupt, what_became
+from oncall.fleet.ask import what_became
 from oncall.fleet.branch import Tree
-from oncall.fleet.gather import Gather, Progress, Window
+from oncall.fleet.endpoint.process_requests import look_rows, processes_of
+from oncall.fleet.gather import Progress
 from oncall.fleet.merge import merge_measured
+from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
 from oncall.fleet.outcome import Kind, Outcome
-from oncall.fleet.process_requests import look_rows, processes_of
 from oncall.fleet.transport import Transport
 from oncall.node.processes.take_stacks import take_stacks
 from oncall.node.processes.training_processes import TrainingProcess, one_process
@@ -56,25 +56,18 @@ async def fleet_stacks(
     of the job.
     """
     request = Request("stacks", job=job, native=native, looks=looks, recorder=recorder)
-    with tempfile.TemporaryDirectory(prefix="oncall-stacks-") as folder:
-        async with Gather(
-            transport,
-            hosts,
-            Window(),
-            Path(folder),
-            patience_s=patience_s,
-            tree=tree,
-            progress=progress,
-        ) as gather:
-            with stopped_by_interrupt(gather):
-                for host, outcome in (await gather.greet()).items():
-                    if outcome.kind == "ok" and (why := _why_not(outcome)):
-                        gather.leave_out(host, *why)
-                await gather.each("stacks", dict.fromkeys(hosts, request))
-            answers = gather.answers
-            if not answers.parts:
-                raise UsageError(f"no stacks: {what_became(answers.outcomes)}")
-            incident, bad = merge_measured(answers)
+    async with one_shot_gather(
+        transport, hosts, patience_s=patience_s, tree=tree, progress=progress
+    ) as gather:
+        with stopped_by_interrupt(gather):
+            for host, outcome in (await gather.greet()).items():
+                if outcome.kind == "ok" and (why := _why_not(outcome)):
+                    gather.leave_out(host, *why)
+            await gather.each("stacks", dict.fromkeys(hosts, request))
+        answers = gather.answers
+        if not answers.parts:
+            raise UsageError(f"no stacks: {what_became(answers.outcomes)}")
+        incident, bad = merge_measured(answers)
     problems = {f"cannot read some of its answers: {why}": [host] for host, why in bad.items()}
     outcomes = answers.outcomes
     return TakenStacks(

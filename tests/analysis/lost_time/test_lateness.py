@@ -35,23 +35,23 @@ TWO_STREAMS = [
 
 def played(
     work: Work, groups: Any = ONE_GROUP, *, overlaps: bool, pause: Work | None = None,
-    timed: bool = True, host_waits: bool = False,
+    timed: bool = True, launch_ms: float = LAUNCH_MS, transfer: Work | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Columns of `ops` as Flight Recorder has them: when hosts called, and with `timed` how long
     the device was in it. Every layer is computed, then the groups call; ranks compute on beside
-    calls if it `overlaps`. Then all reduce and hosts wait; with `host_waits` they do so in each
-    call, as those of gloo. `pause`: of the host, at the begin."""
+    calls if it `overlaps`. Then all reduce and hosts wait. `pause`: of the host, at the begin.
+    `transfer`: (iteration, communicator) -> ms of a call once its last member came."""
     rows: list[dict[str, Any]] = []
     device, host = [0.0] * RANKS, [0.0] * RANKS
     seqs: dict[int, int] = {}
     stream: dict[tuple[int, int], float] = {}
 
-    def call(comm: int, members: tuple[int, ...], count: int) -> dict[int, float]:
+    def call(comm: int, members: tuple[int, ...], count: int, iteration: int) -> dict[int, float]:
         seq = seqs[comm] = seqs.get(comm, -1) + 1
         came = {rank: max(device[rank], stream.get((comm, rank), 0.0)) for rank in members}
-        over = max(came.values()) + 1
+        over = max(came.values()) + (transfer(iteration, comm) if transfer else 1)
         for rank in members:
-            host[rank] += LAUNCH_MS
+            host[rank] += launch_ms
             took = {"duration_ns": int((over - came[rank]) * MS)} if timed else {}
             rows.append(
                 {"job": "j", "comm": comm, "seq": seq, "rank": rank, "kind": "coll"}
@@ -59,8 +59,6 @@ def played(
                 | {"enqueued_ns": UNIX_NS + int((host[rank] + 7 * (rank % 3)) * MS)}
             )
             stream[comm, rank] = over
-            if host_waits:
-                host[rank] = over
         return dict.fromkeys(members, over)
 
     for iteration in range(ITERATIONS):
@@ -71,14 +69,13 @@ def played(
         for _ in range(LAYERS):
             for rank in WORLD:
                 device[rank] += work(iteration, rank)
-                host[rank] = device[rank] if host_waits else host[rank]
             for comm, members in groups:
-                for rank, over in call(comm, members, 4096).items():
+                for rank, over in call(comm, members, 4096, iteration).items():
                     ends[rank] = max(ends[rank], over)
             if not overlaps:
                 device = [max(a, b) for a, b in zip(device, ends, strict=True)]
         device = [max(a, b) for a, b in zip(device, ends, strict=True)]
-        for rank, over in call(0, WORLD, 1).items():
+        for rank, over in call(0, WORLD, 1, iteration).items():
             device[rank] = host[rank] = over
     return {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -122,6 +119,19 @@ def test_uneven_samples_are_nobodys_fault(groups: Any, overlaps: bool, seed: int
     assert late(played(work, groups, overlaps=overlaps))[0] == ()
 
 
+def test_waits_in_two_calls_made_at_once_count_once() -> None:
+    draw = random.Random(1)
+
+    def work(_iteration: int, rank: int) -> float:
+        return 10 + 3 * (rank == 5) + 0.3 * draw.random()
+
+    both = [*TWO_STREAMS, (1, WORLD)]
+    ranks, share = late(played(work, both, overlaps=False, launch_ms=0.001))
+    assert ranks == (5,)
+    # 3 of 14 ms a layer; all others wait for it in three calls at once.
+    assert 0.1 < share < 0.25
+
+
 def test_a_slow_host_is_one_cause() -> None:
     def work(iteration: int, rank: int) -> float:
         return even(iteration, rank) * (1.5 if rank >= 4 and iteration > 2 else 1)
@@ -154,14 +164,3 @@ def test_a_host_that_calls_late_ahead_of_its_device_costs_nothing() -> None:
         )
     ]
     assert late(hidden)[0] == ()
-
-
-def test_hosts_that_wait_in_each_call_are_not_ahead_though_calls_take_long() -> None:
-    """A rank is slow in some layers of every iteration, so that none is without it."""
-    draw = random.Random(3)
-
-    def work(iteration: int, rank: int) -> float:
-        slow = rank == 5 and draw.random() < 0.6
-        return (even(iteration, rank) + draw.random()) * (2 if slow else 1)
-
-    assert late(played(work, overlaps=False, timed=False, host_waits=True))[0] == (5,)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from oncall.evidence.incident import Incident
-from oncall.fleet.endpoint import Node, respond
+from oncall.fleet.endpoint.node import Node
+from oncall.fleet.endpoint.serve import respond
 from oncall.fleet.merge import Answers, merge
 from oncall.fleet.outcome import Outcome
 from oncall.node.store.answer import PARQUET

@@ -15,7 +15,7 @@ from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.importers.logs import importer
 from oncall.importers.logs.reading import Log
-from oncall.importers.logs.recognisers import NEEDLES
+from oncall.importers.logs.recognisers.order import NEEDLES
 from oncall.importers.logs.standard_input import as_file
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 

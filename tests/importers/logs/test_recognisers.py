@@ -12,7 +12,7 @@ from oncall.importers.logs import importer
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line
 from oncall.importers.logs.reading import Log
-from oncall.importers.logs.recognisers import NEEDLES, RECOGNISERS
+from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
 
 WRITTEN_NS = 1_780_000_000 * 10**9  # May 2026
 

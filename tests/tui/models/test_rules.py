@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.queries import ListRulebooks, RunTests
+from oncall.console.rulebook_queries import (
+    ListRulebooks,
+    RunTests,
+)
 from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.tui.models.highlight import spans
 from oncall.tui.screens.rules.buffer import Buffer

@@ -2,8 +2,8 @@
 
 Between the last backward of an iteration and the first forward of the next a rank calls what it
 calls nowhere else: norms, losses, flags, over groups that no task uses. Those calls are the bounds,
-whatever they are and however many. A place where the recorder lost calls is a bound, too: what is
-on both sides of it is of one iteration or of two, and only counting shows which.
+whatever they are and however many. A place where the recorder lost calls is a bound, too: the
+calls on both sides of it belong to one iteration or to two, and only counting shows which.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)  # spreads what differs in few bits over al
 
 def group_order(columns: dict[str, Array], goes_on_ns: int) -> Array:
     """The calls, those of one group call with its Sends first, as a rank sends what it has before
-    it receives more. They have no order of their own: one rank records them the other way round
-    than its replica. Recorders that count group calls in each communicator have equal numbers that
-    are none: those are not called directly one after the other."""
+    it receives more. Within a group call they have no order: a rank and its replica may record them
+    in different orders. Recorders that count group calls in each communicator give equal numbers to
+    calls that are not of one group call: those are not made directly one after the other."""
     n = len(columns["rank"])
     order = np.arange(n)
     group = columns["group_id"]

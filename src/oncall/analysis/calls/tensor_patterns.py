@@ -1,8 +1,8 @@
 """What the calls within tasks show of them: how many belong to a forward, where a backward begins.
 
-Each layer of each micro-batch calls the same, so the calls of a stage repeat; forwards and
-backwards differ in what they call, or in how fast. Nothing is known in advance of models: lengths
-are read from where a task is alone, else from the words themselves.
+Each layer of each micro-batch makes the same calls, so the calls of a stage repeat; forwards and
+backwards differ in what they call, or in how fast. Nothing about the model is known in advance:
+lengths are measured where a task is alone, else inferred from the sequence of calls.
 """
 
 from __future__ import annotations

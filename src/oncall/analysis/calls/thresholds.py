@@ -10,7 +10,7 @@ from oncall.evidence import decides
 
 @dataclass(frozen=True)
 class Thresholds(UseThresholds):
-    """Carried with each rank's calls, so that whoever reads them decides alike."""
+    """Carried with each rank's calls, so that every reader of them decides by the same values."""
 
     # what calls are for
     element_bytes: int = decides(

@@ -29,6 +29,84 @@ _TIMES = {
     "tx_paused": "it paused the network",
     "pcie_waiting": "it waited for host memory",
 }
+_SHARES_SQL = ", ".join(
+    # LEAST passes over NULL: what is not counted must not become all of it.
+    f"CASE WHEN sum({moved}) > $least AND sum({count}) IS NOT NULL THEN "
+    f"least(1, sum({count}) * $packet / sum({moved})) END AS {name}"
+    for name, (count, moved, _) in _SHARES.items()
+)
+_RATES_SQL = ", ".join(
+    f"sum({name.removesuffix('_per_s')}) * 1e9 / sum(took_ns) AS {name}" for name in _RATES
+)
+_TIMES_SQL = ", ".join(f"sum({name} * took_ns) / sum(took_ns) AS {name}" for name in _TIMES)
+_LASTING_SQL = ", ".join(
+    f"coalesce(max({name}, $lasting)[$lasting], min({name})) AS {name}"
+    for name in (*_SHARES, *_TIMES, *_RATES)
+)
+
+
+def _lasting() -> str:
+    """What lasted over several parts of the recording, by each NIC's counters."""
+    return f"""
+        span AS (
+            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / $parts AS part_ns
+            FROM nic_rates),
+        parts AS (
+            SELECT node, nic,
+                least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
+                {_SHARES_SQL}, {_TIMES_SQL}, {_RATES_SQL}, sum(link_downs) AS link_downs,
+                min(at_ns) FILTER (link_downs > 0) AS down_ns,
+                count(*) FILTER (set_back) AS set_back
+            FROM nic_rates, span GROUP BY ALL),
+        lasting AS (
+            SELECT node, nic, {_LASTING_SQL}, sum(link_downs)::BIGINT AS link_downs,
+                sum(set_back)::BIGINT AS set_back, min(down_ns) AS down_ns
+            FROM parts GROUP BY ALL)
+    """
+
+
+def _places() -> str:
+    """Each NIC's rail, rates, PCIe port, rank and GPU, and how its traffic's peak changed."""
+    return f"""
+        rails AS ({RAILS}),
+        widths AS (
+            SELECT node, nic, quantile_disc(rate_bytes_per_s, 0.1) FILTER (link_up IS NOT false)
+                    AS rate, quantile_disc(pcie_width / nullif(pcie_width_max, 0)
+                    * pow(2.0, pcie_gen - pcie_gen_max), 0.1) AS pcie_share
+            FROM nics GROUP BY ALL),
+        users AS (
+            SELECT node, nic, min(rank) AS rank,
+                arg_min(gpu, (rank, gpu)) FILTER (rank IS NOT NULL) AS gpu FROM ranks
+            WHERE nic IS NOT NULL GROUP BY ALL),
+        ports AS (
+            SELECT node, device AS nic, arg_max(pcie_port, (at_ns, pcie_port))
+                FILTER (at_ns IS NOT NULL) AS pcie_port FROM devices
+            WHERE kind = 'nic' GROUP BY ALL),
+        beside AS (  -- GPUs with a NIC on their own port
+            SELECT node, try_cast(g.device AS INTEGER) AS gpu, g.pcie_port AS gpu_port
+            FROM devices g SEMI JOIN ports n ON n.node = g.node AND n.pcie_port = g.pcie_port
+            WHERE g.kind = 'gpu' GROUP BY ALL),
+        peaks AS (
+            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= $parts - $lasting)
+                / nullif(median(peak_tx_bytes_per_s) FILTER (part < $lasting), 0) AS peak_share
+            FROM nic_use GROUP BY ALL)
+    """
+
+
+def _latencies() -> str:
+    """By how much the latencies of its pings exceed those of all, now and at first."""
+    return """
+        ordinary AS (
+            SELECT part, median(host_ns) AS host_ns, median(network_ns) AS network_ns
+            FROM latency_shares GROUP BY part),
+        beyond AS (
+            SELECT node, nic, s.part, s.host_ns - o.host_ns AS host_ns,
+                s.network_ns - o.network_ns AS network_ns
+            FROM latency_shares s JOIN ordinary o USING (part)),
+        latencies AS (  -- the last quarter in which it was pinged, and the first
+            SELECT node, nic, arg_max(host_ns, part) AS host_ns, arg_max(network_ns, part)
+                AS network_ns, arg_min(host_ns, part) AS host_before_ns FROM beyond GROUP BY ALL)
+    """
 
 
 @relation(
@@ -90,67 +168,8 @@ _TIMES = {
 )
 def nic_symptoms() -> str:
     """Each NIC with what its counters and pings say, over the recording."""
-    shares = ", ".join(
-        # LEAST passes over NULL: what is not counted must not become all of it.
-        f"CASE WHEN sum({moved}) > $least AND sum({count}) IS NOT NULL THEN "
-        f"least(1, sum({count}) * $packet / sum({moved})) END AS {name}"
-        for name, (count, moved, _) in _SHARES.items()
-    )
-    rates = ", ".join(
-        f"sum({name.removesuffix('_per_s')}) * 1e9 / sum(took_ns) AS {name}" for name in _RATES
-    )
-    times = ", ".join(f"sum({name} * took_ns) / sum(took_ns) AS {name}" for name in _TIMES)
-    lasting = ", ".join(
-        f"coalesce(max({name}, $lasting)[$lasting], min({name})) AS {name}"
-        for name in (*_SHARES, *_TIMES, *_RATES)
-    )
     return f"""
-        WITH span AS (
-            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / $parts AS part_ns
-            FROM nic_rates),
-        parts AS (
-            SELECT node, nic,
-                least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
-                {shares}, {times}, {rates}, sum(link_downs) AS link_downs,
-                min(at_ns) FILTER (link_downs > 0) AS down_ns,
-                count(*) FILTER (set_back) AS set_back
-            FROM nic_rates, span GROUP BY ALL),
-        lasting AS (
-            SELECT node, nic, {lasting}, sum(link_downs)::BIGINT AS link_downs,
-                sum(set_back)::BIGINT AS set_back, min(down_ns) AS down_ns
-            FROM parts GROUP BY ALL),
-        rails AS ({RAILS}),
-        widths AS (
-            SELECT node, nic, quantile_disc(rate_bytes_per_s, 0.1) FILTER (link_up IS NOT false)
-                    AS rate, quantile_disc(pcie_width / nullif(pcie_width_max, 0)
-                    * pow(2.0, pcie_gen - pcie_gen_max), 0.1) AS pcie_share
-            FROM nics GROUP BY ALL),
-        users AS (
-            SELECT node, nic, min(rank) AS rank,
-                arg_min(gpu, (rank, gpu)) FILTER (rank IS NOT NULL) AS gpu FROM ranks
-            WHERE nic IS NOT NULL GROUP BY ALL),
-        ports AS (
-            SELECT node, device AS nic, arg_max(pcie_port, (at_ns, pcie_port))
-                FILTER (at_ns IS NOT NULL) AS pcie_port FROM devices
-            WHERE kind = 'nic' GROUP BY ALL),
-        beside AS (  -- GPUs with a NIC on their own port
-            SELECT node, try_cast(g.device AS INTEGER) AS gpu, g.pcie_port AS gpu_port
-            FROM devices g SEMI JOIN ports n ON n.node = g.node AND n.pcie_port = g.pcie_port
-            WHERE g.kind = 'gpu' GROUP BY ALL),
-        peaks AS (
-            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= $parts - $lasting)
-                / nullif(median(peak_tx_bytes_per_s) FILTER (part < $lasting), 0) AS peak_share
-            FROM nic_use GROUP BY ALL),
-        ordinary AS (
-            SELECT part, median(host_ns) AS host_ns, median(network_ns) AS network_ns
-            FROM latency_shares GROUP BY part),
-        beyond AS (
-            SELECT node, nic, s.part, s.host_ns - o.host_ns AS host_ns,
-                s.network_ns - o.network_ns AS network_ns
-            FROM latency_shares s JOIN ordinary o USING (part)),
-        latencies AS (  -- the last quarter in which it was pinged, and the first
-            SELECT node, nic, arg_max(host_ns, part) AS host_ns, arg_max(network_ns, part)
-                AS network_ns, arg_min(host_ns, part) AS host_before_ns FROM beyond GROUP BY ALL)
+        WITH {_lasting()}, {_places()}, {_latencies()}
         SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
             k.pcie_share,
             greatest(

@@ -1,8 +1,8 @@
-"""How far each rank has come where a recorder logs only calls, as Megatrace does.
+"""How far each rank has got, where a recorder logs calls and no ends, as Megatrace does.
 
-Nothing is known of ends there, but members of a communicator call its collectives together: who has
-made fewer of them than the others is waited for. All that a group exchanges in one group call, as
-experts do, counts as one.
+All members of a communicator call its collectives together, so the others wait for a member that
+has made fewer of these calls. All that a group exchanges in one group call, as experts do, counts
+as one call.
 """
 
 from __future__ import annotations

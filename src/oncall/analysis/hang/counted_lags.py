@@ -1,7 +1,7 @@
-"""Who lags where only it is known how many calls each rank has made (NCCL RAS).
+"""Which rank lags, where only the number of calls of each rank is known (NCCL RAS).
 
-Members of many communicators differ at once, since whoever waits is behind as well. Communicators
-of one shape do the same work: a lag that all of them show is a consequence.
+Members of many communicators differ at once, since a rank that waits falls behind as well.
+Communicators of one shape do the same work: a lag that all of them show is a consequence.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Lags:
 
 
 def lags_of(con: duckdb.DuckDBPyConnection) -> dict[str, Lags]:
-    """What is known of each job of which only counters are."""
+    """The lags of each job of which only counters are known."""
     found: dict[str, Lags] = defaultdict(Lags)
     for job, comm, shape, alike, rank, behind in con.execute(_LAGS).fetchall():
         found[job].shape[comm] = shape, alike

@@ -1,4 +1,4 @@
-"""Where nothing but counters of calls is known (NCCL RAS): who is ahead, who called differently."""
+"""Where only counters of calls are known (NCCL RAS): ranks that are ahead, or call differently."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def counted_ahead() -> str:
         WITH counted AS (
             SELECT job, comm, rank, max(launched) AS launched,
                 max(at_ns) - min(at_ns) FILTER (launched = newest) AS unchanged_ns,
-                -- Nobody keeps boards of hung jobs only: one look at them says nothing yet.
+                -- Boards are kept of running jobs, too: one look at them shows nothing yet.
                 bool_or(source = 'board') AS live
             FROM (SELECT *, max(launched) OVER (PARTITION BY job, comm, rank) AS newest
                   FROM launches ANTI JOIN heads USING (job, comm)

@@ -1,8 +1,8 @@
-"""Where calls alone are recorded: who makes the calls of two communicators in another order.
+"""Where calls alone are recorded: ranks that call two communicators in different orders.
 
-All members of two communicators run one program, so they make the calls of both in one order. Where
-they do not, each waits for a call that the other makes later: no clock is needed to see it, nor
-does it matter where a log was cut, as a log that ends early is only shorter.
+All members of two communicators run one program, so they call both in the same order. Where they do
+not, each waits for a call that the other makes later. This shows without clocks, and wherever a log
+was cut: a log that ends early is only shorter.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from oncall.evidence import Param, relation
 def crossed_calls() -> str:
     """Neighbouring calls at the end of a log that members of both communicators make crosswise.
 
-    A host with several threads calls in any order all the time: then crossed calls are older, too,
-    and mean nothing.
+    A host with several threads calls in any order all the time: then there are earlier crossed
+    calls, too, and they mean nothing.
     """
     return """
         WITH made AS (

@@ -1,8 +1,8 @@
-"""How far devices can have come where a recorder logs only calls.
+"""How far devices can have got, where a recorder logs only calls.
 
-A host calls ahead of its device, which works off the calls in their order. So a call that a member
-never made does not complete, and neither does what its other members called after it, nor what
-waits for those calls elsewhere: everybody is replayed up to the first call that cannot complete.
+A host calls ahead of its device, which executes the calls in order. So a call that one member never
+made does not complete; neither does what its other members called after it, nor what waits for
+those calls elsewhere. All ranks are replayed up to their first call that cannot complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where everybody is: what each rank waits in, and the calls that were never made.
+"""Where all ranks are: what each rank waits in, and the calls that were never made.
 
-It exists whenever evidence ends with ranks waiting, however long they have waited. Whether that is
-a hang is another question, which `job_progress` answers.
+It exists whenever the evidence ends with ranks waiting, however long they have waited. Whether that
+is a hang is another question, which `job_progress` answers.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def unmet_calls() -> str:
         LEFT JOIN knowledge k USING (job)
         WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $rather_stopped)
             AND NOT (r.how = 'silent' AND j.seen)
-            -- A log of calls alone ends with somebody waiting wherever it is cut.
-            -- What is seen to have moved until shortly before mostly moves.
+            -- Wherever a log of calls alone is cut, some rank is waiting.
+            -- A job that moved until shortly before the recording is mostly still moving.
             AND (g.stopped > $rather_stopped OR g.stopped >= $as_likely
                 AND NOT g.moved AND coalesce(k.completion OR len(k.live) > 0, true))
             -- Of counters alone: unless all others wait for a few, it is a job in motion.

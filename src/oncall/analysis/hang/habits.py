@@ -1,8 +1,8 @@
 """What a rank would have called next: what it called before after the same calls.
 
-Which of several calls a rank missed first cannot be read from when others began to wait: replicas
-run ahead of one another, and some calls are made long before they are needed. Training repeats
-itself, so the rank's own history says it.
+The times at which others began to wait do not show which of several calls a rank missed first:
+replicas run ahead of one another, and some calls are made long before they are needed. Training
+repeats itself, so the rank's own history shows it.
 """
 
 from __future__ import annotations

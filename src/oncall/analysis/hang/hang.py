@@ -1,8 +1,8 @@
 """The members of each operation where a hang begins, and whether they all call the same.
 
 CCL-D 4.1.2's Operation Type Set: what each rank calls (operation, type, size, algorithm,
-protocol) must agree. Where it does not, the odd ones are the minority; two members that
-disagree are judged by what sibling communicators call there, then by their own habit.
+protocol) must agree. If it does not, the minority is at fault; of two members that disagree, the
+one that differs from what sibling communicators call there, else from its own earlier calls.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def hang_members() -> str:
         timed AS (
             SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
                 USING (job, comm, kind) WHERE o.on_device),
-        -- A transfer stands also where the host of one end went on and stands elsewhere now.
+        -- A transfer is open also where the host of one end went on and is blocked elsewhere now.
         posted AS (
             FROM in_flight i SEMI JOIN hang_roots r ON r.kind = 'p2p' AND i.kind = 'p2p'
                 AND r.job = i.job AND r.comm = i.comm AND len(r.ends) = 2

@@ -1,8 +1,8 @@
-"""Where chains of waiting end in recordings of calls alone: whose next call is waited for.
+"""Where chains of waiting end in recordings of calls alone: ranks whose next call is awaited.
 
-A rank waits for the members that have not made a joint call it has made, and in a Recv for who has
-not called the Send. Its last call may also be held up by a member blocked elsewhere, where the host
-calls ahead of its device. If the job hangs, a rank that waits for no other is where.
+A rank waits for the members that have not made a joint call it has made, and in a Recv for the rank
+that has not called the Send. Its last call may also be held up by a member blocked elsewhere, where
+the host calls ahead of its device. If the job hangs, it hangs at a rank that waits for no other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The longest wait there is: what an engineer wants to know before it is long enough for a hang."""
+"""The longest wait of a job: worth knowing before it is long enough to be called a hang."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Where calls alone are recorded: the round in which members stopped calling the same.
 
-NCCL neither refuses nor survives it: the members wait for ever, or for each other's next calls. So
-the round is the last one, but for what hosts called ahead. A recorder that lost a call makes all
-later rounds differ, and whoever counts otherwise makes all of them differ.
+NCCL neither refuses such calls nor completes them: the members wait forever, or for each other's
+next calls. So it is the last round, apart from what hosts called ahead. If a recorder lost a call,
+all later rounds differ; if it counts differently, all rounds do.
 """
 
 from __future__ import annotations

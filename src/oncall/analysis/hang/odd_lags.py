@@ -1,4 +1,4 @@
-"""Whose lag is odd, where it is only known how many calls each rank has made.
+"""Whose lag is exceptional, where only the number of calls of each rank is known.
 
 Members of many communicators differ at once: ranks of a pipeline call at different times, and a
 stopped job leaves all of them where they were. Communicators of the same shape do the same work, so

@@ -1,9 +1,9 @@
 """How overdue the calls are that others wait for, in recordings of calls alone.
 
-When the log was read is not known: what shows is for how long the others went on. While training
-goes on, no rank is without its next call for much longer than ever before; in a hang the others run
-on until they wait. Clocks may differ between hosts by more than that, but who calls something after
-a joint call has seen all members make it: that bounds how far apart two clocks are.
+When the log was read is unknown; it shows for how long the others went on. While training goes on,
+no rank is without its next call for much longer than ever before; in a hang the others run on until
+they wait. Clocks of hosts may differ by more than that, but a rank that calls something after a
+joint call has seen all members make it: this bounds how far apart two clocks are.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def overdue_calls() -> str:
             l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
             c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,
             CASE WHEN o.times >= $fewest_rounds THEN o.longest_ns END AS longest_silent_ns,
-            -- As if it had been so once more, for twice as long as now.
+            -- One more such wait is assumed, twice as long as this one.
             least((w.beyond_ns + greatest(w.waited_ns, $scatter)) / l.span_ns,
                 CASE WHEN o.times >= $fewest_rounds THEN (o.beyond_ns
                     + greatest(c.last_ns - greatest(n.last_ns, n.own_ns), $scatter)) / l.span_ns

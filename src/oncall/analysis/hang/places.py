@@ -1,4 +1,4 @@
-"""Who is blocked where: ranks point at operations, operations at the members that hold them."""
+"""What each rank is blocked in: ranks point at operations, these at members that hold them up."""
 
 from __future__ import annotations
 

@@ -11,67 +11,293 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 
-@relation(
-    "job_quiet",
-    reads=["ops|launches"],
-    optional=["operations"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("looked_ns", "BIGINT", "ns", "when it was last looked at; NULL: not recorded"),
-        ("newest_ns", "BIGINT", "ns", "when anything last happened: a call, or an end"),
-        ("quiet_ns", "BIGINT", "ns", "for how long nothing had ended then; NULL: not recorded"),
-        ("longest_gap_ns", "BIGINT", "ns", "the longest that nothing ended before"),
-        ("paused", "DOUBLE", "0..1", "of the time before, the share in gaps of `pause` and more"),
-    ],
-    source="beyond CCL-D: when a recording was made",
-    params={
-        "pause": Param(
-            "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
-        ),
-    },
-)
-def job_quiet() -> str:
-    """For how long no operation has completed anywhere in each job, and how long ever before."""
+def _stillness() -> str:
+    """For how long nothing has completed in jobs with waiting ranks, and how long is normal."""
     return """
-        WITH polls AS (
-            SELECT job, at_ns, sum(launched) AS launched FROM launches
-            WHERE at_ns IS NOT NULL AND launched IS NOT NULL AND source IS DISTINCT FROM 'board'
-            GROUP BY job, at_ns),
-        counted AS (
-            SELECT job, max(at_ns) AS looked_ns, max(at_ns) - min(at_ns) FILTER (same) AS quiet_ns
-            FROM (SELECT *, launched = last(launched) OVER (PARTITION BY job ORDER BY at_ns
-                      ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS same
-                  FROM polls)
-            GROUP BY job HAVING count(*) > 1),
-        boards AS (
-            SELECT job, max(at_ns) AS looked_ns FROM launches WHERE source = 'board' GROUP BY job),
-        happened AS (
-            SELECT job, called_ns AS at_ns, false AS ends FROM operations WHERE called_ns > 0
-            UNION ALL SELECT job, ended_ns, true FROM operations WHERE ended_ns > 0),
-        -- By the millisecond: a pause within one is the longest of no job, and millions are sorted.
-        ticks AS (
-            SELECT job, ends, min(at_ns) AS first_ns, max(at_ns) AS last_ns FROM happened
-            GROUP BY job, ends, at_ns // 1000000),
-        -- Where no end is recorded, a call is the only thing that shows progress.
-        progress AS (
-            FROM ticks QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
-        gaps AS (
-            SELECT job, max(last_ns) AS last_ns, max(gap_ns) AS longest_gap_ns,
-                CASE WHEN any_value(ends) THEN coalesce(sum(gap_ns) FILTER (gap_ns >= $pause), 0)
-                    / nullif(max(last_ns) - min(first_ns), 0) END AS paused
-            FROM (SELECT job, ends, first_ns, last_ns, first_ns - lag(last_ns)
-                      OVER (PARTITION BY job ORDER BY first_ns) AS gap_ns FROM progress)
+        jobs AS (SELECT DISTINCT job FROM hang_roots),
+        oldest AS (
+            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM blocked_operations
             GROUP BY job),
-        seen AS (
-            SELECT job, max(observed_ns) AS looked_ns,
-                max(greatest(called_ns, ended_ns, observed_ns)) AS newest_ns
-            FROM operations GROUP BY job)
-        SELECT job, coalesce(greatest(s.looked_ns, b.looked_ns), c.looked_ns) AS looked_ns,
-            s.newest_ns,
-            coalesce(c.quiet_ns, greatest(s.looked_ns, b.looked_ns) - g.last_ns) AS quiet_ns,
-            g.longest_gap_ns, g.paused
-        FROM seen s FULL JOIN counted c USING (job) FULL JOIN boards b USING (job)
-        LEFT JOIN gaps g USING (job)
+        -- A stop is no older than the oldest wait: what was called after a long pause is progress.
+        quiet AS (
+            SELECT q.* REPLACE (least(quiet_ns, looked_ns - since_ns) AS quiet_ns),
+                greatest(longest_gap_ns, $blink) AS normal_ns
+            FROM job_quiet q SEMI JOIN jobs USING (job) LEFT JOIN oldest USING (job)),
+        -- In an AllReduce of next to nothing ranks rightly wait for one another.
+        patience AS (
+            SELECT job, bool_and(op = 'Barrier' OR (op = 'AllReduce' AND bytes < $barrier_below))
+                    AS barrier,
+                CASE WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
+            FROM hang_members WHERE state = 'waiting' GROUP BY job),
+        timed AS (
+            SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns,
+                -- A site that calls shorter waits a hang has less patience with a standstill, too.
+                least($standstill_after, coalesce(patience_ns, $hang_after) / 2) AS pause_ns
+            FROM quiet q LEFT JOIN patience USING (job) WHERE quiet_ns IS NOT NULL)
+    """
+
+
+def _recorded() -> str:
+    """What recordings that state no time show of it: the times of files, the watchdog's looks."""
+    return """
+        polled AS (
+            SELECT job FROM launches WHERE source = 'nccl_ras' AND launched IS NOT NULL
+            GROUP BY job HAVING count(DISTINCT at_ns) > 1),
+        files AS (
+            SELECT q.job, median(r.written_ns) - any_value(q.newest_ns) AS later_ns,
+                any_value(q.normal_ns) AS normal_ns
+            FROM quiet q JOIN recordings r USING (job)
+            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
+                AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
+            GROUP BY q.job),
+        -- A moment in which nothing moves shows nothing in a job that pauses now and then, nor of
+        -- ranks in a barrier.
+        pausing AS (
+            SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause
+            UNION SELECT job FROM patience WHERE barrier),
+        -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
+        -- since its last look is completed and not yet retired.
+        looks AS (
+            SELECT job, rank, count(*) / count(DISTINCT ended_ns // 1000000) - 1 AS more
+            FROM operations WHERE ended_ns IS NOT NULL AND observed_ns IS NULL AND done
+            GROUP BY job, rank),
+        expected AS (
+            SELECT job, $unretired * sum(more) / 2 AS completions FROM looks
+            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) USING (job)
+            ANTI JOIN pausing USING (job) GROUP BY job),
+        active AS (
+            SELECT o.job FROM operations o SEMI JOIN recordings r
+                ON r.job = o.job AND r.kind = 'flight_recorder'
+            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) q ON q.job = o.job
+            WHERE o.kind = 'coll' GROUP BY o.job
+            HAVING count(*) FILTER (o.done) < count(*) FILTER (NOT o.done))
+    """
+
+
+def _contradictions() -> str:
+    """Members that were recorded before others of their communicator completed more."""
+    return """
+        contradicted AS (
+            SELECT f.job, count(*) AS members FROM frontier f
+            JOIN (SELECT job, comm, max(seq) AS seq FROM operations
+                  WHERE done AND kind = 'coll'
+                      AND op IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')
+                  GROUP BY ALL) c USING (job, comm)
+            SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
+            SEMI JOIN jobs ON jobs.job = f.job
+            WHERE f.entered_seq < c.seq GROUP BY f.job)
+    """
+
+
+def _waits() -> str:
+    """The wait for a root that is the longest against the waits for it before."""
+    return """
+        -- Else for how long others went on without a root's call, or it made none though all had
+        -- joined its last; and for how long before.
+        lapses AS (
+            SELECT job, rank, 'others went on without its call' AS what, waited_ns, longest_ns
+            FROM overdue_calls
+            UNION ALL
+            SELECT job, rank, 'it called nothing after all had joined its last call', silent_ns,
+                longest_silent_ns
+            FROM overdue_calls),
+        waits AS (
+            SELECT job, what, waited_ns, longest_ns,
+                greatest($times * longest_ns, $hiccup) AS normal_ns
+            FROM lapses l SEMI JOIN hang_roots r
+                ON r.job = l.job AND r.rank = l.rank AND r.how <> 'cycle'
+            WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
+            QUALIFY row_number() OVER (
+                PARTITION BY job ORDER BY waited_ns / normal_ns DESC, rank, what) = 1)
+    """
+
+
+def _spread() -> str:
+    """In how many places ranks wait, and for how many of all ranks that accounts."""
+    return """
+        world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
+        sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
+        spread AS (
+            SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
+                max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
+                any_value(w.ranks) AS ranks, any_value(r.comm) AS comm,
+                max(s.size) FILTER (r.how = 'together' AND r.kind = 'coll') AS together
+            FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
+            GROUP BY r.job),
+        waiting AS (
+            SELECT job, count(DISTINCT rank) AS waiting FROM blocked_operations
+            ANTI JOIN hang_roots USING (job, rank) GROUP BY job),
+        -- Where all wait for one rank, so did they before, as often as it called last.
+        awaited AS (
+            SELECT job, rank, sum(greatest(last_ns - others_ns, 0))
+                / nullif(max(last_ns) - min(last_ns), 0) AS share
+            FROM (SELECT r.job, r.rank, o.seq, max(called_ns) FILTER (o.rank = r.rank) AS last_ns,
+                    max(called_ns) FILTER (o.rank <> r.rank) AS others_ns
+                FROM hang_roots r JOIN operations o ON o.job = r.job AND o.comm = r.comm
+                WHERE r.how = 'absent' AND o.kind = 'coll' GROUP BY ALL)
+            WHERE last_ns IS NOT NULL AND others_ns IS NOT NULL GROUP BY ALL),
+        -- From the last rank's call of a collective to its first end all ranks are in it.
+        joined AS (
+            SELECT job, sum(greatest(ended_ns - called_ns, 0))
+                / nullif(any_value(lasted_ns), 0) AS share
+            FROM (SELECT o.job, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
+                  FROM operations o
+                  SEMI JOIN (FROM spread WHERE together = ranks) USING (job, comm)
+                  WHERE kind = 'coll' AND done GROUP BY o.job, o.seq)
+            JOIN (SELECT job, max(ended_ns) - min(called_ns) AS lasted_ns FROM operations
+                  GROUP BY job) USING (job)
+            GROUP BY ALL)
+    """
+
+
+def _all_wait() -> str:
+    """Whether all ranks wait for one call, and how often that was so before."""
+    return """
+        -- All wait for one call, as in a stopped job. In a running job that happens, too. How
+        -- often: in logs of calls as often as it did before; in other recordings as often as the
+        -- job pauses, or as all were in that collective before (if that is not recorded, it shows
+        -- nothing); and more often the fewer ranks, or groups, it may wait for. That all wait for
+        -- two calls shows little: most stopped jobs wait for one. Counters show little, too: a rank
+        -- that is ahead may wait, or the others may be about to call.
+        all_wait AS (
+            SELECT job, 'all others wait for one call' AS what, before,
+                least(greatest(before, 1 / ranks), 1) AS share, $sure + $weak AS most
+            FROM (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job)
+            JOIN (SELECT a.job, max(o.share) AS before
+                  FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
+                  GROUP BY a.job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0)
+                USING (job)
+            UNION ALL
+            SELECT job, 'all' || CASE WHEN victims < ranks THEN ' others' ELSE ' ranks' END
+                || ' wait for ' || CASE roots WHEN 1 THEN 'one call' ELSE 'two calls' END,
+                greatest(paused, share, a.most), least(greatest(paused, a.most, 1 / ranks,
+                    CASE WHEN together < ranks THEN together / ranks
+                         WHEN together = ranks THEN coalesce(share, $end_so) END), 1),
+                CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
+                     ELSE $weak END
+            FROM spread LEFT JOIN waiting USING (job) LEFT JOIN job_quiet USING (job)
+            LEFT JOIN joined USING (job)
+            LEFT JOIN (SELECT job, max(share) AS most FROM awaited GROUP BY job) a USING (job)
+            ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
+            ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
+            WHERE roots <= 2
+                AND culprits + CASE roots WHEN 1 THEN victims ELSE waiting END >= ranks)
+    """
+
+
+def _time_symptoms() -> str:
+    """What instants show: since when nothing has ended, or when the recording was made."""
+    return """
+        SELECT job, 'time' AS name,
+            CASE WHEN quiet_ns <= normal_ns THEN -$certain
+                 WHEN quiet_ns <= pause_ns THEN -$likely
+                 ELSE least($certain, $sure * ln(quiet_ns / greatest(normal_ns, pause_ns))
+                     / ln(greatest(patience_ns, 2 * normal_ns)
+                          / greatest(normal_ns, pause_ns))) END AS weight,
+            'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s' || coalesce(
+                '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
+        FROM timed ANTI JOIN polled USING (job)
+        UNION ALL
+        -- RAS writes no time in its text: looks without one are a nanosecond apart here.
+        SELECT job, 'same place', CASE WHEN quiet_ns = 0 THEN -$sure
+                WHEN quiet_ns BETWEEN 1000 AND $blink THEN $likely ELSE $sure + $weak END,
+            CASE WHEN quiet_ns = 0 THEN 'ranks launched more between two looks'
+                WHEN quiet_ns < 1000 THEN 'no rank launched anything between two looks'
+                ELSE 'no rank launched anything for ' || round(quiet_ns / 1e9, 1) || ' s' END
+        FROM timed SEMI JOIN polled USING (job)
+        UNION ALL
+        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure
+                WHEN later_ns <= $written_in THEN -$weak
+                WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
+            'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
+        FROM files WHERE later_ns < $copied_after
+        UNION ALL
+        -- Its last interval is a tenth of a second: a running job may pause for as long.
+        SELECT job, 'watchdog', least($likely, completions),
+            'the watchdog had retired every completion: none happened shortly before the dump'
+        FROM expected WHERE completions > 0
+        UNION ALL
+        SELECT job, 'watchdog', $likely, 'only operations in flight were kept, and none of them '
+            || 'completed before the dump' FROM active
+        UNION ALL
+        SELECT c.job, 'contradiction', -$certain,
+            CASE members WHEN 1 THEN '1 member was' ELSE members || ' members were' END
+                || ' recorded earlier than the others, which completed more since: the job went on'
+        FROM contradicted c LEFT JOIN timed t USING (job)
+        WHERE coalesce(t.quiet_ns <= $standstill_after, true)
+        UNION ALL
+        -- Few calls of a program are barriers, but a running job may spend long in one.
+        SELECT job, 'barrier', -$likely,
+            'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
+        FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job)
+        ANTI JOIN (FROM hang_roots WHERE how = 'cycle') USING (job) WHERE barrier
+    """
+
+
+def _place_symptoms() -> str:
+    """What the places show in which ranks wait, and what stopped or called something else there."""
+    return """
+        SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
+        FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
+        UNION ALL
+        SELECT job, 'mismatch', $sure + $weak, 'members call different operations under one number'
+        FROM odd_calls SEMI JOIN jobs USING (job) GROUP BY job
+        UNION ALL
+        SELECT job, 'process', $sure + $weak,
+            CASE count(*) WHEN 1 THEN 'a process is' ELSE count(*) || ' processes are' END
+                || ' dead or stopped'
+        FROM halted SEMI JOIN jobs USING (job) GROUP BY job
+        UNION ALL
+        SELECT job, 'no data', $likely, count(DISTINCT rank)
+            || CASE count(DISTINCT rank) WHEN 1 THEN ' rank' ELSE ' ranks' END || ' left no data'
+        FROM hang_roots WHERE how = 'silent' GROUP BY job
+        UNION ALL
+        SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
+        FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
+        UNION ALL
+        SELECT job, 'all wait', greatest(0, least(most, ln($end_so / share))),
+            what || CASE WHEN coalesce(before, 0) = 0 THEN ''
+                ELSE '; before, they did for at most ' || round(100 * least(before, 1), 1)
+                    || ' % of the time' END
+        FROM all_wait
+    """
+
+
+def _call_symptoms() -> str:
+    """What logs of calls show: for how long others go on without a call, and how the logs end."""
+    return """
+        SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
+                THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
+                WHEN a.share IS NULL THEN -$sure ELSE 0 END,
+            waits.what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1)
+                || ' ms; before, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
+        FROM waits LEFT JOIN all_wait a USING (job)
+        UNION ALL
+        -- Groups of a running job end at one call often enough: that confirms a wait, no more.
+        SELECT job, 'log end', greatest(-$certain,
+                least($sure, evenness, $confirming * ln(greatest(waited_ns / normal_ns, 1)))),
+            CASE WHEN ragged THEN 'the logs of ranks that call together end at different calls'
+                ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
+                    || 'end at one call' END
+        FROM log_ends LEFT JOIN waits USING (job) ANTI JOIN odd_calls USING (job)
+            ANTI JOIN crossed_calls USING (job)
+        WHERE ragged OR waited_ns > normal_ns
+        UNION ALL
+        SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
+                ELSE 0 END,
+            'others went on for ' || round(max(waited_ns) / 1e6)::BIGINT || ' ms until the log '
+                || 'ends; this job paused for ' || round(any_value(pause_ns) / 1e6)::BIGINT
+                || ' ms before'
+        FROM standstills JOIN longest_pauses USING (job) GROUP BY job
+    """
+
+
+def _reported_symptom() -> str:
+    """What the engineer reports."""
+    return """
+        SELECT job, 'symptom', $sure * $symptom, CASE WHEN $symptom > 0 THEN 'reported as hung'
+            ELSE 'reported as slow' END
+        FROM jobs WHERE $symptom <> 0
     """
 
 
@@ -143,271 +369,13 @@ def job_quiet() -> str:
 )
 def progress_symptoms() -> str:
     """What says that a job with waiting ranks is stopped, and what says that it is moving."""
-    return """
-        WITH jobs AS (SELECT DISTINCT job FROM hang_roots),
-        oldest AS (
-            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM blocked_operations
-            GROUP BY job),
-        -- A stop is no older than the oldest wait: what was called after a long pause is progress.
-        quiet AS (
-            SELECT q.* REPLACE (least(quiet_ns, looked_ns - since_ns) AS quiet_ns),
-                greatest(longest_gap_ns, $blink) AS normal_ns
-            FROM job_quiet q SEMI JOIN jobs USING (job) LEFT JOIN oldest USING (job)),
-        -- In an AllReduce of next to nothing ranks rightly wait for one another.
-        patience AS (
-            SELECT job, bool_and(op = 'Barrier' OR (op = 'AllReduce' AND bytes < $barrier_below))
-                    AS barrier,
-                CASE WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
-            FROM hang_members WHERE state = 'waiting' GROUP BY job),
-        timed AS (
-            SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns,
-                -- Who calls less a hang has less patience with a standstill, too.
-                least($standstill_after, coalesce(patience_ns, $hang_after) / 2) AS pause_ns
-            FROM quiet q LEFT JOIN patience USING (job) WHERE quiet_ns IS NOT NULL),
-        polled AS (
-            SELECT job FROM launches WHERE source = 'nccl_ras' AND launched IS NOT NULL
-            GROUP BY job HAVING count(DISTINCT at_ns) > 1),
-        files AS (
-            SELECT q.job, median(r.written_ns) - any_value(q.newest_ns) AS later_ns,
-                any_value(q.normal_ns) AS normal_ns
-            FROM quiet q JOIN recordings r USING (job)
-            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
-                AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
-            GROUP BY q.job),
-        -- That nothing moves for a moment says nothing of a job that does so now and then, and
-        -- nothing of ranks in a barrier.
-        pausing AS (
-            SELECT job FROM quiet WHERE quiet_ns IS NULL AND longest_gap_ns > $pause
-            UNION SELECT job FROM patience WHERE barrier),
-        -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
-        -- since its last look is completed and not yet retired.
-        looks AS (
-            SELECT job, rank, count(*) / count(DISTINCT ended_ns // 1000000) - 1 AS more
-            FROM operations WHERE ended_ns IS NOT NULL AND observed_ns IS NULL AND done
-            GROUP BY job, rank),
-        expected AS (
-            SELECT job, $unretired * sum(more) / 2 AS completions FROM looks
-            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) USING (job)
-            ANTI JOIN pausing USING (job) GROUP BY job),
-        active AS (
-            SELECT o.job FROM operations o SEMI JOIN recordings r
-                ON r.job = o.job AND r.kind = 'flight_recorder'
-            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) q ON q.job = o.job
-            WHERE o.kind = 'coll' GROUP BY o.job
-            HAVING count(*) FILTER (o.done) < count(*) FILTER (NOT o.done)),
-        contradicted AS (
-            SELECT f.job, count(*) AS members FROM frontier f
-            JOIN (SELECT job, comm, max(seq) AS seq FROM operations
-                  WHERE done AND kind = 'coll'
-                      AND op IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')
-                  GROUP BY ALL) c USING (job, comm)
-            SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
-            SEMI JOIN jobs ON jobs.job = f.job
-            WHERE f.entered_seq < c.seq GROUP BY f.job),
-        world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
-        -- Else for how long others went on without a root's call, or it made none though all had
-        -- joined its last; and for how long before.
-        lapses AS (
-            SELECT job, rank, 'others went on without its call' AS what, waited_ns, longest_ns
-            FROM overdue_calls
-            UNION ALL
-            SELECT job, rank, 'it called nothing after all had joined its last call', silent_ns,
-                longest_silent_ns
-            FROM overdue_calls),
-        waits AS (
-            SELECT job, what, waited_ns, longest_ns,
-                greatest($times * longest_ns, $hiccup) AS normal_ns
-            FROM lapses l SEMI JOIN hang_roots r
-                ON r.job = l.job AND r.rank = l.rank AND r.how <> 'cycle'
-            WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
-            QUALIFY row_number() OVER (
-                PARTITION BY job ORDER BY waited_ns / normal_ns DESC, rank, what) = 1),
-        sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
-        spread AS (
-            SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
-                max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
-                any_value(w.ranks) AS ranks, any_value(r.comm) AS comm,
-                max(s.size) FILTER (r.how = 'together' AND r.kind = 'coll') AS together
-            FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
-            GROUP BY r.job),
-        waiting AS (
-            SELECT job, count(DISTINCT rank) AS waiting FROM blocked_operations
-            ANTI JOIN hang_roots USING (job, rank) GROUP BY job),
-        -- From the last rank's call of a collective to its first end all ranks are in it.
-        joined AS (
-            SELECT job, sum(greatest(ended_ns - called_ns, 0))
-                / nullif(any_value(lasted_ns), 0) AS share
-            FROM (SELECT o.job, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
-                  FROM operations o
-                  SEMI JOIN (FROM spread WHERE together = ranks) USING (job, comm)
-                  WHERE kind = 'coll' AND done GROUP BY o.job, o.seq)
-            JOIN (SELECT job, max(ended_ns) - min(called_ns) AS lasted_ns FROM operations
-                  GROUP BY job) USING (job)
-            GROUP BY ALL),
-        -- Where all wait for one rank, so did they before, as often as it called last.
-        awaited AS (
-            SELECT job, rank, sum(greatest(last_ns - others_ns, 0))
-                / nullif(max(last_ns) - min(last_ns), 0) AS share
-            FROM (SELECT r.job, r.rank, o.seq, max(called_ns) FILTER (o.rank = r.rank) AS last_ns,
-                    max(called_ns) FILTER (o.rank <> r.rank) AS others_ns
-                FROM hang_roots r JOIN operations o ON o.job = r.job AND o.comm = r.comm
-                WHERE r.how = 'absent' AND o.kind = 'coll' GROUP BY ALL)
-            WHERE last_ns IS NOT NULL AND others_ns IS NOT NULL GROUP BY ALL),
-        -- All wait for one call, as a stopped job stands. So does a running job now and then: in
-        -- logs of calls as often as it was so before; in other recordings as often as it pauses,
-        -- or all were in that collective before (where that is not recorded, it shows nothing);
-        -- and the fewer ranks, or groups, it may wait for. Two calls show little: most stopped jobs
-        -- stand at one. So do counters: who is ahead may wait, or the others call a moment later.
-        all_wait AS (
-            SELECT job, 'all others wait for one call' AS what, before,
-                least(greatest(before, 1 / ranks), 1) AS share, $sure + $weak AS most
-            FROM (SELECT job, count(DISTINCT rank) AS ranks FROM last_calls GROUP BY job)
-            JOIN (SELECT a.job, max(o.share) AS before
-                  FROM awaited_callers a LEFT JOIN overdue_calls o USING (job, rank)
-                  GROUP BY a.job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0)
-                USING (job)
-            UNION ALL
-            SELECT job, 'all' || CASE WHEN victims < ranks THEN ' others' ELSE ' ranks' END
-                || ' wait for ' || CASE roots WHEN 1 THEN 'one call' ELSE 'two calls' END,
-                greatest(paused, share, a.most), least(greatest(paused, a.most, 1 / ranks,
-                    CASE WHEN together < ranks THEN together / ranks
-                         WHEN together = ranks THEN coalesce(share, $end_so) END), 1),
-                CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
-                     ELSE $weak END
-            FROM spread LEFT JOIN waiting USING (job) LEFT JOIN job_quiet USING (job)
-            LEFT JOIN joined USING (job)
-            LEFT JOIN (SELECT job, max(share) AS most FROM awaited GROUP BY job) a USING (job)
-            ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
-            ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
-            WHERE roots <= 2
-                AND culprits + CASE roots WHEN 1 THEN victims ELSE waiting END >= ranks)
-        SELECT job, 'time' AS name,
-            CASE WHEN quiet_ns <= normal_ns THEN -$certain
-                 WHEN quiet_ns <= pause_ns THEN -$likely
-                 ELSE least($certain, $sure * ln(quiet_ns / greatest(normal_ns, pause_ns))
-                     / ln(greatest(patience_ns, 2 * normal_ns)
-                          / greatest(normal_ns, pause_ns))) END AS weight,
-            'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s' || coalesce(
-                '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
-        FROM timed ANTI JOIN polled USING (job)
-        UNION ALL
-        -- RAS writes no time in its text: looks without one are a nanosecond apart here.
-        SELECT job, 'same place', CASE WHEN quiet_ns = 0 THEN -$sure
-                WHEN quiet_ns BETWEEN 1000 AND $blink THEN $likely ELSE $sure + $weak END,
-            CASE WHEN quiet_ns = 0 THEN 'ranks launched more between two looks'
-                WHEN quiet_ns < 1000 THEN 'no rank launched anything between two looks'
-                ELSE 'no rank launched anything for ' || round(quiet_ns / 1e9, 1) || ' s' END
-        FROM timed SEMI JOIN polled USING (job)
-        UNION ALL
-        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure
-                WHEN later_ns <= $written_in THEN -$weak
-                WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
-            'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
-        FROM files WHERE later_ns < $copied_after
-        UNION ALL
-        -- Its last interval is a tenth of a second: a running job may pause for as long.
-        SELECT job, 'watchdog', least($likely, completions),
-            'the watchdog had retired every completion: none happened shortly before the dump'
-        FROM expected WHERE completions > 0
-        UNION ALL
-        SELECT job, 'watchdog', $likely, 'only operations in flight were kept, and none of them '
-            || 'completed before the dump' FROM active
-        UNION ALL
-        SELECT c.job, 'contradiction', -$certain,
-            CASE members WHEN 1 THEN '1 member was' ELSE members || ' members were' END
-                || ' recorded earlier than the others, which completed more since: the job went on'
-        FROM contradicted c LEFT JOIN timed t USING (job)
-        WHERE coalesce(t.quiet_ns <= $standstill_after, true)
-        UNION ALL
-        -- Hardly one of a program's calls is a barrier, but a running job spends long there.
-        SELECT job, 'barrier', -$likely,
-            'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
-        FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job)
-        ANTI JOIN (FROM hang_roots WHERE how = 'cycle') USING (job) WHERE barrier
-        UNION ALL
-        SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
-        FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
-        UNION ALL
-        SELECT job, 'mismatch', $sure + $weak, 'members call different operations under one number'
-        FROM odd_calls SEMI JOIN jobs USING (job) GROUP BY job
-        UNION ALL
-        SELECT job, 'process', $sure + $weak,
-            CASE count(*) WHEN 1 THEN 'a process is' ELSE count(*) || ' processes are' END
-                || ' dead or stopped'
-        FROM halted SEMI JOIN jobs USING (job) GROUP BY job
-        UNION ALL
-        SELECT job, 'no data', $likely, count(DISTINCT rank)
-            || CASE count(DISTINCT rank) WHEN 1 THEN ' rank' ELSE ' ranks' END || ' left no data'
-        FROM hang_roots WHERE how = 'silent' GROUP BY job
-        UNION ALL
-        SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
-        FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
-        UNION ALL
-        SELECT job, 'all wait', greatest(0, least(most, ln($end_so / share))),
-            what || CASE WHEN coalesce(before, 0) = 0 THEN ''
-                ELSE '; before, they did for at most ' || round(100 * least(before, 1), 1)
-                    || ' % of the time' END
-        FROM all_wait
-        UNION ALL
-        SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
-                THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
-                WHEN a.share IS NULL THEN -$sure ELSE 0 END,
-            waits.what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1)
-                || ' ms; before, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
-        FROM waits LEFT JOIN all_wait a USING (job)
-        UNION ALL
-        -- Groups of a running job end at one call often enough: that confirms a wait, no more.
-        SELECT job, 'log end', greatest(-$certain,
-                least($sure, evenness, $confirming * ln(greatest(waited_ns / normal_ns, 1)))),
-            CASE WHEN ragged THEN 'the logs of ranks that call together end at different calls'
-                ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
-                    || 'end at one call' END
-        FROM log_ends LEFT JOIN waits USING (job) ANTI JOIN odd_calls USING (job)
-            ANTI JOIN crossed_calls USING (job)
-        WHERE ragged OR waited_ns > normal_ns
-        UNION ALL
-        SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
-                ELSE 0 END,
-            'others went on for ' || round(max(waited_ns) / 1e6)::BIGINT || ' ms until the log '
-                || 'ends; this job paused for ' || round(any_value(pause_ns) / 1e6)::BIGINT
-                || ' ms before'
-        FROM standstills JOIN longest_pauses USING (job) GROUP BY job
-        UNION ALL
-        SELECT job, 'symptom', $sure * $symptom, CASE WHEN $symptom > 0 THEN 'reported as hung'
-            ELSE 'reported as slow' END
-        FROM jobs WHERE $symptom <> 0
-    """
-
-
-@relation(
-    "job_progress",
-    reads=["hang_roots"],
-    optional=["progress_symptoms"],
-    empty_without=["hang_roots"],
-    columns=[
-        ("job", "VARCHAR", "", "a job with waiting ranks"),
-        ("stopped", "DOUBLE", "0..1", "the probability that it is stopped"),
-        ("state", "VARCHAR", "", "stopped, unclear or moving"),
-        ("moved", "BOOLEAN", "", "whether it was recorded that the job went on"),
-        ("why", "VARCHAR", "", "the reasons, the weightiest first"),
-    ],
-    source="beyond CCL-D",
-    params={
-        "stopped_above": Param(0.9, "one false alarm in ten is what an on-call engineer bears"),
-        "moving_below": Param(0.1, "as sure as for stopped"),
-    },
-)
-def job_progress() -> str:
-    """Whether each job that ranks wait in is stopped."""
-    return """
-        SELECT job, stopped, CASE WHEN stopped >= $stopped_above THEN 'stopped'
-            WHEN stopped <= $moving_below THEN 'moving' ELSE 'unclear' END AS state, moved, why
-        FROM (
-            SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
-                coalesce(bool_or(s.weight < 0 AND s.name IN (
-                    'time', 'same place', 'file times', 'contradiction')), false) AS moved,
-                coalesce(string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name),
-                    'nothing shows when it was recorded') AS why
-            FROM (SELECT DISTINCT job FROM hang_roots) r LEFT JOIN progress_symptoms s USING (job)
-            GROUP BY r.job)
-    """
+    stages = (
+        _stillness(),
+        _recorded(),
+        _contradictions(),
+        _waits(),
+        _spread(),
+        _all_wait(),
+    )
+    symptoms = (_time_symptoms(), _place_symptoms(), _call_symptoms(), _reported_symptom())
+    return f"WITH {','.join(stages)} {' UNION ALL '.join(symptoms)}"

@@ -1,7 +1,7 @@
 """Where chains of waiting end: the ranks that are waited for and wait for no other.
 
 Built on the graph of `waits`: ranks point at the operation they are blocked in, operations at the
-members that hold them. Each component that no edge leaves is a cause of its own, so several
+members that hold them. Each component that no edge leaves is a separate cause, so several
 culprits at once are all found, and a cycle (operations in crossed order) is found as a cycle.
 """
 
@@ -149,7 +149,7 @@ _OF_CALLS_ALONE = """
             SELECT t.job, t.rank FROM open_transfers t
             JOIN lagging l ON l.job = t.job AND l.rank = t.peer
             WHERE t.receives AND NOT t.answered) w USING (job, rank)),
-    -- Who has made a call that others have not waits itself, where somebody waits for nobody.
+    -- A rank that has made a call before others waits itself, if some rank waits for no other.
     odd AS (
         FROM free ANTI JOIN (
             SELECT f.job, f.rank FROM call_fronts f SEMI JOIN awaited_callers USING (job)

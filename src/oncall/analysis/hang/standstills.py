@@ -1,9 +1,9 @@
-"""What stopped a training of which calls alone are recorded (VenusTrace Algorithm 1).
+"""What stopped a job, where calls alone are recorded (VenusTrace Algorithm 1).
 
-A rank whose call others wait for, and that is overdue by more than ever before, stopped. If it is
-in a transfer whose both ends are called, that hangs; if several made the same call last, the
-culprit among them is unknown: their hosts had called ahead. What is not overdue may only be the end
-of the log.
+A rank stopped if others wait for its next call and the call is overdue by more than ever before. If
+both ends of the transfer that it is in were called, the transfer hangs. If several ranks made the
+same call last, the culprit among them is unknown: their hosts had called ahead. A call that is not
+overdue may be missing only because the log ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is named for an operation that does not end, and for what: the first that is true of
+"""The ranks named for an operation that does not end, and the reason: the first that is true of
 1. calls in another order, 2. passed where others stopped, 3. called never, 4. calls another
 operation, 5. no data, 6. unknown members, 7. left it, 8. its GPU did not begin it, 9. fewest steps,
 10. both ends of a transfer, 11. one of the group.
@@ -80,7 +80,7 @@ def hang_suspects() -> str:
                 'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns
             FROM crossing c LEFT JOIN members m USING (job, comm, rank)
             QUALIFY together = min(together) OVER (PARTITION BY c.job, c.comm, c.seq)),
-        -- Of counters alone: who stopped together was stopped by one call, which others passed.
+        -- Of counters alone: ranks that stopped together wait for one call, which others passed.
         stopped AS (
             SELECT p.job, p.comm, p.seq, count(*) FILTER (p.state = 'absent') AS others
             FROM present p SEMI JOIN members m USING (job, comm, rank)
@@ -123,13 +123,14 @@ def hang_suspects() -> str:
             FROM present p JOIN culprits c USING (job, comm, seq, rank)
             LEFT JOIN silent_hosts h ON h.node = p.node
             WHERE c.how = 'silent' AND NOT coalesce(received, false)
-            -- Silent on a host with data weighs more than a whole host out of reach.
+            -- A rank without data on a host with data weighs more than a host out of reach.
             QUALIFY coalesce(node_observed, false) = bool_or(coalesce(node_observed, false)) OVER (
                 PARTITION BY p.job, p.comm, p.seq)),
         unnamed AS (
             SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,
                 CASE WHEN h.node IS NULL THEN 'group' ELSE 'node' END AS kind,
-                x.unknown || ' members are unknown' || coalesce(
+                CASE x.unknown WHEN 1 THEN '1 member is' ELSE x.unknown || ' members are' END
+                    || ' unknown' || coalesce(
                     ', and ' || h.node || ' gave no evidence (' || h.error || ')',
                     ': they run on a host that was not asked') AS detail
             FROM unmet_calls u JOIN unknown_members x USING (job, comm)

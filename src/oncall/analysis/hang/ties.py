@@ -1,7 +1,7 @@
-"""Waiting that no recording shows: ties between ranks that explain who is in no call.
+"""Waiting that no recording shows: ties between ranks that explain why a rank is in no call.
 
-Each adds edges to the graph whose ends are the causes, so that a rank that only seems to wait for
-nobody is no cause beside the one it waits for.
+Each adds edges to the wait-for graph. Without them a rank that only seems to wait for no other
+would be named as a cause, beside the one that it waits for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which rank waits for which, across all communicators.
 
-A rank that waits in one communicator because its peer is stuck in another is a victim. So the
-graph has two sorts of nodes: ranks, and the operations they are blocked in. A rank points
+A rank that waits in one communicator because its peer is blocked in another is a victim. So the
+graph has two kinds of nodes: ranks, and the operations they are blocked in. A rank points
 at the operation it is blocked in; an operation points at the members that keep it from completing.
 Where every chain of waiting ends, there is the cause. (CCL-D looks at one communicator at a time;
 PyTorch's analyzer at one operation. This is what both lack.)
@@ -294,7 +294,8 @@ def holders() -> str:
             JOIN open_pairs p ON p.job = s.job AND p.comm = s.comm AND p.seq = s.seq
                 AND p.rank = s.rank AND p.op = s.op AND p.peer = coalesce(s.peer, p.peer)
             LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.peer
-            -- Together only if the other side stands in its answer: a Send may face a Send.
+            -- Together only if the other side is blocked in the matching half: a Send may face a
+            -- Send.
             LEFT JOIN blocked_operations x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
                 AND x.rank = p.peer AND coalesce(x.peer, p.rank) = p.rank
                 AND (x.op <> p.op OR x.entered_ns IS NULL)

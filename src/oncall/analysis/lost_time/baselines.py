@@ -1,4 +1,6 @@
-"""What each piece of time would be without a fault: like with like (LOST_TIME.md, section 5).
+"""How long each piece of time would be without a fault: like is compared with like.
+
+As docs/decisions/018-lost-time-by-replay.md says under 3.
 
 Own time is compared with the other members of the tensor group in the same iteration: same sample,
 same work. This removes long samples, slow iterations, checkpoints and heavy stages. Without such a

@@ -1,4 +1,4 @@
-"""All that was accounted for by replay: classes of like segments."""
+"""The accounts of a job's lost time: one for each class of similar iterations."""
 
 from __future__ import annotations
 

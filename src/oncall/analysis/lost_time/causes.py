@@ -1,4 +1,7 @@
-"""What each cause costs: the iteration replayed with it removed (LOST_TIME.md, section 8)."""
+"""What each cause costs: the iteration replayed with it removed.
+
+As docs/decisions/018-lost-time-by-replay.md says under 4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a rank is late, or slow, as often as each is by turns."""
+"""Whether chance alone explains how often a rank is late, or slow."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Calls of all ranks on one time axis, by what all hosts do together.
 
-All hosts leave a cut together, so a rank's clock is off by its lead there. Who was late in some
-iterations is no further off: the early ones count. Over a long recording clocks drift apart.
+All hosts leave a cut together, so a rank that seems to leave early or late there has a clock that
+is off by as much. A rank may be late for other reasons: only its early iterations count. Over a
+long recording clocks drift apart.
 
-That goes wrong where a host works for long before its first call after the cut. Clocks are believed
-as they are, where by them nobody goes on from a call before its last member has come.
+This fails where a host works for long before its first call after the cut. So clocks are left as
+they are if, by them, no host goes on from a call before its last member has come.
 """
 
 from __future__ import annotations

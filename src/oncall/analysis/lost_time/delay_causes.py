@@ -1,4 +1,4 @@
-"""Which jobs are replayed_jobs for, and what each cause costs them."""
+"""Jobs whose iterations were replayed, and what each cause of delay costs them."""
 
 from __future__ import annotations
 

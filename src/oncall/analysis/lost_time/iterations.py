@@ -1,7 +1,7 @@
 """Iterations as hosts see them: from one collective that hosts wait in to the next of its group.
 
-They need not be alike, and hosts need not wait anywhere else: only what ranks did in the same one
-is compared.
+Iterations need not be alike, and hosts need not wait anywhere else: ranks are compared only within
+the same iteration.
 """
 
 from __future__ import annotations

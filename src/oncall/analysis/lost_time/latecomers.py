@@ -48,14 +48,14 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     since = iterations.begin_ns >= iterations.begin_ns[late].min()
     if lost_ns.sum() < limits.least_part * iterations.length_ns[since].sum():
         return None
-    share = float(gain[late].mean())
+    mean = float(gain[late].mean())
     # Rank 0 logs and saves for all others, in every iteration alike.
-    by_design = ranks.tolist() == [0] and not len(others) and share < limits.too_much
+    by_design = ranks.tolist() == [0] and not len(others) and mean < limits.too_much
     drawn = np.random.default_rng(0).choice(gain[late], (limits.resampled, int(late.sum())))
     return Entry(
         cause="perhaps" if by_design else "own",
         ranks=tuple(map(int, ranks)),
-        share=share,
+        share=mean,
         low=float(np.quantile(drawn.mean(1), limits.certain)),
         segments=int(late.sum()),
         gain_ns=float(lost_ns.sum()),

@@ -70,6 +70,7 @@ class Limits:
     by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
     too_much: float = decides("20 %", "of all time waited for one rank: chance or not, no health")
     lasting: float = decides("20 %", "of an iteration: longer for good by more than any noise")
+    event: int = decides(8, "iterations of which one may differ: a warm-up, a checkpoint")
     resampled: int = decides(200, "draws of iterations: a quantile is exact to a few percent")
     most_causes: int = decides(4, "a job; what is left then is not worth a call")
     certain: float = decides("5 %", "quantile of the mean gain, over resampled iterations")

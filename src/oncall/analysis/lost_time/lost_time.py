@@ -1,6 +1,6 @@
-"""The account of lost time: without which cause iterations were shorter, and by how much.
+"""The account of lost time: without which cause iterations would be shorter, and by how much.
 
-Where iterations can be replayed, the replay says it; elsewhere who came late in them.
+The answer comes from replay where iterations can be replayed, elsewhere from who came late.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
-from oncall.analysis.lost_time.onsets import late_since, slow_since
+from oncall.analysis.lost_time.onsets import changed_with
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
-from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, slowdown_of
+from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, slowdowns_of
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
@@ -71,28 +71,18 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     """The account of a job whose replay, with nothing removed, is as long as was measured."""
     entries = entries_of(books, limits)
     length_ns, begin_ns = books.length_ns, books.begin_ns
-    slowdown = None if entries else slowdown_of(books, limits)
-    if slowdown is not None:
-        lateness = _lateness(programs, limits)
-        entry = _since(slowdown, programs, lateness, limits) if lateness is not None else None
-        if entry is not None:
-            return Account([entry], length_ns, begin_ns, None, books.timed)
-    slowdown = _unexplained(slowdown, limits)
+    slowdowns = [] if entries else slowdowns_of(books, limits)
+    lateness = _lateness(programs, limits) if slowdowns else None
+    changed = changed_with(slowdowns, programs, lateness, limits) if lateness else None
+    if changed is not None:
+        return Account([changed], length_ns, begin_ns, None, books.timed)
+    slowdown = _unexplained(slowdowns, limits)
     return Account(entries, length_ns, begin_ns, books.error, books.timed, slowdown=slowdown)
 
 
-def _since(
-    slowdown: Slowdown, programs: Programs, lateness: Lateness, limits: Limits
-) -> Entry | None:
-    """What changed when the job became slower: transfers, which take no longer because somebody
-    comes late to them, else a rank's work."""
-    transfers = slow_since(slowdown, programs, lateness.iterations, limits)
-    return transfers or late_since(slowdown, lateness, limits)
-
-
-def _unexplained(slowdown: Slowdown | None, limits: Limits) -> Slowdown | None:
+def _unexplained(slowdowns: Sequence[Slowdown], limits: Limits) -> Slowdown | None:
     """A slowdown that nobody has to be found for to be worth a sentence."""
-    return slowdown if slowdown is not None and slowdown.share >= limits.lasting else None
+    return next((one for one in slowdowns if one.share >= limits.lasting), None)
 
 
 def _by_exposure(
@@ -141,15 +131,15 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         if books.shares(gains).max() < limits.least_gain:
             entry = None  # Who is off the critical path is waited for, and costs nothing.
     length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
-    slowdown = None if iterations.stretches else lasting(length_ns, begin_ns, limits)
-    if slowdown is not None and (entry is None or entry.cause == "perhaps"):
-        entry = _since(slowdown, programs, lateness, limits) or entry
+    slowdowns = [] if iterations.stretches else lasting(length_ns, begin_ns, limits)
+    if entry is None or entry.cause == "perhaps":
+        entry = changed_with(slowdowns, programs, lateness, limits) or entry
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
     enough = len(iterations.length_ns) >= limits.fewest_iterations
     whole = proven or (enough and not (programs.on_device or iterations.stretches))
-    slowdown = None if entries else _unexplained(slowdown, limits)
+    slowdown = None if entries else _unexplained(slowdowns, limits)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
 
 

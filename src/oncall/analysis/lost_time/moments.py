@@ -1,4 +1,4 @@
-"""When ranks came to their calls, against one another: from durations, else from calls alone.
+"""When ranks came to their calls, relative to one another: from durations, else from calls alone.
 
 Members of a collective end together, so how long each was in it says when it came. Of calls alone,
 clocks are put right by what all hosts do together: they leave a call in which they wait at once.

@@ -7,6 +7,7 @@ later in every iteration since the job became slower, and no other has, did not 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 
 import numpy as np
@@ -17,21 +18,33 @@ from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import numbered
-from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
-from oncall.analysis.lost_time.slowdowns import Slowdown
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.slowdowns import Slowdown, most_of
 
 
-def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry | None:
+def changed_with(
+    slowdowns: Iterable[Slowdown], programs: Programs, lateness: Lateness, limits: Limits
+) -> Entry | None:
+    """What changed when the job became slower: transfers, which take no longer because somebody
+    comes late to them, else a rank's work."""
+    for slowdown in slowdowns:
+        found = _slow_since(slowdown, programs, lateness.iterations, limits)
+        found = found or _late_since(slowdown, lateness, limits)
+        if found is not None:
+            return found
+    return None
+
+
+def _late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry | None:
     """The rank, or the neighbours on a host, that alone came later since the slowdown began."""
     iterations = lateness.iterations
     after = iterations.begin_ns >= slowdown.begin_ns
-    if min(after.sum(), (~after).sum()) < limits.repeats:
-        return None
     late_ns = lateness.late_ns
     change_ns = quantile(late_ns[after], 0.5, 0) - quantile(late_ns[~after], 0.5, 0)
     change_ns = np.nan_to_num(change_ns)
+    change_ns -= quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = _stand_out(change_ns, limits)
-    if ranks is None or not _each_time(late_ns[after][:, ranks], late_ns[~after][:, ranks]):
+    if ranks is None or not _each_time(late_ns[:, ranks], after, limits):
         return None
     shown = float(change_ns[ranks].min() / np.median(iterations.length_ns[after]))
     if shown < limits.least_gain / 2:
@@ -39,22 +52,24 @@ def late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry 
     return _entry("own", ranks, shown, slowdown, iterations)
 
 
-def slow_since(
+def _slow_since(
     slowdown: Slowdown, programs: Programs, iterations: Iterations, limits: Limits
 ) -> Entry | None:
     """The ranks that share all groups whose collectives have taken longer since the slowdown
     began, though nobody came late to them."""
     taken_ns = _taken(programs, iterations, limits)
     after = iterations.begin_ns >= slowdown.begin_ns
-    if min(after.sum(), (~after).sum()) < limits.repeats:
-        return None
-    change_ns = quantile(taken_ns[after], 0.5, 0) - quantile(taken_ns[~after], 0.5, 0)
-    change_ns = np.nan_to_num(change_ns)
+    before_ns, now_ns = (quantile(taken_ns[each], 0.5, 0) for each in (~after, after))
+    change_ns = np.nan_to_num(now_ns - before_ns)
     length_ns = float(np.median(iterations.length_ns[after]))
-    slow = np.flatnonzero(change_ns >= limits.as_late * change_ns.max(initial=0.0))
     if change_ns.max(initial=0.0) < limits.as_late * slowdown.share * length_ns:
         return None
-    if not _each_time(taken_ns[after][:, slow], taken_ns[~after][:, slow]):
+    # What slows one group slows others by the same factor, however little they send.
+    growth = np.where(
+        change_ns >= limits.least_gain / 2 * length_ns, now_ns / np.maximum(before_ns, 1.0), 0.0
+    )
+    slow = np.flatnonzero(growth >= limits.as_late * growth.max())
+    if not _each_time(taken_ns[:, slow], after, limits):
         return None
     members = [np.asarray(line) for line in programs.members]
     ranks = reduce(np.intersect1d, [members[comm] for comm in slow])
@@ -101,7 +116,6 @@ def _taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
 def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     """The ranks that changed alike, and clearly more than all others; None if they are no
     neighbours, or most ranks did."""
-    change_ns = change_ns - quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = np.flatnonzero(change_ns >= limits.as_late * change_ns.max())
     others = np.delete(np.abs(change_ns), ranks)
     if not len(others) or change_ns[ranks].min() < limits.stands_out * others.max():
@@ -110,6 +124,7 @@ def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     return ranks if neighbours and 2 * len(ranks) <= len(change_ns) else None
 
 
-def _each_time(after: Times, before: Times) -> bool:
-    """Was each rank later in all iterations after than in any before (s, r)?"""
-    return bool((np.nanmin(after, 0) > np.nanmax(before, 0)).all())
+def _each_time(values: Times, after: Flags, limits: Limits) -> bool:
+    """Is each column (s, n) larger in nearly all iterations after than in those before?"""
+    least = -most_of(-values[after], limits)
+    return bool((least > most_of(values[~after], limits)).all())

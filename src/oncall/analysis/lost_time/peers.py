@@ -1,9 +1,9 @@
-"""Who is on the other side of sends and receives that do not tell.
+"""The other side of sends and receives whose peer is not recorded.
 
-Of two members it is the other one. Of more they are the stages of a pipeline: what a forward pass
-received goes to the next stage. A receive alone comes from the stage before until the first batch
-of both directions since the iteration began, then from the stage after. A batch of both directions
-sends the way it goes and receives from there.
+In a communicator of two it is the other member. Larger ones are the stages of a pipeline: what a
+forward pass received goes to the next stage. A receive alone comes from the stage before until the
+first batch of both directions since the iteration began, then from the stage after. A batch of both
+directions sends the way it goes and receives from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Iterations alike: what lies between two cuts, and the cuts that make most of it comparable.
+"""Similar iterations: what lies between two cuts, and the cuts that make most of it comparable.
 
 A cut is a collective of all ranks: they start and end a segment together, so each can be replayed
 alone. Cuts come from sequence numbers, never from time, so what one rank lost drops that rank only.

@@ -1,4 +1,4 @@
-"""Jobs that became slower for good, which no cause accounts for."""
+"""Jobs that became slower and stayed so, where no cause accounts for it."""
 
 from __future__ import annotations
 
@@ -23,33 +23,41 @@ class Slowdown:
     segments: int
 
 
-def slowdown_of(books: Books, limits: Limits) -> Slowdown | None:
-    """The largest lasting change of like iterations, if there is one.
+def slowdowns_of(books: Books, limits: Limits) -> list[Slowdown]:
+    """The lasting changes of like iterations, of the class that changed most.
 
     Iterations of one class make the same calls of the same sizes: what makes all of them longer
     from one on is no other phase of the program. Where they become short again, it may be one.
     """
     each = [lasting(one.length_ns, one.begin_ns, limits) for one in books.classes]
-    found = [one for one in each if one is not None]
-    return max(found, key=lambda one: one.share * one.segments, default=None)
+    return max(each, key=lambda found: found[0].share * found[0].segments if found else 0.0)
 
 
-def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> Slowdown | None:
-    """The first change from which on all of the like iterations (s,) are longer than any before:
-    clearly, or so many that lengths drawn by chance would hardly fall so."""
+def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
+    """The changes from which on the like iterations (s,) are longer than those before: clearly, or
+    so many that lengths drawn by chance would hardly fall so. As single events do not count there
+    may be several, next to one another; the largest is first."""
     order = np.argsort(begin_ns, kind="stable")
     length = length_ns[order]
-    splits = range(limits.repeats, len(length) - 1)  # one long iteration is an event
+    found = []
+    splits = range(2, len(length) - 1)  # one short or long iteration is an event
     for split in splits:
         before, after = length[:split], length[split:]
-        if after.min() <= before.max():
+        longest, shortest = most_of(before, limits), -most_of(-after, limits)
+        if shortest <= longest:
             continue
         share = 1 - _middle(before) / _middle(after)
         chance = len(splits) / comb(len(length), split)
-        clear = after.min() * (1 - limits.lasting) > before.max() or chance < limits.by_chance
-        if share >= limits.least_gain and clear:
-            return Slowdown(int(begin_ns[order[split]]), share, len(after))
-    return None
+        clear = shortest * (1 - limits.lasting) > longest or chance < limits.by_chance
+        if clear and share >= limits.least_gain:
+            found.append(Slowdown(int(begin_ns[order[split]]), share, len(after)))
+    return sorted(found, key=lambda one: -one.share)
+
+
+def most_of(values: Times, limits: Limits) -> Times:
+    """The largest of values (n, ...) along the first axis, NaN and single events apart."""
+    known = np.sort(np.where(np.isnan(values), -np.inf, values), axis=0)
+    return np.asarray(known[-1 - len(known) // limits.event])
 
 
 def _middle(values: Times) -> float:

@@ -1,4 +1,6 @@
-"""Own time, waiting and transfer, from durations or from calls alone (LOST_TIME.md, section 4).
+"""Own time, waiting and transfer, from durations or from calls alone.
+
+As docs/decisions/018-lost-time-by-replay.md says under 2.
 
 The host runs ahead of its device: its call of operation p + lead shows where the device was at
 operation p. The lead is one number of a job. The host waits for the device at a cut, so the last

@@ -57,26 +57,21 @@ END_COLUMNS = [
 ]
 
 
-@relation(
-    "late_ends",
-    reads=["late_steps|late_flows", "nic_rates"],
-    optional=["late_steps", "critical_steps", "late_flows", "links", "ranks", "clocks"],
-    empty_without=["late_steps|late_flows", "nic_rates"],
-    columns=END_COLUMNS,
-    source="Vedrfolnir III-D1: e(p, p), from the hosts' side; DCQCN; IEEE 802.1Qbb",
-)
-def late_ends() -> str:
-    """The NICs at both ends of each late collective's critical flows, and others that paused.
-
-    Where steps are known, of those on the critical path; else of all its late flows.
-    """
+def _switch_ports() -> str:
+    """The switch port behind each host."""
     return """
-        WITH wires AS (
+        wires AS (
             SELECT a AS host, b AS switch, b_port AS port FROM links
             UNION SELECT b, a, a_port FROM links),
         tors AS (
             SELECT host, any_value(switch || 'P' || port) AS tor_port FROM wires
-            GROUP BY host HAVING count(*) = 1),
+            GROUP BY host HAVING count(*) = 1)
+    """
+
+
+def _late_transfers() -> str:
+    """Late steps on critical paths, or late flows, with the NIC at both ends."""
+    return """
         lost AS (
             SELECT job, comm, seq, any_value(took_ns) AS took_ns, any_value(lost_ns) AS lost_ns
             FROM critical_steps GROUP BY ALL),
@@ -96,7 +91,13 @@ def late_ends() -> str:
                 SELECT *, 'sender' AS side, src_host AS node, src AS rank, dst AS peer FROM late
                 UNION ALL
                 SELECT * REPLACE (NULL AS nic), 'receiver', dst_host, dst, src FROM late) e
-            LEFT JOIN own o ON o.job = e.job AND o.rank = e.rank),
+            LEFT JOIN own o ON o.job = e.job AND o.rank = e.rank)
+    """
+
+
+def _counted() -> str:
+    """What each NIC counted between two readings, on the common clock."""
+    return """
         clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks
             ORDER BY node, at_ns DESC, offset_ns),
@@ -107,7 +108,13 @@ def late_ends() -> str:
                 coalesce(retransmits, timeouts, out_of_sequence) IS NOT NULL AS counts_repeats,
                 coalesce(retransmits, 0) + coalesce(timeouts, 0) + coalesce(out_of_sequence, 0)
                     AS again
-            FROM nic_rates r LEFT JOIN clock c USING (node)),
+            FROM nic_rates r LEFT JOIN clock c USING (node))
+    """
+
+
+def _sums() -> str:
+    """The readings that meet an end's late transfers, summed."""
+    return """
         -- A reading that meets several late steps counts once.
         readings AS (
             SELECT e.job, e.comm, e.seq, e.side, e.node, r.nic, r.port, r.at_ns,
@@ -132,7 +139,13 @@ def late_ends() -> str:
                 sum(tx_bytes) FILTER (within) * 1e9 AS tx_within,
                 sum(rx_bytes) FILTER (within) * 1e9 AS rx_within,
                 nullif(sum(took_ns) FILTER (within) * max(link_bytes_per_s), 0) AS room_within
-            FROM readings JOIN counted USING (node, nic, port, at_ns) GROUP BY ALL),
+            FROM readings JOIN counted USING (node, nic, port, at_ns) GROUP BY ALL)
+    """
+
+
+def _steps() -> str:
+    """The late steps of each end, summed, with the latest of them."""
+    return """
         steps AS (
             SELECT job, comm, seq, side, node, any_value(whole) AS whole,
                 bool_and(traced) AS traced, any_value(took_ns) AS took_ns,
@@ -150,6 +163,24 @@ def late_ends() -> str:
                 any_value(took_ns), any_value(lost_ns), NULL, NULL, NULL, min(started_ns), NULL,
                 sum(excess_ns), NULL, NULL
             FROM late GROUP BY job, comm, seq)
+    """
+
+
+@relation(
+    "late_ends",
+    reads=["late_steps|late_flows", "nic_rates"],
+    optional=["late_steps", "critical_steps", "late_flows", "links", "ranks", "clocks"],
+    empty_without=["late_steps|late_flows", "nic_rates"],
+    columns=END_COLUMNS,
+    source="Vedrfolnir III-D1: e(p, p), from the hosts' side; DCQCN; IEEE 802.1Qbb",
+)
+def late_ends() -> str:
+    """The NICs at both ends of each late collective's critical flows, and others that paused.
+
+    Where steps are known, of those on the critical path; else of all its late flows.
+    """
+    return f"""
+        WITH {_switch_ports()}, {_late_transfers()}, {_counted()}, {_sums()}, {_steps()}
         SELECT s.job, s.comm, s.seq, e.whole, e.traced, e.took_ns, e.lost_ns, s.side, s.node,
             s.nic, coalesce(a.tor_port, b.tor_port) AS tor_port, e.rank, e.peer, e.step,
             e.started_ns, e.exec_ns, e.excess_ns, e.own_bytes_per_s,

@@ -11,38 +11,10 @@ from __future__ import annotations
 from oncall.evidence import relation
 
 
-@relation(
-    "incomplete_stages",
-    reads=["stage_work", "training_iterations"],
-    optional=["operations", "in_flight", "hang_roots"],
-    empty_without=["stage_work"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("iteration", "BIGINT", "", "the iteration that does not complete"),
-        ("replica", "INTEGER", "", "the pipeline"),
-        ("stage", "INTEGER", "", "pipeline stage"),
-        ("chunk", "INTEGER", "", "model chunk"),
-        ("micro_batch", "INTEGER", "", "micro-batch of the task; NULL: none is known"),
-        ("task", "VARCHAR", "", "the stage's first task that has not ended"),
-        ("rank", "INTEGER", "", "the one of its ranks that is behind, or that sends"),
-        ("node", "VARCHAR", "", "its host"),
-        ("peer", "INTEGER", "", "the other end of a transfer that hangs"),
-        ("peer_stage", "INTEGER", "", "its stage"),
-        ("waits_in", "VARCHAR", "", "Recv from a stage, Send to a stage, its own computation"),
-        ("since_ns", "BIGINT", "ns", "since when, common time"),
-        ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
-        ("baseline_ns", "DOUBLE", "ns", "what an iteration takes"),
-        ("missing_calls", "INTEGER", "calls", "calls that its rank is behind its parallel group"),
-        ("members", "INTEGER", "ranks", "ranks of the stage with data"),
-        ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
-        ("first", "BOOLEAN", "", "the hang began here"),
-    ],
-    source="VenusTrace 3.3, Algorithm 1, Fig. 15",
-)
-def incomplete_stages() -> str:
-    """Every stage of a pipeline whose newest iteration does not end, and which was the first."""
+def _newest_iteration() -> str:
+    """The calls of each pipeline's newest iteration, and which of them are open."""
     return """
-        WITH shape AS (
+        shape AS (
             SELECT job, max(stage) + 1 AS pp, max(iteration) AS iteration FROM stage_work
             WHERE started_ns IS NOT NULL GROUP BY job),
         work AS (
@@ -54,7 +26,13 @@ def incomplete_stages() -> str:
                     coalesce(bool_or(ended_ns IS NOT NULL AND task LIKE '%_recv') OVER (
                         PARTITION BY job), false)
                     OR started_ns >= max(started_ns) OVER (PARTITION BY job, rank)) AS open
-            FROM work),
+            FROM work)
+    """
+
+
+def _pending_tasks() -> str:
+    """Each stage's first task that has not ended, or the one that is to come next."""
+    return """
         tasks AS (
             SELECT job, replica, stage, chunk, micro_batch, task, min(started_ns) AS since_ns,
                 arg_min(rank, (calls, rank)) FILTER (calls IS NOT NULL) AS rank,
@@ -85,7 +63,13 @@ def incomplete_stages() -> str:
         pending AS (
             FROM (FROM tasks UNION ALL BY NAME FROM nexts)
             QUALIFY row_number() OVER (PARTITION BY job, replica, stage
-                ORDER BY since_ns NULLS LAST, rank NULLS LAST, task DESC, micro_batch, chunk) = 1),
+                ORDER BY since_ns NULLS LAST, rank NULLS LAST, task DESC, micro_batch, chunk) = 1)
+    """
+
+
+def _waiting_stages() -> str:
+    """Which stages wait in a transfer, which are waited for, and which compute."""
+    return """
         transfers AS (
             SELECT job, replica, stage, any_value(iteration) AS iteration,
                 bool_or(open AND task = 'forward_recv') AS takes_forward,
@@ -116,7 +100,13 @@ def incomplete_stages() -> str:
         judged AS (
             SELECT a.*, NOT waiting AND (awaited OR p.since_ns IS NOT NULL) AS computes,
                 p.* EXCLUDE (job, replica, stage)
-            FROM around a LEFT JOIN pending p USING (job, replica, stage)),
+            FROM around a LEFT JOIN pending p USING (job, replica, stage))
+    """
+
+
+def _ranks_behind() -> str:
+    """The ranks of a stage that owe the calls for which others wait."""
+    return """
         -- Who makes the calls that others wait for, across all communicators.
         seats AS (
             SELECT DISTINCT job, rank, coalesce(replica, 0) AS replica, stage, node
@@ -130,7 +120,13 @@ def incomplete_stages() -> str:
             JOIN hang_roots r USING (job, rank) WHERE r.how <> 'together'
             UNION
             SELECT job, replica, stage, rank, node FROM seats
-            SEMI JOIN idle USING (job, rank) SEMI JOIN entered USING (job)),
+            SEMI JOIN idle USING (job, rank) SEMI JOIN entered USING (job))
+    """
+
+
+def _hanging_transfers() -> str:
+    """Transfers that hang with both ends in them, where no stage of a pipeline computes."""
+    return """
         expected AS (
             SELECT *, NOT bool_or(computes) OVER one AND (stands_forward OR stands_backward)
                     AS network,
@@ -154,12 +150,54 @@ def incomplete_stages() -> str:
                 AND r.tensor_rank IS NOT DISTINCT FROM s.tensor_rank
             WHERE network AND s.task = CASE way WHEN 1 THEN 'forward' ELSE 'backward' END
             QUALIFY row_number() OVER (PARTITION BY t.job, t.replica, t.stage
-                ORDER BY greatest(s.started_ns, r.started_ns), s.rank, s.chunk, s.micro_batch) = 1),
+                ORDER BY greatest(s.started_ns, r.started_ns), s.rank, s.chunk, s.micro_batch) = 1)
+    """
+
+
+def _silence() -> str:
+    """Since when no task has begun or ended, and what an iteration takes."""
+    return """
         activity AS (
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM work GROUP BY job),
         observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
         baseline AS (SELECT job, median(coalesce(baseline_ns, duration_ns)) AS baseline_ns
             FROM training_iterations GROUP BY job)
+    """
+
+
+@relation(
+    "incomplete_stages",
+    reads=["stage_work", "training_iterations"],
+    optional=["operations", "in_flight", "hang_roots"],
+    empty_without=["stage_work"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("iteration", "BIGINT", "", "the iteration that does not complete"),
+        ("replica", "INTEGER", "", "the pipeline"),
+        ("stage", "INTEGER", "", "pipeline stage"),
+        ("chunk", "INTEGER", "", "model chunk"),
+        ("micro_batch", "INTEGER", "", "micro-batch of the task; NULL: none is known"),
+        ("task", "VARCHAR", "", "the stage's first task that has not ended"),
+        ("rank", "INTEGER", "", "the one of its ranks that is behind, or that sends"),
+        ("node", "VARCHAR", "", "its host"),
+        ("peer", "INTEGER", "", "the other end of a transfer that hangs"),
+        ("peer_stage", "INTEGER", "", "its stage"),
+        ("waits_in", "VARCHAR", "", "Recv from a stage, Send to a stage, its own computation"),
+        ("since_ns", "BIGINT", "ns", "since when, common time"),
+        ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
+        ("baseline_ns", "DOUBLE", "ns", "what an iteration takes"),
+        ("missing_calls", "INTEGER", "calls", "calls that its rank is behind its parallel group"),
+        ("members", "INTEGER", "ranks", "ranks of the stage with data"),
+        ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
+        ("first", "BOOLEAN", "", "the hang began here"),
+    ],
+    source="VenusTrace 3.3, Algorithm 1, Fig. 15",
+)
+def incomplete_stages() -> str:
+    """Every stage of a pipeline whose newest iteration does not end, and which was the first."""
+    return f"""
+        WITH {_newest_iteration()}, {_pending_tasks()}, {_waiting_stages()}, {_ranks_behind()},
+            {_hanging_transfers()}, {_silence()}
         SELECT t.job, coalesce(t.iteration, h.iteration) AS iteration, t.replica, t.stage,
             coalesce(x.chunk, t.chunk) AS chunk,
             coalesce(x.micro_batch, t.micro_batch) AS micro_batch,

@@ -84,7 +84,7 @@ def stages(
 
 def evidence_of(path: Path, job: str | None) -> Incident:
     """The evidence at `path`. Of shards, what the rulebooks in force would request from nodes."""
-    from oncall.cli.diagnose import read_evidence, shards_in
+    from oncall.cli.options.recordings import read_evidence, shards_in
 
     shards = shards_in([str(path)])
     if not shards:

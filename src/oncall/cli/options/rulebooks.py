@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.core.errors import UsageError
 from oncall.core.symptom import Symptom
 
 if TYPE_CHECKING:
@@ -65,6 +66,19 @@ def rulebooks_in_force(
         warn(f"site rulebook {one.path} skipped{instead} (see `oncall rules check`):")
         warn("\n".join(map(str, one.problems[:_MOST_SHOWN])), prefix="")
     return rulebooks
+
+
+def parse_overrides(params: Sequence[str]) -> dict[str, str]:
+    """`hang.hang_after=30s` as {"hang.hang_after": "30s"}."""
+    pairs = {}
+    for text in params:
+        name, equals, value = text.partition("=")
+        if not equals or "." not in name or not value.strip():
+            raise UsageError(
+                f"--param {text}: expected RULE.NAME=VALUE, such as hang.hang_after=30s"
+            )
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
 def checked_site_folder() -> Path:

@@ -24,7 +24,8 @@ from oncall.fleet.doctor_images import (
     image_in,
     images_here,
 )
-from oncall.fleet.endpoint import Node, hello
+from oncall.fleet.endpoint.hello import hello
+from oncall.fleet.endpoint.node import Node
 from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
 from oncall.node.store.places import data_dir, rings_dir, run_dir
 from oncall.node.store.wire import Request

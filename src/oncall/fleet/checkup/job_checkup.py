@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
-from oncall.fleet.ask import stopped_by_interrupt, what_became
+from oncall.fleet.ask import what_became
 from oncall.fleet.checkup.doctor_here import Check
 from oncall.fleet.checkup.evidence_settings import Versions, job_checks, parse_version
-from oncall.fleet.gather import Gather, Progress, Window
+from oncall.fleet.endpoint.process_requests import set_processes
+from oncall.fleet.gather import Progress
+from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
 from oncall.fleet.outcome import Outcome
-from oncall.fleet.process_requests import set_processes
 from oncall.fleet.stacks import processes_here
 from oncall.fleet.transport import Transport
 from oncall.node.store.wire import Request
@@ -59,14 +59,13 @@ async def check_job(
 
     Raises UsageError if no host has a process of the job.
     """
-    with tempfile.TemporaryDirectory(prefix="oncall-doctor-") as folder:
-        async with Gather(
-            transport, hosts, Window(), Path(folder), patience_s=patience_s, progress=progress
-        ) as gather:
-            with stopped_by_interrupt(gather):
-                await gather.greet()
-                await gather.each("settings", dict.fromkeys(hosts, Request("processes", job=job)))
-            outcomes = gather.answers.outcomes
+    async with one_shot_gather(
+        transport, hosts, patience_s=patience_s, progress=progress
+    ) as gather:
+        with stopped_by_interrupt(gather):
+            await gather.greet()
+            await gather.each("settings", dict.fromkeys(hosts, Request("processes", job=job)))
+        outcomes = gather.answers.outcomes
     reported = {
         outcome.node: outcome.status.get("processes")
         for outcome in outcomes.values()

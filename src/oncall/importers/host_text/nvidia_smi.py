@@ -16,7 +16,7 @@ from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.codes.throttle_reasons import AS_PRINTED
 from oncall.importers.host_text.page import Page, number, whole
 from oncall.importers.logs.clock import Clock
-from oncall.importers.logs.recognisers import NEEDLES
+from oncall.importers.logs.recognisers.order import NEEDLES
 
 SOURCE = "nvidia-smi"
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*")

@@ -1,4 +1,4 @@
-"""Which host or rank a log is of, by its file's name."""
+"""Which host, rank or attempt a log is of, by its file's name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence, Set
 from pathlib import Path
 
+# of torchrun's --log-dir: the attempt, then the local rank
+ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 _NUMBERED = re.compile(
     r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
 )

@@ -16,7 +16,7 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from oncall.console.queries import (
+from oncall.console.rulebook_queries import (
     CheckRulebook,
     DryRunRulebook,
     GetRulebookText,

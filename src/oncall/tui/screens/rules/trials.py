@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncall.console.queries import DryRunRulebook, RunFact, RunTests
+from oncall.console.rulebook_queries import (
+    DryRunRulebook,
+    RunFact,
+    RunTests,
+)
 from oncall.console.session import Query
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.draft_store import DraftStore

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from oncall.console.queries import GetRulebookText, ListRulebooks
+from oncall.console.rulebook_queries import (
+    GetRulebookText,
+    ListRulebooks,
+)
 from oncall.console.snapshot import RuleLine
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.screens.rules import model

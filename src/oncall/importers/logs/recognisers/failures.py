@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 from oncall.importers.logs.prefixes import peeled
-from oncall.importers.logs.watchdog import whose
+from oncall.importers.logs.recognisers.watchdog import whose
 
 _EXCEPTION = re.compile(
     r"^(?:[a-z_][\w]*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Exit|Signal)|"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
-from oncall.fleet.rows_sent import parts_of
+from oncall.fleet.endpoint.rows_sent import parts_of
 from oncall.importers.stacks.rows import stack_rows
 from oncall.node.processes.recorder_pipe import DumpAsked, ask_for_dumps
 from oncall.node.processes.take_stacks import Look, take_stacks

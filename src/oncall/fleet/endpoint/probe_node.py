@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from oncall.evidence.schema import BY_NAME
-from oncall.fleet.rows_sent import parts_of
+from oncall.fleet.endpoint.rows_sent import parts_of
 from oncall.node.ping import bandwidth
 from oncall.node.ping.flights import Oddities
 from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index

@@ -1,0 +1,94 @@
+"""What a single snapshot of a host shows, where nothing says whether it is a fault."""
+
+from __future__ import annotations
+
+from oncall.analysis.devices.reported_faults import JOB
+from oncall.analysis.devices.reported_states import OF_TEXT
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "reported_levels",
+    reads=["host_events|gpus|nics"],
+    optional=["gpus", "nics", "recordings", "ranks", "reported_faults"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        (
+            "kind",
+            "VARCHAR",
+            "",
+            "counters; waiting: GPUs busy at little power; old; outlived; rare",
+        ),
+        ("node", "VARCHAR", "", "host"),
+        ("gpu", "INTEGER", "", "index of a GPU"),
+        ("nic", "VARCHAR", "", "a NIC"),
+        ("looks", "BIGINT", "", "of waiting: readings of each GPU"),
+        ("text", "VARCHAR", "", "in words"),
+    ],
+    source="text of hosts",
+    params={
+        "busy": Param("90 %", "of the time a kernel ran: NCCL's own kernels spin while they wait"),
+        "idle": Param("5 %", "of the time: nothing was launched there"),
+        "low_power": Param("35 %", "of the limit: kernels that compute take more"),
+        "low_watts": Param(200, "where no limit is listed: as much as 35 % of most GPUs' limits"),
+        "most": Param("50 %", "of the host's GPUs are busy at little power"),
+    },
+)
+def reported_levels() -> str:
+    """What a single snapshot shows and cannot judge."""
+    gpu_counters = {
+        "ecc_uncorrected": "uncorrectable memory errors",
+        "ecc_corrected": "corrected memory errors",
+        "nvlink_errors": "NVLink errors",
+        "remapped_rows": "memory rows remapped after uncorrectable errors",
+    }
+    nic_counters = {
+        "link_downs": "times its link went down",
+        "link_errors": "symbol and CRC errors",
+        "pause_storms": "pause storms",
+    }
+    gpus = " UNION ALL ".join(
+        f"SELECT node, gpu, NULL AS nic, "
+        f"concat_ws(' ', node, 'GPU', gpu || ':', {name}, '{words}') AS text "
+        f"FROM one_gpu WHERE {name} > 0"
+        for name, words in gpu_counters.items()
+    )
+    nics = " UNION ALL ".join(
+        f"SELECT node, NULL, nic, concat_ws(' ', node, nic || ':', {name}, '{words}') "
+        f"FROM one_nic WHERE {name} > 0"
+        for name, words in nic_counters.items()
+    )
+    return f"""
+        WITH one_gpu AS (
+            FROM gpus WHERE {OF_TEXT} QUALIFY count(*) OVER (PARTITION BY node, gpu) = 1),
+        one_nic AS (
+            FROM nics WHERE {OF_TEXT} QUALIFY count(*) OVER (PARTITION BY node, nic, port) = 1),
+        counters AS ({gpus} UNION ALL {nics}),
+        looked AS (
+            SELECT node, gpu, count(*) AS looks, median(utilisation) AS busy,
+                median(power_w) < coalesce($low_power * max(power_limit_w), $low_watts) AS is_low
+            FROM gpus WHERE {OF_TEXT} GROUP BY node, gpu),
+        waiting AS (
+            SELECT node, count(*) AS gpus, min(looks) AS looks,
+                count(*) FILTER (busy >= $busy AND is_low) AS waits,
+                list(gpu ORDER BY gpu) FILTER (busy <= $idle) AS idle
+            FROM looked GROUP BY node),
+        said AS (
+            SELECT 'counters' AS kind, * FROM counters
+            UNION ALL BY NAME SELECT 'waiting' AS kind, node, looks,
+                waits || ' of ' || gpus || ' GPUs are busy and draw little power, as kernels that '
+                || 'wait for others do' || coalesce('; idle: GPU '
+                || list_aggregate(idle, 'string_agg', ', '), '') AS text
+            FROM waiting WHERE waits >= $most * gpus AND gpus > 1
+            UNION ALL BY NAME SELECT 'old' AS kind, node, nic,
+                concat_ws(' ', suspect || ':', code, place) AS text
+            FROM reported_faults WHERE is_old
+            UNION ALL BY NAME SELECT 'outlived' AS kind, node, nic,
+                concat_ws(' ', suspect || ':', meaning, '(' || place || ')') AS text
+            FROM reported_faults WHERE is_outlived
+            UNION ALL BY NAME SELECT 'rare' AS kind, node, nic,
+                concat_ws(' ', suspect || ':', lines, 'times,', meaning, '(' || place || ')')
+                    AS text
+            FROM reported_faults WHERE is_rare)
+        SELECT {JOB} AS job, kind, node, gpu, nic, looks, text FROM said
+    """

@@ -1,0 +1,162 @@
+"""What hosts report as text: lines of logs, and what snapshots of states and counters show.
+
+Lines and states mean what the table of codes says. Counters of a snapshot have no known beginning:
+only what grew between two of them is a fault.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+from oncall.evidence.codes.throttle_reasons import POWER_CAP, REASONS, THROTTLING
+
+# SQL: whether text was read at all
+OF_TEXT = "EXISTS (FROM recordings WHERE kind IN ('host_text', 'port_counters'))"
+_HELD = THROTTLING & ~POWER_CAP
+_REASONS = ", ".join(
+    f"if(reasons & {bit} > 0, '{name}', NULL)" for bit, name in REASONS.items() if bit & THROTTLING
+)
+_DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
+
+
+def _lines() -> str:
+    """What lines say; of links that are down, those that are meant to be up."""
+    return f"""
+        up AS (
+            SELECT node, nic, coalesce(port, 1) AS port, arg_max(link_up, at_ns) AS is_up,
+                nic || if(count(*) OVER (PARTITION BY node, nic) > 1, '/' || any_value(port), '')
+                    AS device
+            FROM nics WHERE link_up IS NOT NULL GROUP BY node, nic, port),
+        meant AS (
+            SELECT node, device FROM up d WHERE NOT is_up AND (
+                EXISTS (FROM up o WHERE o.nic = d.nic AND o.port = d.port AND o.is_up
+                    AND o.node IS DISTINCT FROM d.node)
+                OR (SELECT count(*) FILTER (is_up) >= $siblings AND count(*) FILTER (NOT is_up) = 1
+                    FROM up o WHERE o.node IS NOT DISTINCT FROM d.node AND o.port = d.port)
+                    AND NOT EXISTS (FROM up o WHERE o.nic = d.nic AND o.port = d.port
+                        AND NOT o.is_up
+                        AND o.node IS DISTINCT FROM d.node)
+                    AND NOT EXISTS (FROM node_events e WHERE e.code = 'port_down'
+                        AND e.said_of = d.device AND e.node IS NOT DISTINCT FROM d.node
+                        AND e.text ILIKE '%disabled%')
+                OR d.nic IN (SELECT device FROM log_events WHERE kind = 'net' AND code = 'hca'))),
+        lines AS (
+            SELECT {_DEVICE_COLUMNS} FROM node_events e WHERE path IS NOT NULL
+                AND (code <> 'port_down' OR EXISTS (FROM meant m WHERE m.device = e.said_of
+                    AND m.node IS NOT DISTINCT FROM e.node)))
+    """
+
+
+def _grown() -> str:
+    """What counters grew by between two snapshots."""
+    return f"""
+        grown AS (
+            SELECT node, 'ecc_grew' AS code, gpu::VARCHAR AS said_of, gpu,
+                ecc_uncorrected || ' uncorrectable errors since the snapshot before' AS text
+            FROM gpu_states WHERE ecc_uncorrected > 0 AND {OF_TEXT}
+            UNION ALL BY NAME SELECT node, 'nvlink_grew' AS code, gpu::VARCHAR AS said_of,
+                gpu, nvlink_errors || ' NVLink errors since the snapshot before' AS text
+            FROM gpu_states WHERE nvlink_errors > 0 AND {OF_TEXT}
+            UNION ALL BY NAME SELECT node, 'link_down' AS code, nic AS said_of, nic,
+                'its link went down ' || link_downs || ' times since the snapshot before' AS text
+            FROM nic_rates WHERE link_downs > 0 AND {OF_TEXT})
+    """
+
+
+def _hosts_of_gpus() -> str:
+    """How many GPUs each host lists, and how many most hosts do."""
+    return f"""
+        counts AS (
+            SELECT node, count(DISTINCT device) AS gpus FROM devices
+            WHERE kind = 'gpu' AND {OF_TEXT} GROUP BY node),
+        common AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others)
+    """
+
+
+def _throttled() -> str:
+    """GPUs held down by heat or power, and hosts of which most GPUs are."""
+    return f"""
+        clocked AS (
+            SELECT node, gpu, bit_or(throttle_reasons) & {THROTTLING} AS reasons,
+                avg((throttle_reasons & {_HELD} > 0)::INT) AS held,
+                avg((throttle_reasons & {POWER_CAP} > 0)::INT) >= $throttled AS is_capped,
+                median(sm_clock_mhz)::BIGINT AS mhz, max(sm_clock_max_mhz) AS most_mhz
+            FROM gpus WHERE throttle_reasons IS NOT NULL AND {OF_TEXT} GROUP BY node, gpu),
+        held_down AS (
+            SELECT node, 'gpu_throttled' AS code,
+                coalesce(d.pci_bus, gpu::VARCHAR) AS said_of, gpu,
+                count(*) OVER host AS of_gpus, reasons,
+                concat_ws(', ', {_REASONS}) || coalesce('; SM clock ' || mhz || ' MHz'
+                    || coalesce(' of ' || most_mhz, ''), '') AS text
+            FROM clocked c LEFT JOIN (
+                SELECT node AS home, device, any_value(pci_bus) AS pci_bus FROM devices
+                WHERE kind = 'gpu' GROUP BY ALL) d
+                ON d.home IS NOT DISTINCT FROM c.node AND d.device = c.gpu::VARCHAR
+            WINDOW host AS (PARTITION BY node)
+            QUALIFY held >= $throttled OR (is_capped AND count(*) OVER host > 1
+                AND count(*) FILTER (is_capped) OVER host < $capped * count(*) OVER host)),
+        throttled AS (
+            FROM held_down WINDOW alike AS (PARTITION BY node, reasons)
+            QUALIFY count(*) OVER alike <= $others
+                OR count(*) OVER alike < $together * of_gpus),
+        hosts_throttled AS (
+            SELECT node, 'host_throttled' AS code, arg_min(text, gpu) || ' (' || count(*)
+                || ' of ' || any_value(of_gpus) || ' GPUs)' AS text
+            FROM held_down ANTI JOIN throttled t ON t.node IS NOT DISTINCT FROM held_down.node
+                AND t.gpu IS NOT DISTINCT FROM held_down.gpu
+            GROUP BY node, reasons)
+    """
+
+
+def _fewer() -> str:
+    """Hosts that list fewer GPUs than most."""
+    return """
+        fewer AS (
+            SELECT node, 'gpu_missing' AS code,
+                c.gpus || ' GPUs are listed, on most hosts ' || u.gpus AS text
+            FROM counts c JOIN common u ON c.gpus < u.gpus)
+    """
+
+
+@relation(
+    "reported_states",
+    reads=["host_events|gpus|nics"],
+    optional=[
+        *("node_events", "gpu_states", "nic_rates", "devices", "recordings", "nics", "log_events"),
+    ],
+    columns=[
+        ("node", "VARCHAR", "", "host, if the text names it"),
+        ("at_ns", "BIGINT", "ns", "when, if the text states it"),
+        ("code", "VARCHAR", "", "as in event_meanings"),
+        ("said_of", "VARCHAR", "", "PCI address, interface, RDMA device or process"),
+        ("gpu", "INTEGER", "", "index of the GPU it is about"),
+        ("nic", "VARCHAR", "", "the NIC it is about"),
+        ("path", "VARCHAR", "", "the file; NULL: found by comparing two"),
+        ("line", "BIGINT", "", "its line"),
+        ("text", "VARCHAR", "", "what it says"),
+    ],
+    source="text of hosts",
+    params={
+        "siblings": Param(
+            3,
+            "ports of the same host that are up, for the only one that is down to be meant, if no "
+            "other host has the same one down and nobody disabled it; second ports of adapters "
+            "are compared with second ports: often none of them is cabled",
+        ),
+        "throttled": Param("50 %", "of a GPU's readings; a moment of it is no loss"),
+        "capped": Param(
+            "50 %", "of a host's GPUs at their power limit: under load all are, and none is odd"
+        ),
+        "together": Param(
+            "75 %", "of a host's GPUs, for the same reason: its supply or cooling, not a GPU's"
+        ),
+        "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
+    },
+)
+def reported_states() -> str:
+    """What lines say, and what snapshots or hosts show together: since when, they do not."""
+    return f"""
+        WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}
+        SELECT {_DEVICE_COLUMNS} FROM (
+            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
+            UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
+    """

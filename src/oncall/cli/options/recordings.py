@@ -1,0 +1,109 @@
+"""The recordings of a command: how they are read, in how much memory, and which of their time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncall.cli.options.incident_file import is_incident
+from oncall.cli.options.instant import parse_instant
+from oncall.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident
+
+
+def read_evidence(
+    paths: Sequence[str],
+    job: str | None,
+    risk_the_job: bool = False,
+    memory_bytes: int | None = None,
+) -> Incident:
+    """The saved incident, or a new one made from the recordings, in `memory_bytes` or a quarter of
+    the machine's memory. The caller closes it."""
+    from oncall.evidence.incident import Incident
+    from oncall.evidence.room import quarter_bytes
+    from oncall.importers import detect
+    from oncall.importers.logs.standard_input import as_file
+
+    if "-" in paths:
+        with as_file(sys.stdin.buffer) as place:
+            others = [path for path in paths if path != "-"]
+            return read_evidence([*others, str(place)], job, risk_the_job, memory_bytes)
+    memory_bytes = memory_bytes or quarter_bytes()
+    places = [Path(path) for path in paths]
+    saved = [found for place in places for found in _saved(place)]
+    if not saved:
+        incident = Incident.empty()
+        try:
+            incident.bound_memory(memory_bytes)
+            detect.load(places, incident, job, risk_the_job=risk_the_job)
+        except BaseException:
+            incident.close()
+            raise
+        return incident
+    if len(saved) > 1 or len(places) > 1:
+        listed = ", ".join(str(path) for path in saved[:12])
+        raise UsageError(f"only one saved incident can be diagnosed at a time; give one: {listed}")
+    return Incident.in_place(saved[0], memory_bytes=memory_bytes)
+
+
+def shards_in(paths: Sequence[str]) -> dict[str, Path]:
+    """The nodes whose shards the one given folder contains, with the folder of each."""
+    place = Path(paths[0]) if len(paths) == 1 else None
+    if place is None or not place.is_dir():
+        return {}
+    from oncall.node.store.catalog import nodes_in
+
+    return nodes_in(place)
+
+
+def _saved(place: Path) -> list[Path]:
+    """`place` itself if it is a saved incident, or those in the folder `place`."""
+    from oncall.importers.files import files_in
+
+    if place.is_dir():
+        return [path for path in files_in(place, ("oncall",)) if is_incident(path)]
+    return [place] if place.suffix == ".oncall" or is_incident(place) else []
+
+
+def parse_memory_bytes(memory: str | None) -> int | None:
+    """The memory that was asked for."""
+    from oncall.core.units import parse_quantity
+
+    if memory is None:
+        return None
+    quantity = parse_quantity(memory)
+    if quantity.dimension != "bytes" or not int(quantity.value) > 0:
+        raise UsageError(f"--memory {memory}: expected a size, such as 1GB or 512MiB")
+    return int(quantity.value)
+
+
+def narrow(incident: Incident, since: str | None, at: str | None) -> None:
+    """Narrow the evidence to the window of `--since` and `--at`."""
+    if since is None and at is None:
+        return
+    from oncall.core.units import NS_PER_S, parse_duration_ns
+    from oncall.evidence import window
+
+    first, last = window.span(incident.con)
+    if first is None or last is None:
+        raise UsageError("--since and --at need timestamps; this evidence has none")
+    until = last
+    if at is not None:
+        until = min(parse_instant(at, last), last)
+        if until < first or parse_instant(at, last) > last + NS_PER_S:
+            raise UsageError(f"--at {at}: the evidence spans {_utc(first)} to {_utc(last)} UTC")
+        window.cut_after(incident.con, until)
+    if since is not None:
+        duration_ns = parse_duration_ns(since)
+        if duration_ns <= 0:
+            raise UsageError(f"--since {since}: the duration must be positive, such as 10m")
+        window.cut_before(incident.con, until - duration_ns)
+
+
+def _utc(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")

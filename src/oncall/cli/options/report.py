@@ -1,0 +1,58 @@
+"""The report that a command prints: its format, and when it is coloured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oncall.core.diagnosis import Diagnosis
+
+
+class Format(StrEnum):
+    """The output format."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+class Colour(StrEnum):
+    """When to colour the text."""
+
+    AUTO = "auto"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+def written(
+    diagnosis: Diagnosis,
+    format: Format,  # noqa: A002
+    explain: bool,
+    color: Colour,
+    drawings: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> str:
+    """The report as text (as wide as the terminal), Markdown or JSON."""
+    match format:
+        case Format.JSON:
+            from oncall.render.contract import to_json
+
+            return to_json(diagnosis, explain=explain)
+        case Format.MARKDOWN:
+            from oncall.render.markdown import to_markdown
+
+            return to_markdown(diagnosis, explain=explain, drawings=drawings)
+        case Format.TEXT:
+            from oncall.render.text.report import WIDTH, to_text
+
+            terminal = sys.stdout.isatty()
+            plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
+            colour = color == Colour.ALWAYS or (color == Colour.AUTO and terminal and not plain)
+            width = os.get_terminal_size().columns if terminal else WIDTH
+            return to_text(
+                diagnosis, explain=explain, width=width, colour=colour, drawings=drawings
+            )

@@ -1,0 +1,120 @@
+"""What a line leaves out and the logs together say: its rank, host, GPU and attempt."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from oncall.importers.logs.file_names import ELASTIC, host_of
+from oncall.importers.logs.log_file import STEP_TABLE, LogFile
+
+_APART_NS = 3600 * 10**9  # longer than any watchdog's timeout: ranks of one failure log within it
+_LATER = "begins an hour or more after the logs before it end: taken as another attempt"
+_MOST_RANKS = 1_000_000
+
+
+def rank_by_folder(logs: Sequence[LogFile]) -> None:
+    """torchrun's --log-dir has a folder for each local rank. On one node these are the global
+    ranks, unless a line names another."""
+    folders = [(log, found) for log in logs if (found := ELASTIC.search(log.path.as_posix()))]
+    rows = [
+        (row, int(found[2])) for log, found in folders for each in log.rows.values() for row in each
+    ]
+    agents = {log.path.as_posix()[: found.start()] for log, found in folders}
+    alone = len(agents) == 1 and all(row["rank"] in (None, local) for row, local in rows)
+    for log, found in folders if alone else ():
+        log.rank = int(found[2])
+    for row, local in rows if alone else ():
+        row["rank"] = local
+
+
+def name_hosts(logs: Sequence[LogFile]) -> None:
+    """Lines that name no host are of the one that their file is called after."""
+    rows = [row for log in logs for each in log.rows.values() for row in each]
+    named = {row[name] for row in rows for name in ("node", "peer_host") if row.get(name)}
+    for log in logs:
+        host = host_of(log.path, named)
+        for table, each in log.rows.items():
+            for row in each if host and table != STEP_TABLE else ():
+                row["node"] = row.get("node") or host
+
+
+def tell_apart(logs: Sequence[LogFile]) -> None:
+    """Logs of other times are of other starts, or of other jobs: what failed in one does not follow
+    from the others. Names that count attempts have said it already."""
+    spans = []
+    for log in logs:
+        times = [row["at_ns"] for each in log.rows.values() for row in each if row["at_ns"]]
+        if times:
+            spans.append((min(times), max(times), log))
+    if any(log.numbered for log in logs):
+        return
+    spans.sort(key=lambda span: span[:2])
+    earlier, last_ns, highest = 0, None, 0  # attempts before this group of logs, and in it
+    for first_ns, end_ns, log in spans:
+        if last_ns is not None and first_ns - last_ns > _APART_NS:
+            earlier = highest
+        last_ns = max(last_ns or 0, end_ns)
+        for row in (row for each in log.rows.values() for row in each) if earlier else ():
+            row["attempt"] += earlier
+        log.note = _LATER if earlier else None
+        highest = max(highest, log.attempt + earlier)
+
+
+def world_size(logs: Sequence[LogFile], events: Sequence[dict[str, Any]]) -> int | None:
+    """The job's ranks as lines state them, else as its communicators span them."""
+    stated = [
+        *(log.world for log in logs),
+        *(
+            row["number"]
+            for row in events
+            if (row["kind"] == "world" and row.get("code") != "least")
+            or row.get("code") in ("clients", "barrier")
+        ),
+    ]
+    worlds = [size for size in stated if 1 < size <= _MOST_RANKS]
+    return max(worlds, default=None) or _spanning(events)
+
+
+def _spanning(events: Iterable[dict[str, Any]]) -> int | None:
+    """The size of the largest communicator, unless more processes are seen than it has ranks."""
+    inits = [
+        row for row in events if row["kind"] == "nccl_init" and row.get("comm_rank") is not None
+    ]
+    processes = {(row.get("node"), row.get("pid"), row.get("local_rank")) for row in inits}
+    size = max((row["number"] for row in inits), default=0)
+    return size if 1 < size <= _MOST_RANKS and len(processes) <= size else None
+
+
+def places_of(
+    events: Sequence[dict[str, Any]], reports: Iterable[dict[str, Any]], world: int | None
+) -> dict[int, dict[str, Any]]:
+    """Each rank's host, GPU and process. In a communicator of the whole job, ranks are global."""
+    places: dict[int, dict[str, Any]] = defaultdict(dict)
+    by_process: dict[tuple[Any, Any, Any], int] = {}
+    for row in events:
+        rank = row.get("rank")
+        if (
+            row["kind"] == "nccl_init"
+            and row.get("number") == world
+            and row.get("comm_rank") is not None
+        ):
+            rank = row["comm_rank"]
+            row["rank"] = rank
+            places[rank].update(pci_bus=row.get("device"))
+            by_process[row.get("node"), row.get("pid"), row.get("local_rank")] = rank
+        if rank is not None and row.get("node"):
+            places[rank].setdefault("node", row["node"])
+            if row.get("pid") and row["kind"] in ("nccl_init", "exit"):
+                places[rank].setdefault("pid", row["pid"])
+            if row.get("local_rank") is not None and row["kind"] == "exit":
+                places[rank].setdefault("local_rank", row["local_rank"])
+    for row in events:
+        process = (row.get("node"), row.get("pid"), row.get("local_rank"))
+        if row.get("rank") is None and process in by_process and row["kind"] != "nccl_init":
+            row["rank"] = by_process[process]
+    for row in reports:
+        if row.get("rank") is not None and row.get("node"):
+            places[row["rank"]].setdefault("node", row["node"])
+    return dict(sorted(places.items()))

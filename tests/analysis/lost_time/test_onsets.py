@@ -1,0 +1,69 @@
+"""What changed when iterations became longer, where lateness alone does not show what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncall.evidence import Incident
+
+from .test_lateness import ITERATIONS, TWO_STREAMS, even, played
+
+SINCE = 6
+
+
+def causes(columns: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
+    """Each cause with its ranks."""
+    with Incident.empty() as incident:
+        incident.append("ops", columns)
+        incident.require(["lost_time"])
+        rows = incident.con.execute(
+            "SELECT cause, list(rank ORDER BY rank) FROM lost_time WHERE entry > 0 GROUP BY ALL"
+        ).fetchall()
+    return [(cause, tuple(ranks)) for cause, ranks in rows]
+
+
+def slow_host(iteration: int, rank: int) -> float:
+    return 10 * (1.5 if rank >= 4 and iteration >= SINCE else 1)
+
+
+@pytest.mark.parametrize("late", [(), (4, 5, 6, 7), (0, 3, 5)])
+def test_who_alone_calls_later_since_then_is_the_slow_host(late: tuple[int, ...]) -> None:
+    # Devices are slower by 30 ms an iteration, hosts that run ahead of them by 4.
+    def pause(iteration: int, rank: int) -> float:
+        return 4 if rank in late and iteration >= SINCE else 0
+
+    found = causes(played(slow_host, overlaps=True, pause=pause, timed=False))
+    if late == (4, 5, 6, 7):
+        assert found == [("own", late)]
+    else:  # nobody, or ranks that share no host
+        assert found == [("unexplained", (None,))]
+
+
+def test_transfers_that_take_longer_since_then_are_slow_communication() -> None:
+    group = TWO_STREAMS[-1]
+
+    def transfer(iteration: int, comm: int) -> float:
+        return 9 if comm == group[0] and iteration >= SINCE else 1
+
+    columns = played(even, TWO_STREAMS, overlaps=False, transfer=transfer)
+    assert causes(columns) == [("transfer", group[1])]
+
+
+def test_transfers_that_were_always_so_long_changed_nothing() -> None:
+    group = TWO_STREAMS[-1]
+
+    def transfer(_iteration: int, comm: int) -> float:
+        return 9 if comm == group[0] else 1
+
+    columns = played(even, TWO_STREAMS, overlaps=False, transfer=transfer)
+    assert all(cause != "unexplained" for cause, _ in causes(columns))
+
+
+def test_one_event_does_not_hide_a_lasting_change() -> None:
+    def transfer(iteration: int, _comm: int) -> float:
+        return 40 if iteration == 0 else 12 if iteration >= ITERATIONS - 4 else 1
+
+    columns = played(even, overlaps=False, transfer=transfer)
+    assert [cause for cause, _ in causes(columns)] == ["transfer"]
