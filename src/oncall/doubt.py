@@ -179,14 +179,14 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
     """Why text, where it is the only evidence, does not show a healthy job; empty if it does."""
     logs = [not incident.is_empty(name) for name in ("log_events", "logged_steps")]
     ((of_hosts,),) = incident.con.execute(
-        "SELECT count(*) > 0 FROM recordings WHERE kind = 'host_text'"
+        "SELECT count(*) > 0 FROM recordings WHERE kind IN ('host_text', 'port_counters')"
     ).fetchall()
     # A host's snapshot is no measurement of a job.
     others = ("ops", "launches", "stage_tasks", *(() if of_hosts else ("gpus", "hosts")))
     if not (any(logs) or of_hosts) or not all(map(incident.is_empty, others)):
         return None
     if not any(logs):
-        return "text of hosts shows no fault, and nothing shows how the job goes on"
+        return "text of hosts and ports shows no fault, and nothing shows how the job goes on"
     try:
         incident.require(["log_progress"])
     except (MissingEvidence, RelationFailed):

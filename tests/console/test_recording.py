@@ -77,8 +77,9 @@ def test_soon_after_the_fault_the_late_are_reported_from_the_waiting(
     assert first_ns is not None
     snapshot = session.ask(GetSnapshot(first_ns + AT_NS + 60 * NS_PER_S))
     assert [one.verdict for one in snapshot.diagnosis.findings] == ["STANDSTILL"]
-    assert snapshot.ranks.state[CULPRIT] == RankState.BLAMED
-    assert RankState.HUNG in snapshot.ranks.state
+    state = snapshot.ranks.state.tolist()
+    assert state.pop(CULPRIT) == RankState.BLAMED
+    assert set(state) == {RankState.WAITING}, "the job may be stopped: none is called hung yet"
 
 
 def test_silent_ranks_are_those_that_left_nothing(opened: Open, recorded: Recorded) -> None:

@@ -437,9 +437,9 @@ def stuck() -> Iterator[Incident]:
 
 
 RECORDED = ("ops", "comms", "launches", "transfers")  # what `stuck` holds
-# Though it has what they are made of: no iteration and no slow round are in it, and it knows what
-# has ended.
-NOT_RECORDED = ("labelled_tasks", "joint_calls", "slow_rounds")
+# Though it has what they are made of: no iteration, no slow round and too few rounds for a baseline
+# are in it, and it knows what has ended.
+NOT_RECORDED = ("labelled_tasks", "joint_calls", "slow_rounds", "round_baselines")
 
 
 def is_recorded(name: str) -> bool:

@@ -36,3 +36,10 @@ def test_who_answered_without_evidence_says_what_became_of_its_collector() -> No
     status = {"collector": {"alive": False, "problem": "no collector is running"}}
     outcomes = {"gpu1": Outcome("gpu1", "ok", status=status), "gpu2": Outcome("gpu2", "ok")}
     assert what_became(outcomes) == "gpu1 answered (no collector is running); gpu2 answered"
+
+
+def test_who_answered_without_evidence_says_what_could_not_be_read() -> None:
+    status = {"gaps": ["gpu1.1-2.duckdb: damaged: cut off after 0 bytes", "another"]}
+    outcomes = {"gpu1": Outcome("gpu1", "ok", status=status)}
+    said = "gpu1 answered (gpu1.1-2.duckdb: damaged: cut off after 0 bytes)"
+    assert what_became(outcomes) == said

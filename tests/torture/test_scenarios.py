@@ -6,15 +6,21 @@ import time
 from pathlib import Path
 
 import pytest
-
-from .__main__ import SCENARIOS, Budget
-from .outcome import Skipped
+from tests.torture import REPOSITORY
+from tests.torture.__main__ import SCENARIOS, Budget
+from tests.torture.outcome import Skipped
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "job-limits"])
-def test_scenario(name: str, tmp_path: Path, whole_machine: None) -> None:  # noqa: ARG001
+def test_scenario(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    whole_machine: None,  # noqa: ARG001
+) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY)  # what is started anew finds its module by its name
     budget = Budget(kills=12, workers=1, seed=1, until=time.monotonic() + 600)
     try:
         outcome = SCENARIOS[name](tmp_path, budget)

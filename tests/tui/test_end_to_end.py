@@ -231,20 +231,20 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
         terminal.type(answer)
         terminal.press("Enter")
 
-    terminal.wait_for("Not-entered hang: rank 5")
+    terminal.wait_for("Not-entered hang: rank 5", "8/8 ranks")
     terminal.press("5")
     terminal.wait_for("Which rank hangs")
     terminal.press(":")
     terminal.wait_for("node  rank  rule")
     terminal.type("rule hang")
     terminal.press("Enter")
-    terminal.wait_for("rulebook: hang", "nothing is wrong with it")
+    terminal.wait_for("rulebook: hang", "no problems")
     edit("wrong")
     terminal.wait_for("status: stabel   ◀ `status` must be", "● unsaved", "5 Rules", "ctrl+q Quit")
     edit("fail")
-    terminal.wait_for("ended with 3; the text is as it was", "5 Rules")
+    terminal.wait_for("exited with 3; the text is unchanged", "5 Rules")
     edit("mended")
-    terminal.wait_for("status: stable  # by hand", "nothing is wrong with it")
+    terminal.wait_for("status: stable  # by hand", "no problems")
 
     terminal.press("C-s")
     terminal.wait_for("press ctrl+s again to save", "no verdict changes")
@@ -253,7 +253,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     assert "status: stable  # by hand" in saved.read_text()
 
     saved.write_text("rulebook: hang\nfacts: [\n")
-    terminal.wait_for("✖ hang.yaml line 2:", "the shipped one", "1 finding", "◀ not YAML")
+    terminal.wait_for("✖ hang.yaml line 2:", "the shipped rulebook is", "1 finding", "◀ not YAML")
     terminal.press("C-q")
     assert terminal.wait() == 0
 

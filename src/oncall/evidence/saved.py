@@ -41,7 +41,10 @@ def copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = F
     """Copy every evidence table of a saved incident; `in_place`: large ones are only viewed.
     Raises BadInput if it is none."""
     try:
+        path.open("rb").close()
         con.execute(f"ATTACH '{quoted(path)}' AS saved (READ_ONLY)")
+    except OSError as error:
+        raise BadInput(str(path), error.strerror or str(error)) from error
     except duckdb.Error as error:
         raise BadInput(str(path), f"not an incident file: {reason_of(error)}") from error
     try:

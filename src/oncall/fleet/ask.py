@@ -15,9 +15,9 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.branch import Tree
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
-from oncall.fleet.merge import Answers, merge
+from oncall.fleet.merge import Answers, merge, own_gaps
 from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
-from oncall.fleet.outcome import REASONS, Outcome, alike, collector_of, jobs_of
+from oncall.fleet.outcome import REASONS, Outcome, alike, jobs_of
 from oncall.fleet.transport import Transport
 
 Starting = Callable[[Incident], Iterable[int]]  # communicators of the rulebooks that start
@@ -141,11 +141,10 @@ def _utc(at_ns: int) -> str:
 
 def what_became(outcomes: Mapping[str, Outcome]) -> str:
     """The outcomes by kind: `gpu[001-003] cannot be reached (...); gpu004 answered`, with what a
-    node itself says of its collector."""
+    node itself says of its shards or its collector."""
     by_reason: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for host, outcome in outcomes.items():
-        problem = collector_of(outcome.status).get("problem")
-        said = outcome.message or (problem if isinstance(problem, str) else "")
+        said = outcome.message or next((gap for _, gap in own_gaps(outcome.status)), "")
         by_reason[REASONS[outcome.kind]].append((host, said))
     groups = [
         (hosts, reason, message)

@@ -106,7 +106,7 @@ def _add_collectors(
         if problem is None and host in bad:
             problem = f"{REASONS['protocol']}: {bad[host][:_MOST_TEXT]}"
         add(outcome.node, GATHERED, problem)
-        for source, gap in _own_gaps(outcome.status):
+        for source, gap in own_gaps(outcome.status):
             add(outcome.node, source, gap)
     if rows:
         # Without a time: the time of the query must not extend the window of the evidence.
@@ -118,7 +118,7 @@ def _reason(outcome: Outcome) -> str:
     return f"{general}: {outcome.message[:_MOST_TEXT]}" if outcome.message else general
 
 
-def _own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """The gaps that a node reports itself."""
     gaps = status.get("gaps")
     for gap in gaps[:_MOST_GAPS] if isinstance(gaps, list) else ():

@@ -41,7 +41,11 @@ class Format:
     reader: str
 
 
-CSV = Format(f"read_csv({{path}}, all_varchar = true, max_line_size = {DEFAULT.line_bytes})")
+# Not left to be guessed: a last line that is broken off would make one column of all.
+CSV = Format(
+    "read_csv({path}, delim = ',', header = true, null_padding = true, all_varchar = true, "
+    f"max_line_size = {DEFAULT.line_bytes})"
+)
 
 
 def json_lines(columns: dict[str, str]) -> Format:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 from oncall.analysis.hang.habits import following
 from oncall.diagnose import diagnose
 from oncall.evidence import Incident
-from oncall.importers import flight_recorder
+from oncall.importers import detect, flight_recorder
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 
 HANG = [book for book in load_rulebooks([shipped_folder()]) if book.name == "hang"]
 S, MS = 10**9, 10**6
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 START = 1_700_000_000 * S
 RANKS = 8
 TIMEOUT_MS = 600_000
@@ -183,6 +185,23 @@ def test_a_wait_that_is_seen_to_be_short_is_health(tmp_path: Path) -> None:
 
     with recorded(tmp_path, last) as incident:
         assert diagnose(incident, HANG).result == "none"
+
+
+@pytest.mark.parametrize(("bytes_left", "verdict"), [(None, "H1"), (2000, "STANDSTILL")])
+def test_a_process_that_left_a_broken_dump_is_not_taken_for_dead(
+    tmp_path: Path, bytes_left: int | None, verdict: str
+) -> None:
+    dumps = shutil.copytree(FIXTURES / "flight_recorder" / "not_entered", tmp_path / "dumps")
+    broken = dumps / "rank_5"
+    if bytes_left is None:
+        broken.unlink()
+    else:
+        broken.write_bytes(broken.read_bytes()[:bytes_left])
+    with Incident.empty() as incident:
+        detect.load([dumps], incident)
+        (finding,) = diagnose(incident, HANG).findings
+    assert finding.verdict == verdict
+    assert [one.where["rank"] for one in finding.blame] == [5]
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,14 @@ def test_a_host_that_does_not_wait_between_two_tasks_tells_when_both_were_over()
     )  # fmt: skip
     started = np.array([[0, 10, 1_000, 1_010]])
     ended = np.array([[10, 1_000, 1_010, 2_000]])
-    ahead = _runs_ahead(placed, started, ended, np.array([[9, 20, 1_009, 1_020]]), 0.5)
+    count = np.full(4, 8)
+    ahead = _runs_ahead(placed, started, ended, np.array([[9, 20, 1_009, 1_020]]), count, 0.5)
     assert ahead.tolist() == [[True] * 4]
     # Where the last calls come just before the end, hosts are held by their devices.
-    held = _runs_ahead(placed, started, ended, np.array([[9, 990, 1_009, 1_990]]), 0.5)
+    held = _runs_ahead(placed, started, ended, np.array([[9, 990, 1_009, 1_990]]), count, 0.5)
     assert held.tolist() == [[False] * 4]
+    # Of two calls the second one comes halfway where the host waits in each.
+    half = np.array([[5, 500, 1_005, 1_500]])
+    for last in (half, half + np.array([[0, -20, 0, 20]])):
+        paced = _runs_ahead(placed, started, ended, last, np.full(4, 2), 0.5)
+        assert paced.tolist() == [[False] * 4]

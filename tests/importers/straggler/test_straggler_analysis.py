@@ -225,11 +225,23 @@ def test_rows_without_what_they_need_are_counted(tmp_path: Path, incident: Incid
     assert reported(incident) == [13, "2 of 15 rows lack a value they need"]
 
 
-def test_a_trace_cut_short_says_so(tmp_path: Path, incident: Incident) -> None:
-    whole = gzip.compress((HEADER + "\n" + STEP.format(7) * 400).encode())
-    (tmp_path / "trace.csv.gz").write_bytes(whole[: len(whole) - 40])
-    with pytest.raises(BadInput, match=r"trace\.csv\.gz"):
-        load([tmp_path], incident)
+@pytest.mark.parametrize("ends", ["0,0,0,7,gc,0.9", '0,0,0,7,"gc', "0,0,0,7,gc,0.9,1\0\0\0"])
+def test_a_trace_cut_short_is_read_up_to_there(
+    tmp_path: Path, incident: Incident, ends: str
+) -> None:
+    path = write(tmp_path, STEP.format(7))
+    path.write_text(path.read_text() + ends)
+    load([tmp_path], incident)
+    assert reported(incident) == [13, "1 of 14 rows lack a value they need"]
+
+
+def test_a_packed_trace_cut_short_says_so(tmp_path: Path, incident: Incident) -> None:
+    whole = gzip.compress((HEADER + "\n" + STEP.format(7) * 400).encode(), 0)
+    (tmp_path / "trace.csv.gz").write_bytes(whole[: len(whole) // 2])
+    load([tmp_path], incident)
+    found, problem = reported(incident)
+    assert found > 1000
+    assert "ends before its last block" in problem
 
 
 def test_several_traces_are_several_jobs(tmp_path: Path, incident: Incident) -> None:

@@ -61,7 +61,9 @@ class Thresholds(UseThresholds):
         2 / 3, "of both: a backward computes two gradients, each as much as the forward does"
     )
     ahead_share: float = decides(
-        "50 %", "of a task after its last call: more is no last layer's computation"
+        "50 %",
+        "of the time that a host which waits in each call takes up to the last: one that calls "
+        "ahead takes less",
     )
     goes_on_ns: int = decides(
         "120 us", "hosts make the next call within it, a transfer takes longer"

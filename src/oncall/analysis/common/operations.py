@@ -89,7 +89,8 @@ def knowledge() -> str:
             SELECT DISTINCT job, rank, true AS live FROM launches WHERE source = 'board'),
         recorded_comms AS (
             SELECT job, rank, any_value(live) AS live,
-                bool_or(done IS NOT NULL OR ended_ns IS NOT NULL OR duration_ns IS NOT NULL)
+                bool_or(done IS NOT NULL
+                    OR coalesce(ended_ns, duration_ns, observed_ns) IS NOT NULL)
                     AS completion,
                 bool_or(duration_ns IS NOT NULL
                     OR (started_ns IS NOT NULL AND ended_ns IS NOT NULL)) AS durations

@@ -250,7 +250,8 @@ def _place_symptoms() -> str:
         UNION ALL
         SELECT job, 'no data', $likely, count(DISTINCT rank)
             || CASE count(DISTINCT rank) WHEN 1 THEN ' rank' ELSE ' ranks' END || ' left no data'
-        FROM hang_roots WHERE how = 'silent' GROUP BY job
+        -- A recording that cannot be read was left by a process that lived.
+        FROM hang_roots ANTI JOIN recordings USING (job, rank) WHERE how = 'silent' GROUP BY job
         UNION ALL
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job

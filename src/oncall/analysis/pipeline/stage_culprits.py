@@ -93,13 +93,9 @@ def stage_culprits() -> str:
                         AND worst.iteration >= coalesce(t.iteration, (
                             SELECT max(i.iteration) FROM training_iterations i
                             WHERE i.job = t.job)))
-                -- What happened once must stand out by itself (VenusTrace 3.3, beta), and costs no
-                -- more than its iteration is longer than others.
+                -- What happened once must stand out by itself (VenusTrace 3.3, beta).
                 AND (saved_ns >= $slow_iteration * baseline_iteration_ns
                         AND (network OR decided <> 'spread')
-                        AND (slow_iterations > 1 OR longer >= $slow_iteration OR (
-                            SELECT count(*) <= $repeat FROM training_iterations i
-                            WHERE i.job = worst.job AND i.whole AND NOT i.warm_up))
                     OR share_of_time >= $cost_share AND slow_iterations >= $repeat)
                 -- A group none of whose ranks has more time of its own waits within its own calls:
                 -- there the last to enter is known by the rounds.
@@ -122,4 +118,8 @@ def stage_culprits() -> str:
             ELSE 'of its ' || members || ' ranks it was the last to enter ' || last_calls
                 || ' of ' || calls || ' calls' END AS why
         FROM found ANTI JOIN in_turn USING (job)
+        -- What happened once costs no more than its iteration is longer than others.
+        WHERE slow_iterations > 1 OR longer >= $slow_iteration OR (
+            SELECT count(*) <= $repeat FROM training_iterations i
+            WHERE i.job = found.job AND i.whole AND NOT i.warm_up)
     """

@@ -70,6 +70,7 @@ def late_callers() -> str:
         explained AS (
             SELECT *, greatest(-(t_max_ns - t_min_ns), least(t_max_ns - t_min_ns, own_ns))
                 AS explained_ns,
+                (t_max_ns - t_min_ns, -seq) AS longest,
                 -- Rounds as close together as one of them waits are one delay that shows again.
                 at_ns // greatest(1, median(t_max_ns - t_min_ns - wait_ns)
                     OVER (PARTITION BY job, comm, last_rank))::BIGINT AS delay
@@ -77,21 +78,19 @@ def late_callers() -> str:
         lost AS (SELECT job, comm, sum(lost_ns) AS all_lost_ns FROM culpable GROUP BY ALL)
         SELECT job, last_rank AS rank, comm, count(*) AS rounds,
             sum(lost_ns)::BIGINT AS cost_ns, min(at_ns) AS at_ns,
-            arg_max(seq, t_max_ns - t_min_ns) AS seq, any_value(op) AS op, max(r) AS r,
-            arg_max(p, t_max_ns - t_min_ns) AS p,
-            arg_max(t_max_ns, t_max_ns - t_min_ns) AS t_max_ns,
-            arg_max(t_min_ns, t_max_ns - t_min_ns) AS t_min_ns,
-            arg_max(base_ns, t_max_ns - t_min_ns) AS base_ns,
-            any_value(base_source) AS base_source, any_value(basis) AS basis,
+            arg_max(seq, longest) AS seq, arg_max(op, longest) AS op, max(r) AS r,
+            arg_max(p, longest) AS p, arg_max(t_max_ns, longest) AS t_max_ns,
+            arg_max(t_min_ns, longest) AS t_min_ns, arg_max(base_ns, longest) AS base_ns,
+            arg_max(base_source, longest) AS base_source, arg_max(basis, longest) AS basis,
             sum(explained_ns) / nullif(
                 sum(t_max_ns - t_min_ns) FILTER (own_ns IS NOT NULL), 0) AS own_share
         FROM explained JOIN lost USING (job, comm)
         GROUP BY job, last_rank, comm
         -- Jitter makes each member the last by turns; a culprit is last far more often.
         HAVING sum(lost_ns)
-                >= least($fair_share / any_value(ranks), $mostly) * any_value(all_lost_ns)
+                >= least($fair_share / max(ranks), $mostly) * max(all_lost_ns)
             AND count(DISTINCT delay) >= $repeat
-            AND cost_ns >= $cost_share * (any_value(until_ns) - min(at_ns))
+            AND cost_ns >= $cost_share * (max(until_ns) - min(at_ns))
     """
 
 

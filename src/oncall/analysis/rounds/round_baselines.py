@@ -222,16 +222,15 @@ def slow_windows() -> str:
     return """
         WITH widest AS (
             SELECT job, comm, nth_window, max(r) AS r,
-                arg_max(seq, t_max_ns - t_min_ns) AS seq,
-                arg_max(t_max_ns, t_max_ns - t_min_ns) AS t_max_ns,
-                arg_max(base_ns, t_max_ns - t_min_ns) AS base_ns
-            FROM slow_rounds GROUP BY ALL),
+                arg_max(seq, range) AS seq, arg_max(t_max_ns, range) AS t_max_ns,
+                arg_max(base_ns, range) AS base_ns
+            FROM (SELECT *, (t_max_ns - t_min_ns, -seq) AS range FROM slow_rounds) GROUP BY ALL),
         labels AS (
             SELECT job, comm, coalesce(any_value(role), any_value(name), 'a communicator') AS label
             FROM members GROUP BY ALL)
         SELECT w.job, w.comm, any_value(m.label) AS label, count(*) AS windows,
-            arg_max(w.seq, w.t_max_ns) AS seq, max(w.t_max_ns) AS t_max_ns,
-            arg_max(w.base_ns, w.t_max_ns) AS base_ns, max(w.r) AS r
+            arg_max(w.seq, (w.t_max_ns, -w.seq)) AS seq, max(w.t_max_ns) AS t_max_ns,
+            arg_max(w.base_ns, (w.t_max_ns, -w.seq)) AS base_ns, max(w.r) AS r
         FROM widest w JOIN labels m USING (job, comm)
         GROUP BY w.job, w.comm
     """

@@ -110,12 +110,13 @@ def slow_round_links() -> str:
     return """
         WITH summed AS (
             SELECT job, comm, rank, count(*) AS rounds, median(ratio) AS ratio,
-                min(at_ns) AS at_ns, arg_max(seq, t_max_ns) AS seq, any_value(op) AS op,
-                max(r) AS r, arg_max(p, t_max_ns) AS p, max(t_max_ns) AS t_max_ns,
-                arg_max(base_ns, t_max_ns) AS base_ns, any_value(base_source) AS base_source,
+                min(at_ns) AS at_ns, arg_max(seq, longest) AS seq, arg_max(op, longest) AS op,
+                max(r) AS r, arg_max(p, longest) AS p, max(t_max_ns) AS t_max_ns,
+                arg_max(base_ns, longest) AS base_ns,
+                arg_max(base_source, longest) AS base_source,
                 sum(stands_for * (t_min_ns - base_ns))::BIGINT AS cost_ns,
-                any_value(until_ns) AS until_ns
-            FROM round_rates WHERE ratio IS NOT NULL
+                max(until_ns) AS until_ns
+            FROM (SELECT *, (t_max_ns, -seq) AS longest FROM round_rates WHERE ratio IS NOT NULL)
             GROUP BY job, comm, rank
             HAVING count(*) >= $repeat),
         weakest AS (FROM summed QUALIFY ratio = min(ratio) OVER (PARTITION BY job, comm)),
@@ -150,7 +151,7 @@ def slow_round_groups() -> str:
     """Communicators whose members are all equally slow to transfer, where no rank stands out."""
     return """
         WITH stretched AS (
-            SELECT s.* FROM slow_rounds s
+            SELECT s.*, (t_max_ns, -seq) AS longest FROM slow_rounds s
             WHERE s.basis = 'duration' AND s.p < $alpha
                 AND NOT EXISTS (FROM slow_round_links c WHERE c.job = s.job)
                 -- A member that is not seen may be the last to arrive: then the rest only wait.
@@ -164,15 +165,15 @@ def slow_round_groups() -> str:
                 coalesce(any_value(role), any_value(name), 'the communicator') AS label
             FROM members GROUP BY job, comm)
         SELECT s.job, s.comm, count(*) AS rounds, min(s.at_ns) AS at_ns,
-            arg_max(s.seq, t_max_ns) AS seq, any_value(s.op) AS op, max(s.r) AS r,
-            arg_max(s.p, t_max_ns) AS p, max(t_max_ns) AS t_max_ns,
-            arg_max(base_ns, t_max_ns) AS base_ns, any_value(base_source) AS base_source,
-            any_value(s.ranks) AS ranks,
+            arg_max(s.seq, longest) AS seq, arg_max(s.op, longest) AS op, max(s.r) AS r,
+            arg_max(s.p, longest) AS p, max(t_max_ns) AS t_max_ns,
+            arg_max(base_ns, longest) AS base_ns, arg_max(base_source, longest) AS base_source,
+            max(s.ranks) AS ranks,
             sum(s.stands_for * (t_min_ns - base_ns))::BIGINT AS cost_ns,
             any_value(m.label) AS label, any_value(m.comm_name) AS comm_name,
             any_value(m.own_name) AS own_name
         FROM stretched s LEFT JOIN names m USING (job, comm)
         GROUP BY s.job, s.comm
         HAVING count(*) >= $repeat
-            AND cost_ns >= $cost_share * (any_value(s.until_ns) - min(s.at_ns))
+            AND cost_ns >= $cost_share * (max(s.until_ns) - min(s.at_ns))
     """

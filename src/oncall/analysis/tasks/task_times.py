@@ -59,7 +59,7 @@ def time_tasks(
     started = _started(calls, blocks, tasks, ended, begins, recorded)
     ahead = np.zeros(started.shape, dtype=np.bool_)
     if not calls.knows_ends:
-        ahead = _runs_ahead(tasks, started, ended, last, calls.thresholds.ahead_share)
+        ahead = _runs_ahead(tasks, started, ended, last, count, calls.thresholds.ahead_share)
     # A host that does not wait for its device between two tasks shows when both were over.
     apart = any_call & ~(ahead & after(ahead, False))
     follows = before(~_is_last(tasks) & ~apart, False)
@@ -307,13 +307,13 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
 
 
 def _runs_ahead(
-    tasks: Tasks, started: Array, ended: Array, last: Array, ahead_share: float
+    tasks: Tasks, started: Array, ended: Array, last: Array, count: Array, ahead_share: float
 ) -> Array:
     """Where the host calls all of such tasks at once and then waits for its device (t,): that waits
     for anybody, and only what keeps the host from calling is counted as the rank's own.
 
     A host waits for its device before it exchanges anything, so a group's last task shows it for
-    the group.
+    the group. One that waits in each of n calls makes the last after (n - 1) / n of the task.
     """
     kind = 2 * tasks.chunk + tasks.backward
     waits = _is_last(tasks)
@@ -321,10 +321,11 @@ def _runs_ahead(
     ahead = np.zeros(started.shape, dtype=np.bool_)
     if not len(kind):
         return ahead
-    share = (ended - last) / np.where(known, ended - started, 1)
+    calling = (last - started) / np.where(known, ended - started, 1)
     for each in np.unique(kind).tolist():
-        median = median_of(share, known & (kind == each))
-        ahead |= (np.nan_to_num(median) > ahead_share)[:, np.newaxis] & waits & (kind == each)
+        mine = known & (kind == each) & (count > 0)
+        share = median_of(calling / (1 - 1 / np.maximum(count, 2)), mine)
+        ahead |= (share < ahead_share)[:, np.newaxis] & waits & (kind == each)
     final = np.append(np.flatnonzero(waits), len(kind) - 1)
     return np.asarray(ahead[:, final[np.searchsorted(final, np.arange(len(kind)))]])
 
