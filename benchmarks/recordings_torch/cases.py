@@ -10,15 +10,18 @@ from typing import Any
 PROGRAMS = [
     *("ddp", "ddp_accumulating", "fsdp", "hsdp", "tensor_parallel", "experts"),
     *("pipeline", "interleaved", "ring", "reinforcement"),
-]
+]  # `drawn` draws from these ten: others come in `more`
 # What a user should learn of each fault: the class, and whether the culprits are the job's own.
 CLASSES = {
     "none": "none",
     "loader_stuck": "hang",
+    "read_stuck": "hang",
     "deadlock": "hang",
     "stopped": "hang",
     "killed": "failed",
     "exit": "failed",
+    "ended": "failed",
+    "worker_exception": "failed",
     "exception": "failed",
     "out_of_data": "hang",
     "save_stuck": "hang",
@@ -182,4 +185,25 @@ def drawn(seed: int, count: int) -> Iterator[Case]:
         )
 
 
-SETS = {"first": first, "blind": blind}
+def more() -> Iterator[Case]:
+    """What is common beside: a mesh of two dimensions, a loader's worker that fails, a read that
+    does not return, a rank whose inputs end first and that leaves, a long checkpoint."""
+    mesh = "fsdp_tensor_parallel"
+    for seed, habit in enumerate(("none", "evaluation")):
+        yield Case(mesh, habit=habit, step=40, profile=15, after_s=4, seed=seed)
+    for seed, program in enumerate(("ddp", "fsdp", mesh)):
+        yield Case(program, habit="long_checkpoint", step=35, after_s=8 + 6 * seed, seed=seed)
+    for seed, (program, rank) in enumerate((("ddp", 1), ("experts", 3), (mesh, 2))):
+        yield Case(program, "worker_exception", (rank,), seed=seed)
+        yield Case(program, "read_stuck", (rank,), seed=seed)
+        yield Case(program, "killed", ((rank + 1) % 4,), seed=seed)
+    yield Case("ddp", "ended", (2,))
+    yield Case("fsdp", "ended", (3,), seed=1)
+    yield Case(mesh, "loader_stuck", (1,))
+    yield Case(mesh, "deadlock", (2,), seed=1)
+    yield Case(mesh, "skip", (3,), seed=2)
+    yield Case(mesh, "slow_compute", (1,), profile=35, after_s=12)
+    yield Case(mesh, "slow_loader", (2,), profile=35, after_s=12, seed=1)
+
+
+SETS = {"first": first, "blind": blind, "more": more}

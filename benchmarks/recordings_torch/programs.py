@@ -87,6 +87,41 @@ class Hsdp(Fsdp):
         )
 
 
+class FsdpTensorParallel:
+    """FSDP2 across, DTensor within pairs: a mesh of two dimensions."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor.parallel import (
+            ColwiseParallel,
+            RowwiseParallel,
+            parallelize_module,
+        )
+
+        self.trouble = trouble
+        mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        blocks = [
+            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH))
+            for _ in range(LAYERS)
+        ]
+        for block in blocks:
+            parallelize_module(block, mesh["tp"], plan)
+            fully_shard(block, mesh=mesh["dp"])
+        self.model = nn.Sequential(*blocks)
+        fully_shard(self.model, mesh=mesh["dp"])
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+
+    def step(self, step: int) -> torch.Tensor:
+        self.trouble.compute(step, 0.5)
+        loss = self.model(batch()).square().mean()
+        self.trouble.compute(step, 0.5)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+
 class TensorParallel:
     """DTensor: two ranks share each layer, data parallel across."""
 
@@ -134,7 +169,7 @@ class Experts:
         self.dp, self.ep = whole, groups[dist.get_rank() >= size // 2]
 
     def exchange(self) -> None:
-        tokens = torch.randn(64, WIDTH)
+        tokens = torch.randn(96, WIDTH)  # for two, three or four experts
         dist.all_to_all_single(torch.empty_like(tokens), tokens, group=self.ep)
 
     def step(self, step: int) -> torch.Tensor:
@@ -273,6 +308,7 @@ PROGRAMS = {
     "ddp_accumulating": DdpAccumulating,
     "fsdp": Fsdp,
     "hsdp": Hsdp,
+    "fsdp_tensor_parallel": FsdpTensorParallel,
     "tensor_parallel": TensorParallel,
     "experts": Experts,
     "pipeline": Pipeline,

@@ -1,6 +1,6 @@
 """Record real PyTorch jobs with known faults: a folder a case, with `truth.json`.
 
-    python record.py OUT [--set first|blind | --seed N --count N] [--only WORD ...]
+    python record.py OUT [--set first|blind|more | --seed N --count N] [--only WORD ...]
         [--python TORCH_PYTHON]
 
 TORCH_PYTHON is a Python with torch (no GPU needed) and py-spy, apart from the project's own. Each

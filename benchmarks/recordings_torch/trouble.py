@@ -34,6 +34,12 @@ class Trouble:
         fresh = step >= self.chosen.step
         if self._struck("loader_stuck", step):
             next_batch_from_storage()
+        if self._struck("worker_exception", step):
+            batch_of_workers(self.rank)
+        if self._struck("read_stuck", step):
+            read_shard(self.chosen.out / f"shard{self.rank}")
+        if self._struck("ended", step):
+            os._exit(0)
         if self._struck("exception", step):
             raise ValueError(f"sample 7741 of shard {self.rank} has length 0")
         if self._struck("out_of_data", step):
@@ -101,6 +107,11 @@ class Trouble:
             if self.rank == 0:
                 save_checkpoint(1.0)
             dist.barrier()
+        if habit == "long_checkpoint" and step == self.chosen.step:
+            (self.chosen.out / f"struck{self.rank}").touch()
+            if self.rank == 0:
+                save_checkpoint(60.0)
+            dist.barrier()
         if habit == "monitored" and step % 10 == 9:
             dist.monitored_barrier(wait_all_ranks=True)
         if habit == "logging" and self.rank == 0 and step % 5 == 4:
@@ -113,6 +124,34 @@ class Trouble:
 
 def next_batch_from_storage() -> None:
     time.sleep(10**6)
+
+
+class Samples(torch.utils.data.Dataset):
+    """One of them is damaged."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 5:
+            raise RuntimeError(f"shard {self.rank}: checksum of sample 5 differs")
+        return torch.ones(4)
+
+
+def batch_of_workers(rank: int) -> None:
+    """A loader's worker process fails; its exception is raised anew in the training process."""
+    for _ in torch.utils.data.DataLoader(Samples(rank), batch_size=2, num_workers=1):
+        pass
+
+
+def read_shard(place: Path) -> bytes:
+    """A read that does not return, as of a file server that is gone."""
+    os.mkfifo(place)
+    with place.open("rb") as shard:
+        return shard.read()
 
 
 def save_checkpoint(seconds: float) -> None:

@@ -170,3 +170,62 @@ def test_a_silent_member_calls_nothing_odd(incident: Incident) -> None:
     signatures = found(incident, "hang_members", "rank, signature")
     assert signatures == [(0, "AllReduce 8 B RING"), (1, "AllReduce 8 B RING"), (2, None)]
     assert found(incident, "odd_calls", "rank") == []
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        ({}, [2, 3]),
+        (
+            {2: "save at metrics.py:7", 3: "all_reduce at torch/distributed/distributed_c10d.py:9"},
+            [2],
+        ),
+        ({3: "all_reduce at torch/distributed/distributed_c10d.py:9"}, [2]),
+        (dict.fromkeys((2, 3), "all_reduce at torch/distributed/distributed_c10d.py:9"), [2, 3]),
+    ],
+)
+def test_who_has_not_called_and_waits_in_a_call_is_no_culprit(
+    incident: Incident, frames: dict[int, str], named: list[int]
+) -> None:
+    late = 10 + 700 * 10**9
+    ops(incident, seq=3, rank=[0, 1, 2, 3], ended_ns=20, observed_ns=None)
+    ops(incident, seq=4, rank=[0, 1], enqueued_ns=30, observed_ns=late)
+    member = {"job": "j", "comm": 1, "comm_rank": [*range(4)], "size": 4}
+    incident.append("comms", member | {"rank": [*range(4)]})
+    if frames:
+        main = {"job": "j", "is_main": True, "thread": "main", "look": 1}
+        stacks = {"rank": [*frames], "frames": [[frame] for frame in frames.values()]}
+        incident.append("thread_stacks", main | stacks)
+    assert found(incident, "hang_suspects", "rank") == [(rank,) for rank in named]
+
+
+@pytest.mark.parametrize("seen_before", [True, False])
+def test_of_a_cycle_who_departs_from_what_most_call_began_it(
+    incident: Incident, seen_before: bool
+) -> None:
+    """After the AllReduce of all, pairs call; rank 1 calls a Barrier of all. Without a step before
+    it may be another program."""
+    comms = {1: (0, 1, 2, 3), 2: (0, 1), 3: (2, 3), 4: (0, 2), 5: (1, 3)}
+    roles = {1: "world", 2: "tp", 3: "tp", 4: "dp", 5: "dp"}
+    for comm, ranks in comms.items():
+        here = {"job": "j", "comm": comm, "role": roles[comm]}
+        place = {"rank": [*ranks], "comm_rank": [*range(len(ranks))], "size": len(ranks)}
+        incident.append("comms", here | place)
+    steps = range(1, 4) if seen_before else range(1, 2)
+    for step in steps:
+        over = {"ended_ns": step * 100 + 40, "observed_ns": None}
+        ops(incident, seq=step, rank=[0, 1, 2, 3], enqueued_ns=step * 100, **over)
+        if step < steps[-1]:
+            for comm in (2, 3):
+                ranks = [*comms[comm]]
+                pair = over | {"comm": comm, "ended_ns": step * 100 + 60}
+                ops(incident, seq=step, rank=ranks, enqueued_ns=step * 100 + 50, **pair)
+    end = steps[-1]
+    open_ = {"enqueued_ns": end * 100 + 50, "observed_ns": 700 * 10**9}
+    ops(incident, comm=2, seq=end, rank=0, **open_)
+    ops(incident, comm=3, seq=end, rank=[2, 3], **open_ | {"ended_ns": end * 100 + 60})
+    for rank, comm in ((2, 4), (3, 5)):
+        ops(incident, comm=comm, seq=1, rank=rank, **open_ | {"enqueued_ns": end * 100 + 70})
+    ops(incident, seq=end + 1, rank=1, **open_ | {"op": "Barrier"})
+    cycle = [rank for rank, how in found(incident, "hang_roots", "rank, how") if how == "cycle"]
+    assert cycle == ([1] if seen_before else [0, 1, 2, 3])

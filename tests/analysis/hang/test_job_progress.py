@@ -120,7 +120,9 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
         assert rows == [(21, [5])]
 
 
-@pytest.mark.parametrize(("later_s", "rather_stopped"), [(1, False), (3, False), (12, True)])
+@pytest.mark.parametrize(
+    ("later_s", "rather_stopped"), [(1, False), (3, False), (12, False), (20, True)]
+)
 def test_a_dump_takes_seconds_to_write(tmp_path: Path, later_s: int, rather_stopped: bool) -> None:
     def last(rank: int) -> list[dict[str, Any]]:
         open_ = WAITING | {"state": "scheduled"}
@@ -133,6 +135,23 @@ def test_a_dump_takes_seconds_to_write(tmp_path: Path, later_s: int, rather_stop
         incident.require(["progress_symptoms"])
         weight = "SELECT weight > 0 FROM progress_symptoms WHERE name = 'file times'"
         assert incident.con.execute(weight).fetchall() == [(rather_stopped,)]
+
+
+@pytest.mark.parametrize(("late_ms", "weight"), [(0, math.log(0.7 * RANKS)), (50, math.log(1.4))])
+def test_all_wait_for_a_rank_as_often_as_it_called_last(
+    tmp_path: Path, late_ms: int, weight: float
+) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        open_ = WAITING | {"state": "scheduled"}
+        return [] if rank == 5 else [entry(21, START + 2100 * MS, **open_)]
+
+    with recorded(tmp_path, last) as incident:
+        late = f"UPDATE ops SET enqueued_ns = enqueued_ns + {late_ms * MS} WHERE rank = 5"
+        incident.con.execute("UPDATE ops SET ended_ns = NULL")  # as gloo's, which records no end
+        incident.con.execute(late)
+        incident.require(["progress_symptoms"])
+        asked = "SELECT weight FROM progress_symptoms WHERE name = 'all wait'"
+        assert incident.con.execute(asked).fetchall() == [(pytest.approx(weight, abs=0.06),)]
 
 
 def test_a_barrier_without_any_time_is_rather_a_checkpoint(tmp_path: Path) -> None:

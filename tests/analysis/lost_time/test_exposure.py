@@ -67,3 +67,14 @@ def test_a_stage_without_a_replica_may_be_heavy_by_design() -> None:
 
 def test_where_all_wait_alike_nobody_is_slow() -> None:
     assert causes(lambda *_: 0.6) == []
+
+
+def test_one_long_wait_is_an_event_that_chance_may_explain() -> None:
+    """A checkpoint of rank 0, which the others wait for, fills half of what was profiled."""
+    found = causes(lambda at, rank: (0.0 if rank == 0 else 1.0) if 60 <= at < 180 else 0.2)
+    assert found == [("perhaps", 0, 0.5)]
+
+
+def test_waits_in_each_of_many_steps_are_no_event() -> None:
+    found = causes(lambda at, rank: (0.0 if rank == 0 else 1.0) if at % 24 < 12 else 0.2)
+    assert [(cause, rank) for cause, rank, _ in found] == [("own", 0)]

@@ -47,6 +47,24 @@ REGISTER = (
     "RPC: /tensorflow.CoordinationService/RegisterTask\n"
 )
 NO_ROOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 640.00 MiB. GPU 5 has a total capacity of 79.10 GiB\n"
+LOST = "[rank{rank}]: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:12722.\n"
+LEFT = "W0614 08:30:34.000000 77 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 91 closing signal SIGTERM\n"
+SUMMARY = """============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 91)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  host      : localhost
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 93)
+============================================================
+"""
 SCHEDULER = '[2025-10-05 07:02:58{who}] Scheduler hit an exception: Traceback (most recent call last):\n  File "run.py", line 3, in capture\n'
 WORKER = "(VllmWorker TP2 pid=812) ERROR 10-05 07:02:58 [run.py:3] " + NO_ROOM
 DESCRIBED = "Name:             rl-trainer-5\nNode:             pool-7/10.0.0.7\n    Last State:     Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n"
@@ -245,3 +263,12 @@ def test_a_gpu_lacks_gpu_direct_only_if_every_adapter_of_its_host_does(tmp_path:
         importer.read([tmp_path / "job.log"], incident, "job")
         found = computed(network_setup, incident, on_one_node=8)
     assert list(zip(found["problem"], found["node"], strict=True)) == [("gdr_off", "n14")]
+
+
+@pytest.mark.parametrize(("lost", "blamed"), [((0, 3), None), ((0,), 3)])
+def test_who_lost_another_did_not_end_first(
+    tmp_path: Path, lost: tuple[int, ...], blamed: int | None
+) -> None:
+    said = "".join(LOST.format(rank=rank) for rank in lost)
+    found = causes(tmp_path, {"job.log": said + LEFT + FAILED + SUMMARY})
+    assert {row["rank"] for row in found if row["cause"] == "error"} == {blamed}

@@ -127,6 +127,15 @@ def _spread() -> str:
         waiting AS (
             SELECT job, count(DISTINCT rank) AS waiting FROM blocked_operations
             ANTI JOIN hang_roots USING (job, rank) GROUP BY job),
+        -- Where all wait for one rank, so did they before, as often as it called last.
+        awaited AS (
+            SELECT job, rank, sum(greatest(last_ns - others_ns, 0))
+                / nullif(max(last_ns) - min(last_ns), 0) AS share
+            FROM (SELECT r.job, r.rank, o.seq, max(called_ns) FILTER (o.rank = r.rank) AS last_ns,
+                    max(called_ns) FILTER (o.rank <> r.rank) AS others_ns
+                FROM hang_roots r JOIN operations o ON o.job = r.job AND o.comm = r.comm
+                WHERE r.how = 'absent' AND o.kind = 'coll' GROUP BY ALL)
+            WHERE last_ns IS NOT NULL AND others_ns IS NOT NULL GROUP BY ALL),
         -- From the last rank's call of a collective to its first end all ranks are in it.
         joined AS (
             SELECT job, sum(greatest(ended_ns - called_ns, 0))
@@ -161,13 +170,14 @@ def _all_wait() -> str:
             UNION ALL
             SELECT job, 'all' || CASE WHEN victims < ranks THEN ' others' ELSE ' ranks' END
                 || ' wait for ' || CASE roots WHEN 1 THEN 'one call' ELSE 'two calls' END,
-                greatest(paused, share), least(greatest(paused, 1 / ranks,
+                greatest(paused, share, a.most), least(greatest(paused, a.most, 1 / ranks,
                     CASE WHEN together < ranks THEN together / ranks
                          WHEN together = ranks THEN coalesce(share, $end_so) END), 1),
                 CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
                      ELSE $weak END
             FROM spread LEFT JOIN waiting USING (job) LEFT JOIN job_quiet USING (job)
             LEFT JOIN joined USING (job)
+            LEFT JOIN (SELECT job, max(share) AS most FROM awaited GROUP BY job) a USING (job)
             ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
             ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
             WHERE roots <= 2
@@ -197,7 +207,8 @@ def _time_symptoms() -> str:
         FROM timed SEMI JOIN polled USING (job)
         UNION ALL
         SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure
-                WHEN later_ns <= $written_in THEN -$weak ELSE $weak END,
+                WHEN later_ns <= $written_in THEN -$weak
+                WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
             'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
         FROM files WHERE later_ns < $copied_after
         UNION ALL
@@ -218,7 +229,8 @@ def _time_symptoms() -> str:
         -- Few calls of a program are barriers, but a running job may spend long in one.
         SELECT job, 'barrier', -$likely,
             'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
-        FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job) WHERE barrier
+        FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job)
+        ANTI JOIN (FROM hang_roots WHERE how = 'cycle') USING (job) WHERE barrier
     """
 
 
@@ -343,6 +355,7 @@ def _reported_symptom() -> str:
         ),
         "pause": "job_quiet.pause",
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
+        "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "times": "standstills.times",
         "hiccup": Param(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
 from oncall.analysis.hang.counted_lags import lags_of
+from oncall.analysis.hang.departures import departed
 from oncall.analysis.hang.habits import next_calls
 from oncall.analysis.hang.places import Edges, Node, Place
 from oncall.analysis.hang.ties import (
@@ -99,6 +100,8 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         ends = {n for component in sinks(edges) for n in component if isinstance(n, int)}
         habits = next_calls(con, job, ends - silent)
         for root in find_roots(edges, waits, silent, habits, odd[job]):
+            if root.how == "cycle":
+                root = replace(root, culprits=departed(con, job, root.culprits))
             targets: list[Node] = [*root.culprits] or [root.place]
             reached = reaching(edges, targets)
             ranks = {n for n in reached if isinstance(n, int)} - set(root.culprits)

@@ -199,6 +199,11 @@ def hang_suspects() -> str:
             s.ranks, reason, detail, s.at_ns, m.activity, m.frame
         FROM suspects s JOIN unmet_calls u USING (job, comm, seq)
         LEFT JOIN main_threads m ON m.job = s.job AND m.rank = s.rank AND m.looks > 0
-        QUALIFY place = min(place) OVER (PARTITION BY s.job, s.comm, s.seq)
+        -- Of ranks that have not called, one that is blocked in a call itself waits, too.
+        WINDOW here AS (PARTITION BY s.job, s.comm, s.seq)
+        QUALIFY place = min(place) OVER here AND (
+            reason <> 'uncalled' OR m.activity IS DISTINCT FROM 'collective'
+            OR bool_and(coalesce(m.activity, '') = 'collective')
+                FILTER (reason = 'uncalled') OVER here)
         ORDER BY s.job, s.comm, s.seq, s.rank
     """

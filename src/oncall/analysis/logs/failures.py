@@ -180,8 +180,14 @@ def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:
 
 def _ended_alone(attempt: Attempt) -> list[Row]:
     """The rows of the only rank that ended by itself, where agents ended the others. Ranks abort
-    themselves after a timeout or another's end, so signal 6 counts only without either."""
-    rows = [row for row in attempt.fatal("exit") if row["code"] not in _KILLED]
+    themselves after a timeout or another's end, so signal 6 counts only without either; and who
+    printed that it lost another did not end first."""
+    lost = {row["rank"] for row in attempt.fatal("error") if is_echo(row)} - {None}
+    rows = [
+        row
+        for row in attempt.fatal("exit")
+        if row["code"] not in _KILLED and row["rank"] not in lost
+    ]
     own = [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
     if not own and not attempt.reports and not _of_nccl(attempt):
         own = [row for row in rows if row["code"] in ("-6", "134")]

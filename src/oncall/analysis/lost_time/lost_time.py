@@ -6,7 +6,7 @@ The answer comes from replay where iterations can be replayed, elsewhere from wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -94,6 +94,11 @@ def _by_exposure(
     entry = latecomers(lateness, limits) if lateness is not None else None
     if lateness is None or entry is None:
         return None
+    rest = exposure_of(con, job, programs.ranks, limits, but=limits.repeats - 1)
+    again = latecomers(rest, limits) if rest is not None else None
+    if again is None or again.ranks != entry.ranks:
+        part = entry.gain_ns / float(lateness.iterations.length_ns.sum())
+        entry = replace(entry, cause="perhaps", share=part, low=0.0)  # A few long waits show it.
     iterations = lateness.iterations
     return Account([entry], iterations.length_ns, iterations.begin_ns, None, lateness.timed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from oncall.evidence import relation
 from oncall.evidence.relations import Param
 
 _Row = dict[str, Any]
+_BARRIER = re.compile(r"(?:\w+\.)*\w*barrier at ")
 _PROCESSES = """
     WITH dumped AS (SELECT DISTINCT job FROM recordings WHERE kind = 'flight_recorder')
     SELECT *, job IN (FROM dumped) AND job NOT IN (SELECT job FROM unmet_calls) AS uncalled
@@ -39,8 +41,8 @@ _COLUMNS = (
         "doubted",
         "BOOLEAN",
         "",
-        "... and more than one is alone, or others compute, or dumps show no call whose wait is "
-        "rather a stop",
+        "... and more than one is alone, or others compute, or they wait in a barrier, as they "
+        "rightly do while one saves, or dumps show no call whose wait is rather a stop",
     ),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
     (
@@ -98,7 +100,9 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
     if 2 * len(moved) > len(others):
         return []
     once = all(one["looks"] <= 1 for one in processes)
+    barred = [one for one in others if _BARRIER.match(one["frame"] or "")]
     doubted = len(odd) > 1 or reason == "alike" or processes[0]["uncalled"]
+    doubted = doubted or 2 * len(barred) > len(others)
     about = {
         "once": once,
         "doubted": once and doubted,

@@ -1,0 +1,47 @@
+"""Who went another way than most, of ranks that wait for one another.
+
+Programs of a job's ranks are alike, so after one operation, by its number in groups of one role,
+they call alike. Of ranks in a cycle the few that called something else there began it, if before
+they had called there what most call: stages differ by design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import duckdb
+
+_LEAST_VOTERS = 3  # of two that differ either may be wrong
+
+_DEPARTED = """
+    WITH calls AS (
+        SELECT rank, o.comm, o.kind, seq, coalesce(m.role, m.name, o.comm::VARCHAR) AS place,
+            concat_ws(' ', op, place) AS call,
+            row_number() OVER (PARTITION BY rank ORDER BY called_ns, seq) AS nth
+        FROM operations o LEFT JOIN members m USING (job, comm, rank)
+        WHERE o.job = $job AND called_ns IS NOT NULL),
+    steps AS (
+        SELECT b.rank, a.place, a.kind, a.seq, a.call AS before, b.call, b.comm, b.seq AS number
+        FROM calls a JOIN calls b ON b.rank = a.rank AND b.nth = a.nth + 1),
+    stuck AS (
+        SELECT DISTINCT ON (rank) * FROM blocked_operations WHERE job = $job
+        ORDER BY rank, coalesce(entered_ns, called_ns), seq),
+    mine AS (
+        SELECT s.* FROM steps s
+        JOIN stuck b ON b.rank = s.rank AND b.comm = s.comm AND b.seq = s.number
+        WHERE list_contains($ranks, s.rank))
+    SELECT rank FROM (
+        SELECT m.rank, m.call, m.place, m.before, mode(s.call) AS most
+        FROM mine m JOIN steps s USING (place, kind, seq, before) GROUP BY ALL
+        HAVING count(*) >= $voters AND 2 * count(*) FILTER (s.call = m.call) < count(*)) o
+    WHERE EXISTS (FROM steps e
+        WHERE e.rank = o.rank AND e.place = o.place AND e.before = o.before AND e.call = o.most)
+"""
+
+
+def departed(con: duckdb.DuckDBPyConnection, job: str, ranks: Collection[int]) -> tuple[int, ...]:
+    """Of these ranks those that called otherwise than most after the same operation; all of them if
+    that is not shown, or of more than half."""
+    known = {"job": job, "ranks": [*ranks], "voters": _LEAST_VOTERS}
+    found = tuple(sorted(rank for (rank,) in con.execute(_DEPARTED, known).fetchall()))
+    return found if 0 < 2 * len(found) <= len(ranks) else tuple(ranks)
