@@ -50,7 +50,7 @@ def lateness_of(
 
 
 def _in_collectives(programs: Programs, moments: Moments) -> Times:
-    """By how much later than the median member (of two: than the other) each rank came (n,)."""
+    """By how much earlier than the last member each rank came (n,), below 0."""
     found = np.zeros(len(programs.rank))
     at = np.flatnonzero(~programs.batch & moments.shown)
     if not len(at):
