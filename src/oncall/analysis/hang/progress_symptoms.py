@@ -274,6 +274,11 @@ def _call_symptoms() -> str:
                 || ' ms; before, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits LEFT JOIN all_wait a USING (job)
         UNION ALL
+        SELECT job, 'all wait', ln(1 - $end_so), 'not all others wait for one call'
+        FROM waits SEMI JOIN last_calls USING (job) ANTI JOIN all_wait USING (job)
+            ANTI JOIN odd_calls USING (job) ANTI JOIN crossed_calls USING (job)
+        WHERE waited_ns > longest_ns
+        UNION ALL
         -- Groups of a running job end at one call often enough: that confirms a wait, no more.
         SELECT job, 'log end', greatest(-$certain,
                 least($sure, evenness, $confirming * ln(greatest(waited_ns / normal_ns, 1)))),

@@ -47,6 +47,7 @@ def pipelined_jobs() -> str:
     ],
     source="VenusTrace 3.3, Algorithm 1",
     params={
+        "as_likely": "unmet_calls.as_likely",
         "iterations_silent": Param(
             2,
             "times the baseline of an iteration without any task that begins or ends: no slowness "
@@ -90,7 +91,8 @@ def stopped_stages() -> str:
         -- Where calls alone are recorded nothing records when the log was read, but what waited
         -- longer than ever.
         SELECT * FROM stopped SEMI JOIN pipelined_jobs USING (job)
-        ANTI JOIN (FROM job_progress WHERE state = 'moving') USING (job)
+        -- A job that rather moves is not stopped in a stage either.
+        ANTI JOIN (FROM job_progress WHERE state = 'moving' OR stopped < $as_likely) USING (job)
         WHERE went_on_ns IS NOT NULL
             OR silent_ns >= $hang_after
                 AND silent_ns > $iterations_silent * coalesce(baseline_ns, 0)
