@@ -16,6 +16,9 @@ JOB = PipelineScenario(
 COMPUTES = PipelineFault("hang", rank=2, iteration=6, task="forward", micro_batch=2)
 
 
+ALL_WAIT = "SELECT weight > 0 FROM progress_symptoms WHERE name = 'all wait'"
+
+
 def call_ahead(incident: Incident, ranks: tuple[int, int]) -> None:
     """The next collective of a tensor group whose hosts do not wait for a Recv."""
     incident.con.execute(
@@ -45,8 +48,14 @@ def test_all_others_wait_for_who_stopped() -> None:
         con = incident.con
         awaited = "SELECT rank, waiting, others FROM awaited_callers"
         assert con.execute(awaited).fetchall() == [(2, 7, 0)]
-        names = con.execute("SELECT name FROM progress_symptoms").fetchall()
-        assert ("all wait",) in names
+        assert con.execute(ALL_WAIT).fetchall() == [(True,)]
+
+
+def test_that_not_all_others_wait_for_one_call_is_no_sign_of_a_stop() -> None:
+    other = PipelineFault("hang", rank=4, iteration=6, task="forward", micro_batch=1)
+    with simulate_pipeline(replace(JOB, faults=(COMPUTES, other)))[0] as incident:
+        incident.require(["progress_symptoms"])
+        assert incident.con.execute(ALL_WAIT).fetchall() == [(False,)]
 
 
 def test_a_log_that_was_cut_before_the_others_is_no_stop_of_all() -> None:
