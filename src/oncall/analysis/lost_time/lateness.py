@@ -7,7 +7,8 @@ had waited for someone else was in that other call for long: over all its groups
 a rank's lateness, summed over all calls of an iteration, is lost time of its own.
 
 Where ranks compute on beside a call, one delay shows again in the next call of the group. How much
-of it does is measured: what of a lateness beyond the rank's baseline is there again in the next.
+of it does is measured: what of its change from one iteration to the next is there again in the
+next call. So with calls of several groups that a host makes at once.
 """
 
 from __future__ import annotations
