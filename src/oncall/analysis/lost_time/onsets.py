@@ -41,7 +41,8 @@ def _late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry
     after = iterations.begin_ns >= slowdown.begin_ns
     late_ns = lateness.late_ns
     change_ns = quantile(late_ns[after], 0.5, 0) - quantile(late_ns[~after], 0.5, 0)
-    change_ns = np.nan_to_num(change_ns)
+    seen = [np.isfinite(late_ns[each]).sum(0) >= limits.repeats for each in (~after, after)]
+    change_ns = np.where(seen[0] & seen[1], change_ns, 0.0)
     change_ns -= quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = _stand_out(change_ns, limits)
     if ranks is None or not _each_time(late_ns[:, ranks], after, limits):
