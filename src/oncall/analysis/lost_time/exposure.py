@@ -75,6 +75,7 @@ def _stretches(low: int, length_ns: float, stage: Ints, left: Ints) -> Iteration
         begin_ns=low + (left * length_ns).astype(np.int64),
         length_ns=np.full(len(left), length_ns),
         program=np.broadcast_to((stage + 2).astype(np.uint64), (len(left), len(stage))),
+        span=np.arange(len(left)),
         cut=np.zeros(0, dtype=np.bool_),
         ahead=0.0,
         stretches=True,

@@ -20,13 +20,15 @@ from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Progra
 @dataclass(frozen=True)
 class Iterations:
     """The iteration of each node (n,), NONE outside; their begins and lengths (s,), ns; a hash of
-    each rank's calls in them (s, r), 0 where not recorded whole. `cut` (n,) ends them. `ahead`: by
-    which part of an iteration hosts are ahead of their devices at its end."""
+    each rank's calls in them (s, r), 0 where not recorded whole. `span` (s,): of iterations in one,
+    only the mean length is known; NONE: not even that. `cut` (n,) ends them. `ahead`: by which part
+    of an iteration hosts are ahead of their devices at its end."""
 
     number: Ints
     begin_ns: Ints
     length_ns: Times
     program: Hashes
+    span: Ints
     cut: Flags
     ahead: float
     stretches: bool  # of equal time: nothing shows where iterations begin
@@ -37,6 +39,14 @@ class Iterations:
         place = np.arange(len(self.number))
         begins = np.diff(self.number, prepend=NONE - 1) != 0
         return np.asarray(place - np.maximum.accumulate(np.where(begins, place, 0)))
+
+    def spans(self, but: Flags | bool = False) -> tuple[Times, Ints]:
+        """The mean length (k,) of the iterations of each span, and when the first began (k,);
+        without spans that have iterations in `but` (s,)."""
+        mine = ~np.isin(self.span, np.append(self.span[but & (self.span != NONE)], NONE))
+        _, first, of = np.unique(self.span[mine], return_index=True, return_inverse=True)
+        length_ns = np.bincount(of, self.length_ns[mine]) / np.bincount(of)
+        return length_ns, self.begin_ns[mine][first]
 
 
 def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
@@ -66,20 +76,31 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     if len(seen) < limits.repeats:
         return None
     began = np.full(len(first), np.iinfo(np.int64).max)
-    np.minimum.at(began, number, programs.at_ns[begin + 1])
+    np.minimum.at(began, number, moments.reached_ns[begin + 1])
     order = seen[np.argsort(began[seen], kind="stable")]
     length = np.full((len(first), len(programs.ranks)), np.nan)
-    length[number, programs.rank[begin]] = programs.at_ns[end + 1] - programs.at_ns[begin + 1]
+    reached_ns = moments.reached_ns
+    length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     found = Iterations(
         number=_inside(len(cut), begin, end, number, order),
         begin_ns=began[order],
         length_ns=quantile(length[order], 0.5, 1),
         program=_programs(programs, begin, end, number, length.shape)[order],
+        span=_span(moments.span, begin, end, number)[order],
         cut=cut,
         ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
         stretches=stretches,
     )
-    return _like_most(found, limits)
+    return found if stretches else _like_most(found, limits)
+
+
+def _span(of_call: Ints, begin: Ints, end: Ints, number: Ints) -> Ints:
+    """The span of each iteration, as its first rank has it: its own where it reaches beyond one."""
+    numbers, first = np.unique(number, return_index=True)
+    mine, last = of_call[begin[first] + 1], of_call[end[first]]
+    found = np.full(int(numbers[-1]) + 1, NONE)
+    found[numbers] = np.where(mine == last, mine, len(of_call) + numbers)
+    return found
 
 
 def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> Ints:
@@ -110,6 +131,7 @@ def _like_most(found: Iterations, limits: Limits) -> Iterations:
         begin_ns=found.begin_ns[same],
         length_ns=found.length_ns[same],
         program=found.program[same],
+        span=found.span[same],
     )
 
 
@@ -149,12 +171,13 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     enough = limits.fewest_iterations, limits.repeats
     for fewest, one, calls in product(enough, (kind, after), (moments.waits, moments.shown)):
         mine = np.where(calls, one, NONE)
-        cut = _rarest(programs, size, mine, limits.same_calls, fewest, limits)
+        cut = _rarest(programs, moments, size, mine, limits.same_calls, fewest, limits)
         if cut.any():
             return cut
     if moments.timed:
         return np.zeros(len(size), dtype=np.bool_)
-    return _rarest(programs, size, np.where(moments.waits, kind, NONE), 0, limits.repeats, limits)
+    waits = np.where(moments.waits, kind, NONE)
+    return _rarest(programs, moments, size, waits, 0, limits.repeats, limits)
 
 
 def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
@@ -167,7 +190,7 @@ def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         mine = shown[programs.comm[shown] == comm]
         calls, nth = np.unique(programs.seq[mine], return_inverse=True)
         first_ns = np.full(len(calls), np.iinfo(np.int64).max)
-        np.minimum.at(first_ns, nth, programs.at_ns[mine])
+        np.minimum.at(first_ns, nth, moments.reached_ns[mine])
         passed_ns = first_ns - first_ns.min()
         stretch = passed_ns * limits.stretches // (int(passed_ns.max()) + 1)
         found[mine] = (np.diff(stretch, prepend=NONE) > 0)[nth]
@@ -175,7 +198,13 @@ def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
 
 
 def _rarest(
-    programs: Programs, size: Ints, kind: Ints, regular: float, fewest: int, limits: Limits
+    programs: Programs,
+    moments: Moments,
+    size: Ints,
+    kind: Ints,
+    regular: float,
+    fewest: int,
+    limits: Limits,
 ) -> Flags:
     """Of the kinds (n,) that nearly all ranks call often enough for so many iterations, and at
     least so regularly, the calls (n,) of the rarest in the largest groups."""
@@ -186,13 +215,16 @@ def _rarest(
     seen = np.unique(kind[at] << 32 | programs.rank[at]) >> 32
     chosen = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
     chosen &= callers / ranks >= fewest + 1
-    # Else each call were an iteration, and who lags by one without a loss were late.
-    chosen &= 2 * callers <= len(programs.rank)
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
     chosen &= large == large[chosen].max(initial=0)
-    often, covered, calls = _regularity(at, programs.rank[at], kind[at], programs.at_ns[at], limits)
-    chosen &= (often >= regular) & (covered >= limits.short)
+    reached_ns = moments.reached_ns[at]
+    often, covered, calls, each = _regularity(at, programs.rank[at], kind[at], reached_ns, limits)
+    # Else each call were an iteration, and who lags by one without a loss were late.
+    chosen &= each > 1
+    chosen &= (often >= regular) & (
+        covered >= (limits.most_calls if moments.timed else limits.short)
+    )
     chosen &= calls >= limits.most_calls * len(kind)
     best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])
@@ -200,9 +232,10 @@ def _rarest(
 
 def _regularity(
     at: Ints, rank: Ints, kind: Ints, at_ns: Ints, limits: Limits
-) -> tuple[Times, Times, Times]:
+) -> tuple[Times, Times, Times, Times]:
     """Which part of the times each kind comes back after about its median number of calls, which
-    part of the time from its first call to its last that is, and how many calls lie between."""
+    part of the time from its first call to its last that is, how many calls lie between, and that
+    median."""
     order = np.lexsort((at, rank, kind))
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
     again, spacing = kind[order][1:][same], np.diff(at[order])[same]
@@ -217,7 +250,7 @@ def _regularity(
         return np.bincount(again, of * regular, kinds) / np.maximum(whole, 1)
 
     calls = np.bincount(again, spacing, kinds).astype(np.float64)
-    return part(np.ones_like(took_ns)), part(took_ns), calls
+    return part(np.ones_like(took_ns)), part(took_ns), calls, common
 
 
 def _ahead(programs: Programs, moments: Moments, cut: Flags, limits: Limits) -> float:

@@ -34,7 +34,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     if by_turns(gap[late], _widest(share[there]), ranks_there / len(ranks), limits):
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
-    others = iterations.length_ns[there & (gap < limits.least_gain / 2)]
+    others, _ = iterations.spans(but=~(there & (gap < limits.least_gain / 2)))
     if iterations.stretches:
         pass  # They are of equal length, whatever was lost in them.
     elif len(others) >= limits.repeats:

@@ -42,12 +42,30 @@ def lateness_of(
     inside = number != NONE
     late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
     late = np.where(inside, np.nan_to_num(late), 0.0)
-    late = late - _seen_before(programs, iterations, late, limits)
+    at_once, in_group = _pairs(programs, number, limits)
+    late = late - _seen_before(programs, iterations, late, at_once)
+    again = late - _seen_before(programs, iterations, late, in_group)
+    late_ns, again_ns = (_summed(programs, iterations, each) for each in (again, late))
+    if _late_ranks(again_ns) < limits.fewer * _late_ranks(late_ns):
+        late_ns = again_ns
+    return Lateness(late_ns, iterations, moments.timed)
+
+
+def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:
+    """The lateness of each rank in each iteration (s, r), against that of the median rank."""
+    inside = iterations.number != NONE
     shape = (len(iterations.begin_ns), len(programs.ranks))
-    flat = number[inside] * shape[1] + programs.rank[inside]
+    flat = iterations.number[inside] * shape[1] + programs.rank[inside]
     found = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
     found = np.where(iterations.program != 0, found, np.nan)
-    return Lateness(found - np.nanmedian(found, 1)[:, None], iterations, moments.timed)
+    return np.asarray(found - np.nanmedian(found, 1)[:, None])
+
+
+def _late_ranks(late_ns: Times) -> float:
+    """How many ranks would have to be as far from the median as the farthest one is. One cause
+    should leave few: whoever only passes a delay on has waited for as long."""
+    late = np.abs(np.nanmean(late_ns, 0))
+    return float(np.nansum(late) / max(np.nanmax(late, initial=0.0), 1.0))
 
 
 def _in_collectives(programs: Programs, moments: Moments) -> Times:
@@ -101,15 +119,17 @@ def _nth(key: Ints) -> Ints:
     return found
 
 
-def _seen_before(programs: Programs, iterations: Iterations, late: Times, limits: Limits) -> Times:
-    """What of each lateness (n,) is that of the call before, of the same group and iteration.
+def _seen_before(
+    programs: Programs, iterations: Iterations, late: Times, pairs: tuple[Ints, Ints]
+) -> Times:
+    """What of each lateness (n,) is that of the call before, its pair.
 
     How much that is shows in what changes from one iteration to the next: a rank that is slow
     before each of two calls is late in both as well, but not by a bit more whenever it is in one.
     """
     number = iterations.number
     found = np.zeros(len(late))
-    before, now = _pairs(programs, number, limits)
+    before, now = pairs
     if not len(now):
         return found
     size = np.array([len(line) for line in programs.members])[programs.comm[now]]
@@ -126,22 +146,22 @@ def _seen_before(programs: Programs, iterations: Iterations, late: Times, limits
     return found
 
 
-def _pairs(programs: Programs, number: Ints, limits: Limits) -> tuple[Ints, Ints]:
-    """Calls, and to each the one before that a wait may have begun in: the one made at once with
-    it, which another stream carries out; else the one of the same group."""
+def _pairs(
+    programs: Programs, number: Ints, limits: Limits
+) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
+    """Calls before, and calls that a wait in them may show again in: made at once with the one
+    before, and carried out on another stream; and of the others, the next of the same group."""
     at = np.flatnonzero(~programs.batch & (number != NONE))
-    call_ns = programs.at_ns
-    pairs = []
-    for order in (at, at[np.lexsort((at, programs.comm[at], programs.rank[at]))]):
-        before, now = order[:-1], order[1:]
-        same = (programs.rank[before] == programs.rank[now]) & (number[before] == number[now])
-        group = programs.comm[before] == programs.comm[now]
-        if order is at:
-            group = ~group & (call_ns[now] - call_ns[before] < limits.batch_gap)
-        pairs.append((before[same & group], now[same & group]))
-    (first, at_once), (before, now) = pairs
-    kept = ~np.isin(now, at_once)
-    return np.append(first, before[kept]), np.append(at_once, now[kept])
+    before, now = at[:-1], at[1:]
+    same = programs.rank[before] == programs.rank[now]
+    same &= programs.at_ns[now] - programs.at_ns[before] < limits.batch_gap
+    same &= programs.comm[before] != programs.comm[now]
+    at_once = before[same], now[same]
+    at = at[np.lexsort((at, programs.comm[at], programs.rank[at]))]
+    before, now = at[:-1], at[1:]
+    same = (programs.rank[before] == programs.rank[now]) & (number[before] == number[now])
+    same &= (programs.comm[before] == programs.comm[now]) & ~np.isin(now, at_once[1])
+    return at_once, (before[same], now[same])
 
 
 def _changes(values: Times, again: Ints) -> Times:

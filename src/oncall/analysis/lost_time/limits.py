@@ -53,6 +53,8 @@ class Limits:
     late_share: float = decides("10 %", "of a common delay: with less, nobody was late for it")
     lateness: float = decides("20 %", "of a common delay, before it: a delay that shows later")
 
+    fewer: float = decides("75 %", "of the late ranks: a reading of waits explains so much better")
+
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
     least_part: float = decides("1 %", "of all time since: less is not worth waking anyone for")

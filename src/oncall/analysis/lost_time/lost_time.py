@@ -123,15 +123,13 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         return None
     iterations = lateness.iterations
     entry = None if programs.on_device else latecomers(lateness, limits)
-    if entry is not None and iterations.stretches and entry.share < limits.too_much:
-        entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
     if entry is not None and books is not None:
         gains = partial(gains_together, sets=[np.array(entry.ranks)])
         if books.shares(gains).max() < limits.least_gain:
             entry = None  # Who is off the critical path is waited for, and costs nothing.
     length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
-    slowdowns = [] if iterations.stretches else lasting(length_ns, begin_ns, limits)
+    slowdowns = [] if iterations.stretches else lasting(*iterations.spans(), limits)
     if entry is None or entry.cause == "perhaps":
         entry = changed_with(slowdowns, programs, lateness, limits) or entry
     entries = [entry] if entry is not None else []

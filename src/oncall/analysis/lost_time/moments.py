@@ -7,12 +7,13 @@ clocks are put right by what all hosts do together: they leave a call in which t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.programs import Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
 
 _CLOSE = 8  # of a table, entries for each value
 
@@ -20,10 +21,14 @@ _CLOSE = 8  # of a table, entries for each value
 @dataclass(frozen=True)
 class Moments:
     """When each rank came to each collective (n,), ns: to be compared among its members alone.
-    `waits` (n,): calls in which hosts wait for the last member. `timed`: from durations, which
-    show who waited whatever hosts do."""
+    `reached_ns` (n,): when devices reached each call, Unix time; `span` (n,): the time between two
+    waits of the host that it lies in, NONE beyond the first and the last. `waits` (n,): calls in
+    which hosts wait for the last member. `timed`: from durations, which show who waited whatever
+    hosts do."""
 
     came_ns: Times
+    reached_ns: Ints
+    span: Ints
     waits: Flags
     timed: bool
 
@@ -43,7 +48,8 @@ def moments_of(programs: Programs, limits: Limits, nth: Ints | None = None) -> M
         took = programs.duration_ns
         over = _after(programs) - programs.at_ns >= took
         waits = _waits(programs, collective, over, kind, limits)
-        return Moments(np.where(collective, -took, np.nan), waits, True)
+        came_ns = np.where(collective, -took, np.nan)
+        return Moments(came_ns, *_reached(programs, waits), waits, True)
     found = [
         _by_clocks(programs, collective, clock, kind, limits)
         for clock in (np.zeros(len(programs.ranks)), _clocks(programs, collective, limits))
@@ -62,7 +68,31 @@ def _by_clocks(
     np.maximum.at(latest, group, call)
     over = call + (_after(programs) - programs.at_ns) >= latest[group] - limits.exact
     waits = _waits(programs, collective, over, kind, limits)
-    return Moments(np.where(collective, call, np.nan), waits, False)
+    came_ns = np.where(collective, call, np.nan)
+    return Moments(came_ns, programs.at_ns, np.arange(len(call)), waits, False)
+
+
+def _reached(programs: Programs, waits: Flags) -> tuple[Ints, Ints]:
+    """When devices reached each call, and in which span (n,). Hosts call ahead and catch up where
+    they wait: between two waits, and beyond the first and the last, calls are spread evenly, but
+    none is reached before it was made."""
+    found, span = programs.at_ns.copy(), np.arange(len(waits))
+    met = np.flatnonzero(waits[:-1] & (np.diff(programs.rank) == 0)) + 1  # the next call
+    ranks = np.searchsorted(programs.rank, np.arange(len(programs.ranks) + 1))
+    for first, last in pairwise(ranks):
+        mine = met[np.searchsorted(met, first) : np.searchsorted(met, last)]
+        if len(mine) < 2:
+            continue
+        at_ns = programs.at_ns[mine] - programs.at_ns[mine[0]]
+        each_ns = at_ns[-1] / (mine[-1] - mine[0])
+        calls = np.arange(first, last)
+        even_ns = np.interp(calls, mine, at_ns)
+        even_ns += each_ns * (np.minimum(calls - mine[0], 0) + np.maximum(calls - mine[-1], 0))
+        spread = programs.at_ns[mine[0]] + even_ns.astype(np.int64)
+        found[first:last] = np.maximum(found[first:last], spread)
+        passed = np.searchsorted(mine, calls, side="right")
+        span[first:last] = np.where(passed % len(mine) == 0, NONE, passed)
+    return found, span
 
 
 def _after(programs: Programs) -> Times:
