@@ -94,6 +94,20 @@ def test_the_same_wait_minutes_later_is_a_hang(tmp_path: Path) -> None:
         assert state_of(incident) == "stopped"
 
 
+@pytest.mark.parametrize(("missing", "state"), [(5, "unclear"), (None, "stopped")])
+def test_once_all_have_called_only_the_transfer_is_left(
+    tmp_path: Path, missing: int | None, state: str
+) -> None:
+    """90 s are a checkpoint of the rank that is missing, but no transfer."""
+
+    def last(rank: int) -> list[dict[str, Any]]:
+        seen = {"time_discovered_started_ns": NOW + 90 * S}
+        return [] if rank == missing else [entry(21, NOW - 50 * MS, **WAITING, **seen)]
+
+    with recorded(tmp_path, last) as incident:
+        assert state_of(incident) == state
+
+
 def test_what_the_watchdog_aborted_did_not_complete(tmp_path: Path) -> None:
     def last(rank: int) -> list[dict[str, Any]]:
         ended = {"retired": False, "time_discovered_completed_ns": NOW + 600 * S}

@@ -242,6 +242,16 @@ def test_a_collective_that_all_have_called_waits_for_no_later_one(incident: Inci
     assert found(incident, "hang_roots", "comm, how") == [(1, "together")]
 
 
+def test_a_collective_that_all_have_called_waits_for_an_older_one(incident: Incident) -> None:
+    """Ranks 1 and 3 went on beside a collective that does not end, until all waited for it."""
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3], "size": 4})
+    incident.append("comms", {"job": "j", "comm": 2, "rank": [1, 3], "size": 2})
+    ops(incident, comm=2, rank=[1, 3], seq=13)
+    ops(incident, comm=3, rank=[0, 1, 2, 3], seq=1, enqueued_ns=20, ended_ns=25)
+    ops(incident, rank=[0, 1, 2, 3], seq=39, enqueued_ns=30)
+    assert found(incident, "hang_roots", "comm, seq, how, victims") == [(2, 13, "together", 4)]
+
+
 def test_the_oldest_open_call_of_a_communicator_holds_up_the_newer_ones(
     incident: Incident,
 ) -> None:

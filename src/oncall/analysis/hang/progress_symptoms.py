@@ -23,12 +23,17 @@ def _stillness() -> str:
             SELECT q.* REPLACE (least(quiet_ns, looked_ns - since_ns) AS quiet_ns),
                 greatest(longest_gap_ns, $blink) AS normal_ns
             FROM job_quiet q SEMI JOIN jobs USING (job) LEFT JOIN oldest USING (job)),
-        -- In an AllReduce of next to nothing ranks rightly wait for one another.
+        joined AS (
+            SELECT job, bool_and(how = 'together' AND kind = 'coll') AS all_called
+            FROM hang_roots GROUP BY job),
+        -- In an AllReduce of next to nothing ranks rightly wait for one another. Once all have
+        -- called, only the transfer is left.
         patience AS (
             SELECT job, bool_and(op = 'Barrier' OR (op = 'AllReduce' AND bytes < $barrier_below))
                     AS barrier,
-                CASE WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
-            FROM hang_members WHERE state = 'waiting' GROUP BY job),
+                CASE WHEN any_value(all_called) THEN least($transfer_after, $hang_after)
+                     WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
+            FROM hang_members JOIN joined USING (job) WHERE state = 'waiting' GROUP BY job),
         timed AS (
             SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns,
                 -- A site that calls shorter waits a hang has less patience with a standstill, too.
@@ -137,7 +142,7 @@ def _spread() -> str:
                 WHERE r.how = 'absent' AND o.kind = 'coll' GROUP BY ALL)
             WHERE last_ns IS NOT NULL AND others_ns IS NOT NULL GROUP BY ALL),
         -- From the last rank's call of a collective to its first end all ranks are in it.
-        joined AS (
+        in_one AS (
             SELECT job, sum(greatest(ended_ns - called_ns, 0))
                 / nullif(any_value(lasted_ns), 0) AS share
             FROM (SELECT o.job, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
@@ -176,7 +181,7 @@ def _all_wait() -> str:
                 CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
                      ELSE $weak END
             FROM spread LEFT JOIN waiting USING (job) LEFT JOIN job_quiet USING (job)
-            LEFT JOIN joined USING (job)
+            LEFT JOIN in_one USING (job)
             LEFT JOIN (SELECT job, max(share) AS most FROM awaited GROUP BY job) a USING (job)
             ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
             ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
@@ -346,6 +351,9 @@ def _reported_symptom() -> str:
         ),
         "barrier_after": Param(
             "10 min", "PyTorch's limit for NCCL since 2.2: a job that waits longer has set its own"
+        ),
+        "transfer_after": Param(
+            "1 min", "gigabytes take seconds once all members of a collective have called it"
         ),
         "standstill_after": Param(
             "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"

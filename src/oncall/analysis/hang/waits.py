@@ -175,7 +175,15 @@ def left_open() -> str:
 @relation(
     "blocked_operations",
     reads=["frontier"],
-    optional=["heads", "in_flight", "halted", "left_open", "open_pairs", "counted_ahead"],
+    optional=[
+        "heads",
+        "in_flight",
+        "halted",
+        "left_open",
+        "open_pairs",
+        "counted_ahead",
+        "members",
+    ],
     empty_without=["in_flight|counted_ahead"],
     columns=BLOCKED_COLUMNS,
     source="CCL-D 4.2.2",
@@ -184,7 +192,7 @@ def blocked_operations() -> str:
     """The operation each waiting rank is blocked in: the oldest that truly holds it.
 
     Not every open operation holds a rank: it may be left open, and it is asynchronous if the
-    rank has since completed another that it entered later. A process that is gone is blocked
+    rank has since completed another that it called later. A process that is gone is blocked
     nowhere. Ranks known only by their launch counter are taken to be in the newest operation of a
     communicator whose counters differ.
     """
@@ -215,9 +223,26 @@ def blocked_operations() -> str:
             SEMI JOIN (FROM holding WHERE kind = 'coll') h USING (job, comm, rank)
             ANTI JOIN left_open o USING (job, comm, seq, rank)
             WHERE i.kind = 'coll'
-            QUALIFY row_number() OVER (PARTITION BY i.job, i.comm, i.rank ORDER BY i.seq) = 1)
+            QUALIFY row_number() OVER (PARTITION BY i.job, i.comm, i.rank ORDER BY i.seq) = 1),
+        -- If all members have called a collective and it does not complete, a member with an older
+        -- one open elsewhere is still in that: it was asynchronous until something waited for it.
+        joined AS (
+            SELECT job, comm, seq FROM first
+            JOIN (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL) USING (job, comm)
+            GROUP BY ALL HAVING count(*) = any_value(size)),
+        older AS (
+            SELECT i.* FROM in_flight i
+            JOIN (FROM first SEMI JOIN joined USING (job, comm, seq)) f
+                ON f.job = i.job AND f.rank = i.rank AND f.comm <> i.comm
+            ANTI JOIN left_open o ON o.job = i.job AND o.comm = i.comm AND o.seq = i.seq
+                AND o.rank = i.rank
+            WHERE i.kind = 'coll' AND i.called_ns < f.called_ns
+            QUALIFY row_number() OVER (
+                PARTITION BY i.job, i.rank ORDER BY i.called_ns, i.comm, i.seq) = 1)
         SELECT job, comm, kind, seq, rank, op, bytes, peer, called_ns, entered_ns, waited_ns
-        FROM (FROM holding WHERE kind = 'p2p' UNION ALL BY NAME FROM first)
+        FROM (FROM holding WHERE kind = 'p2p'
+            UNION ALL BY NAME FROM first ANTI JOIN older USING (job, rank)
+            UNION ALL BY NAME FROM older)
         UNION ALL
         SELECT job, comm, 'coll', launched, rank, NULL, NULL, NULL, NULL, NULL, unchanged_ns
         FROM counted_ahead
