@@ -69,3 +69,9 @@ def test_names_that_a_shell_would_read_are_not_repeated() -> None:
 def test_a_network_alone_has_no_ranks_to_look_at() -> None:
     with Incident.empty() as made:
         assert would_decide(made, Coverage(0, 0, 0, 0)) == ""
+
+
+def test_operations_without_durations_want_durations() -> None:
+    with incident("gpu01") as made:
+        made.append("ops", {"job": "j", "rank": [0], "seq": 1})
+        assert "TORCH_NCCL_ENABLE_TIMING=1" in would_decide(made, NOTHING_MISSING, untimed=True)

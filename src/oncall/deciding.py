@@ -35,6 +35,7 @@ class _Known:
     counters: bool
     stacks_alike: bool
     slower: bool
+    untimed: bool
     logs: bool
 
     @property
@@ -89,6 +90,13 @@ _TABLE = (
         ),
     ),
     _Lack(
+        lambda known: known.untimed,
+        lambda _: (
+            "To see who is slow, start the job with `TORCH_NCCL_ENABLE_TIMING=1`, or profile ten "
+            "steps of every rank with torch.profiler"
+        ),
+    ),
+    _Lack(
         lambda known: known.calls or known.logs or bool(known.silent_ranks),
         lambda known: (
             f"See in which call each rank is, and whether it moves: `{known.stacks_of_all}`"
@@ -97,9 +105,10 @@ _TABLE = (
 )
 
 
-def would_decide(incident: Incident, coverage: Coverage) -> str:
-    """A sentence with the command; empty where the evidence is not of a training job's ranks."""
-    known = _known(incident, coverage)
+def would_decide(incident: Incident, coverage: Coverage, *, untimed: bool = False) -> str:
+    """A sentence with the command; empty where the evidence is not of a training job's ranks.
+    `untimed`: all that is missing is how long operations took."""
+    known = _known(incident, coverage, untimed)
     return next((lack.advice(known) for lack in _TABLE if lack.applies(known)), "")
 
 
@@ -112,7 +121,7 @@ def _shown(incident: Incident, relation: str, sql: str) -> bool:
     return bool(incident.con.execute(sql).fetchall()[0][0])
 
 
-def _known(incident: Incident, coverage: Coverage) -> _Known:
+def _known(incident: Incident, coverage: Coverage, untimed: bool) -> _Known:
     con = incident.con
     nodes = {node for (node,) in con.execute(_NODES).fetchall() if node and _HOST.fullmatch(node)}
     (job,) = con.execute(
@@ -130,6 +139,7 @@ def _known(incident: Incident, coverage: Coverage) -> _Known:
         counters=not incident.is_empty("launches"),
         stacks_alike=_shown(incident, "main_threads", _ALIKE),
         slower=_shown(incident, "lost_time", _SLOWER),
+        untimed=untimed,
         logs=not incident.is_empty("log_events") or not incident.is_empty("logged_steps"),
     )
 

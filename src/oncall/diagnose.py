@@ -21,7 +21,7 @@ from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
 from oncall.core.scheduler import Scheduler, with_removal
 from oncall.deciding import would_decide
-from oncall.doubt import why_logs_say_too_little, why_undecided
+from oncall.doubt import UNTIMED, why_logs_say_too_little, why_undecided
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
@@ -121,7 +121,9 @@ def diagnose(
     )
     if diagnosis.result != "inconclusive":
         return diagnosis
-    return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
+    untimed = diagnosis.undecided == UNTIMED
+    advice = would_decide(incident, diagnosis.coverage, untimed=untimed)
+    return replace(diagnosis, would_decide=advice)
 
 
 def about_stops(rulebooks: Sequence[Rulebook]) -> tuple[Rulebook, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident
 
+UNTIMED = "no durations of operations are recorded: a slow GPU or link would not show"
 _MOST_AWAITED = 3  # ranks to look at first; of more it is none in particular
 # Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
 _BY_COUNTERS = """
@@ -77,24 +78,27 @@ def _calls_alone(incident: Incident) -> str:
     )
 
 
-def _few_iterations(incident: Incident) -> str:
+def _not_shown(incident: Incident) -> str:
     """Why operations do not show which rank slows the job; empty if they could."""
+    few = "too few iterations were recorded to show a rank that slows the job"
     try:
-        incident.require(["replayed_jobs", "round_baselines"])
+        incident.require(["replayed_jobs", "round_baselines", "rounds"])
     except MissingEvidence:
         return ""
     except RelationFailed:
-        pass
-    else:
-        known = "SELECT EXISTS (FROM replayed_jobs) OR EXISTS (FROM round_baselines)"
-        if incident.con.execute(known).fetchall()[0][0]:
-            return ""
-    return "too few iterations were recorded to show a rank that slows the job"
+        return few
+    ((replayed, baselines, durations),) = incident.con.execute(
+        "SELECT EXISTS (FROM replayed_jobs), EXISTS (FROM round_baselines), "
+        "EXISTS (FROM rounds WHERE basis = 'duration')"
+    ).fetchall()
+    if replayed or (baselines and durations):
+        return ""
+    return UNTIMED if baselines else few
 
 
 def _slow(incident: Incident) -> str:
     """Why it is not known that no rank slows the job; empty if that is known."""
-    return _few_iterations(incident) or _by_chance(incident) or _unexplained(incident)
+    return _not_shown(incident) or _by_chance(incident) or _unexplained(incident)
 
 
 def _unexplained(incident: Incident) -> str:
