@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from math import exp, lgamma, log, log1p
+from math import comb, exp, lgamma, log, log1p
 
 import numpy as np
 
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.programs import Times
+from oncall.analysis.lost_time.programs import Flags, Times
 
 
-def by_turns(mine: Times, worst: Times, of: float, limits: Limits) -> bool:
+def by_turns(mine: Times, worst: Times, of: float, limits: Limits, close: float = 1.0) -> bool:
     """Whether chance explains how often a rank is the worst one. Where samples differ in length, or
     hosts are busy with something else, each rank is as late as that by turns.
 
     `mine` (n,) is the share of iterations that the rank costs, `worst` (s,) that of the worst rank
-    of each; `of` is the number of ranks (or of blocks of them).
+    of each; `of` is the number of ranks (or of blocks of them), `close` the chance that these
+    iterations lie as close together (`in_a_row`).
     """
     costly = mine[mine >= limits.least_gain]
     if not len(costly):
@@ -23,7 +24,8 @@ def by_turns(mine: Times, worst: Times, of: float, limits: Limits) -> bool:
     much = max(limits.least_gain, float(np.median(costly)) / 2)
     times = int((mine >= much).sum())
     turns = max(times, int((worst >= much).sum()))
-    return at_least(times, turns, 1 / of) > limits.by_chance / of
+    chance = at_least(times, turns, 1 / of)
+    return min(chance, either(chance, close)) > limits.by_chance / of
 
 
 def at_least(number: int, of: int, part: float) -> float:
@@ -37,3 +39,20 @@ def at_least(number: int, of: int, part: float) -> float:
         return ways + k * log(part) + (of - k) * log1p(-part)
 
     return sum(exp(log_chance(k)) for k in range(number, of + 1))
+
+
+def in_a_row(chosen: Flags) -> float:
+    """How likely chance puts as many of the iterations (s,), in order of time, as close together.
+    A fault begins, and may end; what comes by turns comes at any time."""
+    number, at = len(chosen), np.flatnonzero(chosen)
+    if not len(at):
+        return 1.0
+    within = int(at[-1] - at[0]) + 1
+    windows = number - within + 1
+    return min(1.0, windows * comb(within, len(at)) / comb(number, len(at)))
+
+
+def either(one: float, other: float) -> float:
+    """How likely chance makes the product of two such probabilities as small (Fisher 1932)."""
+    product = one * other
+    return product * (1 - log(product)) if product > 0 else 0.0

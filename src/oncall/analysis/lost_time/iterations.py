@@ -81,11 +81,16 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     length = np.full((len(first), len(programs.ranks)), np.nan)
     reached_ns = moments.reached_ns
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
+    inside = _inside(len(cut), begin, end, number, order)
+    if stretches:
+        program = _kinds_called(programs, inside, (len(order), length.shape[1]))
+    else:
+        program = _programs(programs, begin, end, number, length.shape)[order]
     found = Iterations(
-        number=_inside(len(cut), begin, end, number, order),
+        number=inside,
         begin_ns=began[order],
         length_ns=quantile(length[order], 0.5, 1),
-        program=_programs(programs, begin, end, number, length.shape)[order],
+        program=program,
         span=_span(moments.span, begin, end, number)[order],
         cut=cut,
         ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
@@ -149,6 +154,20 @@ def _programs(
     return found
 
 
+def _kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
+    """A hash of the kinds of each rank's calls (s, r), whatever their number and order: stretches
+    of equal time do not begin at the same call."""
+    at = np.flatnonzero(inside != NONE)
+    place, signature = inside[at] * shape[1] + programs.rank[at], programs.signature[at]
+    order = np.lexsort((signature, place))
+    place, signature = place[order], signature[order]
+    new = (np.diff(place, prepend=-1) != 0) | (np.diff(signature, prepend=np.uint64(0)) != 0)
+    found = np.zeros(shape[0] * shape[1], dtype=np.uint64)
+    np.add.at(found, place[new], signature[new])
+    found[place] |= np.uint64(1)
+    return found.reshape(shape)
+
+
 def _median_of(key: Ints, values: Ints) -> Ints:
     """The median of the values of each key, in order; of two the less."""
     order = np.lexsort((values, key))
@@ -169,9 +188,11 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     kind = numbered(size, signature)
     after = numbered(kind, np.roll(signature, 1))
     enough = limits.fewest_iterations, limits.repeats
-    for fewest, one, calls in product(enough, (kind, after), (moments.waits, moments.shown)):
+    regular = limits.returns, limits.same_calls
+    kinds, called = (kind, after), (moments.waits, moments.shown)
+    for fewest, often, one, calls in product(enough, regular, kinds, called):
         mine = np.where(calls, one, NONE)
-        cut = _rarest(programs, moments, size, mine, limits.same_calls, fewest, limits)
+        cut = _rarest(programs, moments, size, mine, often, fewest, limits)
         if cut.any():
             return cut
     if moments.timed:
@@ -222,9 +243,8 @@ def _rarest(
     often, covered, calls, each = _regularity(at, programs.rank[at], kind[at], reached_ns, limits)
     # Else each call were an iteration, and who lags by one without a loss were late.
     chosen &= each > 1
-    chosen &= (often >= regular) & (
-        covered >= (limits.most_calls if moments.timed else limits.short)
-    )
+    most = limits.most_calls if moments.timed else limits.short
+    chosen &= (often >= regular) & (covered >= most)
     chosen &= calls >= limits.most_calls * len(kind)
     best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
-from oncall.analysis.lost_time.chance import by_turns
+from oncall.analysis.lost_time.chance import by_turns, in_a_row
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
@@ -31,7 +31,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     if late.sum() < limits.repeats or not _all_of_them(share[late], best):
         return None
     ranks_there = int((~np.isnan(share[there])).sum(1).max())
-    if by_turns(gap[late], _widest(share[there]), ranks_there / len(ranks), limits):
+    blocks, close = ranks_there / len(ranks), in_a_row(late[there])
+    if by_turns(gap[late], _widest(share[there]), blocks, limits, close):
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     others, _ = iterations.spans(but=~(there & (gap < limits.least_gain / 2)))

@@ -23,6 +23,7 @@ class Limits:
     exact: float = decides("2 ms", "by which clocks that calls have put right are off")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
     spacing: float = decides("10 %", "of the calls from one to the next: it comes back regularly")
+    returns: float = decides("90 %", "of its spacings are regular: nothing lies between")
     stretches: int = decides(12, "of a recording without iterations: enough to tell chance")
     most_calls: float = decides("50 %", "of the calls are in iterations: less is one phase")
     short: float = decides("10 %", "of the longest class: what is shorter is no iteration")

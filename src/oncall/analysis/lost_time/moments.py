@@ -46,7 +46,7 @@ def moments_of(programs: Programs, limits: Limits, nth: Ints | None = None) -> M
     kind = _kinds(programs, nth)
     if timed:
         took = programs.duration_ns
-        over = _after(programs) - programs.at_ns >= took
+        over = np.isfinite(took) & (_until_idle(programs) <= _after(programs))
         waits = _waits(programs, collective, over, kind, limits)
         came_ns = np.where(collective, -took, np.nan)
         return Moments(came_ns, *_reached(programs, waits), waits, True)
@@ -93,6 +93,26 @@ def _reached(programs: Programs, waits: Flags) -> tuple[Ints, Ints]:
         passed = np.searchsorted(mine, calls, side="right")
         span[first:last] = np.where(passed % len(mine) == 0, NONE, passed)
     return found, span
+
+
+def _until_idle(programs: Programs) -> Times:
+    """The earliest time (n,) at which the rank's device can have completed all calls so far: those
+    of one communicator run one after another. A host that calls sooner did not wait."""
+    took = np.nan_to_num(programs.duration_ns).astype(np.int64)
+    call = programs.at_ns - programs.at_ns.min()
+    line = numbered(programs.rank, programs.comm)
+    order = np.argsort(line, kind="stable")
+    queued = np.cumsum(took[order])
+    first = np.flatnonzero(np.diff(line[order], prepend=-1))
+    queued -= np.repeat((queued - took[order])[first], np.diff(first, append=len(order)))
+    # Lines lie apart by more than any of them is long, so that a maximum stays in its own.
+    apart = line[order] * (int(call.max()) + int(queued.max()) + 1)
+    begun = np.maximum.accumulate(call[order] - queued + took[order] + apart)
+    ends = np.empty(len(call), dtype=np.int64)
+    ends[order] = begun + queued - apart
+    apart = programs.rank * (int(ends.max()) + 1)
+    latest = np.maximum.accumulate(ends + apart) - apart
+    return np.asarray(latest + programs.at_ns.min(), dtype=np.float64)
 
 
 def _after(programs: Programs) -> Times:
