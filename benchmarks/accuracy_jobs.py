@@ -131,7 +131,7 @@ def _ranks(finding: Any, truth: dict[str, Any]) -> frozenset[int]:
 
 
 def report(cases: Iterable[Judged]) -> None:
-    """A line for each wrong case as it comes, then a table by kind and one by program."""
+    """A line for each wrong case as it comes, then tables by kind, program, class, confidence."""
     everything = []
     for one in cases:
         everything.append(one)
@@ -147,6 +147,7 @@ def report(cases: Iterable[Judged]) -> None:
         for name, mine in sorted(rows.items()):
             right, hung = sum(m.right for m in mine), sum(m.called_hung for m in mine)
             print(f"| {name} | {len(mine)} | {right} | {hung} |")
+    print("\n" + "\n".join(by_class(everything)))
     print("\n" + "\n".join(calibration(everything)))
     sound = [one for one in everything if one.truth["family"] == "none"]
     running = [one for one in everything if one.truth["family"] != "hang"]
@@ -159,6 +160,23 @@ def report(cases: Iterable[Judged]) -> None:
         f"running jobs called hung {sum(one.called_hung for one in running)} of {len(running)}; "
         f"diagnosis: median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s"
     )
+
+
+def by_class(cases: Iterable[Judged]) -> Iterator[str]:
+    """Lines of a table: of the findings of a class those that name a culprit alone (precision), and
+    of the faults of a class those that are right (recall)."""
+    yield "| class | findings | precision | faults | recall |"
+    yield "|---|---|---|---|---|"
+    said, faults = defaultdict(list), defaultdict(list)
+    for case in cases:
+        for one in case.said:
+            said[one.verdict].append(one.right(case.truth))
+        if case.truth["family"] != "none":
+            faults[case.truth["class"]].append(case.right)
+    for name in sorted({*said, *faults}):
+        shares = (f"{sum(x) / len(x):.2f}" if x else "" for x in (said[name], faults[name]))
+        precision, recall = shares
+        yield f"| {name} | {len(said[name])} | {precision} | {len(faults[name])} | {recall} |"
 
 
 def calibration(cases: Iterable[Judged]) -> Iterator[str]:

@@ -82,7 +82,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     reached_ns = moments.reached_ns
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
-    if stretches:
+    if stretches and not programs.batch.any():  # stages differ in the order of calls, not in kinds
         program = _kinds_called(programs, inside, (len(order), length.shape[1]))
     else:
         program = _programs(programs, begin, end, number, length.shape)[order]
