@@ -228,7 +228,7 @@ def _time_symptoms() -> str:
         UNION ALL
         -- Few calls of a program are barriers, but a running job may spend long in one.
         SELECT job, 'barrier', -$likely,
-            'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
+            'ranks wait in a barrier, as they do while another rank saves a checkpoint'
         FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job)
         ANTI JOIN (FROM hang_roots WHERE how = 'cycle') USING (job) WHERE barrier
     """
@@ -258,7 +258,7 @@ def _place_symptoms() -> str:
         UNION ALL
         SELECT job, 'all wait', greatest(0, least(most, ln($end_so / share))),
             what || CASE WHEN coalesce(before, 0) = 0 THEN ''
-                ELSE '; before, they did for at most ' || round(100 * least(before, 1), 1)
+                ELSE '; earlier, for at most ' || round(100 * least(before, 1), 1)
                     || ' % of the time' END
         FROM all_wait
     """
@@ -271,7 +271,7 @@ def _call_symptoms() -> str:
                 THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
                 WHEN a.share IS NULL THEN -$sure ELSE 0 END,
             waits.what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1)
-                || ' ms; before, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
+                || ' ms; earlier, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits LEFT JOIN all_wait a USING (job)
         UNION ALL
         SELECT job, 'all wait', ln(1 - $end_so), 'not all others wait for one call'
