@@ -1,9 +1,9 @@
 """How overdue the calls are that others wait for, in recordings of calls alone.
 
-When the log was read is unknown; it shows for how long the others went on. While training goes on,
+When the log was read is unknown, but it shows how long the others went on. While training goes on,
 no rank is without its next call for much longer than ever before; in a hang the others run on until
-they wait. Clocks of hosts may differ by more than that, but a rank that calls something after a
-joint call has seen all members make it: this bounds how far apart two clocks are.
+they wait. Clocks of hosts may differ by more than that. But a rank that makes its next call after a
+joint call has seen all members make the joint call: this bounds how far apart two clocks are.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def _silences() -> str:
     },
 )
 def overdue_calls() -> str:
-    """For how long others went on without the call that they wait for, and how long before."""
+    """How long others have gone on without the call that they wait for, and how long they ever did
+    before."""
     stages = (_callers(), _waited(), _silences())
     return f"""
         WITH {",".join(stages)}

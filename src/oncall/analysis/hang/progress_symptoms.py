@@ -186,7 +186,7 @@ def _all_wait() -> str:
 
 
 def _time_symptoms() -> str:
-    """What instants show: since when nothing has ended, or when the recording was made."""
+    """Symptoms from times: how long nothing has ended, and when the recording was made."""
     return """
         SELECT job, 'time' AS name,
             CASE WHEN quiet_ns <= normal_ns THEN -$certain
@@ -235,7 +235,8 @@ def _time_symptoms() -> str:
 
 
 def _place_symptoms() -> str:
-    """What the places show in which ranks wait, and what stopped or called something else there."""
+    """Symptoms from the places where ranks wait, and from processes that stopped or called
+    something else there."""
     return """
         SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
         FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
@@ -265,7 +266,8 @@ def _place_symptoms() -> str:
 
 
 def _call_symptoms() -> str:
-    """What logs of calls show: for how long others go on without a call, and how the logs end."""
+    """Symptoms from logs of calls: how long others have gone on without a call, and how the logs
+    end."""
     return """
         SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
                 THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
@@ -374,7 +376,7 @@ def _reported_symptom() -> str:
     },
 )
 def progress_symptoms() -> str:
-    """What says that a job with waiting ranks is stopped, and what says that it is moving."""
+    """The symptoms that a job with waiting ranks is stopped, and the symptoms that it moves."""
     stages = (
         _stillness(),
         _recorded(),

@@ -1,7 +1,8 @@
-"""The ranks named for an operation that does not end, and the reason: the first that is true of
-1. calls in another order, 2. passed where others stopped, 3. called never, 4. calls another
-operation, 5. no data, 6. unknown members, 7. left it, 8. its GPU did not begin it, 9. fewest steps,
-10. both ends of a transfer, 11. one of the group.
+"""The ranks named for an operation that does not end, and the reason.
+
+The first reason that applies counts: 1. calls in another order, 2. passed where others stopped, 3.
+never called, 4. calls another operation, 5. no data, 6. unknown members, 7. left it, 8. its GPU did
+not begin it, 9. fewest steps, 10. both ends of a transfer, 11. one of the group.
 """
 
 from __future__ import annotations
@@ -230,12 +231,12 @@ def _by_reason() -> str:
         ("detail", "VARCHAR", "", "what was observed of it"),
         ("at_ns", "BIGINT", "ns", "when it entered"),
         ("activity", "VARCHAR", "", "what its main thread does; NULL: no stack of it"),
-        ("frame", "VARCHAR", "", "the frame that tells it"),
+        ("frame", "VARCHAR", "", "the frame that shows it"),
     ],
     source="CCL-D 4.2.2; stacks",
 )
 def hang_suspects() -> str:
-    """Of each unmet call the ranks, the host or the group to look at, all for one reason."""
+    """The ranks, the host or the group to look at for each unmet call, all for one reason."""
     stages = (
         _members(),
         _in_other_order(),

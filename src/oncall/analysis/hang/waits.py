@@ -1,10 +1,10 @@
 """Which rank waits for which, across all communicators.
 
 A rank that waits in one communicator because its peer is blocked in another is a victim. So the
-graph has two kinds of nodes: ranks, and the operations they are blocked in. A rank points
-at the operation it is blocked in; an operation points at the members that keep it from completing.
-Where every chain of waiting ends, there is the cause. (CCL-D looks at one communicator at a time;
-PyTorch's analyzer at one operation. This is what both lack.)
+graph has two kinds of nodes: ranks, and the operations they are blocked in. A rank points at the
+operation it is blocked in; an operation points at the members that keep it from completing. The
+cause is where every chain of waiting ends. (CCL-D looks at one communicator at a time, PyTorch's
+analyzer at one operation; neither follows waiting from one communicator to another.)
 """
 
 from __future__ import annotations
@@ -169,8 +169,9 @@ def outdone() -> str:
 def left_open() -> str:
     """Open collectives that most other members, calling the same, have completed.
 
-    They wait for no one: this rank fails to finish what all took part in. Not among them is the
-    one that its device entered last while later ones are queued behind it: that holds the rank.
+    They wait for no other rank: this rank fails to finish an operation that all took part in. Not
+    included: the operation that the rank's device entered last, with later ones queued behind it,
+    since that one does hold the rank up.
     """
     return f"""
         WITH disputed AS (
@@ -324,10 +325,9 @@ def _transfer_holders() -> str:
 def holders() -> str:
     """For each operation that a rank is blocked in: the members that keep it from completing.
 
-    Members that have not entered come first; a member without data is suspected only where no other
-    is known to be absent; then members that have entered but are blocked in an earlier operation:
-    what a host called later holds nothing up that it had called before. An operation with none of
-    them is one that all members are in.
+    Members that have not entered count first. A member without data is suspected only if no other
+    is known to be absent. Then come members that have entered but are blocked in an operation that
+    their host called earlier. An operation without any of these is one that all members are in.
     """
     stages = (_collective_holders(), _transfer_holders())
     return f"""

@@ -110,7 +110,7 @@ def _full_by_ports() -> str:
     },
 )
 def sender_links() -> str:
-    """Each flow on the link of a late step's sender, where that link was full."""
+    """Each flow on the link of a late step's sender, if that link was full."""
     stages = (_leaving(), _full_by_rate(), _full_by_ports())
     return f"""
         WITH {",".join(stages)}

@@ -1,8 +1,9 @@
-"""Which ranks of a slow stage: of a slow task the member of its tensor-parallel group that the
-others wait for, of a slow transfer the pair that took longest.
+"""Which ranks of a stage are slow.
 
-A member that computes slowly has more time of its own than the others, where that is recorded; else
-it enters the calls of the group last, again and again (VenusTrace Fig. 6).
+For a slow task, it is the member of its tensor-parallel group that the others wait for; for a slow
+transfer, the pair of ranks that took longest. A member that computes slowly has more time of its
+own than the others, if that is recorded; if not, it enters the calls of the group last, again and
+again (VenusTrace Fig. 6).
 """
 
 from __future__ import annotations

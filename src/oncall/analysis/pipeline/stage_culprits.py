@@ -1,7 +1,8 @@
 """Which ranks, stages or transfers are at fault for slow iterations.
 
-What happened once must stand out by itself, what lasts by what it costs; whoever only waits within
-its own calls, gets uneven tokens, or is one of many that are slow in turn is no machine at fault.
+A slowness that happened once must stand out by itself; a lasting one counts by what it costs. A
+rank that only waits within its own calls, gets uneven tokens, or is one of many that are slow in
+turn is not a machine at fault.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def _certain() -> str:
     },
 )
 def stage_culprits() -> str:
-    """Each culprit with its worst task, and how the iteration of that compares."""
+    """Each culprit with its worst task, and the duration of that task's iteration against the
+    baseline."""
     stages = (_worst(), _certain())
     return f"""
         WITH {",".join(stages)}
