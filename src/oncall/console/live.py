@@ -64,7 +64,7 @@ class Fleet(Source):
         self._nodes = Nodes(reach, self._starting, lambda: self._clock())
         self._number = 0
         self._fresh: Incident | None = None  # of the last gather, not yet shown
-        # Saving reads the answers of the newest gather, which the next one may let go of.
+        # Saving reads the answers of the newest gather, which the next one may delete.
         self._keeping = threading.Lock()
         self._then: Gathered | None = None  # the last answers about a past moment
         self._probes = ProbesKept()

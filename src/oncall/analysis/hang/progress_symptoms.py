@@ -344,7 +344,7 @@ def _reported_symptom() -> str:
         "hang_after": "halted.hang_after",
         "barrier_below": Param(
             "4 B",
-            "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)",
+            "an AllReduce of fewer bytes is a barrier, where waiting is no fault (CCL-D 4.2.1)",
         ),
         "barrier_after": Param(
             "10 min", "PyTorch's limit for NCCL since 2.2: a job that waits longer has set its own"

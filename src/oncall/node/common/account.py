@@ -14,8 +14,8 @@ _MOST_SHOWN = 4  # problems at once; a folder of garbage must not fill the shard
 
 @dataclass
 class Account:
-    """One source's account: counts since the collector began, what is wrong now, and what is
-    not here to be seen. The newest row is complete."""
+    """One source's account: counts since the collector began, what is wrong now, and what this
+    node does not have. The newest row is complete."""
 
     node: str
     source: str
