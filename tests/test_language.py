@@ -87,6 +87,17 @@ PHRASES = (
     Phrase(r"\bnothing is told\b", "no data"),
     Phrase(r"\bwhat became of\b(?! (each|the) host)", "the outcome of"),
     Phrase(r"\bgoes by (the|its|what)\b", "uses"),
+    Phrase(r"\bis it certain\b", "is the job stopped, with a probability of at least ..."),
+    Phrase(r"\bwhat (came|comes) of\b", "the outcome of"),
+    Phrase(r"\b(let|lets|letting) go of\b", "close, release, forget"),
+    Phrase(r"\bas ever\b", "as before"),
+    Phrase(r"\bnot here to be seen\b", "what this node does not have"),
+    Phrase(r"\bwho comes late\b", "which rank is late"),
+    Phrase(
+        r"\b(as|where) (they|ranks) (all )?rightly\b", "as ranks do while one saves a checkpoint"
+    ),
+    Phrase(r"\bif they still do, that\b", "if they still wait, this"),
+    Phrase(r"\bwould iterations be shorter without\b", "does a replay show what it costs"),
     Phrase(r"\b(?-i:[Ss]o|[Aa]s) says\b", "according to"),
     Phrase(r"\bof which nothing is known\b", "unknown"),
     Phrase(r"\bis (nobody's|whoever's)\b", "has no owner"),

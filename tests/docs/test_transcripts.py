@@ -27,3 +27,12 @@ SLOW = ("simulate.md",)  # asks simulated nodes, a process each
 )
 def test_a_document_shows_what_the_program_prints(document: Path) -> None:
     assert transcripts.transcribed(document) == document.read_text()
+
+
+@pytest.mark.parametrize("document", transcripts.DOCUMENTS, ids=lambda path: path.name)
+def test_no_transcript_misses_its_file(document: Path) -> None:
+    assert "No such file or directory" not in "".join(
+        block["body"]
+        for block in transcripts._BLOCK.finditer(document.read_text())
+        if block["info"].split()[0] == "console"
+    )

@@ -99,7 +99,7 @@ class OpenEvidence:
         return self._session(evidence, job, Symptom.UNKNOWN)
 
     def close(self) -> None:
-        """Let go of all evidence."""
+        """Close all evidence."""
         for key in list(self._open):
             self._close(key)
 

@@ -53,8 +53,8 @@ def add(
 ) -> None:
     """Add incidents: their findings, and the hours that they measured.
 
-    An incident is diagnosed with the rulebooks in force. The same incident twice is one. What
-    cannot be read is reported, the others are added, and the exit code is 2.
+    An incident is diagnosed with the rulebooks in force; added twice, it counts once. Files that
+    cannot be read are reported, the others are added, and the exit code is 2.
     """
     kept, name = chosen_archive(archive, cluster, create=True)
     failed = False
@@ -189,7 +189,7 @@ def solved(
     ],
     archive: ArchiveOption = None,
 ) -> None:
-    """Note what fixed an incident. The last note counts; an empty one takes it back."""
+    """Note what fixed an incident. The last note counts; an empty one removes it."""
     kept, _ = chosen_archive(archive)
     kept.solved(incident, clean(fixed_by.strip()), time.time_ns())
     _print(f"incident {incident}: fixed by: {fixed_by.strip() or 'unknown'}")
@@ -219,7 +219,7 @@ def expire(
     ] = False,
     archive: ArchiveOption = None,
 ) -> None:
-    """Delete months that ended before what is to be kept."""
+    """Delete months that are older than the retention times."""
     from oncall.archive import upkeep
     from oncall.archive.layout import month_of
 

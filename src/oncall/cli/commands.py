@@ -190,10 +190,10 @@ def oncall(
 
     \b
     Exit codes:
-      0    no problem found
-      1    diagnose: a finding; doctor: a failed check; demo: a wrong diagnosis
+      0    no fault found (INFO findings included)
+      1    diagnose: a fault; doctor: a failed check; demo: a wrong diagnosis
       2    usage error or bad input; rules test: a failed test
-      3    diagnose: no finding, and the evidence might not have shown a fault;
+      3    diagnose: no fault found, and the evidence might not have shown one;
            probe, stacks, doctor --job: some nodes or processes could not be seen
       70   bug in oncall
       130  interrupted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -56,6 +57,10 @@ def demo(
         diagnosis = _diagnosis(chosen, layout, folder, seal=keep is not None)
     judgement = judge(chosen, diagnosis)
     print(f"truth: {judgement.truth}\nfound: {judgement.found}")
+    if keep is None:
+        print("The job and its evidence are gone; `--keep DIR` keeps them for `oncall open DIR`.")
+    else:
+        print(f"See it in the console: oncall open {shlex.quote(str(keep))}")
     raise typer.Exit(ExitCode.HEALTHY if judgement.right else ExitCode.FINDING)
 
 

@@ -111,8 +111,8 @@ def diagnose(
         typer.Option(
             "--archive",
             metavar="PLACE",
-            help="Say of each finding whether the archive has it already. Default: `place` under "
-            "[archive] of the configuration, if set.",
+            help="Mention earlier faults of the same component from this archive. Default: "
+            "`place` under [archive] of the configuration, if set.",
         ),
     ] = None,
     follow: Annotated[

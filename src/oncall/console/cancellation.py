@@ -1,12 +1,11 @@
-"""Stop what a worker does, from another thread.
+"""Stops the work of another thread.
 
-    with cancellation.task() as task:        the worker
-        task.uses(incident)
-        ...                                  raises Interrupted at its end, however it ended
-    cancellation.cancel()                    anybody
+The worker enters `with cancellation.task() as task` and names with `task.uses(incident)` what to
+interrupt; the block raises Interrupted at its end if it was cancelled. Any other thread calls
+`cancellation.cancel()`.
 
-DuckDB forgets an interrupt that comes between two queries, and rules take an interrupted fact for
-a failed one: so it is repeated until the task ends, and only then reported.
+DuckDB forgets an interrupt that arrives between two queries, and rules take an interrupted fact for
+a failed one. So the interrupt is repeated until the task ends, and only then reported.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Interruptible(Protocol):
 
 
 class Task:
-    """Something that is being done, and how to stop it."""
+    """A piece of work, and how to stop it."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
@@ -41,8 +40,8 @@ class Task:
         self._stops: list[Callable[[], object]] = []
 
     def uses(self, computing: Interruptible) -> None:
-        """What is computed for this incident is interrupted. Raises Interrupted if it is too
-        late."""
+        """Interrupt this incident if the task is stopped. Raises Interrupted if it has been stopped
+        already."""
         self.on_stop(computing.interrupt)
 
     def on_stop(self, stop: Callable[[], object]) -> None:
@@ -58,7 +57,7 @@ class Task:
             raise Interrupted
 
     def stop(self) -> None:
-        """Stop it: returns at once."""
+        """Stop the task; returns at once."""
         if not self._stopped.is_set():
             self._stopped.set()
             threading.Thread(target=self._insist, name="cancel", daemon=True).start()
@@ -78,7 +77,7 @@ class Task:
 
 
 class Cancellation:
-    """Holds the one task that is going on, if any."""
+    """Holds the current task, if any."""
 
     def __init__(self) -> None:
         self._task: Task | None = None
@@ -100,7 +99,7 @@ class Cancellation:
         task.check()
 
     def cancel(self) -> None:
-        """Stop the task that is going on; without one, nothing happens."""
+        """Stop the current task; does nothing without one."""
         task = self._task
         if task is not None:
             task.stop()

@@ -1,5 +1,6 @@
-"""One rank in full: where it runs and what was measured there, what it belongs to, its last
-operations, its stack."""
+"""One rank in full: where it runs, what was measured there, its communicators, its last operations
+and its stack.
+"""
 
 from __future__ import annotations
 

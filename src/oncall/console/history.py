@@ -1,7 +1,8 @@
-"""What was gathered earlier, within bounds: so that the cursor can go back where nodes are gone.
+"""Earlier gathers, within bounds: the time cursor can go back even to nodes that are gone.
 
-Each gather's answers lie in a folder of their own. The newest always stays; of the older ones one
-a minute is enough, as each spans several; and the oldest go when there are too many or too large.
+Each gather's answers are in a folder of their own. The newest is always kept. Of the older ones,
+one per minute is enough, since each spans several minutes; the oldest are deleted when there are
+too many or they are too large.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class History:
         self._kept: list[Gathered] = []
 
     def add(self, gathered: Gathered) -> None:
-        """Keep the newest, and let go of what is not worth its place any more."""
+        """Keep the newest gather, and delete those that are not worth their space any more."""
         kept = self._kept
         # What was the newest stays only if it is far enough from the one before it.
         if len(kept) > 1 and kept[-1].at_ns - kept[-2].at_ns < APART_NS:
@@ -76,7 +77,7 @@ class History:
         return next((one for one in self._kept if one.at_ns >= at_ns), None)
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Delete all gathers."""
         while self._kept:
             _remove(self._kept.pop())
 

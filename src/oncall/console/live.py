@@ -1,8 +1,9 @@
-"""Snapshots of a running job: its nodes are asked again and again, over connections that stay.
+"""Snapshots of a running job: its nodes are queried again and again, over connections that stay
+open.
 
-A snapshot of now shows the last gather. One of the past is asked of the nodes' shards (up to then);
-where no node answers, what was gathered earlier stands in. Shards in local folders are the
-same, except that their present does not advance.
+A snapshot of now shows the last gather. For a past moment, the nodes' shards are queried up to that
+moment; if no node answers, an earlier gather is used. Shards in local folders work the same way,
+except that their present does not advance.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Fleet(Source):
         self._nodes = Nodes(reach, self._starting, lambda: self._clock())
         self._number = 0
         self._fresh: Incident | None = None  # of the last gather, not yet shown
-        # Saving reads the answers of the newest gather, which the next one may let go of.
+        # Saving reads the answers of the newest gather, which the next one may delete.
         self._keeping = threading.Lock()
         self._then: Gathered | None = None  # the last answers about a past moment
         self._probes = ProbesKept()
@@ -99,7 +100,8 @@ class Fleet(Source):
                 self._nodes.leave()
 
     def refresh(self, task: Task) -> None:
-        """Where nobody answers any more, the last good answer stays; `hosts` tell its age."""
+        """Gather again. If no node answers any more, the last good answer stays; `hosts` show its
+        age."""
         try:
             incident, gathered = self._asked(None, task)
         except UsageError:

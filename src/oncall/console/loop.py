@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who may block."""
+"""An event loop in a thread of its own, for threads that may block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have it called in the loop, soon. From any thread."""
+        """Schedule a call in the loop. From any thread."""
         self._loop.call_soon_threadsafe(function)
 
     @property

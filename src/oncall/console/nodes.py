@@ -1,7 +1,7 @@
-"""The nodes of a fleet, asked over connections that stay, for threads that may block.
+"""The nodes of a fleet, queried over connections that stay open, for threads that may block.
 
-Gathers and questions about one node's finer grain go over connections of their own, so that who
-asks about what is under the cursor never waits for a gather.
+Gathers and queries for one node's finer data use separate connections, so a query about what is
+under the cursor never waits for a gather.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Nodes:
             task.check()
 
     def leave(self) -> None:
-        """Close every connection; the next question opens them anew."""
+        """Close every connection; the next query opens them again."""
         self._loop.run(self._leave())
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Nodes:
     # ------------------------------------------------------------ what they said
 
     def progress(self, lane: Lane) -> str:
-        """How far the gather or the probe is that goes on. From any thread."""
+        """The progress of the current gather or probe. From any thread."""
         now = self._probing if lane == "probes" else self._progress
         if now is None or now.answered == now.asked:
             return ""
@@ -192,8 +192,8 @@ class Nodes:
         )
 
     def troubles(self) -> tuple[HostTrouble, ...]:
-        """What is wrong with the hosts, by what they said last, and what to type: folded, the
-        worst first."""
+        """What is wrong with the hosts, by their last answers, and which command to type: folded,
+        the worst first."""
         clocks, way = self._clocks, way_to(self._reach.transport)
         troubles: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
         for host, outcome in self._outcomes.items():

@@ -1,4 +1,6 @@
-"""From what was typed to a session: a recording, the shards that nodes left, or the nodes."""
+"""From a command line to a session: a recording, the shards that nodes left, or the nodes
+themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes from the console: who pings whom, and what is kept of it for the snapshots that follow."""
+"""Probes from the console: which nodes ping which, and what is kept for the next snapshots."""
 
 from __future__ import annotations
 

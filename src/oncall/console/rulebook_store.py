@@ -282,7 +282,7 @@ class RulebookStore:
         return path
 
     def close(self) -> None:
-        """Let go of what checking needs."""
+        """Close what checking needs."""
         if self._checker is not None:
             self._checker.__exit__(None, None, None)
             self._checker = None

@@ -70,7 +70,7 @@ class Session(Protocol):
         thread."""
 
     def close(self) -> None:
-        """Let go of everything: no child, file or connection stays."""
+        """Close everything: no child process, file or connection stays."""
 
 
 class Answering(Session, Protocol):

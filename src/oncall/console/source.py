@@ -72,7 +72,7 @@ class Source(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files, nodes and memory."""
+        """Close files and connections, and free memory."""
 
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with hosts, by their last answers; queries nothing."""

@@ -198,7 +198,7 @@ class _Room:
     """The folders that an archive and those inside it are unpacked into. Raises Unreadable where
     they hold too much.
 
-    Sizes that an archive states are checked before, and what comes of it is counted: headers lie.
+    Sizes that an archive states are checked before, and unpacked bytes are counted: headers lie.
     """
 
     def __init__(self, folder: Path, packed_bytes: int, bounds: Bounds) -> None:

@@ -125,7 +125,7 @@ def _files() -> list[str]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One installation at a time; the kernel lets go of the lock of one that is killed."""
+    """One installation at a time; the kernel releases the lock of one that is killed."""
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _READABLE)
     try:
         # Some file systems have no locks; two installations at once then fail, and harm nothing.

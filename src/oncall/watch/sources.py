@@ -50,7 +50,7 @@ class Source(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
 class WatchedNodes(Source):

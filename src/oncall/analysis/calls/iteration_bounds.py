@@ -1,9 +1,9 @@
 """Where iterations begin and end in one rank's calls.
 
-Between the last backward of an iteration and the first forward of the next a rank calls what it
-calls nowhere else: norms, losses, flags, over groups that no task uses. Those calls are the bounds,
-whatever they are and however many. A place where the recorder lost calls is a bound, too: the
-calls on both sides of it belong to one iteration or to two, and only counting shows which.
+Between the last backward of an iteration and the first forward of the next, a rank makes calls that
+it makes nowhere else: norms, losses, flags, over groups that no task uses. Those calls are the
+bounds, whatever they are. A place where the recorder lost calls is a bound, too: the calls on both
+sides of it belong to one iteration or to two, and only counting shows which.
 """
 
 from __future__ import annotations

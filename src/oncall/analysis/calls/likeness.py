@@ -33,7 +33,7 @@ def group_order(columns: dict[str, Array], goes_on_ns: int) -> Array:
 def likenesses(
     columns: dict[str, Array], begins: Array, named: Mapping[int, int | None]
 ) -> list[bytes]:
-    """What distinguishes the calls of each rank but for times and the names of communicators."""
+    """What distinguishes the calls of each rank, apart from times and communicators' names."""
     n = len(columns["rank"])
     number = np.cumsum(np.isin(np.arange(n), begins)) - 1
     # A communicator by where the rank first calls in it, a group call by its distance to the first.

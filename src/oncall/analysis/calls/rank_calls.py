@@ -1,8 +1,8 @@
-"""The calls of each rank in the order it made them, each with what it is for.
+"""The calls of each rank in order, each with its purpose.
 
-What a communicator is for follows from its name or role; else by how the rank uses it (Pulse 5.2,
-seen from one rank): calls before nearly every Send belong to the computation of a task, large ones
-now and then to gradients and parameters, all others to the end of an iteration.
+The purpose of a communicator follows from its name or role, else from how the rank uses it (Pulse
+5.2, seen from one rank): calls before nearly every Send belong to the computation of a task, large
+and rare ones to gradients and parameters, all others to the end of an iteration.
 """
 
 from __future__ import annotations

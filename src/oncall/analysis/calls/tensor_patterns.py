@@ -1,4 +1,4 @@
-"""What the calls within tasks show of them: how many belong to a forward, where a backward begins.
+"""What the calls within tasks show: how many belong to a forward, and where a backward begins.
 
 Each layer of each micro-batch makes the same calls, so the calls of a stage repeat; forwards and
 backwards differ in what they call, or in how fast. Nothing about the model is known in advance:

@@ -38,8 +38,9 @@ class Lags:
     behind: dict[tuple[int, int], int] = field(default_factory=dict)  # of communicator and rank
 
     def oddest(self, ends: Collection[object]) -> set[int]:
-        """Communicators that lag because of ranks that wait for nobody (`ends`), of the shape of
-        which the fewest do; none where half of a shape do, as that is where their ranks are."""
+        """Communicators that lag because of ranks that wait for no other (`ends`): those of the
+        shape that has the fewest of them; none if half of the communicators of a shape lag, as then
+        the lag follows from where their ranks are."""
         lagging = {comm for (comm, rank), calls in self.behind.items() if calls and rank in ends}
         number: dict[str, int] = defaultdict(int)
         for comm in lagging:
@@ -50,8 +51,8 @@ class Lags:
         return odd if least < _MANY or (len(odd) <= _FEW and least < 1) else set()
 
     def furthest(self, comms: Collection[int], ends: Collection[object]) -> set[int]:
-        """Of the ranks behind in these communicators those that are clearly the furthest: the host
-        of a rank that waits has called ahead, that of one that stopped has not."""
+        """Of the ranks behind in these communicators, those that are clearly the furthest behind:
+        the host of a waiting rank has called ahead, the host of a stopped rank has not."""
         lags = {
             rank: calls
             for (comm, rank), calls in sorted(self.behind.items(), key=lambda pair: pair[1])

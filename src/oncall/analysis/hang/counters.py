@@ -96,7 +96,7 @@ class _Alike:
     calls: Mapping[str, int]
 
     def more(self, other: _Alike) -> list[str]:
-        """What they called more often than the others."""
+        """The operations that they called more often than the others."""
         return [op for op, calls in self.calls.items() if calls > other.calls[op]]
 
     def differ(self, other: _Alike) -> bool:
@@ -110,10 +110,11 @@ class _Alike:
     source="CCL-D 4.1.2 (Operation Type Set)",
 )
 def mismatched_counts(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """Members that called another operation than the rest: neither is merely behind the other.
+    """Members that called another operation than the rest, rather than being behind them.
 
-    All members make the same calls in the same order. So of two members the one that is behind has
-    called no operation more often; where each has, they called differently.
+    All members make the same calls in the same order. So of two members, the one that is behind has
+    called no operation more often than the other. If each called some operation more often, they
+    called differently.
     """
     groups: dict[tuple[Any, ...], list[_Alike]] = defaultdict(list)
     for job, comm, ops, counts, ranks in con.execute(_COUNTS).fetchall():
@@ -133,7 +134,7 @@ def mismatched_counts(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 def _odd_members(
     con: duckdb.DuckDBPyConnection, job: str, comm: int, groups: Sequence[_Alike]
 ) -> Iterator[tuple[_Alike, str, str, str]]:
-    """Those that called differently, the operation, the others' operation and what decided."""
+    """Members that called differently, their operation, the others' operation and what decided."""
     against = {one: [other for other in groups if one.differ(other)] for one in groups}
     against = {one: others for one, others in against.items() if others}
     size = sum(len(one.ranks) for one in groups)

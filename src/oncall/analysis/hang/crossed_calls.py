@@ -31,8 +31,8 @@ from oncall.evidence import Param, relation
 def crossed_calls() -> str:
     """Neighbouring calls at the end of a log that members of both communicators make crosswise.
 
-    A host with several threads calls in any order all the time: then there are earlier crossed
-    calls, too, and they mean nothing.
+    A host with several threads makes calls in any order all the time. Such a job shows crossed
+    calls earlier in the log, too; then they mean nothing.
     """
     return """
         WITH made AS (

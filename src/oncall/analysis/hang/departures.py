@@ -1,8 +1,9 @@
-"""Who went another way than most, of ranks that wait for one another.
+"""Which ranks of a cycle called something else than most ranks do.
 
-Programs of a job's ranks are alike, so after one operation, by its number in groups of one role,
-they call alike. Of ranks in a cycle the few that called something else there began it, if before
-they had called there what most call: stages differ by design.
+The ranks of a job run the same program: after one operation, identified by its number in groups of
+one role, they make the same calls. Of ranks in a cycle, the few that called something else there
+began it, provided that they used to call there what most ranks call: pipeline stages differ by
+design.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _DEPARTED = """
 
 
 def departed(con: duckdb.DuckDBPyConnection, job: str, ranks: Collection[int]) -> tuple[int, ...]:
-    """Of these ranks those that called otherwise than most after the same operation; all of them if
-    that is not shown, or of more than half."""
+    """Those of these ranks that called otherwise than most after the same operation; all of the
+    ranks if the calls do not show it, or if more than half called otherwise."""
     known = {"job": job, "ranks": [*ranks], "voters": _LEAST_VOTERS}
     found = tuple(sorted(rank for (rank,) in con.execute(_DEPARTED, known).fetchall()))
     return found if 0 < 2 * len(found) <= len(ranks) else tuple(ranks)

@@ -18,9 +18,9 @@ Array = NDArray[Any]
 def exchange_slots(rank: Array, transfer: Array, way: Array) -> Array:
     """Numbers (n,) of the steps of each rank: a joint call, or Sends and Recvs made together.
 
-    Rows are in the order of the calls of each `rank`; `transfer` marks Sends and Recvs, `way` is
-    equal for those to, or from, one peer. Of those in a row, each way once is one exchange: its
-    halves do not wait for one another.
+    Rows are in the order of the calls of each `rank`; `transfer` marks Sends and Recvs, and `way`
+    is equal for transfers to, or from, one peer. A run of transfers in which each way occurs once
+    is one exchange: its halves do not wait for one another.
     """
     starts = np.ones(len(rank), bool)
     starts[1:] = (rank[1:] != rank[:-1]) | ~transfer[1:] | ~transfer[:-1]

@@ -27,7 +27,8 @@ from oncall.evidence import Param, relation
     source="CCL-D 4.2.2",
 )
 def front() -> str:
-    """The first operation that each waiting rank is blocked in, and who is missing there."""
+    """The first operation that each waiting rank is blocked in, and the members that have not made
+    the call."""
     return """
         WITH waiting AS (
             SELECT job, rank, comm, kind, seq, op, coalesce(entered_ns, called_ns) AS since_ns
@@ -88,10 +89,11 @@ def front() -> str:
     },
 )
 def unmet_calls() -> str:
-    """The operations that keep each job from going on, unless it is seen to move.
+    """The operations that keep each job from going on, unless the job is seen to move.
 
-    While that is not certain there is one for each job: the call that holds up most. A rank
-    without data, or a group with unknown members, may be a victim where another cause is seen.
+    Until it is certain that a job is stopped, there is one row per job: the call that holds up most
+    ranks. A rank without data, or a group with unknown members, may be a victim if another cause is
+    seen.
     """
     return """
         WITH jobs AS (

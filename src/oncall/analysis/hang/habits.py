@@ -2,7 +2,7 @@
 
 The times at which others began to wait do not show which of several calls a rank missed first:
 replicas run ahead of one another, and some calls are made long before they are needed. Training
-repeats itself, so the rank's own history shows it.
+repeats itself, so the rank's own history shows which call comes next.
 """
 
 from __future__ import annotations

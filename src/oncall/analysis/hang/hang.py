@@ -40,6 +40,53 @@ def steps() -> str:
     """
 
 
+def _recorded_calls() -> str:
+    """The members of each case, and what is recorded of their calls there."""
+    return f"""
+        cases AS (SELECT DISTINCT job, comm, kind, seq FROM hang_roots),
+        roll AS (
+            SELECT c.*, m.rank FROM cases c JOIN members m USING (job, comm)
+            WHERE c.kind = 'coll'
+            UNION SELECT job, comm, kind, seq, unnest(ends) FROM hang_roots WHERE kind = 'p2p'
+            UNION SELECT job, comm, kind, seq, rank FROM hang_roots
+                WHERE rank IS NOT NULL AND how <> 'cycle'),
+        calls AS (
+            SELECT o.job, o.comm, o.kind, o.seq, o.rank, min(o.op) AS op,
+                min(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
+                max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
+                bool_or(o.on_device) AS begun,
+                max(o.observed_ns) AS observed_ns, min({CALL}) AS call,
+                min({MANNER}) AS manner, min(upper(o.algo)) AS algo
+            FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
+        timed AS (
+            SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
+                USING (job, comm, kind) WHERE o.on_device)
+    """
+
+
+def _waits_of_members() -> str:
+    """Open halves of transfers, and waits in recordings of calls alone."""
+    return """
+        -- A transfer is open also where the host of one end went on and is blocked elsewhere now.
+        posted AS (
+            FROM in_flight i SEMI JOIN hang_roots r ON r.kind = 'p2p' AND i.kind = 'p2p'
+                AND r.job = i.job AND r.comm = i.comm AND len(r.ends) = 2
+                AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
+            ANTI JOIN blocked_operations s ON s.kind = 'p2p' AND s.job = i.job AND s.comm = i.comm
+                AND s.rank = i.rank),
+        paired AS (
+            SELECT job, comm, rank, arg_min(op, (seq, op)) AS op,
+                arg_min(bytes, (seq, op)) AS bytes,
+                min(entered_ns) AS entered_ns, max(waited_ns) AS waited_ns
+            FROM (FROM blocked_operations WHERE kind = 'p2p' UNION ALL BY NAME FROM posted)
+            GROUP BY job, comm, rank),
+        alone AS (
+            SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
+                arg_max(longest_ns, (waited_ns, longest_ns)) AS longest_ns
+            FROM standstills GROUP BY ALL)
+    """
+
+
 @relation(
     "hang_members",
     reads=["hang_roots", "members", "frontier", "blocked_operations"],
@@ -96,42 +143,9 @@ def steps() -> str:
 )
 def hang_members() -> str:
     """Every member of every operation where waiting ends, and its state there."""
+    stages = (_recorded_calls(), _waits_of_members())
     return f"""
-        WITH cases AS (SELECT DISTINCT job, comm, kind, seq FROM hang_roots),
-        roll AS (
-            SELECT c.*, m.rank FROM cases c JOIN members m USING (job, comm)
-            WHERE c.kind = 'coll'
-            UNION SELECT job, comm, kind, seq, unnest(ends) FROM hang_roots WHERE kind = 'p2p'
-            UNION SELECT job, comm, kind, seq, rank FROM hang_roots
-                WHERE rank IS NOT NULL AND how <> 'cycle'),
-        calls AS (
-            SELECT o.job, o.comm, o.kind, o.seq, o.rank, min(o.op) AS op,
-                min(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
-                max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
-                bool_or(o.on_device) AS begun,
-                max(o.observed_ns) AS observed_ns, min({CALL}) AS call,
-                min({MANNER}) AS manner, min(upper(o.algo)) AS algo
-            FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
-        timed AS (
-            SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
-                USING (job, comm, kind) WHERE o.on_device),
-        -- A transfer is open also where the host of one end went on and is blocked elsewhere now.
-        posted AS (
-            FROM in_flight i SEMI JOIN hang_roots r ON r.kind = 'p2p' AND i.kind = 'p2p'
-                AND r.job = i.job AND r.comm = i.comm AND len(r.ends) = 2
-                AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
-            ANTI JOIN blocked_operations s ON s.kind = 'p2p' AND s.job = i.job AND s.comm = i.comm
-                AND s.rank = i.rank),
-        paired AS (
-            SELECT job, comm, rank, arg_min(op, (seq, op)) AS op,
-                arg_min(bytes, (seq, op)) AS bytes,
-                min(entered_ns) AS entered_ns, max(waited_ns) AS waited_ns
-            FROM (FROM blocked_operations WHERE kind = 'p2p' UNION ALL BY NAME FROM posted)
-            GROUP BY job, comm, rank),
-        alone AS (
-            SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
-                arg_max(longest_ns, (waited_ns, longest_ns)) AS longest_ns
-            FROM standstills GROUP BY ALL)
+        WITH {",".join(stages)}
         SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid,
             m.name AS comm_name, m.role,
             CASE WHEN NOT coalesce(n.observed, false) THEN 'silent'

@@ -73,8 +73,8 @@ def last_calls() -> str:
     source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
 )
 def called_transfers() -> str:
-    """The Sends and Recvs between two ranks: those of a communicator of two in their order, if both
-    logs have all of them; else those of pipeline stages, matched by what they are for."""
+    """The Sends and Recvs between two ranks. Those in a communicator of two are matched by their
+    order, if both logs are complete; those between pipeline stages by micro-batch and direction."""
     return """
         WITH two AS (
             SELECT job, comm, min(rank) + max(rank) AS of_both FROM members
@@ -142,8 +142,8 @@ def called_transfers() -> str:
     source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
 )
 def open_transfers() -> str:
-    """The transfers between pipeline stages that ranks called last, and Recvs without a Send: what
-    the host called behind those waits on the device."""
+    """The transfers between pipeline stages that ranks called last, and Recvs without a Send: later
+    calls of the host wait for these on the device."""
     return """
         SELECT job, rank, peer, receives, answered,
             EXISTS (FROM last_calls l WHERE l.job = t.job AND l.rank = t.rank
@@ -241,8 +241,8 @@ _CALLS = """
 def _replayed(
     con: duckdb.DuckDBPyConnection, job: str
 ) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
-    """Whom each rank waits for: the calls that its device is in, and who holds those up; and the
-    last calls of each rank with who made them last."""
+    """Which ranks each rank waits for: the calls that its device is in and the ranks that hold
+    those up; and the last calls of each rank, with the ranks that made them last."""
     found = con.execute(_CALLS, {"job": job}).fetchnumpy()
     rank, call, place, unmet = (found[name] for name in ("rank", "call", "place", "unmet"))
     step = exchange_slots(place, found["transfer"], found["way"])

@@ -1,4 +1,4 @@
-"""The longest wait of a job: worth knowing before it is long enough to be called a hang."""
+"""The longest wait of a job, shown before it is long enough to be called a hang."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oncall.evidence import relation
     source="CCL-D 4.2.1",
 )
 def longest_wait() -> str:
-    """Of each job, the place where waiting ends that has held ranks for longest."""
+    """For each job, the operation where waiting ends that has held ranks up for longest."""
     return """
         WITH causes AS (
             SELECT job, comm, kind, seq, coalesce(

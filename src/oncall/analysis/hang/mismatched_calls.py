@@ -1,8 +1,9 @@
-"""Where calls alone are recorded: the round in which members stopped calling the same.
+"""The round in which members stopped calling the same operation, where calls alone are recorded.
 
-NCCL neither refuses such calls nor completes them: the members wait forever, or for each other's
-next calls. So it is the last round, apart from what hosts called ahead. If a recorder lost a call,
-all later rounds differ; if it counts differently, all rounds do.
+NCCL neither refuses mismatched calls nor completes them: the members wait forever, or for each
+other's next calls. So the mismatch is in the last round, apart from what hosts called ahead. If all
+later rounds differ as well, the recorder lost a call; if all rounds differ, it counts calls in
+another way.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from oncall.evidence import Param, relation
     },
 )
 def mismatched_calls() -> str:
-    """Rounds at the end of a log that members call differently, after many that they did not."""
+    """Rounds at the end of a log in which members call differently, after many rounds in which they
+    agreed."""
     return f"""
         WITH made AS (
             SELECT job, comm, seq, op, dtype, bytes, count, root,

@@ -1,9 +1,9 @@
-"""Whose lag is exceptional, where only the number of calls of each rank is known.
+"""Which communicator's lag is exceptional, where only the number of calls of each rank is known.
 
 Members of many communicators differ at once: ranks of a pipeline call at different times, and a
-stopped job leaves all of them where they were. Communicators of the same shape do the same work, so
-a lag that most of them show comes from their place; one that hardly any other shows is where it
-began.
+stopped job leaves all of them at different calls. Communicators of the same shape do the same work.
+So a lag that most of them show follows from their place in the job; a lag that hardly any other
+shows is where the hang began.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from oncall.evidence import Param, relation
     source="beyond CCL-D: like compared with like",
 )
 def comm_shapes() -> str:
-    """Communicators of equal distances between their ranks: all of one kind of parallelism."""
+    """The shape of each communicator: the distances between its ranks. Groups of one kind of
+    parallelism have equal shapes."""
     return """
         SELECT job, comm, shape, count(*) OVER (PARTITION BY job, shape) AS alike
         FROM (
@@ -46,7 +47,8 @@ def comm_shapes() -> str:
     source="beyond CCL-D: like compared with like",
 )
 def odd_lags() -> str:
-    """Communicators whose members are not at one call, while those of fewest like them are not."""
+    """Communicators whose members are at different calls, while those of most others of the shape
+    are not."""
     return """
         WITH differing AS (
             SELECT DISTINCT job, comm FROM counted_ahead ANTI JOIN heads USING (job)

@@ -1,9 +1,9 @@
 """How overdue the calls are that others wait for, in recordings of calls alone.
 
-When the log was read is unknown; it shows for how long the others went on. While training goes on,
+When the log was read is unknown, but it shows how long the others went on. While training goes on,
 no rank is without its next call for much longer than ever before; in a hang the others run on until
-they wait. Clocks of hosts may differ by more than that, but a rank that calls something after a
-joint call has seen all members make it: this bounds how far apart two clocks are.
+they wait. Clocks of hosts may differ by more than that. But a rank that makes its next call after a
+joint call has seen all members make the joint call: this bounds how far apart two clocks are.
 """
 
 from __future__ import annotations
@@ -85,6 +85,86 @@ def calling_spans() -> str:
     """
 
 
+def _callers() -> str:
+    """Ranks that are waited for, clocks of their mates, and communicators where they are behind."""
+    return """
+        ends AS (
+            SELECT job, rank, max(last_ns) AS last_ns FROM calling_spans GROUP BY ALL),
+        clocks AS (
+            SELECT job, rank, mate, apart_ns FROM calling_spans
+            UNION ALL SELECT job, rank, rank, 0 FROM ends),
+        callers AS (
+            SELECT e.*, a.joint, a.comm AS last_comm, a.seq AS last_seq
+            FROM ends e JOIN awaited_callers a USING (job, rank)),
+        behind AS (
+            SELECT c.job, c.rank, f.comm, f.seq, c.last_ns
+            FROM callers c JOIN call_fronts f USING (job, rank) WHERE f.behind),
+        looked AS (
+            SELECT job, rank, comm FROM behind
+            UNION SELECT job, rank, last_comm FROM callers WHERE joint)
+    """
+
+
+def _waited() -> str:
+    """For how long members have waited for each such call, and as many members ever did before."""
+    return """
+        rounds AS (
+            SELECT l.job, l.rank, l.comm, j.seq, min(j.op) AS op, min(j.count) AS count,
+                min(j.called_ns - k.apart_ns) AS first_ns, max(j.called_ns - k.apart_ns) AS last_ns,
+                count(*) AS members, bool_or(j.rank = l.rank) AS called,
+                max(j.called_ns) FILTER (j.rank = l.rank) AS own_ns,
+                list_sort(list(j.called_ns - k.apart_ns)) AS calls_ns
+            FROM looked l JOIN joint_calls j ON j.job = l.job AND j.comm = l.comm
+            JOIN clocks k ON k.job = l.job AND k.rank = l.rank AND k.mate = j.rank
+            GROUP BY ALL),
+        unmet AS (
+            SELECT b.job, b.rank, b.comm, r.seq, r.op, r.members AS waiting,
+                b.last_ns - max(r.last_ns) OVER here AS waited_ns,
+                max(r.last_ns) OVER here - min(r.first_ns) OVER here AS ran_on_ns
+            FROM behind b JOIN rounds r ON r.job = b.job AND r.rank = b.rank AND r.comm = b.comm
+                AND r.seq > coalesce(b.seq, -1) AND NOT r.called
+            WINDOW here AS (PARTITION BY b.job, b.rank, b.comm)
+            QUALIFY r.seq = min(r.seq) OVER here),
+        -- Like with like: how long as many members ever waited for as many others.
+        waits AS (
+            SELECT u.job, u.rank, u.comm,
+                max(r.last_ns - r.calls_ns[u.waiting]) AS longest_ns,
+                sum(greatest(r.last_ns - r.calls_ns[u.waiting] - greatest(u.waited_ns, 0), 0))
+                    AS beyond_ns
+            FROM unmet u JOIN (
+                FROM rounds QUALIFY members = max(members) OVER (PARTITION BY job, rank, comm)) r
+                USING (job, rank, comm)
+            GROUP BY ALL HAVING count(*) >= $fewest_rounds),
+        awaited AS (
+            SELECT u.*, w.longest_ns, w.beyond_ns
+            FROM unmet u LEFT JOIN waits w USING (job, rank, comm))
+    """
+
+
+def _silences() -> str:
+    """How long each rank ever took from the inputs of a call like its newest to its next call."""
+    return """
+        nexts AS (
+            SELECT job, rank, called_ns, min(called_ns) OVER (
+                PARTITION BY job, rank ORDER BY called_ns
+                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
+            FROM operations SEMI JOIN callers USING (job, rank) WHERE called_ns IS NOT NULL),
+        newest AS (
+            SELECT r.* FROM rounds r JOIN callers c ON c.job = r.job AND c.rank = r.rank
+                AND c.last_comm = r.comm AND c.last_seq = r.seq),
+        own AS (
+            SELECT n.job, n.rank, max(x.next_ns - greatest(r.last_ns, r.own_ns)) AS longest_ns,
+                count(DISTINCT r.seq) AS times,
+                sum(greatest(x.next_ns - greatest(r.last_ns, r.own_ns) - e.last_ns
+                    + greatest(n.last_ns, n.own_ns), 0)) AS beyond_ns
+            FROM newest n JOIN ends e USING (job, rank)
+            JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
+                AND r.op = n.op AND r.count IS NOT DISTINCT FROM n.count AND r.seq < n.seq
+            JOIN nexts x ON x.job = r.job AND x.rank = r.rank AND x.called_ns = r.own_ns
+            GROUP BY ALL)
+    """
+
+
 @relation(
     "overdue_calls",
     reads=["awaited_callers", "call_fronts", "joint_calls"],
@@ -117,70 +197,11 @@ def calling_spans() -> str:
     },
 )
 def overdue_calls() -> str:
-    """For how long others went on without the call that they wait for, and how long before."""
-    return """
-        WITH ends AS (
-            SELECT job, rank, max(last_ns) AS last_ns FROM calling_spans GROUP BY ALL),
-        clocks AS (
-            SELECT job, rank, mate, apart_ns FROM calling_spans
-            UNION ALL SELECT job, rank, rank, 0 FROM ends),
-        callers AS (
-            SELECT e.*, a.joint, a.comm AS last_comm, a.seq AS last_seq
-            FROM ends e JOIN awaited_callers a USING (job, rank)),
-        behind AS (
-            SELECT c.job, c.rank, f.comm, f.seq, c.last_ns
-            FROM callers c JOIN call_fronts f USING (job, rank) WHERE f.behind),
-        looked AS (
-            SELECT job, rank, comm FROM behind
-            UNION SELECT job, rank, last_comm FROM callers WHERE joint),
-        rounds AS (
-            SELECT l.job, l.rank, l.comm, j.seq, min(j.op) AS op, min(j.count) AS count,
-                min(j.called_ns - k.apart_ns) AS first_ns, max(j.called_ns - k.apart_ns) AS last_ns,
-                count(*) AS members, bool_or(j.rank = l.rank) AS called,
-                max(j.called_ns) FILTER (j.rank = l.rank) AS own_ns,
-                list_sort(list(j.called_ns - k.apart_ns)) AS calls_ns
-            FROM looked l JOIN joint_calls j ON j.job = l.job AND j.comm = l.comm
-            JOIN clocks k ON k.job = l.job AND k.rank = l.rank AND k.mate = j.rank
-            GROUP BY ALL),
-        unmet AS (
-            SELECT b.job, b.rank, b.comm, r.seq, r.op, r.members AS waiting,
-                b.last_ns - max(r.last_ns) OVER here AS waited_ns,
-                max(r.last_ns) OVER here - min(r.first_ns) OVER here AS ran_on_ns
-            FROM behind b JOIN rounds r ON r.job = b.job AND r.rank = b.rank AND r.comm = b.comm
-                AND r.seq > coalesce(b.seq, -1) AND NOT r.called
-            WINDOW here AS (PARTITION BY b.job, b.rank, b.comm)
-            QUALIFY r.seq = min(r.seq) OVER here),
-        -- Like with like: how long as many members ever waited for as many others.
-        waits AS (
-            SELECT u.job, u.rank, u.comm,
-                max(r.last_ns - r.calls_ns[u.waiting]) AS longest_ns,
-                sum(greatest(r.last_ns - r.calls_ns[u.waiting] - greatest(u.waited_ns, 0), 0))
-                    AS beyond_ns
-            FROM unmet u JOIN (
-                FROM rounds QUALIFY members = max(members) OVER (PARTITION BY job, rank, comm)) r
-                USING (job, rank, comm)
-            GROUP BY ALL HAVING count(*) >= $fewest_rounds),
-        awaited AS (
-            SELECT u.*, w.longest_ns, w.beyond_ns
-            FROM unmet u LEFT JOIN waits w USING (job, rank, comm)),
-        nexts AS (
-            SELECT job, rank, called_ns, min(called_ns) OVER (
-                PARTITION BY job, rank ORDER BY called_ns
-                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
-            FROM operations SEMI JOIN callers USING (job, rank) WHERE called_ns IS NOT NULL),
-        newest AS (
-            SELECT r.* FROM rounds r JOIN callers c ON c.job = r.job AND c.rank = r.rank
-                AND c.last_comm = r.comm AND c.last_seq = r.seq),
-        own AS (
-            SELECT n.job, n.rank, max(x.next_ns - greatest(r.last_ns, r.own_ns)) AS longest_ns,
-                count(DISTINCT r.seq) AS times,
-                sum(greatest(x.next_ns - greatest(r.last_ns, r.own_ns) - e.last_ns
-                    + greatest(n.last_ns, n.own_ns), 0)) AS beyond_ns
-            FROM newest n JOIN ends e USING (job, rank)
-            JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
-                AND r.op = n.op AND r.count IS NOT DISTINCT FROM n.count AND r.seq < n.seq
-            JOIN nexts x ON x.job = r.job AND x.rank = r.rank AND x.called_ns = r.own_ns
-            GROUP BY ALL)
+    """How long others have gone on without the call that they wait for, and how long they ever did
+    before."""
+    stages = (_callers(), _waited(), _silences())
+    return f"""
+        WITH {",".join(stages)}
         SELECT c.job, c.rank, w.comm, w.seq, w.op, w.waiting,
             l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
             c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,

@@ -1,4 +1,6 @@
-"""What each rank is blocked in: ranks point at operations, these at members that hold them up."""
+"""The nodes of the wait-for graph: ranks point at the operations that they are blocked in, and
+operations at the members that hold them up.
+"""
 
 from __future__ import annotations
 

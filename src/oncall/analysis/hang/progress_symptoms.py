@@ -191,7 +191,7 @@ def _all_wait() -> str:
 
 
 def _time_symptoms() -> str:
-    """What instants show: since when nothing has ended, or when the recording was made."""
+    """Symptoms from times: how long nothing has ended, and when the recording was made."""
     return """
         SELECT job, 'time' AS name,
             CASE WHEN quiet_ns <= normal_ns THEN -$certain
@@ -233,14 +233,15 @@ def _time_symptoms() -> str:
         UNION ALL
         -- Few calls of a program are barriers, but a running job may spend long in one.
         SELECT job, 'barrier', -$likely,
-            'ranks wait in a barrier, as they rightly do while another saves a checkpoint'
+            'ranks wait in a barrier, as they do while another rank saves a checkpoint'
         FROM patience SEMI JOIN quiet USING (job) ANTI JOIN timed USING (job)
         ANTI JOIN (FROM hang_roots WHERE how = 'cycle') USING (job) WHERE barrier
     """
 
 
 def _place_symptoms() -> str:
-    """What the places show in which ranks wait, and what stopped or called something else there."""
+    """Symptoms from the places where ranks wait, and from processes that stopped or called
+    something else there."""
     return """
         SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
         FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
@@ -263,20 +264,21 @@ def _place_symptoms() -> str:
         UNION ALL
         SELECT job, 'all wait', greatest(0, least(most, ln($end_so / share))),
             what || CASE WHEN coalesce(before, 0) = 0 THEN ''
-                ELSE '; before, they did for at most ' || round(100 * least(before, 1), 1)
+                ELSE '; earlier, for at most ' || round(100 * least(before, 1), 1)
                     || ' % of the time' END
         FROM all_wait
     """
 
 
 def _call_symptoms() -> str:
-    """What logs of calls show: for how long others go on without a call, and how the logs end."""
+    """Symptoms from logs of calls: how long others have gone on without a call, and how the logs
+    end."""
     return """
         SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
                 THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
                 WHEN a.share IS NULL THEN -$sure ELSE 0 END,
             waits.what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1)
-                || ' ms; before, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
+                || ' ms; earlier, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits LEFT JOIN all_wait a USING (job)
         UNION ALL
         SELECT job, 'all wait', ln(1 - $end_so), 'not all others wait for one call'
@@ -347,7 +349,7 @@ def _reported_symptom() -> str:
         "hang_after": "halted.hang_after",
         "barrier_below": Param(
             "4 B",
-            "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)",
+            "an AllReduce of fewer bytes is a barrier, where waiting is no fault (CCL-D 4.2.1)",
         ),
         "barrier_after": Param(
             "10 min", "PyTorch's limit for NCCL since 2.2: a job that waits longer has set its own"
@@ -382,7 +384,7 @@ def _reported_symptom() -> str:
     },
 )
 def progress_symptoms() -> str:
-    """What says that a job with waiting ranks is stopped, and what says that it is moving."""
+    """The symptoms that a job with waiting ranks is stopped, and the symptoms that it moves."""
     stages = (
         _stillness(),
         _recorded(),

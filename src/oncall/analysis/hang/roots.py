@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -36,12 +36,20 @@ from oncall.analysis.hang.ties import (
 )
 from oncall.evidence import relation
 
-Graph = tuple[Edges, dict[Place, tuple[int, int]], set[int]]
 Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and for how long (ns)
 Habits = Mapping[int, Mapping[tuple[int, str], int]]  # see habits.next_calls
 _NOBODY = (0, 0)
 _UNPREDICTED = 1 << 30
 _PAIR = 2  # a Send or Recv whose other half has been called
+
+
+@dataclass(frozen=True)
+class WaitGraph:
+    """What one job's ranks and operations wait for, and which of its ranks left no data."""
+
+    edges: Edges = field(default_factory=dict)
+    waits: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -96,14 +104,14 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
     graphs, odd = _graphs(con)
-    for job, (edges, waits, silent) in graphs.items():
-        ends = {n for component in sinks(edges) for n in component if isinstance(n, int)}
-        habits = next_calls(con, job, ends - silent)
-        for root in find_roots(edges, waits, silent, habits, odd[job]):
+    for job, graph in graphs.items():
+        ends = {n for component in sinks(graph.edges) for n in component if isinstance(n, int)}
+        habits = next_calls(con, job, ends - graph.silent)
+        for root in find_roots(graph.edges, graph.waits, graph.silent, habits, odd[job]):
             if root.how == "cycle":
                 root = replace(root, culprits=departed(con, job, root.culprits))
             targets: list[Node] = [*root.culprits] or [root.place]
-            reached = reaching(edges, targets)
+            reached = reaching(graph.edges, targets)
             ranks = {n for n in reached if isinstance(n, int)} - set(root.culprits)
             comms = {n.comm for n in reached if isinstance(n, Place)}
             place = root.place
@@ -209,10 +217,18 @@ def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]
             yield from rows
 
 
-def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str, set[int]]]:
-    """For each job: the edges, how many ranks are blocked in each place and how long before the
-    last one of all, the ranks without data; and communicators whose lag is odd."""
-    graphs: dict[str, Graph] = defaultdict(lambda: ({}, {}, set()))
+def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, WaitGraph], dict[str, set[int]]]:
+    """Each job's graph, and its communicators whose lag is odd."""
+    graphs: dict[str, WaitGraph] = defaultdict(WaitGraph)
+    _add_blocked(con, graphs)
+    _add_holders(con, graphs)
+    for graph in graphs.values():
+        tie_groups(graph.edges)
+    return graphs, _tied(con, graphs)
+
+
+def _add_blocked(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> None:
+    """Edges from each rank to the operation that it is blocked in."""
     # Of a batch, some halves may have been answered.
     unmatched: dict[tuple[Any, ...], set[int | None]] = defaultdict(lambda: {None})
     for job, comm, seq, owner, peer in con.execute(
@@ -226,7 +242,7 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str,
         "FROM blocked_operations WHERE rank IS NOT NULL ORDER BY ALL"
     ).fetchall()
     for job, comm, kind, seq, rank, peer, waited_ns in blocked:
-        edges, waits, _ = graphs[job]
+        edges, waits = graphs[job].edges, graphs[job].waits
         place = Place(comm, kind, seq, (), seq)
         call = job, comm, seq, rank
         if kind == "p2p" and call in unmatched and peer in unmatched[call]:
@@ -238,46 +254,56 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Graph], dict[str,
         edges.setdefault(place, [])
         count, longest_ns = waits.get(place, (0, 0))
         waits[place] = count + 1, max(longest_ns, waited_ns)
+
+
+def _add_holders(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> None:
+    """Edges from each operation to the ranks that keep it from completing."""
     held = con.execute(
         "SELECT job, comm, kind, seq, owner, rank, how FROM holders WHERE rank IS NOT NULL "
         "ORDER BY ALL"
     ).fetchall()
     for job, comm, kind, seq, owner, rank, how in held:
-        edges, _, silent = graphs[job]
         place = Place(comm, kind, seq, () if owner is None else (owner,), seq)
-        edges.setdefault(place, []).append(rank)
+        graphs[job].edges.setdefault(place, []).append(rank)
         if how == "silent":
-            silent.add(rank)
-    for edges, _, _ in graphs.values():
-        tie_groups(edges)
-    lacked: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for job, *pair in con.execute(LACKED).fetchall():
-        lacked[job].append((pair[0], pair[1]))
-    gone: dict[str, set[int]] = defaultdict(set)
-    for job, rank in con.execute("SELECT job, rank FROM halted").fetchall():
-        gone[job].add(rank)
-    unanswering = set()
-    lags, odd = lags_of(con), dict[str, set[int]]()
-    for job, comm, seq, rank in con.execute(UNANSWERING).fetchall():
-        edges, _, silent = graphs[job]
-        edges.setdefault(Place(comm, "coll", seq, (), seq), []).append(rank)
-        silent.add(rank)
-        gone[job].add(rank)
-        unanswering.add(job)
-    unfinished: dict[str, set[int]] = defaultdict(set)
-    for job, rank in con.execute(UNFINISHED).fetchall():
-        unfinished[job].add(rank)
-    without_transfers = {job for (job,) in con.execute(WITHOUT_TRANSFERS).fetchall()}
+            graphs[job].silent.add(rank)
+
+
+def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[str, set[int]]:
+    """Edges that `ties` infers from what is absent; the communicators of each job whose lag is
+    odd."""
+    lacked, halted = _by_job(con, LACKED), _by_job(con, "SELECT job, rank FROM halted")
+    gone = {job: {rank for (rank,) in ranks} for job, ranks in halted.items()}
+    lags = lags_of(con)
+    unanswering = _by_job(con, UNANSWERING)
+    for job, calls in unanswering.items():
+        for comm, seq, rank in calls:
+            graphs[job].edges.setdefault(Place(comm, "coll", seq, (), seq), []).append(rank)
+            graphs[job].silent.add(rank)
+            gone.setdefault(job, set()).add(rank)
+    unfinished, without_transfers = _by_job(con, UNFINISHED), _by_job(con, WITHOUT_TRANSFERS)
     earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
     for job, rank, *calls in con.execute(EARLIER).fetchall():
         place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
         earlier[job].append((place, rank, before))
-    for job, (edges, _, _) in graphs.items():
-        tie_earlier(edges, earlier[job])
-        tie_unfinished(edges, lacked[job])
-        tie_unrecorded(edges, graphs[job][2], unfinished[job], both=job in without_transfers)
-        odd[job] = tie_common_lags(edges, lags[job], gone[job], always=job in unanswering)
-    return graphs, odd
+    odd: dict[str, set[int]] = {}
+    for job, graph in graphs.items():
+        ranks = {rank for (rank,) in unfinished.get(job, [])}
+        tie_earlier(graph.edges, earlier[job])
+        tie_unfinished(graph.edges, lacked.get(job, []))
+        tie_unrecorded(graph.edges, graph.silent, ranks, both=job in without_transfers)
+        odd[job] = tie_common_lags(
+            graph.edges, lags[job], gone.get(job, set()), always=job in unanswering
+        )
+    return odd
+
+
+def _by_job(con: duckdb.DuckDBPyConnection, select: str) -> dict[str, list[Any]]:
+    """The rows of a SELECT by their first column, the job."""
+    rows: dict[str, list[Any]] = {}
+    for job, *row in con.execute(select).fetchall():
+        rows.setdefault(job, []).append(tuple(row))
+    return rows
 
 
 def find_roots(

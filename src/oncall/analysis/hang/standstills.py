@@ -43,7 +43,7 @@ from oncall.evidence import Param, relation
     },
 )
 def standstills() -> str:
-    """The ranks where it began: one, the two ends of a transfer, or a group."""
+    """The ranks where a job stopped: one rank, the two ends of a transfer, or a group."""
     return """
         WITH judged AS (
             SELECT a.*, o.* EXCLUDE (job, rank, comm, seq, op, waiting), o.comm AS awaited_comm,
@@ -109,7 +109,7 @@ def standstills() -> str:
     source="beyond VenusTrace: evaluations and checkpoints end",
 )
 def longest_pauses() -> str:
-    """For how long ranks were without a call before, and went on."""
+    """How long ranks have been without a call before, and gone on."""
     return """
         SELECT job, max(pause_ns) AS pause_ns FROM (
             SELECT job, called_ns - lag(called_ns) OVER (

@@ -1,12 +1,193 @@
-"""The ranks named for an operation that does not end, and the reason: the first that is true of
-1. calls in another order, 2. passed where others stopped, 3. called never, 4. calls another
-operation, 5. no data, 6. unknown members, 7. left it, 8. its GPU did not begin it, 9. fewest steps,
-10. both ends of a transfer, 11. one of the group.
+"""The ranks named for an operation that does not end, and the reason.
+
+The first reason that applies counts: 1. calls in another order, 2. passed where others stopped, 3.
+never called, 4. calls another operation, 5. no data, 6. unknown members, 7. left it, 8. its GPU did
+not begin it, 9. fewest steps, 10. both ends of a transfer, 11. one of the group.
 """
 
 from __future__ import annotations
 
 from oncall.evidence import relation
+
+
+def _members() -> str:
+    """The members of each unmet call with their state there, and the culprits among them."""
+    return """
+        present AS (
+            SELECT m.*, u.how, u.kind AS call_kind,
+                count(*) FILTER (m.state = 'waiting') OVER here AS waiting,
+                count(*) FILTER (m.state = 'finished') OVER here AS finished,
+                bool_and(m.recvs > 0) FILTER (m.state = 'waiting') OVER here AS received
+            FROM hang_members m JOIN unmet_calls u USING (job, comm, seq)
+            WINDOW here AS (PARTITION BY m.job, m.comm, m.seq)),
+        culprits AS (
+            SELECT DISTINCT job, comm, seq, rank, how FROM hang_roots WHERE rank IS NOT NULL)
+    """
+
+
+def _in_other_order() -> str:
+    """Culprits of a cycle, each with the call in another communicator that blocks it."""
+    return """
+        blocked AS (
+            SELECT job, rank, comm, seq, op, entered_ns AS at_ns FROM blocked_operations
+            UNION ALL
+            SELECT x.job, x.rank, x.comm, x.seq, j.op, j.called_ns FROM crossed_calls x
+            JOIN joint_calls j USING (job, rank, comm, seq)),
+        crossing AS (
+            SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.at_ns,
+                count(*) OVER (PARTITION BY c.job, c.comm, c.seq, b.comm, b.seq) AS together
+            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'cycle'),
+        crossed AS (
+            SELECT c.job, c.comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid, 'crossed' AS reason,
+                'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns
+            FROM crossing c LEFT JOIN members m USING (job, comm, rank)
+            QUALIFY together = min(together) OVER (PARTITION BY c.job, c.comm, c.seq))
+    """
+
+
+def _called_otherwise() -> str:
+    """Members that passed the call, never called it, or called another operation."""
+    return """
+        -- Of counters alone: ranks that stopped together wait for one call, which others passed.
+        stopped AS (
+            SELECT p.job, p.comm, p.seq, count(*) FILTER (p.state = 'absent') AS others
+            FROM present p SEMI JOIN members m USING (job, comm, rank)
+            JOIN (FROM unmet_calls WHERE op IS NULL) u USING (job, comm, seq)
+            LEFT JOIN culprits c USING (job, comm, seq, rank)
+            GROUP BY ALL HAVING 2 * others > count(*)
+                AND count(DISTINCT p.last_seq) FILTER (p.state = 'absent') = 1
+                AND bool_and(c.rank IS NOT NULL) FILTER (p.state = 'absent')),
+        passed AS (
+            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'passed' AS reason,
+                'called it alone; ' || others || ' others stopped at one call' AS detail,
+                entered_ns AS at_ns
+            FROM present JOIN stopped USING (job, comm, seq) WHERE state = 'waiting'),
+        uncalled AS (
+            SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'uncalled' AS reason,
+                coalesce('what peers completed before never ended there (operations: '
+                        || n.operations || '): a device stopped, not the process',
+                    CASE WHEN x.rank IS NULL THEN 'as far behind in another communicator'
+                        WHEN p.kind = 'coll' AND p.last_seq >= p.seq
+                        THEN 'its process ended inside operation ' || p.seq
+                        ELSE 'stopped ' || coalesce('after operation ' || p.last_seq,
+                            'before its first operation there') END) AS detail,
+                p.entered_ns AS at_ns
+            FROM present p JOIN culprits c USING (job, comm, seq, rank)
+            LEFT JOIN unnoticed n USING (job, comm, seq, rank)
+            LEFT JOIN (SELECT job, comm, rank FROM members) x USING (job, comm, rank)
+            WHERE c.how = 'absent'),
+        mismatch AS (
+            SELECT o.job, o.comm, o.seq, o.rank, o.node, 'mismatch' AS reason,
+                'called ' || o.signature || '; the others: ' || o.others AS detail,
+                o.entered_ns AS at_ns
+            FROM odd_calls o SEMI JOIN unmet_calls USING (job, comm, seq))
+    """
+
+
+def _without_data() -> str:
+    """Members without data, and members that are unknown."""
+    return """
+        unseen AS (
+            SELECT p.job, p.comm, p.seq, p.rank, p.node, p.gpu, p.nic, p.pid, 'unseen' AS reason,
+                CASE WHEN h.node IS NOT NULL THEN 'its host ' || p.node || ' gave no evidence ('
+                        || h.error || ')'
+                    WHEN p.node IS NULL THEN 'its host is unknown'
+                    WHEN node_observed THEN 'others on ' || p.node || ' left data'
+                    ELSE 'no data from its host ' || p.node END AS detail
+            FROM present p JOIN culprits c USING (job, comm, seq, rank)
+            LEFT JOIN silent_hosts h ON h.node = p.node
+            WHERE c.how = 'silent' AND NOT coalesce(received, false)
+            -- A rank without data on a host with data weighs more than a host out of reach.
+            QUALIFY coalesce(node_observed, false) = bool_or(coalesce(node_observed, false)) OVER (
+                PARTITION BY p.job, p.comm, p.seq)),
+        unnamed AS (
+            SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,
+                CASE WHEN h.node IS NULL THEN 'group' ELSE 'node' END AS kind,
+                CASE x.unknown WHEN 1 THEN '1 member is' ELSE x.unknown || ' members are' END
+                    || ' unknown' || coalesce(
+                    ', and ' || h.node || ' gave no evidence (' || h.error || ')',
+                    ': they run on a host that was not asked') AS detail
+            FROM unmet_calls u JOIN unknown_members x USING (job, comm)
+            JOIN (SELECT DISTINCT job, comm, seq, received FROM present) p USING (job, comm, seq)
+            LEFT JOIN (FROM silent_hosts WHERE NOT named) h ON true
+            WHERE u.kind = 'coll' AND NOT coalesce(p.received, false))
+    """
+
+
+def _inside() -> str:
+    """Members in the call whose GPU did not begin it, that completed it, or made fewest steps."""
+    return """
+        -- Called, and not begun: what ran on the GPU before it, no operation of NCCL, does not end.
+        unbegun AS (
+            SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'unbegun' AS reason,
+                'its GPU did not begin it: an earlier kernel there does not end' AS detail,
+                entered_ns AS at_ns
+            FROM present p
+            WHERE call_kind = 'coll' AND state = 'waiting' AND NOT begun AND finished = 0
+                AND NOT EXISTS (FROM in_flight i WHERE i.job = p.job AND i.rank = p.rank
+                                AND i.entered_ns < p.entered_ns)
+                AND (SELECT count(*) FILTER (q.begun) >= count(*) FILTER (NOT q.begun)
+                     FROM present q WHERE q.job = p.job AND q.comm = p.comm AND q.seq = p.seq)),
+        left_it AS (
+            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'left' AS reason,
+                CASE state WHEN 'finished' THEN 'completed it, ' || waiting || ' did not'
+                    ELSE 'did not complete it, ' || finished || ' did' END AS detail,
+                entered_ns AS at_ns
+            FROM present
+            WHERE finished > 0 AND CASE WHEN finished < waiting THEN state = 'finished'
+                ELSE state = 'waiting' END),
+        behind AS (
+            SELECT *, most - steps AS less FROM (
+                SELECT job, comm, seq, rank, node, gpu, nic, pid, entered_ns AS at_ns, waiting,
+                    coalesce(sends, 0) + coalesce(recvs, 0) AS steps,
+                    max(steps) OVER (PARTITION BY job, comm, seq, peer_group) AS most
+                FROM present p WHERE state = 'waiting' AND coalesce(sends, recvs) IS NOT NULL
+                    -- Neighbours on one host need not make the steps over the network.
+                    AND NOT EXISTS (
+                        FROM present n SEMI JOIN transfers_in_flight USING (job, comm)
+                        WHERE n.job = p.job AND n.comm = p.comm AND n.seq = p.seq
+                            AND n.state = 'waiting'
+                            AND coalesce(n.sends, 0) * coalesce(n.recvs, 0) = 0))
+            -- Two members that came equally far are a tie worth naming; more are a communicator.
+            WHERE steps < most OR waiting = 2
+            QUALIFY less = max(less) OVER (PARTITION BY job, comm, seq))
+    """
+
+
+def _undistinguished() -> str:
+    """Both ends of a transfer, and the whole group, where nothing distinguishes members."""
+    return """
+        ends AS (
+            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'ends' AS reason,
+                'called its half of the transfer' AS detail, entered_ns AS at_ns
+            FROM present WHERE call_kind = 'p2p' AND state = 'waiting' AND waiting = 2),
+        every AS (
+            SELECT u.job, u.comm, u.seq, 'group' AS kind, 'group' AS reason,
+                'no step counts distinguish the ' || u.size || ' members' AS detail, u.at_ns,
+                (SELECT list(p.rank ORDER BY p.rank) FROM present p
+                 WHERE p.job = u.job AND p.comm = u.comm AND p.seq = u.seq) AS ranks
+            FROM unmet_calls u)
+    """
+
+
+def _by_reason() -> str:
+    """All suspects, each with the place of its reason in the order above."""
+    return """
+        suspects AS (
+            SELECT 1 AS place, * FROM crossed
+            UNION ALL BY NAME SELECT 2 AS place, * FROM passed
+            UNION ALL BY NAME SELECT 3 AS place, * FROM uncalled
+            UNION ALL BY NAME SELECT 4 AS place, * FROM mismatch
+            UNION ALL BY NAME SELECT 5 AS place, * FROM unseen
+            UNION ALL BY NAME SELECT 6 AS place, * FROM unnamed
+            UNION ALL BY NAME SELECT 7 AS place, * FROM left_it
+            UNION ALL BY NAME SELECT 8 AS place, * FROM unbegun
+            UNION ALL BY NAME SELECT 9 AS place, 'behind' AS reason, 'made ' || steps
+                || ' send/recv steps, the others up to ' || most AS detail,
+                * EXCLUDE (steps, most, less, waiting) FROM behind
+            UNION ALL BY NAME SELECT 10 AS place, * FROM ends
+            UNION ALL BY NAME SELECT 11 AS place, * FROM every)
+    """
 
 
 @relation(
@@ -50,151 +231,23 @@ from oncall.evidence import relation
         ("detail", "VARCHAR", "", "what was observed of it"),
         ("at_ns", "BIGINT", "ns", "when it entered"),
         ("activity", "VARCHAR", "", "what its main thread does; NULL: no stack of it"),
-        ("frame", "VARCHAR", "", "the frame that tells it"),
+        ("frame", "VARCHAR", "", "the frame that shows it"),
     ],
     source="CCL-D 4.2.2; stacks",
 )
 def hang_suspects() -> str:
-    """Of each unmet call the ranks, the host or the group to look at, all for one reason."""
-    return """
-        WITH present AS (
-            SELECT m.*, u.how, u.kind AS call_kind,
-                count(*) FILTER (m.state = 'waiting') OVER here AS waiting,
-                count(*) FILTER (m.state = 'finished') OVER here AS finished,
-                bool_and(m.recvs > 0) FILTER (m.state = 'waiting') OVER here AS received
-            FROM hang_members m JOIN unmet_calls u USING (job, comm, seq)
-            WINDOW here AS (PARTITION BY m.job, m.comm, m.seq)),
-        culprits AS (
-            SELECT DISTINCT job, comm, seq, rank, how FROM hang_roots WHERE rank IS NOT NULL),
-        blocked AS (
-            SELECT job, rank, comm, seq, op, entered_ns AS at_ns FROM blocked_operations
-            UNION ALL
-            SELECT x.job, x.rank, x.comm, x.seq, j.op, j.called_ns FROM crossed_calls x
-            JOIN joint_calls j USING (job, rank, comm, seq)),
-        crossing AS (
-            SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.at_ns,
-                count(*) OVER (PARTITION BY c.job, c.comm, c.seq, b.comm, b.seq) AS together
-            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'cycle'),
-        crossed AS (
-            SELECT c.job, c.comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid, 'crossed' AS reason,
-                'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns
-            FROM crossing c LEFT JOIN members m USING (job, comm, rank)
-            QUALIFY together = min(together) OVER (PARTITION BY c.job, c.comm, c.seq)),
-        -- Of counters alone: ranks that stopped together wait for one call, which others passed.
-        stopped AS (
-            SELECT p.job, p.comm, p.seq, count(*) FILTER (p.state = 'absent') AS others
-            FROM present p SEMI JOIN members m USING (job, comm, rank)
-            JOIN (FROM unmet_calls WHERE op IS NULL) u USING (job, comm, seq)
-            LEFT JOIN culprits c USING (job, comm, seq, rank)
-            GROUP BY ALL HAVING 2 * others > count(*)
-                AND count(DISTINCT p.last_seq) FILTER (p.state = 'absent') = 1
-                AND bool_and(c.rank IS NOT NULL) FILTER (p.state = 'absent')),
-        passed AS (
-            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'passed' AS reason,
-                'called it alone; ' || others || ' others stopped at one call' AS detail,
-                entered_ns AS at_ns
-            FROM present JOIN stopped USING (job, comm, seq) WHERE state = 'waiting'),
-        uncalled AS (
-            SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'uncalled' AS reason,
-                coalesce('what peers completed before never ended there (operations: '
-                        || n.operations || '): a device stopped, not the process',
-                    CASE WHEN x.rank IS NULL THEN 'as far behind in another communicator'
-                        WHEN p.kind = 'coll' AND p.last_seq >= p.seq
-                        THEN 'its process ended inside operation ' || p.seq
-                        ELSE 'stopped ' || coalesce('after operation ' || p.last_seq,
-                            'before its first operation there') END) AS detail,
-                p.entered_ns AS at_ns
-            FROM present p JOIN culprits c USING (job, comm, seq, rank)
-            LEFT JOIN unnoticed n USING (job, comm, seq, rank)
-            LEFT JOIN (SELECT job, comm, rank FROM members) x USING (job, comm, rank)
-            WHERE c.how = 'absent'),
-        mismatch AS (
-            SELECT o.job, o.comm, o.seq, o.rank, o.node, 'mismatch' AS reason,
-                'called ' || o.signature || '; the others: ' || o.others AS detail,
-                o.entered_ns AS at_ns
-            FROM odd_calls o SEMI JOIN unmet_calls USING (job, comm, seq)),
-        unseen AS (
-            SELECT p.job, p.comm, p.seq, p.rank, p.node, p.gpu, p.nic, p.pid, 'unseen' AS reason,
-                CASE WHEN h.node IS NOT NULL THEN 'its host ' || p.node || ' gave no evidence ('
-                        || h.error || ')'
-                    WHEN p.node IS NULL THEN 'its host is unknown'
-                    WHEN node_observed THEN 'others on ' || p.node || ' left data'
-                    ELSE 'no data from its host ' || p.node END AS detail
-            FROM present p JOIN culprits c USING (job, comm, seq, rank)
-            LEFT JOIN silent_hosts h ON h.node = p.node
-            WHERE c.how = 'silent' AND NOT coalesce(received, false)
-            -- A rank without data on a host with data weighs more than a host out of reach.
-            QUALIFY coalesce(node_observed, false) = bool_or(coalesce(node_observed, false)) OVER (
-                PARTITION BY p.job, p.comm, p.seq)),
-        unnamed AS (
-            SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,
-                CASE WHEN h.node IS NULL THEN 'group' ELSE 'node' END AS kind,
-                CASE x.unknown WHEN 1 THEN '1 member is' ELSE x.unknown || ' members are' END
-                    || ' unknown' || coalesce(
-                    ', and ' || h.node || ' gave no evidence (' || h.error || ')',
-                    ': they run on a host that was not asked') AS detail
-            FROM unmet_calls u JOIN unknown_members x USING (job, comm)
-            JOIN (SELECT DISTINCT job, comm, seq, received FROM present) p USING (job, comm, seq)
-            LEFT JOIN (FROM silent_hosts WHERE NOT named) h ON true
-            WHERE u.kind = 'coll' AND NOT coalesce(p.received, false)),
-        -- Called, and not begun: what ran on the GPU before it, no operation of NCCL, does not end.
-        unbegun AS (
-            SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'unbegun' AS reason,
-                'its GPU did not begin it: an earlier kernel there does not end' AS detail,
-                entered_ns AS at_ns
-            FROM present p
-            WHERE call_kind = 'coll' AND state = 'waiting' AND NOT begun AND finished = 0
-                AND NOT EXISTS (FROM in_flight i WHERE i.job = p.job AND i.rank = p.rank
-                                AND i.entered_ns < p.entered_ns)
-                AND (SELECT count(*) FILTER (q.begun) >= count(*) FILTER (NOT q.begun)
-                     FROM present q WHERE q.job = p.job AND q.comm = p.comm AND q.seq = p.seq)),
-        left_it AS (
-            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'left' AS reason,
-                CASE state WHEN 'finished' THEN 'completed it, ' || waiting || ' did not'
-                    ELSE 'did not complete it, ' || finished || ' did' END AS detail,
-                entered_ns AS at_ns
-            FROM present
-            WHERE finished > 0 AND CASE WHEN finished < waiting THEN state = 'finished'
-                ELSE state = 'waiting' END),
-        behind AS (
-            SELECT *, most - steps AS less FROM (
-                SELECT job, comm, seq, rank, node, gpu, nic, pid, entered_ns AS at_ns, waiting,
-                    coalesce(sends, 0) + coalesce(recvs, 0) AS steps,
-                    max(steps) OVER (PARTITION BY job, comm, seq, peer_group) AS most
-                FROM present p WHERE state = 'waiting' AND coalesce(sends, recvs) IS NOT NULL
-                    -- Neighbours on one host need not make the steps over the network.
-                    AND NOT EXISTS (
-                        FROM present n SEMI JOIN transfers_in_flight USING (job, comm)
-                        WHERE n.job = p.job AND n.comm = p.comm AND n.seq = p.seq
-                            AND n.state = 'waiting'
-                            AND coalesce(n.sends, 0) * coalesce(n.recvs, 0) = 0))
-            -- Two members that came equally far are a tie worth naming; more are a communicator.
-            WHERE steps < most OR waiting = 2
-            QUALIFY less = max(less) OVER (PARTITION BY job, comm, seq)),
-        ends AS (
-            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'ends' AS reason,
-                'called its half of the transfer' AS detail, entered_ns AS at_ns
-            FROM present WHERE call_kind = 'p2p' AND state = 'waiting' AND waiting = 2),
-        every AS (
-            SELECT u.job, u.comm, u.seq, 'group' AS kind, 'group' AS reason,
-                'no step counts distinguish the ' || u.size || ' members' AS detail, u.at_ns,
-                (SELECT list(p.rank ORDER BY p.rank) FROM present p
-                 WHERE p.job = u.job AND p.comm = u.comm AND p.seq = u.seq) AS ranks
-            FROM unmet_calls u),
-        suspects AS (
-            SELECT 1 AS place, * FROM crossed
-            UNION ALL BY NAME SELECT 2 AS place, * FROM passed
-            UNION ALL BY NAME SELECT 3 AS place, * FROM uncalled
-            UNION ALL BY NAME SELECT 4 AS place, * FROM mismatch
-            UNION ALL BY NAME SELECT 5 AS place, * FROM unseen
-            UNION ALL BY NAME SELECT 6 AS place, * FROM unnamed
-            UNION ALL BY NAME SELECT 7 AS place, * FROM left_it
-            UNION ALL BY NAME SELECT 8 AS place, * FROM unbegun
-            UNION ALL BY NAME SELECT 9 AS place, 'behind' AS reason, 'made ' || steps
-                || ' send/recv steps, the others up to ' || most AS detail,
-                * EXCLUDE (steps, most, less, waiting) FROM behind
-            UNION ALL BY NAME SELECT 10 AS place, * FROM ends
-            UNION ALL BY NAME SELECT 11 AS place, * FROM every)
+    """The ranks, the host or the group to look at for each unmet call, all for one reason."""
+    stages = (
+        _members(),
+        _in_other_order(),
+        _called_otherwise(),
+        _without_data(),
+        _inside(),
+        _undistinguished(),
+        _by_reason(),
+    )
+    return f"""
+        WITH {",".join(stages)}
         SELECT s.job, s.comm, s.seq, s.rank, s.node, gpu, nic, s.pid, u.comm_name, u.op, s.kind,
             s.ranks, reason, detail, s.at_ns, m.activity, m.frame
         FROM suspects s JOIN unmet_calls u USING (job, comm, seq)

@@ -1,7 +1,7 @@
-"""Waiting that no recording shows: ties between ranks that explain why a rank is in no call.
+"""Inferred edges of the wait-for graph: why a rank waits that is in no recorded call.
 
-Each adds edges to the wait-for graph. Without them a rank that only seems to wait for no other
-would be named as a cause, beside the one that it waits for.
+Without these edges, a rank that only seems to wait for no other would be named as a cause, beside
+the rank that it waits for.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ LACKED = """
 
 
 def tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
-    """A rank between its calls may wait for what it called asynchronously.
+    """A rank between its calls may wait for an operation that it called asynchronously.
 
-    So it is taken to be where the members `lacked` there, pairs of rank and member, are held up by
-    another who has nothing unfinished: that cause explains the rank as well.
+    It is taken to be where the members that it lacks are held up (`lacked`: pairs of rank and
+    member), if another rank with nothing unfinished holds them up: that cause explains the rank as
+    well.
     """
     unfinished = {rank for rank, _ in lacked}
     firm = [n for ends in sinks(edges) for n in ends if n not in unfinished]
@@ -51,8 +52,8 @@ def tie_unrecorded(
     edges: Edges, silent: set[int], unfinished: Collection[int], *, both: bool
 ) -> None:
     """A rank that is in no recorded call may wait for the one process that could not even write a
-    recording. Where transfers are not recorded, `both` of two that are missing at the same number
-    of their communicators may wait for the other: one place shows them all."""
+    recording. Where transfers are not recorded, two ranks that are absent at the same number of
+    their communicators may wait for each other (`both`): one operation shows them all."""
     ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
     stopped, idle = ends & silent, ends - silent - {*unfinished}
     if len(stopped) == 1:
@@ -77,8 +78,9 @@ EARLIER = """
 
 
 def tie_earlier(edges: Edges, earlier: Sequence[tuple[Place, int, Place]]) -> None:
-    """A collective that all members are in may wait for a device of theirs, which has not done
-    what its host called `earlier` on another communicator: place, rank and the place before."""
+    """A collective that all members have called may wait for the device of one of them, which has
+    not finished what its host called `earlier` on another communicator. `earlier` has the
+    collective, the rank and the earlier operation."""
     ends = {node for component in sinks(edges) for node in component if len(component) == 1}
     for place, rank, before in earlier:
         if place in ends and before in edges:
@@ -100,12 +102,12 @@ UNANSWERING = """
 
 
 def tie_common_lags(edges: Edges, lags: Lags, gone: set[int], *, always: bool) -> set[int]:
-    """Where only counters are known: a lag that communicators like it show too is a consequence.
+    """Where only counters are known: a lag that similar communicators show too is a consequence.
 
-    What its ranks wait for is not recorded, such as a Recv. So they are taken to wait for the
-    processes that are `gone`, else for who is furthest behind in the communicators whose lag is odd
-    (returned). `always`: whether or not any of these is odd. Where all lag alike, nothing tells
-    them apart, and one place shows them all.
+    What its ranks wait for, such as a Recv, is not recorded. So they are taken to wait for the
+    processes that are `gone`, else for the ranks furthest behind in the communicators whose lag is
+    odd (returned). `always`: even if no lag is odd. If all lag alike, nothing distinguishes them,
+    and one operation shows them all.
     """
     ends = {node for component in sinks(edges) for node in component if isinstance(node, int)}
     odd = lags.oddest(ends)

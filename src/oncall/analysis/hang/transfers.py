@@ -1,11 +1,11 @@
-"""Inside an operation that hangs: from each waiting transfer to what it waits for.
+"""Inside an operation that hangs: what each waiting transfer waits for, step by step.
 
-NCCL's proxy moves a channel's data step by step, and the state of the oldest step says what is
-missing: our GPU has not filled the buffer, the receiver gives no credit, the wire has not
-acknowledged, no data has come, our GPU does not consume. Each of these points at one other
-transfer or at an end: a GPU that hangs, a link, a rank that has not begun. Only order
-within one rank is used, so clocks do not matter. (CCL-D compares counts of steps; states say
-which of two ranks that came equally far waits for the other.)
+NCCL's proxy moves a channel's data in steps. The state of the oldest step says what is missing:
+this GPU has not filled the buffer, the receiver gives no credit, the wire has not acknowledged, no
+data has arrived, or this GPU does not consume. Each state points at one other transfer or at an
+end: a GPU that hangs, a link, a rank that has not begun. Only the order within one rank is used, so
+clocks do not matter. (CCL-D compares counts of steps; states also show which of two ranks with
+equal counts waits for the other.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Transfer:
 
     @property
     def answer(self) -> tuple[Side, int]:
-        """Where its other half is found."""
+        """The matching half of a transfer."""
         return (self.peer, self.channel, not self.sends), self.rank
 
 
@@ -109,7 +109,8 @@ class Operation:
         return self._surplus(path[path.index(transfer) :])
 
     def _surplus(self, cycle: list[Transfer]) -> End | None:
-        """Around a ring all wait for data: it ends where more went in than came out."""
+        """Around a ring all ranks wait for data: the chain ends at the rank that received more than
+        it sent."""
         kept: dict[Transfer, int] = {}
         for sender, feeding in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
             if sender.sends and not feeding.sends and sender.waits_for != "send_peer":
@@ -146,7 +147,8 @@ class Operation:
         return link if other.waits_for == "recv_wire" else other
 
     def _own_gpu(self, transfer: Transfer) -> Transfer | End:
-        """The GPU is waited for. In a ring it may wait itself: for data, or for room ahead."""
+        """The transfer waits for its own GPU. In a ring, that GPU may wait itself: for data, or for
+        room ahead."""
         rank, channel, sends = transfer.rank, transfer.channel, transfer.sends
         others = self.near(rank, channel, not sends)
         for other in others:
@@ -164,8 +166,8 @@ def _along(transfer: Transfer) -> tuple[int, int]:
 
 
 def merged(ends: Mapping[Transfer, End]) -> dict[Transfer, End]:
-    """One end for all links between the same two ranks, and for links that all meet in one rank:
-    then it is that rank's NIC rather than several links."""
+    """One end for all links between the same two ranks, and one for links that all meet in one
+    rank: then that rank's NIC is at fault rather than several links."""
     links = {tuple(sorted(end.ranks)) for end in ends.values() if end.kind == "link"}
     shared = set.intersection(*map(set, links)) if len(links) > 1 else set()
 

@@ -1,10 +1,10 @@
 """Which rank waits for which, across all communicators.
 
 A rank that waits in one communicator because its peer is blocked in another is a victim. So the
-graph has two kinds of nodes: ranks, and the operations they are blocked in. A rank points
-at the operation it is blocked in; an operation points at the members that keep it from completing.
-Where every chain of waiting ends, there is the cause. (CCL-D looks at one communicator at a time;
-PyTorch's analyzer at one operation. This is what both lack.)
+graph has two kinds of nodes: ranks, and the operations they are blocked in. A rank points at the
+operation it is blocked in; an operation points at the members that keep it from completing. The
+cause is where every chain of waiting ends. (CCL-D looks at one communicator at a time, PyTorch's
+analyzer at one operation; neither follows waiting from one communicator to another.)
 """
 
 from __future__ import annotations
@@ -25,6 +25,63 @@ BLOCKED_COLUMNS = [
     ("entered_ns", "BIGINT", "ns", "when the rank entered"),
     ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
 ]
+
+
+def _numbered() -> str:
+    """Open halves, and their state where both sides number what goes between them."""
+    return """
+        open AS (
+            SELECT i.job, i.comm, i.seq, i.rank, i.op, i.pair_seq,
+                coalesce(i.peer, m.rank) AS peer
+            FROM in_flight i LEFT JOIN members m ON i.peer IS NULL
+                AND m.job = i.job AND m.comm = i.comm AND m.rank <> i.rank
+                AND (m.comm_rank = i.comm_peer OR (i.comm_peer IS NULL AND m.size = 2))
+            WHERE i.kind = 'p2p' AND coalesce(i.peer, m.rank) IS NOT NULL),
+        -- Where both sides counted what goes between them, the numbers say it exactly.
+        paired AS (
+            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
+                CASE WHEN max(b.pair_seq) < a.pair_seq THEN 'unmatched'
+                     WHEN bool_or(b.pair_seq = a.pair_seq AND i.ops_row IS NOT NULL) THEN 'matched'
+                     ELSE 'passed' END AS state
+            FROM open a JOIN operations b ON b.job = a.job AND b.comm = a.comm
+                AND b.rank = a.peer AND coalesce(b.peer, a.rank) = a.rank
+                AND b.kind = 'p2p' AND b.op <> a.op AND b.pair_seq IS NOT NULL
+            LEFT JOIN in_flight i ON i.ops_row = b.ops_row
+            WHERE a.pair_seq IS NOT NULL
+            GROUP BY a.job, a.comm, a.seq, a.rank, a.peer, a.op, a.pair_seq)
+    """
+
+
+def _compared() -> str:
+    """What the other side has called, where only numbers of the communicator are known."""
+    return """
+        facing AS (
+            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
+                count(b.rank) FILTER (b.op <> a.op) AS answers,
+                max(b.seq) FILTER (b.op <> a.op) AS newest_answer, min(b.seq) AS oldest
+            FROM open a LEFT JOIN open b ON b.job = a.job AND b.comm = a.comm
+                AND b.rank = a.peer AND b.peer = a.rank
+            GROUP BY ALL),
+        sides AS (
+            SELECT job, comm, seq, rank, peer, op, bool_or(done) AS done
+            FROM operations SEMI JOIN open USING (job, comm) WHERE kind = 'p2p' GROUP BY ALL),
+        reach AS (
+            SELECT job, comm, rank, min(seq) AS low, max(seq) AS high FROM sides GROUP BY ALL),
+        compared AS (
+            SELECT a.job, a.comm, bool_and(b.rank IS NOT NULL) AS agree FROM sides a
+            JOIN reach r ON r.job = a.job AND r.comm = a.comm AND r.rank = a.peer
+                AND a.seq >= r.low AND (a.done OR a.seq <= r.high)
+            LEFT JOIN sides b ON b.job = a.job AND b.comm = a.comm AND b.seq = a.seq
+                AND b.rank = a.peer AND b.peer = a.rank AND b.op <> a.op
+            GROUP BY ALL),
+        aligned AS (
+            SELECT m.job, m.comm FROM members m LEFT JOIN compared c USING (job, comm)
+            GROUP BY ALL HAVING coalesce(bool_and(c.agree), max(m.size) = 2)),
+        finished AS (
+            SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer, f.op FROM facing f
+            JOIN sides o ON o.done AND o.job = f.job AND o.comm = f.comm
+                AND o.seq = f.seq AND o.rank = f.peer AND o.peer = f.rank AND o.op <> f.op)
+    """
 
 
 @relation(
@@ -55,52 +112,9 @@ def open_pairs() -> str:
     number that both have come to is the same call on both; on communicators larger than two, where
     at least one is.
     """
-    return """
-        WITH open AS (
-            SELECT i.job, i.comm, i.seq, i.rank, i.op, i.pair_seq,
-                coalesce(i.peer, m.rank) AS peer
-            FROM in_flight i LEFT JOIN members m ON i.peer IS NULL
-                AND m.job = i.job AND m.comm = i.comm AND m.rank <> i.rank
-                AND (m.comm_rank = i.comm_peer OR (i.comm_peer IS NULL AND m.size = 2))
-            WHERE i.kind = 'p2p' AND coalesce(i.peer, m.rank) IS NOT NULL),
-        -- Where both sides counted what goes between them, the numbers say it exactly.
-        paired AS (
-            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
-                CASE WHEN max(b.pair_seq) < a.pair_seq THEN 'unmatched'
-                     WHEN bool_or(b.pair_seq = a.pair_seq AND i.ops_row IS NOT NULL) THEN 'matched'
-                     ELSE 'passed' END AS state
-            FROM open a JOIN operations b ON b.job = a.job AND b.comm = a.comm
-                AND b.rank = a.peer AND coalesce(b.peer, a.rank) = a.rank
-                AND b.kind = 'p2p' AND b.op <> a.op AND b.pair_seq IS NOT NULL
-            LEFT JOIN in_flight i ON i.ops_row = b.ops_row
-            WHERE a.pair_seq IS NOT NULL
-            GROUP BY a.job, a.comm, a.seq, a.rank, a.peer, a.op, a.pair_seq),
-        facing AS (
-            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
-                count(b.rank) FILTER (b.op <> a.op) AS answers,
-                max(b.seq) FILTER (b.op <> a.op) AS newest_answer, min(b.seq) AS oldest
-            FROM open a LEFT JOIN open b ON b.job = a.job AND b.comm = a.comm
-                AND b.rank = a.peer AND b.peer = a.rank
-            GROUP BY ALL),
-        sides AS (
-            SELECT job, comm, seq, rank, peer, op, bool_or(done) AS done
-            FROM operations SEMI JOIN open USING (job, comm) WHERE kind = 'p2p' GROUP BY ALL),
-        reach AS (
-            SELECT job, comm, rank, min(seq) AS low, max(seq) AS high FROM sides GROUP BY ALL),
-        compared AS (
-            SELECT a.job, a.comm, bool_and(b.rank IS NOT NULL) AS agree FROM sides a
-            JOIN reach r ON r.job = a.job AND r.comm = a.comm AND r.rank = a.peer
-                AND a.seq >= r.low AND (a.done OR a.seq <= r.high)
-            LEFT JOIN sides b ON b.job = a.job AND b.comm = a.comm AND b.seq = a.seq
-                AND b.rank = a.peer AND b.peer = a.rank AND b.op <> a.op
-            GROUP BY ALL),
-        aligned AS (
-            SELECT m.job, m.comm FROM members m LEFT JOIN compared c USING (job, comm)
-            GROUP BY ALL HAVING coalesce(bool_and(c.agree), max(m.size) = 2)),
-        finished AS (
-            SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer, f.op FROM facing f
-            JOIN sides o ON o.done AND o.job = f.job AND o.comm = f.comm
-                AND o.seq = f.seq AND o.rank = f.peer AND o.peer = f.rank AND o.op <> f.op)
+    stages = (_numbered(), _compared())
+    return f"""
+        WITH {",".join(stages)}
         SELECT f.job, f.comm, f.seq, f.rank, f.peer, f.op,
             CASE WHEN p.state IS NOT NULL THEN p.state
                  WHEN a.comm IS NOT NULL AND (d.seq IS NOT NULL OR f.oldest > f.seq) THEN 'passed'
@@ -155,8 +169,9 @@ def outdone() -> str:
 def left_open() -> str:
     """Open collectives that most other members, calling the same, have completed.
 
-    They wait for no one: this rank fails to finish what all took part in. Not among them is the
-    one that its device entered last while later ones are queued behind it: that holds the rank.
+    They wait for no other rank: this rank fails to finish an operation that all took part in. Not
+    included: the operation that the rank's device entered last, with later ones queued behind it,
+    since that one does hold the rank up.
     """
     return f"""
         WITH disputed AS (
@@ -249,32 +264,10 @@ def blocked_operations() -> str:
     """
 
 
-@relation(
-    "holders",
-    reads=["blocked_operations", "members", "frontier"],
-    optional=["processes", "in_flight", "witnesses", "open_pairs"],
-    empty_without=["blocked_operations"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator of the operation that waits"),
-        ("kind", "VARCHAR", "", "coll or p2p"),
-        ("seq", "BIGINT", "", "its number"),
-        ("owner", "INTEGER", "", "the waiting rank of an unmatched Send or Recv, else NULL"),
-        ("rank", "INTEGER", "", "a rank that keeps it from completing"),
-        ("how", "VARCHAR", "", "absent: has not entered; silent: no data; elsewhere: busy"),
-    ],
-    source="CCL-D 4.2.2",
-)
-def holders() -> str:
-    """For each operation that a rank is blocked in: the members that keep it from completing.
-
-    Members that have not entered come first; a member without data is suspected only where no other
-    is known to be absent; then members that have entered but are blocked in an earlier operation:
-    what a host called later holds nothing up that it had called before. An operation with none of
-    them is one that all members are in.
-    """
+def _collective_holders() -> str:
+    """Of each collective that a rank is blocked in: each member, and how it holds it up."""
     return """
-        WITH collectives AS (
+        collectives AS (
             SELECT DISTINCT job, comm, seq FROM blocked_operations WHERE kind = 'coll'),
         roll AS (
             SELECT c.job, c.comm, c.seq, m.rank,
@@ -304,7 +297,13 @@ def holders() -> str:
             WHERE NOT EXISTS (FROM roll r WHERE r.job = c.job AND r.comm = c.comm
                               AND r.seq = c.seq AND r.how = 'absent')
               AND NOT EXISTS (FROM members m WHERE m.job = p.job AND m.rank = p.rank
-                              AND m.role = g.role)),
+                              AND m.role = g.role))
+    """
+
+
+def _transfer_holders() -> str:
+    """Of each Send or Recv that a rank is blocked in: its other side, and where that is."""
+    return """
         -- Halves called before what their rank is blocked in.
         posted AS (
             SELECT o.job, o.comm, o.rank, o.peer, o.op FROM open_pairs o
@@ -329,6 +328,35 @@ def holders() -> str:
             WHERE s.kind = 'p2p'
             QUALIFY row_number() OVER (
                 PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer, p.op ORDER BY x.seq) = 1)
+    """
+
+
+@relation(
+    "holders",
+    reads=["blocked_operations", "members", "frontier"],
+    optional=["processes", "in_flight", "witnesses", "open_pairs"],
+    empty_without=["blocked_operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator of the operation that waits"),
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        ("seq", "BIGINT", "", "its number"),
+        ("owner", "INTEGER", "", "the waiting rank of an unmatched Send or Recv, else NULL"),
+        ("rank", "INTEGER", "", "a rank that keeps it from completing"),
+        ("how", "VARCHAR", "", "absent: has not entered; silent: no data; elsewhere: busy"),
+    ],
+    source="CCL-D 4.2.2",
+)
+def holders() -> str:
+    """For each operation that a rank is blocked in: the members that keep it from completing.
+
+    Members that have not entered count first. A member without data is suspected only if no other
+    is known to be absent. Then come members that have entered but are blocked in an operation that
+    their host called earlier. An operation without any of these is one that all members are in.
+    """
+    stages = (_collective_holders(), _transfer_holders())
+    return f"""
+        WITH {",".join(stages)}
         SELECT job, comm, 'coll' AS kind, seq, NULL AS owner, rank, how
         FROM (FROM roll UNION ALL FROM strays)
         WHERE how IS NOT NULL

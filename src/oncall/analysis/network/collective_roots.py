@@ -1,4 +1,4 @@
-"""Of a late collective's root causes, those that made it late."""
+"""The root causes that made a collective late."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from oncall.evidence import relation
     source="Vedrfolnir III-B (critical path), III-D2 (signatures)",
 )
 def collective_roots() -> str:
-    """Roots on the critical path, if any are. Steps that meet only because one of them is late
-    (overrun) are none; a deadlock in which a step does not end stands alone."""
+    """Roots on the critical path, if there are any. Steps that meet only because one of them is
+    late (overrun) are no roots. A deadlock in which a step does not end is the only root."""
     return """
         SELECT * EXCLUDE (locked) FROM (
             SELECT *, bool_or(kind = 'deadlock' AND critical AND NOT over) OVER one AS locked

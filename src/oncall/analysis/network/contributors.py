@@ -1,9 +1,10 @@
-"""How much each other flow had to do with a collective being late (Vedrfolnir III-D3).
+"""How much each other flow contributed to a collective being late (Vedrfolnir III-D3).
 
-A flow's contribution to a port is its part of the queue there, and of the queues of the ports
-that this one waited for (equation 1). Its contribution to a collective flow is that of the ports
-where the flow was seen, or was stopped; where both met, what the flow's packets really met of it
-counts (equation 2). Steps on the critical path are weighed by what they lost (equation 3).
+A flow's contribution to a port is its part of the queue there, and of the queues of the ports that
+this port waited for (equation 1). Its contribution to a flow of the collective is that of the ports
+where that flow was seen or was stopped; if both flows met at a port, the part of the packets that
+were really met counts (equation 2). Steps on the critical path are weighted by what they lost
+(equation 3).
 """
 
 from __future__ import annotations
@@ -253,10 +254,8 @@ def _inferred(con: duckdb.DuckDBPyConnection) -> dict[int, set[Port]]:
 
 
 def _fills_queue(flow: int, begins: set[Port] | None, base: Mapping[Port, Scores]) -> bool:
-    """Whether a flow that does not meet the step's own fills a queue where its waiting begins.
-
-    Flows that only wait in a port that was stopped are victims as the step is.
-    """
+    """Whether a flow that never meets the step's own flow fills a queue where the step's waiting
+    begins. Flows that only wait in a stopped port are victims, as the step is."""
     return begins is None or any(base.get(port, {}).get(flow, 0.0) > 0 for port in begins)
 
 

@@ -1,7 +1,7 @@
-"""Which counters of the NICs at both ends of a late collective explain that it was late.
+"""Which NIC counters at both ends of a late collective explain why it was late.
 
 What a switch reported needs no inference, so collectives with a root in the network are left out.
-What is counted in frames alone cannot be weighed.
+Pauses that are counted in frames only have no duration and cannot be weighed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Where flows went, by the ports that saw them: in loops, or all on one of several links."""
+"""The routes of flows by the ports that saw them: loops, and parallel links of which only one is
+used.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,8 @@ from oncall.evidence import relation
     source="Vedrfolnir II-B (loops)",
 )
 def looping_flows(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """Flows seen at ports that form a loop, within one telemetry epoch.
-
-    A flow that was given another way is seen on both, but not at once.
-    """
+    """Flows seen at ports that form a loop, within one telemetry epoch. A flow that was rerouted is
+    seen on both routes, but not in the same epoch."""
     net = network_of(con)
     seen: dict[tuple[int, int], dict[int, tuple[int, int]]] = defaultdict(dict)
     rows = con.execute(
@@ -78,7 +78,7 @@ def looping_flows(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 
 def _astray(net: Network, ports: Iterable[int], receiver: str | None) -> list[str]:
-    """Those of `ports` that lead away from a host: where the route is wrong."""
+    """Those of `ports` that lead away from the receiver: where the route is wrong."""
     row = net.row_of(receiver) if receiver else None
     if row is None:
         return []

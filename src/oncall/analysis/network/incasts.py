@@ -1,8 +1,8 @@
-"""Incasts on hosts without part in the collective: what fills their last port stops others.
+"""Incasts on hosts outside the collective, whose last port fills up and stops other flows.
 
-Vedrfolnir IV-A distinguishes backpressure from incast by where the pauses originate. Short of the
-last port such flows and the collective's may share links too: what they wait for there is that
-port.
+Vedrfolnir IV-A distinguishes backpressure from incast by where the pauses originate. Before that
+last port, such flows and the collective's may share links; what they wait for there is still the
+last port.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What the NICs at both ends of a collective's late flows counted meanwhile.
+"""What the NICs at both ends of a collective's late flows counted during the delay.
 
-It is the first edge of the provenance graph as hosts see it, and where no switch speaks the last
-one known. A switch that has no room makes a sender's NIC pause (it *receives* pause frames), a
-host that takes in too slowly pauses its switch (its NIC *sends* them), a queue short of that marks
-packets, and the sender is notified. What a NIC counted between two readings is not known more
-closely, so readings count whole that meet a late step. Only how full its link was is taken from
-readings that lie within one.
+This is the first edge of the provenance graph as hosts see it; without switch data it is the only
+known one. A switch without buffer space makes a sender's NIC pause (it *receives* pause frames). A
+host that takes data in too slowly pauses its switch (its NIC *sends* them). A shorter queue marks
+packets, and the sender is notified. Counters say nothing about moments between two readings, so a
+reading that overlaps a late step counts completely. Only the load of the link is taken from
+readings that lie within a late step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Operations that took longest beyond their best, flow by flow, from ranks' traffic alone.
+"""Operations that took longest beyond their best time, flow by flow, from ranks' traffic alone.
 
-Each flow is held against the best that the same message ever took, so line rates do not matter. In
-a pipelined ring all flows last as long as the slowest: times do not show which of them made the
-others wait; this is left to what their NICs counted (`late_ends`).
+Each flow is compared with the best time that the same message ever took, so line rates do not
+matter. In a pipelined ring all flows last as long as the slowest, so times do not show which flow
+made the others wait; the NICs' counters may (`late_ends`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The steps that made a collective late: what is followed into the network."""
+"""The steps that made a collective late: the steps that the network analysis starts from."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Links, and GPUs that receive, whose steps inside collectives take longer than those of others.
+"""Links, and receiving GPUs, whose steps inside collectives take longer than those of others.
 
-A proxy records how long the steps of a transfer were posted and not completed, and how long what
-came waited for the GPU. Each link is compared with the quicker ones of its operation (a NIC slows
-two of a ring), or with its own past; each host with the others of its operation. In each window
-the median decides: a slow link is slow in most of them, jitter by turns. Where few transfers were
-kept, a window is as long as makes a median of them.
+A proxy records how long the steps of a transfer were posted and not completed, and how long
+received data waited for the GPU. Each link is compared with the faster links of its operation (a
+NIC slows two links of a ring), or with its own past; each host with the others of its operation. In
+each window the median decides: a slow link is slow in most windows, jitter only in some. If few
+transfers were kept, windows are long enough to have a median.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def slow_rank_links() -> str:
 def slow_receivers() -> str:
     """Hosts on which received data waits for the GPU far longer than on others.
 
-    A kernel that began late, or cannot send on, leaves data waiting that it would consume: that is
-    excused, and where most is, nothing is known of the rest.
+    A kernel that began late, or that cannot send on, leaves data waiting through no fault of its
+    GPU: that time is excused. If most of the time is excused, the rest shows nothing.
     """
     return f"""
         WITH placed AS (

@@ -1,4 +1,4 @@
-"""What the switches said about each port while a late step ran."""
+"""What the switches reported about each port during a late step."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ from oncall.evidence import relation
     params={"least_queue": "network_roots.least_queue"},
 )
 def step_ports() -> str:
-    """Each port's queue and pauses while a late step ran.
+    """Each port's queue and pauses during a late step.
 
-    What a sender's own link holds back is not reported: it counts as the shortest queue.
-    Where no pause was recorded, a port was stopped for the share of its packets that met it
-    stopped.
+    The queue of a sender's own link is not reported: it counts as the shortest queue. Where no
+    pause was recorded, a port counts as stopped for the share of its packets that found it stopped.
     """
     return """
         WITH reported AS (

@@ -1,4 +1,4 @@
-"""What is known of the network while one late step ran: its path, the ports' queues and pauses."""
+"""What is known of the network during one late step: its path, the ports' queues and pauses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What switches' ports counted around a late collective, where counters from their shells are all.
+"""What switches' ports counted around a late collective, if the counters of their shells are all
+there is.
 
-A switch that pauses others and is not paused itself is where the pauses begin: its queue it is, and
-of its queues the deepest one. Counters are read seldom, so this holds for what lasts.
+A switch that pauses others and is not paused itself is where the pauses begin: it has the queue,
+and of its queues the deepest counts. Counters are read seldom, so this works for lasting causes
+only.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The waits in a collective, step by step, and which chain of steps made it last so long.
+"""The waits in a collective, step by step, and the chain of steps that made it last so long.
 
 A vertex is the start or the end of a step of a flow. A step's start waits for the end of the
-sender's step before (it is still busy) or for the end of the step that brings what it sends on:
-whichever ended last is the one it did wait for (Vedrfolnir Table I). So every step waits for at
-most one, the graph is an array of predecessors, and its longest path is a walk along that array.
-All is O(steps).
+sender's previous step (the sender is still busy) or for the end of the step that brings the data to
+send on; the one that ended last is the one that it really waited for (Vedrfolnir Table I). So every
+step waits for at most one other, the graph is an array of predecessors, and its longest path is a
+walk along that array. Everything is O(steps).
 """
 
 from __future__ import annotations

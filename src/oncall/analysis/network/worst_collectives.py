@@ -1,6 +1,7 @@
-"""The collective that stands for its communicator, and what it lost where.
+"""The collective that represents its communicator, and where it lost time.
 
-Most of a communicator are late for the same reason; the one that lost most shows it best.
+Most late collectives of a communicator are late for the same reason; the one that lost most shows
+it best.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Ranks of several replicas that share experts or the context of a sample meet inside a task: when one
 of them is late, the same task is slow in all their pipelines. The cause is the one whose ranks had
-more own time than the baseline, or got its input late; the others computed as ever.
+more own time than the baseline, or got its input late; the others computed as before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which pipeline stage hangs, where no task shows it.
+"""Which pipeline stage hangs, if no task shows it.
 
-So it is where calls alone are recorded. Where tasks of the iteration that does not end could not be
-labelled, or were labelled as those of another stage than the rank's pipeline communicator says,
-the rank that all others wait for is known all the same, and so is its place in the job.
+This is the case where calls alone are recorded, and where tasks of the last iteration could not be
+labelled, or were labelled as those of another stage than the rank's pipeline communicator says. The
+rank that all others wait for is still known, and so is its place in the job.
 """
 
 from __future__ import annotations

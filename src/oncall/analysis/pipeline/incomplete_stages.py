@@ -1,9 +1,9 @@
 """Where a stopped job hangs: the first task that does not end (VenusTrace Algorithm 1).
 
-In the incomplete graph of the newest iteration a stage that others wait for, and that itself waits
-for no other, is where the hang began: it computes, or has no data. Where every stage waits, the
-transfer hangs whose both ends are in it. Of several such stages, and of the ranks of one, calls
-tell that are missing in their groups.
+In the incomplete graph of the newest iteration, the hang began at a stage that others wait for and
+that itself waits for no other: it computes, or has no data. If every stage waits, the transfer
+hangs that both of its ends have called. Of several such stages, and of the ranks of one stage, the
+calls that are missing in their groups decide.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _waiting_stages() -> str:
 
 
 def _ranks_behind() -> str:
-    """The ranks of a stage that owe the calls for which others wait."""
+    """The ranks of a stage that have not made the calls that others wait for."""
     return """
         -- Who makes the calls that others wait for, across all communicators.
         seats AS (

@@ -1,12 +1,10 @@
 """Which tasks made an iteration slow (VenusTrace Algorithm 2).
 
-Only tasks on the critical path of the slowest pipelines count, only beyond what is expected of
-them, and only of stages that explain a good part of the lost time.
-
-Where calls alone are recorded, what a task took is inferred from when its rank went on to call
-something else. An iteration that was no longer than the baseline then has lost nothing to a stage
-that is compared with its own past; beside faster pipelines, or by a link that is slow throughout,
-it may.
+A task counts if it is on the critical path of one of the slowest pipelines, took longer than
+expected, and its stage explains a good part of the lost time. Where calls alone are recorded, a
+task's duration is inferred from when its rank made its next call. Then an iteration that was no
+longer than the baseline has lost nothing to a stage that is compared with its own past. It may have
+lost time to a stage that is slower than in other pipelines, or to a link that is slow throughout.
 """
 
 from __future__ import annotations

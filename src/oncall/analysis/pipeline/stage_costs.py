@@ -1,10 +1,10 @@
-"""What a slow stage costs: the time of an iteration had the stage been as expected.
+"""What a slow stage costs: the time of an iteration if the stage had been as expected.
 
-As the what-if analysis of ByteDance (Understanding Stragglers in Large Model Training Using What-if
-Analysis, OSDI '25): the trace graph is walked once more with the tasks of one stage, or the
-transfers to it, at their expectation. What that saves of all that could be saved is its share.
-Only the slowest pipelines of an iteration are looked at (VenusTrace 3.3), as those that end before
-them delay no other.
+Following ByteDance (Understanding Stragglers in Large Model Training Using What-if Analysis, OSDI
+'25), the trace graph is evaluated again with the tasks of one stage, or the transfers to it, at
+their expected durations. The time that this saves, divided by the time that could be saved in
+total, is the stage's share. Only the slowest pipelines of an iteration count (VenusTrace 3.3),
+since pipelines that end earlier delay no other.
 """
 
 from __future__ import annotations
@@ -139,11 +139,9 @@ def stage_costs(
 
 
 def slowest(group: Integers, actual: Times, normal: Times, part: float) -> NDArray[np.bool_]:
-    """The pipelines (p,) whose end their iteration waits for, or nearly so: that lost `part` of
-    what the slowest lost.
-
-    The iteration could have ended when the last pipeline would have with all as expected.
-    """
+    """The pipelines (p,) that end last in their iteration, or nearly last: those that lost at least
+    `part` of what the slowest lost. With all as expected, the iteration would have ended when the
+    last pipeline would."""
     count = int(group.max(initial=NONE)) + 1
     longest, possible = np.zeros(count), np.zeros(count)
     np.maximum.at(longest, group, actual)
@@ -164,8 +162,8 @@ def with_coupled(graph: TraceGraph, pipelines: NDArray[np.bool_]) -> NDArray[np.
 def _read(
     con: duckdb.DuckDBPyConnection, others_below: float, slow_share: float, alike: float
 ) -> tuple[Lost, dict[str, Any]]:
-    """Pipelines of slow iterations, and of all where one was slow from the beginning; the job,
-    iteration and replica of each."""
+    """Pipelines of slow iterations, and of all iterations if one was slow from the beginning; the
+    job, iteration and replica of each."""
     found = con.execute(
         f"""WITH always AS (
             SELECT job FROM stage_expectation WHERE basis = 'other pipelines'

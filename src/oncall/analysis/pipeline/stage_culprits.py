@@ -1,13 +1,68 @@
 """Which ranks, stages or transfers are at fault for slow iterations.
 
-What happened once must stand out by itself, what lasts by what it costs; whoever only waits within
-its own calls, gets uneven tokens, or is one of many that are slow in turn is no machine at fault.
+A slowness that happened once must stand out by itself; a lasting one counts by what it costs. A
+rank that only waits within its own calls, gets uneven tokens, or is one of many that are slow in
+turn is not a machine at fault.
 """
 
 from __future__ import annotations
 
 from oncall.analysis.pipeline.slow_stages import slow_stages
 from oncall.evidence import Param, relation
+
+
+def _worst() -> str:
+    """Each culprit with the task that cost most."""
+    return """
+        costs AS (
+            SELECT l.*, CASE WHEN l.rank IS NOT NULL THEN 'rank ' || l.rank
+                ELSE 'stage ' || l.stage || ' of pipeline ' || l.replica END AS suspect
+            FROM stage_lags l),
+        worst AS (
+            SELECT c.suspect, s.*,
+                s.iteration_ns / nullif(s.baseline_iteration_ns, 0) - 1 AS longer,
+                -- Of the tasks whose own time is recorded: recorders lose some.
+                sum(s.own_excess_ns) OVER same >= $own_part
+                    * sum(s.excess_ns) FILTER (s.own_excess_ns IS NOT NULL) OVER same AS own_work,
+                c.slow_iterations, c.episodes, c.lag_ns, c.share_of_lost, c.share_of_time,
+                c.first_ns AS at_ns
+            FROM slow_stages s JOIN costs c
+                ON c.job = s.job AND c.replica = s.replica AND c.stage = s.stage
+                AND c.network = s.network AND c.rank IS NOT DISTINCT FROM s.rank
+            WINDOW same AS (PARTITION BY c.job, c.suspect)
+            QUALIFY row_number() OVER (
+                PARTITION BY c.job, c.suspect ORDER BY s.saved_ns DESC, s.excess_ns DESC) = 1)
+    """
+
+
+def _certain() -> str:
+    """Those whose slowness is no chance, no wait and no imbalance."""
+    return """
+        found AS (
+            SELECT * FROM worst SEMI JOIN pipelined_jobs USING (job)
+            WHERE explained >= $explains
+                -- In the iteration that does not end all wait for what stopped it.
+                AND NOT EXISTS (
+                    FROM stopped_stages t WHERE t.job = worst.job
+                        AND worst.iteration >= coalesce(t.iteration, (
+                            SELECT max(i.iteration) FROM training_iterations i
+                            WHERE i.job = t.job)))
+                -- What happened once must stand out by itself (VenusTrace 3.3, beta).
+                AND (saved_ns >= $slow_iteration * baseline_iteration_ns
+                        AND (network OR decided <> 'spread')
+                    OR share_of_time >= $cost_share AND slow_iterations >= $repeat)
+                -- A group none of whose ranks has more time of its own waits within its own calls:
+                -- there the last to enter is known by the rounds.
+                AND (network OR coalesce(because, 'alone') <> 'alone' OR coalesce(own_work, true))
+                -- What experts get changes: there only a rank with more time of its own than its
+                -- tensor group is slow itself.
+                AND (network OR NOT EXISTS (
+                    FROM expert_ranks e
+                    WHERE e.job = worst.job AND e.rank = coalesce(worst.rank, e.rank)))),
+        in_turn AS (
+            SELECT job FROM found
+            GROUP BY job HAVING count(*) >= $turns AND max(share_of_lost) < $turn_share)
+    """
 
 
 @relation(
@@ -64,50 +119,11 @@ from oncall.evidence import Param, relation
     },
 )
 def stage_culprits() -> str:
-    """Each culprit with its worst task, and how the iteration of that compares."""
-    return """
-        WITH costs AS (
-            SELECT l.*, CASE WHEN l.rank IS NOT NULL THEN 'rank ' || l.rank
-                ELSE 'stage ' || l.stage || ' of pipeline ' || l.replica END AS suspect
-            FROM stage_lags l),
-        worst AS (
-            SELECT c.suspect, s.*,
-                s.iteration_ns / nullif(s.baseline_iteration_ns, 0) - 1 AS longer,
-                -- Of the tasks whose own time is recorded: recorders lose some.
-                sum(s.own_excess_ns) OVER same >= $own_part
-                    * sum(s.excess_ns) FILTER (s.own_excess_ns IS NOT NULL) OVER same AS own_work,
-                c.slow_iterations, c.episodes, c.lag_ns, c.share_of_lost, c.share_of_time,
-                c.first_ns AS at_ns
-            FROM slow_stages s JOIN costs c
-                ON c.job = s.job AND c.replica = s.replica AND c.stage = s.stage
-                AND c.network = s.network AND c.rank IS NOT DISTINCT FROM s.rank
-            WINDOW same AS (PARTITION BY c.job, c.suspect)
-            QUALIFY row_number() OVER (
-                PARTITION BY c.job, c.suspect ORDER BY s.saved_ns DESC, s.excess_ns DESC) = 1),
-        found AS (
-            SELECT * FROM worst SEMI JOIN pipelined_jobs USING (job)
-            WHERE explained >= $explains
-                -- In the iteration that does not end all wait for what stopped it.
-                AND NOT EXISTS (
-                    FROM stopped_stages t WHERE t.job = worst.job
-                        AND worst.iteration >= coalesce(t.iteration, (
-                            SELECT max(i.iteration) FROM training_iterations i
-                            WHERE i.job = t.job)))
-                -- What happened once must stand out by itself (VenusTrace 3.3, beta).
-                AND (saved_ns >= $slow_iteration * baseline_iteration_ns
-                        AND (network OR decided <> 'spread')
-                    OR share_of_time >= $cost_share AND slow_iterations >= $repeat)
-                -- A group none of whose ranks has more time of its own waits within its own calls:
-                -- there the last to enter is known by the rounds.
-                AND (network OR coalesce(because, 'alone') <> 'alone' OR coalesce(own_work, true))
-                -- What experts get changes: there only a rank with more time of its own than its
-                -- tensor group is slow itself.
-                AND (network OR NOT EXISTS (
-                    FROM expert_ranks e
-                    WHERE e.job = worst.job AND e.rank = coalesce(worst.rank, e.rank)))),
-        in_turn AS (
-            SELECT job FROM found
-            GROUP BY job HAVING count(*) >= $turns AND max(share_of_lost) < $turn_share)
+    """Each culprit with its worst task, and the duration of that task's iteration against the
+    baseline."""
+    stages = (_worst(), _certain())
+    return f"""
+        WITH {",".join(stages)}
         SELECT *, CASE
             WHEN members IS NULL OR members = 1
                 THEN 'its stage has no other rank in this pipeline'

@@ -1,8 +1,8 @@
 """What a forward or backward of a stage should take.
 
-Two ways beside each other: the paper's, a value that follows its own past within 5 %, and a robust
-one, the median over the iterations that were not slow. A stage that was slow from the beginning has
-no past to compare with: then the same stage of the other pipelines is the baseline.
+There are two expectations side by side: the paper's, a value that follows its own past within 5 %,
+and a robust one, the median over the iterations that were not slow. A stage that was slow from the
+beginning has no past to compare with: then the same stage of the other pipelines is the baseline.
 """
 
 from __future__ import annotations

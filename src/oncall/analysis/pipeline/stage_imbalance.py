@@ -1,7 +1,7 @@
-"""What makes a training slower than it might be, by design and without a fault.
+"""What makes training slower than it could be, by design and without a fault.
 
-Uneven stages are slow alike in every pipeline and every iteration; longer sequences make a
-micro-batch longer in all stages; garbage collection and the routing of tokens strike ranks in turn.
+Uneven stages are slow in every pipeline and every iteration; longer sequences make a micro-batch
+longer in all stages; garbage collection and the routing of tokens affect ranks in turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How much a rank or a transfer held the training up over the whole recording.
+"""How much a rank or a transfer delayed training over the whole recording.
 
-Slow states that last a few seconds and come back minutes later cost little each time and a lot
-together; each alone may pass for chance.
+A slowness that lasts a few seconds and comes back minutes later costs little each time and a lot in
+total; each occurrence alone may be taken for chance.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What went from stage to stage, by pair of ranks, and what that took.
+"""The transfers from stage to stage by pair of ranks, and how long they took.
 
-Each tensor rank sends to the one in its place. Of both sides the shorter one shows the transfer:
-the other came first and waited. That holds for a pair, and not for the longest waits of a group.
-Where the receiver came last, part of the transfer may have been over: it takes so long at least.
+Each tensor-parallel rank sends to the rank in its place of the next stage. The shorter of both
+sides shows the transfer: the other side came first and waited. This holds for one pair, not for the
+longest waits of a group. If the receiver came last, part of the transfer may have been over, so the
+duration is a lower bound.
 """
 
 from __future__ import annotations

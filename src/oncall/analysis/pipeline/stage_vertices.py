@@ -1,9 +1,9 @@
 """The forward and backward tasks of pipelines: the vertices of the trace graph.
 
-The ranks of a tensor-parallel group work on one task together and each call of the group waits for
-its last member, so a group is one vertex: it begins when the last member could, and is over when
-the last is (VenusTrace 3.3). Pipelines that share experts or contexts meet inside their tasks, too:
-what one waits for another there is no time of its task.
+The ranks of a tensor-parallel group work on one task together, and each call of the group waits for
+its last member. So a group is one vertex: it begins when the last member could begin, and ends when
+the last member ends (VenusTrace 3.3). Pipelines that share experts or contexts also wait for one
+another inside their tasks; that waiting does not count as time of the task.
 """
 
 from __future__ import annotations

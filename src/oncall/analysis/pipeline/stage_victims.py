@@ -1,7 +1,7 @@
-"""Who was late only because it waited for a slow task of another rank.
+"""Ranks that were late only because they waited for a slow task of another rank.
 
-Experts and contexts are exchanged inside a task, so that ranks of other pipelines enter their next
-call late, too. Such a rank spends no more time of its own than its baseline.
+Experts and contexts are exchanged inside a task, so ranks of other pipelines also enter their next
+call late. Such a rank spends no more time of its own than its baseline.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from oncall.evidence import Param, relation
     },
 )
 def stage_victims() -> str:
-    """Each slow rank with the ranks whose own time was in no iteration as much beyond the
-    baseline."""
+    """Each slow rank with its victims: ranks whose own time was never far beyond the baseline."""
     return """
         WITH culprits AS (
             SELECT job, rank, iteration, sum(excess_ns) AS excess_ns FROM slow_stages

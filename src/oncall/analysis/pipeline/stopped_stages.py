@@ -61,7 +61,7 @@ def pipelined_jobs() -> str:
     },
 )
 def stopped_stages() -> str:
-    """Where each pipelined job stopped that is silent for too long."""
+    """Where each pipelined job stopped that has been silent for too long."""
     return """
         -- Tasks labelled on another stage than their rank's communicators show are no place.
         WITH found AS (

@@ -1,9 +1,9 @@
-"""How much there is to do in a task, or how slow all are at once: what no machine is to blame for.
+"""How much work a task has, or how slow all tasks are at once: slowness that no machine causes.
 
-A longer sequence makes a micro-batch slow in all stages, and nowhere else. A first iteration, a
-checkpoint behind the scenes, a clock limit of the cluster make an iteration slow in all stages
-of all pipelines. One slow machine makes neither: of several ratios the lower middle counts, which
-one machine cannot lift.
+A longer sequence makes a micro-batch slow in all stages, and nothing else slow. A first iteration,
+a background checkpoint or a clock limit of the whole cluster makes an iteration slow in all stages
+of all pipelines. One slow machine does neither. So of several ratios the lower median counts, which
+one machine cannot raise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Iterations of the training, and which of them took longer than the baseline.
 
-How long one takes is measured on each rank's own clock, so that clocks need not agree.
-The baseline is the lower quartile: of a job that was slow for most of the recording a median would
-be the slowness.
+The duration is measured on each rank's own clock, so clocks need not agree. The baseline is the
+lower quartile: if a job was slow for most of the recording, the median would be slow, too.
 """
 
 from __future__ import annotations

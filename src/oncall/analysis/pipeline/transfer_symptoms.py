@@ -1,8 +1,8 @@
-"""What the sender's NIC and work requests say of a slow transfer between stages.
+"""What the sender's NIC and work requests show about a slow transfer between stages.
 
-A transfer is late because its bytes are slow on the wire, or because a host is late to post them:
-work requests that complete at their baseline rate, or a port that is paused, show which (VenusTrace
-3.2.2: posted against completed). A port that counts nothing is no proof of a sound network.
+A transfer is late because its bytes are slow on the wire, or because a host posts them late. Work
+requests that complete at their baseline rate, or a paused port, show which (VenusTrace 3.2.2:
+posted against completed). A port without counted errors does not prove that the network is healthy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from oncall.evidence import Param, relation
     },
 )
 def transfer_symptoms() -> str:
-    """Each slow transfer with what was seen of its sender's network meanwhile."""
+    """Each slow transfer with the state of its sender's network during the transfer."""
     return """
         WITH users AS (SELECT job, rank, node, any_value(nic) AS nic FROM ranks GROUP BY ALL),
         late AS (

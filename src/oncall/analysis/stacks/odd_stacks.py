@@ -42,7 +42,7 @@ _COLUMNS = (
         "BOOLEAN",
         "",
         "... and more than one is alone, or others compute, or they wait in a barrier, as they "
-        "rightly do while one saves, or dumps show no call whose wait is rather a stop",
+        "do while one saves, or dumps show no call whose wait is rather a stop",
     ),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
     (

@@ -1,10 +1,10 @@
-"""How far each node's clock is from the common time, and by how much that may be wrong.
+"""How far each node's clock is from the common time, and how wrong that may be.
 
-Where clocks were measured, that is it. Else the recording shows them: a collective ends on all
-members nearly together, as each needs what all the others gave. The median difference of ends over
-many rounds is the difference of two clocks; over all pairs of nodes that share communicators,
-offsets are the least-squares solution. Where only calls are recorded, the call after a round is
-taken as its end, far less exactly, and the error says so.
+Measured offsets are used where they exist. Otherwise the recording shows them: a collective ends on
+all members at nearly the same time, since each member needs what all others gave. The median
+difference of ends over many rounds is the difference of two clocks; over all pairs of nodes that
+share communicators, the offsets are the least-squares solution. Where only calls are recorded, the
+call after a round stands for its end. That is far less exact, and the error says so.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _SHARED = """
     params=params_of(Thresholds),
 )
 def clock_offsets(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
-    """Each node's clock against the common time. A node that is not here is not known."""
+    """Each node's clock against the common time. A node without a row is unknown."""
     thresholds = Thresholds(**params)
     nodes: dict[str, list[str]] = {}
     for job, node in con.execute(
@@ -142,10 +142,10 @@ def estimate(
     pairs: list[tuple[str, str, float, float, int, bool]],
     thresholds: Thresholds,
 ) -> list[tuple[str, int, int]]:
-    """Offsets and errors (ns) of the nodes that hang together most, their mean 0.
+    """Offsets and errors (ns) of the nodes in the largest connected group, with mean 0.
 
     `pairs`: node, other node, the median and the median deviation of how much later rounds end on
-    the other, of how many rounds, and whether only calls are recorded.
+    the other node, the number of rounds, and whether only calls are recorded.
     """
     number = {node: place for place, node in enumerate(nodes)}
     one = np.array([number[pair[0]] for pair in pairs], dtype=np.int64)
@@ -187,7 +187,7 @@ def estimate(
 
 
 def _largest_part(count: int, one: Array, other: Array) -> Array:
-    """The nodes of the largest part of a graph that hangs together."""
+    """The nodes of the largest connected component of a graph."""
     label = np.arange(count)
     while True:
         lowest = label.copy()

@@ -1,8 +1,8 @@
-"""Evaluations: passes that only go forward, before an iteration or between two.
+"""Evaluations: forward passes without backwards, before an iteration or between two.
 
-They are distinguished from training by what never comes back. Few ranks call anything between the
-last pass of an evaluation and the first of the next iteration, so that both lie between the same
-two bounds.
+A forward of training is followed by its backward; one of an evaluation is not. Few ranks make a
+call between the last pass of an evaluation and the first pass of the next iteration, so both may
+lie in one block, between the same two bounds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from oncall.analysis.tasks.pipeline_places import Seated, shapes_of
 
 
 def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:
-    """The blocks of each rank, each either of evaluation or of training. Torn ones stay as they
-    are, but for an evaluation in which the recording ends: a rank that cannot know follows the
-    others."""
+    """The blocks of each rank, each either of evaluation or of training.
+
+    Torn blocks stay as they are, except for an evaluation in which the recording ends: a rank whose
+    own calls do not show it follows the others.
+    """
     evaluates = any(map(_ends_in_evaluation, ranks))
     return [
         [
@@ -34,7 +36,7 @@ def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:
 
 
 def _split(one: Seated, block: Block, passes: int) -> list[Block]:
-    """An evaluation of so many passes, and what comes after it."""
+    """An evaluation with this many passes, and the rest of the block."""
     calls, events, each = one.calls, block.events, one.place.transfers_forward
     cut = passes * each
     if passes <= 0 or cut > len(events):
@@ -57,8 +59,8 @@ def _split(one: Seated, block: Block, passes: int) -> list[Block]:
 
 
 def _passes(one: Seated, block: Block, evaluates: bool) -> int:
-    """How many passes without a backward a block begins with. `evaluates`: the recording ends in
-    it, and other ranks evaluate then."""
+    """The number of passes without a backward that a block begins with. `evaluates`: the recording
+    ends in the block, and other ranks evaluate at that time."""
     if block.torn_before:
         return 0
     if block.torn_after:
@@ -88,8 +90,8 @@ def _ends_in_evaluation(one: Seated) -> bool:
 
 
 def _passes_begun(one: Seated, block: Block, evaluates: bool) -> int:
-    """The same where the recording ends in the block: more forwards than any iteration begins
-    with, or all of those, done, and no gradient asked for."""
+    """The same for a block in which the recording ends: an evaluation if it has more forwards than
+    any iteration begins with, or all of those forwards completed and no gradient requested."""
     calls, place, events = one.calls, one.place, block.events
     each = place.transfers_forward
     if one.forward is None:

@@ -1,8 +1,8 @@
-"""What a rank does at the end of an iteration: gradients, the optimizer, parameters, pauses.
+"""What a rank does at the end of an iteration: gradients, optimizer, parameters, pauses.
 
-From the last backward to the next forward a rank calls little, and the same every time. What it
-reduces there are gradients, what it gathers behind them parameters; the optimizer runs before that,
-or, where nothing is gathered, in the pause that is most often the longest.
+From the last backward to the next forward a rank makes few calls, and the same ones every time.
+Reductions there are of gradients; gathers behind them are of parameters. The optimizer runs before
+the gathers. If nothing is gathered, it runs in the pause that is most often the longest.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ _FAR = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Ends:
-    """Tasks of one kind of ranks that are alike: `block` and `at`, the last call of each, -1 none,
-    (n,); times (ranks, n), ns, -1 unknown; `shown` (ranks, n): which there are."""
+    """Tasks of one kind, of ranks that make equal calls.
+
+    `block` and `at` (n,): the last call of each task, -1 none; times (ranks, n) in ns, -1 unknown;
+    `shown` (ranks, n): which tasks exist.
+    """
 
     task: str
     block: Array
@@ -74,8 +77,8 @@ def iteration_ends(
 
 
 def _over(calls: RankCalls) -> Array:
-    """When each call was over (ranks, n): where only calls are recorded, as the rank went on to the
-    next."""
+    """When each call was over (ranks, n). Where only calls are recorded: when the rank made its
+    next call."""
     if calls.knows_ends:
         return calls.ended_ns
     return after(calls.entered_ns, UNKNOWN)
@@ -146,8 +149,8 @@ class _Pauses:
         return np.asarray(allowed & (self.word == best[:, np.newaxis]))
 
     def others(self, optimizer_ns: Array) -> list[Ends]:
-        """Pauses that cost a good part of an iteration and do not come with every one: before a
-        call that comes with them alone they are checkpoints."""
+        """Pauses that take a good part of an iteration and do not occur in every iteration. If a
+        call follows that occurs only with them, they are checkpoints."""
         part = (self.calls.thresholds.pause * self.iteration_ns)[:, np.newaxis]
         much = self.pause > self.baseline + self._baseline_after() + part
         following = np.append(self.calls.word, self.calls.word[:1])[self.at + 1]
@@ -176,5 +179,5 @@ class _Pauses:
 
 
 def _baseline(pauses: Array) -> Array:
-    """What a pause takes if nothing else comes with it: the lower quartile of each row."""
+    """The length of a pause in which nothing else happens: the lower quartile of each row."""
     return np.asarray(np.quantile(pauses, 0.25, axis=1))

@@ -1,8 +1,8 @@
-"""One number for an iteration on all ranks of a node, though each saw another part of it all.
+"""One number per iteration for all ranks of a node, though each recorded another part of the job.
 
-Ranks leave the calls between two iterations together, as most of those are of all ranks. So blocks
-that began together are one iteration, and the numbers need no communicator's count: counts begin
-anew with every process, and differ between communicators.
+Ranks leave the calls between two iterations together, since all ranks make most of these calls. So
+blocks that began together are one iteration. Counts of communicators are not needed: they begin
+anew with every process and differ between communicators.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ NOT_NUMBERED = int(np.iinfo(np.int64).min)
 class Numbered:
     """A rank's blocks; arrays (blocks,).
 
-    `trains`: with tasks of training; `whole`: all of an iteration's; `began_ns`: when, -1 unknown;
-    `count`: the number of its first call on a communicator that every block uses, -1 unknown.
+    `trains`: with tasks of training; `whole`: with all tasks of an iteration; `began_ns`: -1
+    unknown; `count`: the number of the first call on a communicator that every block uses, -1
+    unknown.
     """
 
     blocks: Sequence[Block]
@@ -35,11 +36,11 @@ class Numbered:
 
 
 def number_blocks(ranks: Sequence[Numbered], together: float) -> list[Array]:
-    """The iteration of each block of each rank, 0 the first that some rank saw whole: blocks that
-    began within the share `together` of an iteration are one.
+    """The iteration of each block of each rank; 0 is the first that some rank recorded completely.
 
-    Where every recorder lost calls, their numbers show how many iterations are missing, else the
-    baseline duration does.
+    Blocks that began within the share `together` of an iteration are one iteration. Where every
+    recorder lost calls, the numbers of calls show how many iterations are missing; if they do not,
+    the baseline duration does.
     """
     if not ranks:
         return []
@@ -72,8 +73,8 @@ def _split(ranks: Sequence[Numbered], values: Array) -> list[Array]:
 
 
 def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
-    """Write how many iterations lie between each two places in time, where a rank shows that: by
-    its count of calls, or as it saw them all."""
+    """Write the number of iterations between each two places in time, where a rank shows it: by its
+    count of calls, or because it recorded all of them."""
     baselines: dict[int, float] = {}  # ranks that are alike share their counts
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero((mine >= 0) & (one.count >= 0))
@@ -115,8 +116,8 @@ def _steps(one: Numbered, values: Array) -> Array:
 
 
 def _fill_in(one: Numbered, numbers: Array) -> None:
-    """Number the blocks of which the begin was not seen: each is the one before the block behind
-    it, or the one after the block before it, where nothing was lost in between."""
+    """Number the blocks whose begin was not seen: one less than the block after it, or one more
+    than the block before it, if nothing was lost in between."""
     blocks, trained = one.blocks, np.flatnonzero(one.trains)
     for i, j in reversed(list(pairwise(trained.tolist()))):
         if numbers[i] == NOT_NUMBERED != numbers[j] and not blocks[j].torn_before:

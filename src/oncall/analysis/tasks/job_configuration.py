@@ -149,8 +149,8 @@ def _configuration(job: str, stated: Mapping[str, Any], seen: Mapping[str, Any])
 
 
 def _is_explained(name: str, stated: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
-    """Whether a setting and what is seen may differ: batches grow; gradients are reduced over
-    context-parallel ranks besides, those of experts over a part of the replicas."""
+    """Whether a setting may differ from what the calls show: batches grow; gradients are also
+    reduced over context-parallel ranks, and those of experts over a part of the replicas."""
     if name == "micro_batches":
         return bool(seen["varies"])
     if name == "schedule":  # interleaved is 1F1B, too, with chunks

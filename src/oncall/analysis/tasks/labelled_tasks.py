@@ -47,7 +47,7 @@ _ROWS_AT_ONCE = 1 << 17  # of tasks, 20 MB
     params=params_of(Thresholds),
 )
 def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Mapping[str, Any]]:
-    """The tasks of every rank of which all operations are here; none where calls do not show it."""
+    """The tasks of every rank whose operations are all here; none if its calls show no tasks."""
     thresholds = Thresholds(**params)
     stated = _stated(con)
     sizes = dict(
@@ -153,8 +153,8 @@ def _label_job(
 
 
 def _inputs_sent(labelled: Sequence[Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
-    """When the inputs of tasks of each rank were sent, where some rank makes no call within its
-    tasks and nothing shows when its Recvs were over."""
+    """When the inputs of each rank's tasks were sent. Needed where some rank makes no call within
+    its tasks and nothing shows when its Recvs were over."""
     any_ends = any(one.calls.knows_ends for one in labelled)
     if any_ends or all((one.calls.use == TASK).any() for one in labelled):
         return [None] * len(numbers)
@@ -199,7 +199,8 @@ def _batches(one: Labelled) -> Iterator[Labelled]:
 
 
 def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
-    """Where nothing shows how many stages there are, the first stage knows how many follow it."""
+    """The number of stages by the first stage's own calls, if nothing else shows it: the first
+    stage knows how many follow."""
     if not any(place.is_first for place in places.values()):
         return places
     stages = 1 + max(place.behind for place in places.values())
@@ -210,7 +211,7 @@ def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
 
 
 def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[Labelled]:
-    """The tasks of ranks of a pipeline whose places are known, with the blocks they are in."""
+    """The tasks of pipeline ranks whose places are known, with the blocks that they are in."""
     alike: dict[tuple[int, Place], list[Found]] = {}
     for one in ranks:
         if one.calls.rank in places:
@@ -235,8 +236,8 @@ def _all_alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
 
 
 def _alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
-    """The same of ranks that are alike. How pauses alone separate iterations may differ
-    even between them."""
+    """The same for ranks that make equal calls. Even these may differ in how pauses separate
+    iterations."""
     calls, blocks = [one.calls for one in ranks], ranks[0].blocks
     alone = (calls[0].use == TASK).any() and stated.stages in (None, 1)
     tasks = place_alone(calls[0], blocks if alone else [], stated.micro_batches)

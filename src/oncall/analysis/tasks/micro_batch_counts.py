@@ -1,7 +1,7 @@
-"""How many micro-batches each iteration of each rank has, also where calls of it are missing.
+"""How many micro-batches each iteration of each rank has, even where calls are missing.
 
-Batches grow, so that one iteration has more than another. For an iteration that is torn the
-neighbours show it, and at the ends of a recording the ranks that saw all of it.
+Batches grow, so one iteration may have more than another. For a torn iteration, its neighbours show
+the number; at the ends of a recording, the ranks that recorded the whole iteration do.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def micro_batch_counts(ranks: Sequence[Seated]) -> list[Array]:
 
 
 def is_whole(one: Seated, block: Block) -> bool:
-    """Whether all of an iteration is in a block at whose end calls may be missing.
+    """Whether a block holds a whole iteration although calls may be missing at its ends.
 
-    What is cut off lacks forwards at its begin, or backwards at its end; not so on the last stage
-    of 1F1B, where each forward is followed by its backward.
+    A torn block lacks forwards at its begin, or backwards at its end. The last stage of 1F1B does
+    not show this, since each of its forwards is followed by its backward.
     """
     place = one.place
     if one.forward is None or (place.is_last and place.schedule == ONE_FORWARD_ONE_BACKWARD):
@@ -70,7 +70,7 @@ def _agreed(counts: Sequence[tuple[int, int]]) -> int:
 
 
 def _completed(one: Seated, own: Array, first: int, last: int) -> Array:
-    """Counts of all blocks of a rank: of torn ones those of the whole ones beside them."""
+    """The counts of all blocks of a rank: torn blocks get those of the whole blocks beside them."""
     counts = own.copy()
     whole = np.flatnonzero(own)
     for i in np.flatnonzero(own == UNCERTAIN).tolist():

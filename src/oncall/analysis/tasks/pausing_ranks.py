@@ -1,6 +1,7 @@
-"""Ranks that pause now and then, each at which place of the iteration, and what goes with it.
+"""Ranks that pause now and then: where in the iteration, and what accompanies the pauses.
 
-All ranks of a node that stop together have a common cause: their pauses have no habit of their own.
+If all ranks of a node pause together, they have a common cause, and their pauses show no pattern of
+their own.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from oncall.evidence import Param, relation
     },
 )  # fmt: skip
 def pausing_ranks() -> str:
-    """Each rank whose process stops now and then, with the habit of it."""
+    """Each rank whose process stops now and then, with the pattern of its pauses."""
     return """
         WITH placed AS (SELECT DISTINCT job, rank, node, gpu, nic, pid FROM ranks),
         pauses AS (

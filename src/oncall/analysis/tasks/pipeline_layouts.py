@@ -1,8 +1,8 @@
-"""Where ranks may be in the pipeline: every way in which that can be known, the surest first.
+"""Where ranks may be in the pipeline: every way to find that out, the most certain first.
 
-The pipeline's communicator has one rank of each stage, in their order. Where transfers have
-communicators of two, the distance to a rank's neighbours shows how many ranks a stage has, as
-pipelines are the outermost dimension by default (Megatron-LM's order tp-cp-ep-dp-pp).
+The pipeline's communicator has one rank of each stage, in order. Where transfers have communicators
+of two, the distance to a rank's neighbours shows how many ranks a stage has, since pipelines are
+the outermost dimension by default (Megatron-LM's order tp-cp-ep-dp-pp).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def pipeline_comms(calls: RankCalls) -> list[int]:
 
 
 def layouts(ranks: Sequence[RankCalls], known: Memberships, stated: Stated) -> list[Layout]:
-    """Layouts of these ranks; none twice."""
+    """The possible layouts of these ranks, without duplicates."""
     found: list[Layout] = []
     for layout in _layouts(ranks, known, stated):
         if all(layout.seats != other.seats for other in found):
@@ -119,7 +119,7 @@ def _by_communicator(ranks: Sequence[RankCalls], known: Memberships) -> Seats:
 
 
 def _peers(calls: RankCalls) -> list[int]:
-    """The ranks that it exchanges with, as far as they are known."""
+    """The ranks that a rank exchanges data with, as far as known."""
     exchanged = calls.use <= RECV
     stated = calls.peer_recorded[exchanged].astype(np.bool_)
     return [int(p) for p in np.unique(calls.peer[exchanged][stated]) if p != UNKNOWN]

@@ -1,8 +1,8 @@
-"""Where in the pipeline a rank is and what its schedule is, as far as its own calls show it.
+"""Where in the pipeline a rank is and which schedule it follows, by its own calls.
 
-A hypothesis on the whole job says it (`schedule_fit`). Where there is none a rank's own calls do,
-as 1F1B has them: the first stage never receives before it sends, the last sends nothing on, and the
-forwards before the first backward show how many stages follow.
+If there is a hypothesis on the whole job (`schedule_fit`), that decides. Otherwise the rank's own
+calls do, read as 1F1B: the first stage never receives before it sends, the last stage sends no
+output on, and the forwards before the first backward show how many stages follow.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def _looks(ranks: Sequence[Found]) -> list[Seen]:
 
 
 def _look(one: Found) -> Seen:
-    """A rank's iterations. With one neighbour, Sends are of one direction, unless the pipeline is a
-    ring of two: then it is unknown which."""
+    """A rank's iterations. If it has one neighbour, all its Sends go in one direction, unless the
+    pipeline is a ring of two stages: then the direction is unknown."""
     neighbours = np.unique(one.calls.peer[one.calls.use <= RECV])
     return seen_of(one.calls, one.blocks, directions(one.calls) if len(neighbours) > 1 else None)
 

@@ -1,7 +1,7 @@
-"""How far ranks' clocks are apart, as the ranks' own calls show.
+"""How far ranks' clocks are apart, by the ranks' own calls.
 
-After what all replicas or stages do together, members go on at once: the next call of each then
-marks the same moment by its own clock. Within that error nothing is corrected.
+After a call that all replicas or stages make together, the members go on at once: their next calls
+mark the same moment, each on its own clock. Differences within the error of this are not corrected.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from oncall.analysis.calls.thresholds import Thresholds
 
 
 def clock_corrections(ranks: Sequence[RankCalls]) -> list[dict[int, int]]:
-    """For each communicator of what all do together: by how much the clock of each of its ranks
-    (index into `ranks`) is ahead of the middle one, ns; only those that are apart beyond error."""
+    """For each communicator of calls that all make together: how far the clock of each of its ranks
+    (index into `ranks`) is ahead of the middle one, ns. Only clocks that differ beyond the error.
+    """
     parts = []
     for number, calls in enumerate(ranks):
         at = np.flatnonzero(np.isin(calls.use, (REPLICAS, OUTSIDE)) & (calls.seq >= 0))

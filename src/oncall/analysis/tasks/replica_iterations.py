@@ -1,7 +1,8 @@
 """Iterations of jobs whose ranks only exchange gradients and parameters: data parallelism alone.
 
-No call lies within forwards and backwards there. But what replicas exchange repeats with every
-iteration, and before the first of it the rank computes: the pause that is most often the longest.
+No call lies within the forwards and backwards of such a job. But what replicas exchange repeats in
+every iteration. Before its first exchange the rank computes, so the longest pause usually ends
+there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quantiles of rows in which not every value counts: one row for each of the ranks alike."""
+"""Quantiles of each row of a matrix in which some values are unknown."""
 
 from __future__ import annotations
 

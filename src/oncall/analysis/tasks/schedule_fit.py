@@ -1,9 +1,9 @@
-"""Which schedule a job runs: the one that best explains the Sends and Recvs of all ranks seen.
+"""Which schedule a job runs: the one that best explains the Sends and Recvs of all ranks.
 
-A hypothesis says where the ranks are in the pipeline and by which schedule they work. From it
+A hypothesis says where the ranks are in the pipeline and which schedule they follow. From it
 follows in which order each rank sends and receives (`schedules.task_order`). The hypothesis whose
-orders are nearest to what the ranks did in their whole iterations is taken; where two that would
-name tasks differently are equally near, none is.
+orders are nearest to what the ranks did in their whole iterations is taken. If two hypotheses that
+name tasks differently are equally near, none is taken.
 """
 
 from __future__ import annotations

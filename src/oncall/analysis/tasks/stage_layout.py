@@ -10,6 +10,76 @@ from __future__ import annotations
 from oncall.evidence import relation
 
 
+def _roles() -> str:
+    """What each communicator is for: by its name, else by how it is used."""
+    return """
+        named AS (
+            -- PyTorch describes the group of a device mesh's dimension as mesh_ and its name.
+            SELECT job, comm, rank, comm_rank,
+                regexp_replace(lower(coalesce(role, name, '')), '^mesh_', '') AS said
+            FROM members WHERE comm IS NOT NULL),
+        used AS (
+            SELECT n.job, n.comm, n.rank, coalesce(n.comm_rank, row_number() OVER (
+                    PARTITION BY n.job, n.comm ORDER BY n.rank) - 1) AS place,
+                count(*) OVER (PARTITION BY n.job, n.comm) AS members,
+                CASE WHEN said IN ('tp', 'pp', 'dp') THEN said
+                     WHEN said LIKE '%embd%' OR said LIKE '%embedding%' THEN NULL
+                     WHEN said LIKE '%expert%' OR said IN ('ep', 'cp', 'world') THEN NULL
+                     WHEN said LIKE '%pipeline%' THEN 'pp'
+                     WHEN said LIKE '%tensor_and%' THEN NULL
+                     WHEN said LIKE '%tensor%' THEN 'tp'
+                     WHEN said LIKE '%data_parallel%' THEN 'dp'
+                     ELSE p.parallelism END AS role
+            FROM named n LEFT JOIN parallelism p ON p.job = n.job AND p.comm = n.comm)
+    """
+
+
+def _seats() -> str:
+    """Each rank's place in its groups, and its stage where its tasks are labelled."""
+    return """
+        labelled AS (
+            SELECT job, rank, any_value(stage) AS stage,
+                mode(comm ORDER BY comm) FILTER (task IN ('forward', 'backward')) AS tp_comm
+            FROM (SELECT job, rank, stage, task, comm FROM labelled_tasks
+                  UNION ALL SELECT job, rank, stage, task, comm FROM stage_tasks)
+            GROUP BY job, rank),
+        seats AS (
+            SELECT k.job, k.rank, k.node,
+                min(u.comm) FILTER (u.role = 'tp') AS tp_comm,
+                arg_min(u.place, u.comm) FILTER (u.role = 'tp') AS tensor_rank,
+                count(DISTINCT u.comm) FILTER (u.role = 'pp') AS chains,
+                min(u.comm) FILTER (u.role = 'pp') AS pp_comm,
+                arg_min(u.place, u.comm) FILTER (u.role = 'pp') AS stage,
+                -- Experts' gradients have smaller groups; all replicas are in the largest.
+                arg_max(u.comm, (u.members, u.comm)) FILTER (u.role = 'dp') AS dp_comm,
+                arg_max(u.place, (u.members, u.comm)) FILTER (u.role = 'dp') AS replica
+            FROM processes k
+            LEFT JOIN used u ON u.job = k.job AND u.rank = k.rank AND u.role IS NOT NULL
+            GROUP BY ALL)
+    """
+
+
+def _sized() -> str:
+    """The same with the sizes of the job and of its tensor-parallel groups."""
+    return """
+        sizes AS (
+            SELECT k.job, coalesce(any_value(j.world_size), max(k.rank) + 1) AS world,
+                any_value(j.tp) AS tp,
+                -- Where the tasks of every rank are labelled they tell it, else who knows the job.
+                CASE WHEN count(l.stage) >= coalesce(any_value(j.world_size), max(k.rank) + 1)
+                    THEN max(l.stage) + 1
+                    ELSE coalesce(any_value(j.pp), max(l.stage) + 1) END AS pp
+            FROM processes k LEFT JOIN jobs j USING (job)
+            LEFT JOIN labelled l ON l.job = k.job AND l.rank = k.rank GROUP BY k.job),
+        counted AS (
+            SELECT s.*, l.stage AS labelled_stage, l.tp_comm AS labelled_comm,
+                coalesce(z.tp, t.size) AS tp, z.world, z.pp
+            FROM seats s LEFT JOIN labelled l USING (job, rank) LEFT JOIN sizes z ON z.job = s.job
+            LEFT JOIN (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL) t
+                ON t.job = s.job AND t.comm = coalesce(s.tp_comm, l.tp_comm))
+    """
+
+
 @relation(
     "stage_layout",
     reads=["ranks|members"],
@@ -29,59 +99,9 @@ from oncall.evidence import relation
 )
 def stage_layout() -> str:
     """One row for each rank; NULL where unknown."""
-    return """
-        WITH named AS (
-            -- PyTorch describes the group of a device mesh's dimension as mesh_ and its name.
-            SELECT job, comm, rank, comm_rank,
-                regexp_replace(lower(coalesce(role, name, '')), '^mesh_', '') AS said
-            FROM members WHERE comm IS NOT NULL),
-        used AS (
-            SELECT n.job, n.comm, n.rank, coalesce(n.comm_rank, row_number() OVER (
-                    PARTITION BY n.job, n.comm ORDER BY n.rank) - 1) AS place,
-                count(*) OVER (PARTITION BY n.job, n.comm) AS members,
-                CASE WHEN said IN ('tp', 'pp', 'dp') THEN said
-                     WHEN said LIKE '%embd%' OR said LIKE '%embedding%' THEN NULL
-                     WHEN said LIKE '%expert%' OR said IN ('ep', 'cp', 'world') THEN NULL
-                     WHEN said LIKE '%pipeline%' THEN 'pp'
-                     WHEN said LIKE '%tensor_and%' THEN NULL
-                     WHEN said LIKE '%tensor%' THEN 'tp'
-                     WHEN said LIKE '%data_parallel%' THEN 'dp'
-                     ELSE p.parallelism END AS role
-            FROM named n LEFT JOIN parallelism p ON p.job = n.job AND p.comm = n.comm),
-        labelled AS (
-            SELECT job, rank, any_value(stage) AS stage,
-                mode(comm ORDER BY comm) FILTER (task IN ('forward', 'backward')) AS tp_comm
-            FROM (SELECT job, rank, stage, task, comm FROM labelled_tasks
-                  UNION ALL SELECT job, rank, stage, task, comm FROM stage_tasks)
-            GROUP BY job, rank),
-        seats AS (
-            SELECT k.job, k.rank, k.node,
-                min(u.comm) FILTER (u.role = 'tp') AS tp_comm,
-                arg_min(u.place, u.comm) FILTER (u.role = 'tp') AS tensor_rank,
-                count(DISTINCT u.comm) FILTER (u.role = 'pp') AS chains,
-                min(u.comm) FILTER (u.role = 'pp') AS pp_comm,
-                arg_min(u.place, u.comm) FILTER (u.role = 'pp') AS stage,
-                -- Experts' gradients have smaller groups; all replicas are in the largest.
-                arg_max(u.comm, (u.members, u.comm)) FILTER (u.role = 'dp') AS dp_comm,
-                arg_max(u.place, (u.members, u.comm)) FILTER (u.role = 'dp') AS replica
-            FROM processes k
-            LEFT JOIN used u ON u.job = k.job AND u.rank = k.rank AND u.role IS NOT NULL
-            GROUP BY ALL),
-        sizes AS (
-            SELECT k.job, coalesce(any_value(j.world_size), max(k.rank) + 1) AS world,
-                any_value(j.tp) AS tp,
-                -- Where the tasks of every rank are labelled they tell it, else who knows the job.
-                CASE WHEN count(l.stage) >= coalesce(any_value(j.world_size), max(k.rank) + 1)
-                    THEN max(l.stage) + 1
-                    ELSE coalesce(any_value(j.pp), max(l.stage) + 1) END AS pp
-            FROM processes k LEFT JOIN jobs j USING (job)
-            LEFT JOIN labelled l ON l.job = k.job AND l.rank = k.rank GROUP BY k.job),
-        counted AS (
-            SELECT s.*, l.stage AS labelled_stage, l.tp_comm AS labelled_comm,
-                coalesce(z.tp, t.size) AS tp, z.world, z.pp
-            FROM seats s LEFT JOIN labelled l USING (job, rank) LEFT JOIN sizes z ON z.job = s.job
-            LEFT JOIN (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL) t
-                ON t.job = s.job AND t.comm = coalesce(s.tp_comm, l.tp_comm))
+    stages = (_roles(), _seats(), _sized())
+    return f"""
+        WITH {",".join(stages)}
         SELECT c.job, c.rank, c.node,
             CASE WHEN chains = 1 THEN stage ELSE coalesce(labelled_stage,
                 CASE WHEN world % pp = 0 THEN c.rank // (world // pp) END,

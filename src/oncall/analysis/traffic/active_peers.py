@@ -1,9 +1,9 @@
-"""Active peers: the ranks that a rank really sends to in an operation, and which algorithm that
+"""Active peers: the ranks that a rank really sends to in an operation, and the algorithm that this
 shows.
 
 "Different communication algorithms require a GPU to transmit data to different sets of peers"
-(Pulse 5.1): around a ring to a successor, on a tree to parent and children. Peers that are notified
-only that buffers are free get next to nothing and do not count.
+(Pulse 5.1): around a ring to a successor, on a tree to parent and children. Peers that only get
+messages about free buffers receive next to nothing and do not count.
 """
 
 from __future__ import annotations

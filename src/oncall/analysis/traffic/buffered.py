@@ -1,9 +1,9 @@
-"""What a kernel leaves in buffers: sent when the next operation has begun already.
+"""What a kernel leaves in buffers: data that is sent when the next operation has already begun.
 
-A kernel of a collective ends when its last data is in a buffer of NCCL's, and the proxy sends it
-after that. So what is missing of an operation when the next one begins is either on its way, or
-was lost from the record. On its way it comes first, for a queue pair keeps the order: sooner or
-later an operation begins with nothing missing. What was lost stays missing.
+A kernel of a collective ends when its last data is in a buffer of NCCL's; the proxy sends that data
+afterwards. So the volume that an operation lacks when the next one begins is either still in a
+buffer, or was lost from the record. A queue pair keeps the order: buffered data is sent first, so
+sooner or later an operation begins with nothing missing. Lost volume stays missing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How long ranks compute between what they send, seen from traffic alone (Pulse 6.2).
 
 "When computation anomalies occur, the subsequent communication operator is the first to be
-affected": it starts late. A rank starts late as well when what it works on came late; so time is
-counted from the last thing that it sent or was sent. The rest is its own, and is compared with
-that of ranks that do the same: the members of its data-parallel group, or else of the communicator.
+affected": it starts late. A rank also starts late if its input came late. So time is counted from
+the last data that the rank sent or received; the rest is its own time. It is compared with that of
+ranks with the same work: the members of its data-parallel group, or else of the communicator.
 """
 
 from __future__ import annotations

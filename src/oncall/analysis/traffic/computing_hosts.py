@@ -122,7 +122,8 @@ def slow_computing_hosts() -> str:
     },
 )
 def slow_alike() -> str:
-    """Communication, or computation, of which all ranks take longer than in their own past."""
+    """Kinds of communication or computation in which all ranks became slower than in their own
+    past."""
     return """
         WITH turns AS (
             SELECT *, row_number() OVER one AS nth,

@@ -40,7 +40,7 @@ from oncall.evidence import Param, relation
     },
 )
 def cpu_shortages() -> str:
-    """What shows of each host that its CPU is short."""
+    """The symptoms of a short CPU on each host."""
     return """
         SELECT node, CASE WHEN pressure >= $pressure
                 THEN 'threads wait for a CPU ' || round(100 * pressure)::INTEGER

@@ -1,10 +1,10 @@
-"""What each rank is to send in each operation, and to which rank (Pulse 5.1, appendix B).
+"""What each rank has to send in each operation, and to which rank (Pulse 5.1, appendix B).
 
 Sends name their peer and their size. A collective's volume follows from its algorithm, as reported
 by the profiler plugin or as the active peers show; its edges between nodes share that volume by the
-queue pairs that carry it. Operations whose algorithm is not known, or is not one of ring and tree,
-are left out and counted in `unknown_algorithms`; operations of zero bytes send nothing, and of next
-to nothing it is not known who sends it.
+queue pairs that carry it. Operations whose algorithm is unknown, or is neither ring nor tree, are
+left out and counted in `unknown_algorithms`. Operations of zero bytes send nothing; of those with
+next to nothing, the sender is unknown.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def edge_shares(con: duckdb.DuckDBPyConnection, *, tree_edges: float) -> Mapping
 def _algorithm(
     op: str, recorded: str | None, peers: Sequence[Active], group: Group, tree_edges: float
 ) -> tuple[str | None, str]:
-    """The algorithm, and where that is known from."""
+    """The algorithm, and the source of that knowledge."""
     if op not in RING_OPERATIONS:
         return recorded, "no ring or tree has this operation"
     if recorded is not None:

@@ -1,7 +1,7 @@
 """Flows: the epochs of each queue pair, or of each channel of the proxy, with both ends named.
 
-A flow belongs to one communicator, as NCCL opens queue pairs of its own for each. Where nothing
-says to which, it is the one whose operations were in flight while it sent (Pulse 5).
+A flow belongs to one communicator, since NCCL opens queue pairs of its own for each. If no record
+names the communicator, it is the one whose operations were in flight while the flow sent (Pulse 5).
 """
 
 from __future__ import annotations

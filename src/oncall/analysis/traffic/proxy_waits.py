@@ -1,8 +1,8 @@
-"""Whether a host's proxy threads look late at what is done: a CPU that is short, seen from within.
+"""Whether a host's proxy threads notice completions late: a short CPU, seen from within.
 
 A read that flushes a GPU's memory never leaves its host and takes microseconds; a write that the
-NIC has sent is completed soon after. Both last until the thread looks again. So waits of its own
-transfers name the host, where gaps name its whole group only (Pulse 8.1).
+NIC has sent is completed soon after. Both last until the thread looks again. So waits of a host's
+own transfers name that host, where gaps name only its whole group (Pulse 8.1).
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def proxy_waits() -> str:
     source="beyond Pulse 6.2: NCCL's proxy steps",
 )
 def credit_waits() -> str:
-    """What keeps a sender's steps in collectives: the wire, or a receiver that takes nothing.
-
-    The latter thins its epochs out over a longer time, and none of that time is its own doing."""
+    """What holds up a sender's steps in collectives: the wire, or a receiver that takes nothing.
+    The latter spreads the sender's epochs over a longer time, none of which is the sender's fault.
+    """
     return """
         SELECT job, comm, rank, sum(peer_wait_ns) AS room_ns, sum(wire_wait_ns) AS wire_ns
         FROM transfers WHERE direction = 'send' AND kind = 'coll' AND ended_ns IS NOT NULL

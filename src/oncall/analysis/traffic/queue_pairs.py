@@ -2,9 +2,9 @@
 5.1).
 
 A side knows its own number, the number of its peer and the peer's GID, but not its own GID. Two
-sides belong together if each names the other. Numbers are counted from low values on every host,
-so that strangers may name each other too: then the GID decides, which a NIC shares with those of
-its queue pairs that are beyond doubt. A number that is used again counts from its creation.
+sides belong together if each names the other. Numbers are counted from low values on every host, so
+unrelated sides may name each other too. Then the GID decides: a NIC has the same GID as in those of
+its queue pairs whose match is unique. A number that is used again counts from its creation.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Operations found in traffic: which epochs of a flow belong to which of its operations.
 
 Pulse 5.2, Algorithm 1: an operation is over when at least its expected volume was sent and then
-nothing for a while. Expected volume is a lower bound (headers, synchronisation and retransmission
-come on top), and operations mostly lie apart, so the two together leave no error to add up.
-
-Beyond the paper: operations that follow one another without a pause are cut where the volume of
-the first was reached, each operation has its own volume, and all flows are cut at once.
+nothing for a while. The expected volume is a lower bound (headers, synchronisation and
+retransmissions are added), and most operations are separated by pauses, so errors do not add up.
+Beyond the paper: operations that follow one another without a pause are cut where the volume of the
+first was reached, each operation has its own volume, and all flows are cut at once.
 """
 
 from __future__ import annotations
@@ -64,9 +63,12 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Segments:
-    """Of each operation (m,): its first and its last epoch, NONE if none was left for it; whether
-    its volume was reached; whether it was cut by volume alone, as no pause followed. Then the last
-    epoch is shared: `passed_on` are its bytes that belong to the next operation."""
+    """The epochs of each operation; arrays (m,).
+
+    The first and the last epoch, NONE if none was left for it; whether its volume was reached;
+    whether it was cut by volume alone, because no pause followed. In that case the last epoch is
+    shared: `passed_on` are its bytes that belong to the next operation.
+    """
 
     first: Ints
     last: Ints

@@ -1,8 +1,8 @@
-"""Who sends more slowly than its peers (Pulse 6.2, anomaly localization).
+"""Which ranks send more slowly than their peers (Pulse 6.2, anomaly localization).
 
-A rate is volume over actual communication time, so gaps, in which a rank waits for others, count
-for nobody. A rank is compared with the other members of its collectives, with the other senders of
-its custom collectives, or, where it is the only sender, path by path.
+A rate is volume over actual communication time, so gaps, in which a rank waits for others, do not
+count against anyone. A rank is compared with the other members of its collectives, with the other
+senders of its custom collectives, or, if it is the only sender, path by path.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SENDER = [
     },
 )
 def send_turns() -> str:
-    """Each completed collective of each rank, with its rate beside the other members'."""
+    """Each completed collective of each rank, with its rate and the other members' rates."""
     # Until all have begun, the early ones fill buffers, in epochs half empty: that is no rate. Of
     # what was not counted the volume is known, and the time a lower bound.
     return """
@@ -263,7 +263,8 @@ def slow_paths() -> str:
     params={"repeat": "slow_collective_senders.repeat"},
 )
 def slow_sends() -> str:
-    """Every rank that sends slowly; several NICs of one host at once are the host's."""
+    """Every rank that sends slowly. If several NICs of one host are slow at once, the host is
+    named."""
     return """
         SELECT f.*, m.node, m.gpu, m.nic,
             CASE WHEN count(DISTINCT f.rank) OVER (PARTITION BY f.job, m.node) >= $repeat

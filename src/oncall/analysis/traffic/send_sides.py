@@ -1,11 +1,11 @@
-"""The receiver of a Send, where only its sender has data: which side of its flows that is.
+"""Which side of a sender's flows belongs to which receiver of its Sends, where only the sender has
+data.
 
-A node knows its own members of a communicator only, and the receiver of a Send by its number in the
-communicator; of its queue pairs it knows the other side's address. Where a receiver's rank is known
-to both, they are the same. The others are found by their volumes: of all ways to pair receivers
-with sides, the one in which each side sent, call by call, what its receiver was to get. Receivers
-that get the same at the same time are alike in this, too: each has a side then, and `peer` is not
-known.
+A node knows only its own members of a communicator, and the receiver of a Send by its number in the
+communicator; of its queue pairs it knows the other side's address. If both know the receiver's
+rank, they match. The others are matched by volume: of all ways to pair receivers with sides, the
+one in which each side carried, call by call, what its receiver was to get. Receivers that get the
+same volume at the same time cannot be distinguished: each has a side, but `peer` is unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who stopped sending in the middle of an operation that every rank began (Pulse 7.2.3)."""
+"""Which ranks stopped sending in the middle of an operation that every rank began (Pulse 7.2.3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from oncall.evidence import Param, relation
     source="Pulse 7.2.3",
 )
 def short_lanes() -> str:
-    """Who sent how much to whom in the first open operation that all have begun."""
+    """The volume sent by each rank to each peer in the first open operation that all have begun."""
     return """
         WITH whole AS (
             -- Of two, the one that waits for the other's call looks alike.
@@ -82,7 +82,7 @@ def short_lanes() -> str:
     },
 )
 def stopped_sends() -> str:
-    """Who sent the least of an operation that every rank began."""
+    """The rank that sent least in an operation that every rank began."""
     return """
         -- A NIC's own count is least where it is down; where completions are counted, the one
         -- before it around the ring is as short.

@@ -1,7 +1,7 @@
-"""Who began what others are blocked in, when nobody sends any more.
+"""Which ranks began the operation that the others are blocked in, when no rank sends any more.
 
-A job that has been silent far longer than ever before stopped in the operations that are open: who
-began them sends or waits, who did not never got there.
+A job that has been silent far longer than ever before stopped in its open operations. A rank that
+began one of them sends or waits; a rank that did not begin never got there.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def open_sends() -> str:
     source="Pulse 6.2",
 )
 def missing_senders() -> str:
-    """Who never began an open operation, where it is not blocked elsewhere, nor its host is."""
+    """Ranks that never began an open operation, unless they or their host are blocked elsewhere."""
     return """
         SELECT r.* FROM open_sends r
         WHERE r.started_ns IS NULL AND r.members > 2

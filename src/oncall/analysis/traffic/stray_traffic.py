@@ -1,4 +1,4 @@
-"""Traffic that does not go where, or alone where, training traffic should go."""
+"""Traffic that bypasses the network, or the priority, that training traffic should use."""
 
 from __future__ import annotations
 

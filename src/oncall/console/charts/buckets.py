@@ -145,8 +145,8 @@ def _closed(marks: Bools, shortest: int) -> Bools:
 
 
 def has_stopped(value: Floats) -> bool:
-    """Whether it ends with zeros for longer than ever before: who pauses between bursts has not
-    stopped. Where nothing was recorded says neither."""
+    """Whether it ends with zeros for longer than ever before. A rank that pauses between bursts has
+    not stopped; spans without data count as neither."""
     zero = value[~np.isnan(value)] == 0
     if not len(zero) or not zero[-1] or zero.all():
         return False

@@ -1,4 +1,4 @@
-"""How fast the whole job goes: what completes a second, and how long iterations take."""
+"""The speed of the whole job: completions per second, and the duration of iterations."""
 
 from __future__ import annotations
 

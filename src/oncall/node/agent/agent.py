@@ -1,6 +1,7 @@
-"""The collector's loop: drain, commit, seal; and what others may ask of it meanwhile.
+"""The collector's loop: drain, commit and seal, and answer requests in between.
 
-One thread does all the work. The tail's threads ask for the present with `present`, and wait.
+One thread does all the work. Threads of the socket ask for the current state with `present`, and
+wait.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MOST_ROUNDS = 100  # of the final drain: a job that goes on recording must not 
 
 
 class Agent:
-    """Sources, a recorder, and the times at which each has its turn."""
+    """Sources, a recorder, and the times at which each is due."""
 
     def __init__(
         self,
@@ -85,12 +86,13 @@ class Agent:
         self._wake.set()
 
     def reconfigure(self, config: Configuration) -> None:
-        """Ask the loop to go on with another configuration; places and sources stay."""
+        """Ask the loop to go on with another configuration; folders and sources do not change."""
         self._new_config = config
         self._wake.set()
 
     def present(self, timeout_s: float) -> Sequence[Batch]:
-        """The current state, everything before being committed or in it. Raises TimeoutError."""
+        """The current state. Everything before it is committed or contained in it. Raises
+        TimeoutError."""
         asked: Future[Sequence[Batch]] = Future()
         self._asked.put(asked)
         self._wake.set()
@@ -118,7 +120,7 @@ class Agent:
         self.finish()
 
     def step(self) -> None:
-        """Drain once; commit and seal if it is time; answer who asked."""
+        """Drain once; commit and seal if that is due; answer waiting requests."""
         if self._new_config:
             self._reconfigure(self._new_config)
         now = self._clock()
@@ -134,8 +136,8 @@ class Agent:
         self._answer(now)
 
     def _see_clock(self, now: Instant) -> None:
-        """Where the wall clock was stepped, seal what is there in the time that it was written in:
-        a shard of two times would be found in neither."""
+        """If the wall clock was stepped, seal the rows so far with the time base in which they were
+        written: a shard with two time bases would be found in neither."""
         offset_ns, self._offset_ns = self._offset_ns, now.offset_ns
         if offset_ns is None or abs(now.offset_ns - offset_ns) < _STEP_NS:
             return
@@ -156,7 +158,7 @@ class Agent:
         self.finish()
 
     def finish(self) -> None:
-        """Empty the rings, seal, let go of everything."""
+        """Empty the rings, seal, and close everything."""
         now = self._clock()
         for _ in range(_MOST_ROUNDS):
             if not self._drain(now):
@@ -173,19 +175,20 @@ class Agent:
         self._send_away()
 
     def _send_away(self) -> None:
-        """Answer nobody any more: who asks now would wait for a loop that has ended."""
+        """Refuse all further requests: they would wait for a loop that has ended."""
         with suppress(queue.Empty):
             while True:
                 self._asked.get_nowait().set_exception(TimeoutError("the collector has stopped"))
 
     def seal(self, now: Instant) -> None:
-        """Seal what is there with the current state, and wait until that is done."""
+        """Seal the rows so far with the current state, and wait until that is done."""
         self._recorder.settle()
         self._begin_seal(now)
         self._recorder.settle()
 
     def _begin_seal(self, now: Instant) -> None:
-        """Commit all there is with the current state, and seal beside, if that can be now."""
+        """Commit all rows with the current state and start sealing in the background, if that is
+        possible now."""
         self._drain(now)
         self._recorder.add(self._current_state(now))
         self._drain(now)  # what a source then found to be over
@@ -204,8 +207,8 @@ class Agent:
         return any(watcher.is_watching for watcher in self._watchers)
 
     def _drain(self, now: Instant, *, everything: bool = True) -> int:
-        """Collect from every source, or without `everything` what cannot wait; returns how many
-        rows came. One that raises is reported, and the others go on."""
+        """Collect from every source (without `everything`: only from those that cannot wait).
+        Returns the number of rows. A source that raises is reported; the others go on."""
         sources: Sequence[Source] = self._hurried
         if everything or now.monotonic_ns >= self._fetch_at_ns:
             self._fetch_at_ns = now.monotonic_ns + _FETCH_NS
@@ -213,8 +216,8 @@ class Agent:
         return sum(self._drain_source(source, now, everything) for source in sources)
 
     def _drain_source(self, source: Source, now: Instant, everything: bool) -> int:
-        """All that one source has, each of its drains with the bookmarks and the losses that go
-        with it; returns how many rows came."""
+        """All rows of one source; each drain with its own bookmarks and losses. Returns the number
+        of rows."""
         account = self._accounts[source.name]
         rows, is_more = 0, True
         while is_more:
@@ -265,7 +268,7 @@ class Agent:
         return batches
 
     def _show(self, batches: Sequence[Batch]) -> None:
-        """To those sources that watch the others."""
+        """Pass rows to the sources that watch other sources."""
         for watcher in self._watchers:
             watcher.see(batches)
 
@@ -305,7 +308,7 @@ class Agent:
         return account.row(now.realtime_ns, rss_bytes())
 
     def _answer(self, now: Instant) -> None:
-        """Send the current state to those who asked."""
+        """Send the current state to the threads that asked for it."""
         if self._asked.empty():
             return
         current = self._current_state(now)
@@ -319,7 +322,7 @@ class Agent:
             self._asked.get().set_result(present)
 
     def _note(self, account: Account, problems: tuple[str, ...], notes: tuple[str, ...]) -> None:
-        """Log what is newly wrong, and what is newly known not to be here."""
+        """Log new problems, and new notes on what this node does not have."""
         for problem in problems:
             if problem not in account.problems:
                 self._log.warning(f"{account.source}: {problem}")

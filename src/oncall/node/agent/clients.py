@@ -80,7 +80,7 @@ class Clients:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more, finish the answers that are being made, and let everybody go."""
+        """Stop listening, finish the answers that are being made, and close all connections."""
         self._stopping = True
         self._wake_up()
         self._thread.join()
@@ -114,7 +114,7 @@ class Clients:
                     self._leave(client)
 
     def _patience_s(self) -> float | None:
-        """Until the next deadline; a client that waits for us has none."""
+        """Seconds until the next deadline. A client that waits for an answer has none."""
         deadlines = [each.deadline_s for each in self._clients if not each.is_waiting]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 

@@ -1,4 +1,4 @@
-"""One collector or watcher a folder: a second one is refused, and the error names the first."""
+"""One collector or watch per folder: a second one is refused, and the error names the first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOCK_NAME = "collector.lock"
 
 
 class FolderLock:
-    """Held from its making until `release` or the end of the process, however it ends."""
+    """Held from its creation until `release`, or until the process ends in any way."""
 
     def __init__(self, folder: Path, name: str = LOCK_NAME, who: str = "collector") -> None:
         """Lock a folder. Raises UsageError if another one has it, or it cannot be used."""
@@ -33,5 +33,5 @@ class FolderLock:
         os.pwrite(self._descriptor, f"PID {os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let another one in."""
+        """Release the folder."""
         os.close(self._descriptor)

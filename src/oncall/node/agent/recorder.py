@@ -1,7 +1,8 @@
-"""From rows to sealed shards: commit, seal, retire; and what happens when the disk is full.
+"""From rows to sealed shards: commit, seal, delete old shards; and what happens when the disk is
+full.
 
-Rows wait in a bounded backlog until they are committed. While nothing can be written the backlog
-keeps the newest and counts what it forgets; as soon as there is room again it goes on by itself.
+Rows wait in a bounded backlog until they are committed. While nothing can be written, the backlog
+keeps the newest rows and counts those it drops. As soon as there is room again, writing resumes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _SEAL_WITHIN_S = 10.0  # that readers give a seal which waits for its turn
 
 @dataclass(frozen=True)
 class Reading:
-    """A connection to what is not sealed yet. Its evidence tables are in the schema `base`."""
+    """A connection to the rows that are not sealed yet. Its evidence tables are in the schema
+    `base`."""
 
     con: duckdb.DuckDBPyConnection
     base: str
@@ -88,13 +90,13 @@ class Recorder:
         self.configure(config)
 
     def configure(self, config: Configuration) -> None:
-        """Take over what may change while running."""
+        """Apply the options that may change while the collector runs."""
         self._retention = Retention(config.keep_ns, config.keep_bytes)
         self._limits = Limits(memory_bytes=config.store_memory_bytes)
 
     @property
     def dropped(self) -> int:
-        """Rows forgotten because they could not be written, ever."""
+        """Rows dropped so far because they could not be written."""
         return self._backlog.dropped + self._readings.dropped + self._unwritable
 
     @property
@@ -104,7 +106,7 @@ class Recorder:
 
     @property
     def is_due(self) -> bool:
-        """Enough waits to be committed before its time."""
+        """Whether so many rows wait that they should be committed early."""
         is_sealing = self._sealing is not None and self._sealing.is_alive()
         return self.problem is None and not is_sealing and self._backlog.bytes >= COMMIT_BYTES
 
@@ -129,9 +131,8 @@ class Recorder:
         self._backlog.add_first(batches)
 
     def commit(self, now_ns: int, *, everything: bool = True) -> int:
-        """Write what waits, if that is possible now; without `everything`, readings only if it is
-        their time. Returns the rows written.
-        """
+        """Write the waiting rows, if that is possible now; without `everything`, readings only when
+        they are due. Returns the number of rows written."""
         if everything or self._monotonic_ns() >= self._readings_at_ns:
             self._readings_at_ns = self._monotonic_ns() + READINGS_NS
             self._backlog.add(self._readings.take())
@@ -179,7 +180,8 @@ class Recorder:
         return True
 
     def try_again(self) -> None:
-        """Write at the next commit, however lately it failed: there will be no later one."""
+        """Write at the next commit even if the last attempt failed a moment ago: it is the last
+        commit."""
         self._retry_at_ns = None
 
     def settle(self) -> None:
@@ -210,7 +212,7 @@ class Recorder:
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """Read what is committed; sealing waits meanwhile, and has the next turn."""
+        """Read the committed rows. Sealing waits meanwhile and runs next."""
         self._may_read.wait(_SEAL_WITHIN_S)
         with self._readers:
             store = self._store
@@ -221,7 +223,7 @@ class Recorder:
                 con.close()
 
     def close(self) -> None:
-        """Leave the live store, if there is one, for the next collector to recover."""
+        """Close the live store, if there is one; the next collector recovers it."""
         self.settle()
         with self._readers:
             if self._store:
@@ -309,7 +311,7 @@ class Recorder:
 
 
 def _empty(limits: Limits) -> duckdb.DuckDBPyConnection:
-    """Evidence tables with nothing in them, for answers while there is no store."""
+    """Empty evidence tables, for answers while there is no store."""
     con = connect(limits)
     con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
     return con

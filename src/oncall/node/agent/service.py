@@ -1,4 +1,6 @@
-"""The collector as a process: its folders, locks, signals, and the order of coming and going."""
+"""The collector as a process: its folders, locks and signals, and the order in which it starts and
+stops.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +61,10 @@ def serve(config_path: Path | None, overrides: Mapping[str, Any], *, once: bool 
 
 
 def spare_garbage_collector() -> None:
-    """Let Python look for garbage in cycles seldom, and never among what is there from the start:
-    every few hundred rows it would go through all modules again, a fifth of our CPU time. What we
-    drop is almost never in cycles, and goes at once."""
+    """Run Python's garbage collector rarely, and never over the objects that exist at the start:
+    otherwise it would go through all modules every few hundred rows, a fifth of the collector's CPU
+    time. The collector's garbage is almost never in cycles, so reference counting frees it at once.
+    """
     import numpy.ma  # noqa: F401  (so does every commit)
 
     import oncall.analysis.rounds.own_time  # noqa: F401  (every seal needs it: then it is there, too)
@@ -74,7 +77,7 @@ def spare_garbage_collector() -> None:
 def build(
     config: Configuration, log: Log, prepare: Prepare | None = None
 ) -> tuple[Agent, Recorder]:
-    """The parts of a collector, put together."""
+    """The parts of a collector, connected."""
     recorder = Recorder(config, log, prepare or ShardDigests().prepare)
     recorder.commit(read_clock().realtime_ns)  # recovers what a predecessor left behind
     sources = make_sources(config, recall(config.data_dir, config.node))
@@ -84,7 +87,7 @@ def build(
 def listen(
     config: Configuration, agent: Agent, recorder: Recorder, log: Log, answering: Answer = answer
 ) -> Tail:
-    """Its socket, answering."""
+    """The collector's socket, ready to answer."""
     return Tail(
         socket_path(config.run_dir),
         recorder,
@@ -114,8 +117,8 @@ def make_folders(config: Configuration) -> None:
 
 
 def open_rings(rings: Path, log: Log) -> None:
-    """As root, let jobs of every user record: the first of them may have made the folder, for its
-    own user alone."""
+    """As root, let jobs of every user record: the first job may have created the folder for its own
+    user alone."""
     if os.geteuid() != 0:
         return  # who is not root reads no rings of others anyway
     try:

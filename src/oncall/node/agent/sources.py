@@ -13,8 +13,8 @@ from oncall.node.store.bookmarks import under
 
 
 def make_sources(config: Configuration, bookmarks: Bookmarks) -> list[Source]:
-    """The sources that the configuration names, going on where their predecessors stopped. One
-    that cannot be made says so in its account; the others go on."""
+    """The sources that the configuration names, continuing where their predecessors stopped. A
+    source that cannot be created reports the reason in `collectors`; the others run."""
     surroundings = config.surroundings()
     sources: list[Source] = []
     for name in config.sources:

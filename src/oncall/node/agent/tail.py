@@ -1,7 +1,7 @@
-"""The collector's socket: answers about what is not sealed yet, and about this very moment.
+"""The collector's socket: answers about rows that are not sealed yet, and about the current moment.
 
-One request a connection, as one line of `wire`; frames come back. Whoever can connect may ask,
-so the socket is the collector's own (0600), or its group's too.
+One request per connection, one line of `wire`; frames come back. Everybody who can connect may ask,
+so the socket belongs to the collector's user (0600), or also to its group.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _IN_MEMORY_BYTES = 4 * 2**20  # of an answer; the rest goes to a temporary file
 
 
 class Tail:
-    """Answers to whoever connects; none of them ever holds up the drain, or another one."""
+    """Answers every connection; no client delays the drain or another client."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Tail:
         self._path.unlink(missing_ok=True)
 
     def _make_answer(self, question: bytes, spool: IO[bytes]) -> None:
-        """Answer one question; whatever goes wrong is an answer too."""
+        """Answer one request; a failure becomes an answer, too."""
         try:
             self._write_answer(parse_request(question), spool)
         except WireError as error:
@@ -118,7 +118,7 @@ class Tail:
                 watchdog.cancel()
 
     def _frames(self, con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | End]:
-        """The answer, and at its end what is wrong with the collector now."""
+        """The answer, ending with the collector's current problems."""
         for frame in self._answer(con, request):
             if isinstance(frame, End) and (problems := list(self._problems())):
                 frame = End({**frame.status, "problems": problems})
@@ -146,8 +146,8 @@ def lay_over(reading: Reading, present: Sequence[Batch]) -> None:
 
 
 def _listen(path: Path, mode: int) -> socket.socket:
-    """A listening socket that appears with its mode. A stale one is taken away: the folder's
-    lock has shown that nobody is behind it."""
+    """A listening socket, created with its mode. A stale socket file is removed: the folder's lock
+    shows that no collector is behind it."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What the collector says of itself in `collectors`: rows, losses, errors, CPU time, memory."""
+"""The collector's reports on itself in `collectors`: rows, losses, errors, CPU time, memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MOST_SHOWN = 4  # problems at once; a folder of garbage must not fill the shard
 
 @dataclass
 class Account:
-    """One source's account: counts since the collector began, what is wrong now, and what is
-    not here to be seen. The newest row is complete."""
+    """One source's account: counts since the collector began, what is wrong now, and what this
+    node does not have. The newest row is complete."""
 
     node: str
     source: str
@@ -29,7 +29,7 @@ class Account:
 
     @property
     def is_urgent(self) -> bool:
-        """Losses, problems or notes are not as the newest recorded row tells them."""
+        """Losses, problems or notes differ from the newest recorded row."""
         return self._recorded != (self.dropped, self.problems, self.notes)
 
     def record(self) -> None:

@@ -1,11 +1,8 @@
-"""What a collector is configured to do: a TOML file, every option with a default, unknown ones
-refused. The options of each source are a table of their own.
+"""The collector's configuration: a TOML file in which every option has a default and unknown ones
+are refused.
 
-    seal_every = "30 s"
-    sources = ["rings", "gpus"]
-
-    [gpus]
-    every = "1 s"
+The options of each source are a table of their own: `seal_every = "30 s"`, `sources = ["rings",
+"gpus"]`, then `[gpus]` with `every = "1 s"`.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from oncall.node.store.places import data_dir, rings_dir, run_dir
 
 
 def _node() -> str:
-    """This node's name as the hooks take it too: `$ONCALL_NODE`, else the host name."""
+    """This node's name, as the hooks determine it: `$ONCALL_NODE`, else the host name."""
     return os.environ.get("ONCALL_NODE") or socket.gethostname().partition(".")[0]
 
 
@@ -190,8 +187,8 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Confi
 
 
 def reload(running: Configuration, wanted: Configuration) -> tuple[Configuration, list[str]]:
-    """What a running collector goes on with, and which options change only when it is started
-    again: those that say so, and those of sources, which take them when they are made."""
+    """The configuration that a running collector applies now, and the options that change only at a
+    restart: those that say so, and those of sources."""
     held = {
         each.name: getattr(running, each.name)
         for key, each in options_of(Configuration).items()
@@ -231,8 +228,7 @@ def _read(path: Path) -> Configuration:
 
 
 def _meant() -> dict[str, str]:
-    """What an unknown key above all tables may mean, and where that stands: `gpus_every` is
-    `every` in [gpus]."""
+    """What an unknown key above all tables probably means: `gpus_every` is `every` in [gpus]."""
     own = {key: f"`{key}`" for key in options_of(Configuration)}
     tables = {name: f"[{name}]" for name in declared()}
     inside = {

@@ -1,4 +1,4 @@
-"""One line an event on stderr, as journald likes it."""
+"""One line per event on stderr, in the form that journald expects."""
 
 from __future__ import annotations
 

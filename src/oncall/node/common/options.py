@@ -1,7 +1,8 @@
-"""Options of the collector and of its sources: what a key of its file means, how its value is read.
+"""Options of the collector and of its sources: what a key of the file means and how its value is
+read.
 
 A field `every_ns` or `memory_bytes` of a dataclass of options is the key `every` or `memory`: the
-unit stands in the value, as in `every = "30 s"`.
+value states its unit, as in `every = "30 s"`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A source asked in a thread of its own, at its own rate.
+"""Runs a source in a thread of its own, at its own rate.
 
-A driver that hangs for seconds, or a sysfs file that is slow, then delays neither the rings nor
-the other sources: what has come so far is handed over, and that the rest is late is said.
+A driver that hangs for seconds, or a slow sysfs file, then delays neither the rings nor the other
+sources: rows so far are delivered, and the delay is reported.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OwnThread:
         return self._has_read.wait(timeout_s)
 
     def close(self) -> None:
-        """Stop asking. A reading that hangs is left to the end of the process."""
+        """Stop reading. A reading that hangs ends with the process."""
         self._stopping.set()
         if self._thread.ident is None:
             self._source.close()
@@ -140,8 +140,8 @@ class OwnThread:
 
 
 def next_due_ns(due_ns: int, began_ns: int, ended_ns: int, every_ns: int) -> int:
-    """When the next reading is due after one that was due at `due_ns`: a rate, not a pause, and
-    what was missed is not made up for. A slow driver is left alone as long as it was kept busy,
-    up to `every_ns`."""
+    """When the next reading is due after one that was due at `due_ns`. It is a rate, not a pause;
+    missed readings are not made up for. A slow driver gets as long a rest as it was kept busy, up
+    to `every_ns`."""
     pause_ns = min(ended_ns - began_ns, every_ns)
     return max(due_ns + every_ns, ended_ns + pause_ns)

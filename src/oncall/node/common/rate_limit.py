@@ -1,4 +1,4 @@
-"""How often something may happen: a bucket of tokens that fills with time."""
+"""Rate limits: token buckets that fill with time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RateLimit:
 
 
 class RateLimits:
-    """A limit each for whoever comes, of whom only the newest `most` are remembered."""
+    """One limit per client, of which only the newest `most` are remembered."""
 
     def __init__(self, per_second: float, burst: float, most: int = 1024) -> None:
         self._per_second, self._burst, self._most = per_second, burst, most

@@ -37,7 +37,7 @@ Clock: TypeAlias = Callable[[], Instant]
 class Collected:
     """Rows of several tables; how many are known to be lost, ever; what is wrong now, each in a
     sentence; what the next collector must know once exactly these rows and all before them are
-    committed (`shards.bookmarks`), None if that is as before; what is not here to be seen, each in
+    committed (`shards.bookmarks`), None if that is as before; what this node does not have, each in
     a sentence: no fault, but no health either; CPU time spent on these rows in other threads than
     the caller's; and whether more is there than is collected at once: then ask again."""
 
@@ -64,7 +64,7 @@ class Source(Protocol):
         in flight. Written at each seal and laid over each answer, so it may be reported again."""
 
     def close(self) -> None:
-        """Let go of files; nothing more is asked."""
+        """Close files; nothing more is asked."""
 
 
 @runtime_checkable

@@ -178,8 +178,8 @@ _EPOCH = np.dtype(
 
 
 def first_of(batches: Batches, most: int) -> Batches:
-    """All, or if they are more than `most`, those of the earliest time, marked as undercount: what
-    is left out is then missing of every queue pair alike."""
+    """All epochs, or if there are more than `most`, the earliest ones, marked as undercount: then
+    every queue pair lacks the same span."""
     if len(batches) <= most:
         return batches
     epochs = batches["first_epoch"]

@@ -1,7 +1,8 @@
 """What the poller of a NIC's measurement writes: frames, most of which hold a page of epochs.
 
 The layouts are those of dpa/frames.h and dpa/mailbox.h. A pipe loses nothing, so bytes that make no
-sense mean another program or another version at its other end: they are refused, not searched.
+sense mean that another program or version writes them: they are refused, and no attempt is made to
+find the next frame.
 """
 
 from __future__ import annotations

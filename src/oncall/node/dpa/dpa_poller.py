@@ -1,4 +1,4 @@
-"""A poller process of one NIC: started, read, and started again when it ends."""
+"""The poller process of one NIC: started, read, and restarted when it ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Poller:
         self._thread.start()
 
     def take(self) -> Taken:
-        """What came since the last call; never waits."""
+        """Pages since the last call; never waits."""
         with self._room:
             taken, self._polled = self._polled, Taken(problem=self._polled.problem)
             self._held = 0
@@ -129,7 +129,7 @@ class Poller:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Make sure that it is gone, and let go of its pipe."""
+    """Make sure that the process has ended, and close its pipe."""
     process.terminate()
     try:
         process.wait(_PATIENCE_S)

@@ -1,5 +1,6 @@
-"""One GPU as NVML reports it: each reading by itself, so that what one model or driver does not
-report costs nothing else."""
+"""One GPU as NVML reports it. Each value is read by itself, so a value that a model or driver does
+not report costs no other.
+"""
 
 from __future__ import annotations
 
@@ -59,12 +60,15 @@ _TYPES = {column.name: column.type for column in BY_NAME["gpus"].columns}
 
 
 class DriverGone(Exception):
-    """The driver was unloaded: NVML must be begun anew."""
+    """The driver was unloaded: NVML must be initialised again."""
 
 
 class Gpu:
-    """A GPU and what is known of it so far. `gone` is the code of why it answers nothing, None
-    as long as it answers; `unreported` are the columns that it will never report."""
+    """A GPU and what is known of it so far.
+
+    `gone` is the code that says why it does not answer, None while it answers; `unreported` are the
+    columns that it will never report.
+    """
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         """Raises NVMLError if it cannot be opened."""
@@ -88,7 +92,7 @@ class Gpu:
         return f"GPU {self.index} ({self.pci_bus or 'no PCI address'})"
 
     def read(self) -> dict[str, Any]:
-        """The columns of `gpus` that it tells now; none if it is gone. Raises DriverGone."""
+        """The columns of `gpus` that it reports now; none if it is gone. Raises DriverGone."""
         self.gone, self.failures = None, ()
         read: dict[str, Any] = {}
         for columns, reading in (*_READINGS.items(), (_NVLINKS, self._nvlinks)):
@@ -127,8 +131,8 @@ class Gpu:
         return True
 
     def _nvlinks(self, nvml: Nvml, handle: Handle) -> tuple[int, int, int | None]:
-        """How many there are, how many are up, and all their errors, those of a link that went
-        down as they last were: without them the sum would look like a reset."""
+        """How many NVLinks there are, how many are up, and the sum of their errors. Links that are
+        down count with their last value: without them the sum would look like a reset."""
         up = [link for link in self._links if nvml.nvmlDeviceGetNvLinkState(handle, link)]
         asked = [(link, kind) for link in up for kind in NVLINK_ERRORS]
         for link, kind in asked:

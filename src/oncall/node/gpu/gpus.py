@@ -46,8 +46,8 @@ class _Session:
 
 
 class GpuSource:
-    """A row for each GPU and reading; one that is lost has a row without values, an event that
-    tells it, and a problem for as long as it is."""
+    """One row per GPU and reading. A lost GPU has a row without values, an event, and a problem for
+    as long as it is lost."""
 
     name = "gpus"
 
@@ -123,7 +123,7 @@ class GpuSource:
         return session, Collected()
 
     def _absent(self, why: str) -> Collected:
-        """No driver: nothing is wrong, unless there are GPUs that want one."""
+        """No driver. That is a problem only if there are GPUs that need one."""
         if on_bus := nvidia_gpus(self._root):
             problem = f"{len(on_bus)} NVIDIA GPUs on the PCI bus ({on_bus[0]}) and no NVML: {why}"
             return Collected(problems=(problem,))
@@ -196,7 +196,7 @@ def _driver(nvml: Nvml) -> str | None:
 
 
 def _unreported(session: _Session) -> Iterator[str]:
-    """What these models and this driver never report, in a sentence each."""
+    """The values that these models and this driver never report, one sentence each."""
     unreported: dict[tuple[str, str], int] = {}
     for gpu in session.gpus:
         if gpu.unreported:

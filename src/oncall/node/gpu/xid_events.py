@@ -1,6 +1,5 @@
-"""Xids as NVML's event set reports them, each as it comes: a thread of its own waits for them.
-
-Where several come between two looks, the driver may tell only the last one; so nobody polls.
+"""Xids as NVML's event set reports them. A thread of its own waits for them: if several come
+between two polls, the driver may report only the last, so they are not polled.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class XidWatch:
         self._thread.start()
 
     def take(self) -> list[XidEvent]:
-        """Those that came since the last call."""
+        """The Xids since the last call."""
         taken = []
         while not self._seen.empty():
             taken.append(self._seen.get())

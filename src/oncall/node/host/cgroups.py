@@ -1,7 +1,7 @@
-"""How much processor time a process's control groups let it have, in cgroup v1 and v2.
+"""How much CPU time the control groups of a process allow, in cgroup v1 and v2.
 
-A quota of any group above binds as well (CFS bandwidth control): the least of them counts, and
-the time stopped by any of them is time stopped.
+A quota of any parent group binds as well (CFS bandwidth control): the smallest quota counts, and
+time throttled by any of them is throttled time.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _cpu_limit(folder: Path) -> CpuLimit:
 
 
 def _cpus(quota_us: int | None, period_us: int | None) -> float | None:
-    """None for `max`, for -1 and for what is no quota."""
+    """None for `max`, for -1 and for text that is not a quota."""
     if quota_us is None or period_us is None or quota_us <= 0 or period_us <= 0:
         return None
     return quota_us / period_us

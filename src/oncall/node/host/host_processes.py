@@ -1,6 +1,6 @@
 """Source `host_processes`: what the kernel gives the training processes of this node.
 
-Their rings state which processes these are. What may not be read of one (another user's
+Their rings identify these processes. What may not be read of a process (another user's
 /proc/PID/io) is NULL; a process that dies meanwhile, or that /proc hides, has no row.
 """
 

@@ -1,7 +1,7 @@
-"""Source `hosts`: the node's processors, memory and what waits for them (procfs, sysfs).
+"""Source `hosts`: the node's CPUs, memory and pressure (procfs, sysfs).
 
-Pressure is the share of the time since the last reading in which some task waited (PSI): of the
-totals, so that nothing falls between two readings.
+Pressure is the share of the time since the last reading in which some task waited (PSI), computed
+from the totals, so that nothing between two readings is lost.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class HostSource:
         }
 
     def _memory_errors(self) -> dict[str, Any]:
-        """What the memory controllers have counted; not known if one of them does not tell, as
-        the sum would then look like a counter that was reset."""
+        """The errors that the memory controllers have counted; unknown if one of them does not
+        report, since the sum would then look like a counter that was reset."""
         controllers = list((self._system / "edac" / "mc").glob("mc[0-9]*"))
         counts: dict[str, Any] = {}
         for column, file in (("memory_corrected", "ce_count"), ("memory_uncorrected", "ue_count")):
@@ -159,7 +159,7 @@ def _memory(kibibytes: dict[str, int]) -> dict[str, Any]:
 def _unseen(
     pressure_ns: dict[str, int], clocks: dict[str, Any], errors: dict[str, Any]
 ) -> tuple[str, ...]:
-    """What this kernel does not report, each in a sentence."""
+    """What this kernel does not report, one sentence each."""
     notes = []
     if not pressure_ns:
         notes.append("no pressure (PSI): the kernel lacks it or was booted with psi=0")

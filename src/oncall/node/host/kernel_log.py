@@ -1,8 +1,8 @@
-"""Source `kernel_log`: what the kernel says of faults, read from /dev/kmsg.
+"""Source `kernel_log`: faults that the kernel reports, read from /dev/kmsg.
 
-Each record there has a number, so what was overwritten before it was read is counted, and a
-collector that comes back goes on where its predecessor stopped. Lines that tell of no fault are
-not kept, and a fault that repeats itself only so often.
+Each record has a number, so records that were overwritten before they were read are counted, and a
+restarted collector continues where its predecessor stopped. Lines that report no fault are not
+kept; repeated faults are kept at a limited rate.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def parse_records(content: bytes) -> Iterator[Record]:
 
 
 def _printable(text: str) -> str:
-    """What programs get into the log could steer a terminal."""
+    """The text without control characters: programs can write to the log and could steer a
+    terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

@@ -1,4 +1,4 @@
-"""Where a PCI device hangs: the switch or port above it, and its NUMA node (sysfs)."""
+"""Where a PCI device is attached: the switch or port above it, and its NUMA node (sysfs)."""
 
 from __future__ import annotations
 

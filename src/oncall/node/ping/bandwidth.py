@@ -1,7 +1,7 @@
-"""How fast bytes go from one node to another over TCP: a short check, bounded in bytes and time.
+"""The TCP bandwidth from one node to another: a short check, bounded in bytes and time.
 
-One stream of a program: what it reaches says that a path is slow, never that a path is as fast as
-its NICs are, which RDMA alone can fill.
+It uses one stream of one program. Its result can show that a path is slow, never that a path is as
+fast as its NICs; only RDMA can fill those.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Transfer:
 
 
 class Receiver:
-    """Takes one stream at a time and throws its bytes away, in a thread, until closed."""
+    """Accepts one stream at a time and discards its bytes, in a thread, until closed."""
 
     def __init__(self, address: str) -> None:
         """Raises OSError."""

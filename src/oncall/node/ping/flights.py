@@ -1,4 +1,6 @@
-"""Pings under way: which answer belongs to which, which came late, twice or from nobody we know."""
+"""Pings under way: which answer belongs to which ping, and which answers are late, duplicate or
+unexpected.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ class Flights(Generic[F]):
         return Packet(kind, self._token, self._next if sequence is None else sequence)
 
     def begin(self, flight: F) -> int:
-        """It has left; returns its sequence number."""
+        """The ping has left; returns its sequence number."""
         sequence = self._next
         self._next = (sequence + 1) % 2**32
         self._flights[sequence] = flight

@@ -1,4 +1,4 @@
-"""This node's RDMA NICs with their network interfaces and addresses: what probes leave by."""
+"""This node's RDMA NICs with their network interfaces and addresses, from which probes are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UDP pings from one NIC of this node: what is under way, and what came of it (TFD 3.2).
+"""UDP pings from one NIC of this node: those under way, and their outcome (TFD 3.2).
 
     Lat_network = (t4 - t1) - (t3 - t2)                                  TFD's equation (1)
 
@@ -33,7 +33,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Ping:
-    """What came of a ping, a row of `pings`: `rtt_ns` is None if it was lost."""
+    """The outcome of a ping, a row of `pings`: `rtt_ns` is None if it was lost."""
 
     nic: str | None
     target: Target
@@ -102,7 +102,7 @@ class Pinger:
         self._socket.close()
 
     def send(self, target: Target) -> None:
-        """Begin a ping; one that cannot be sent is counted, and no loss."""
+        """Begin a ping. A ping that cannot be sent is counted; it is not a loss."""
         packet = self._flights.packet(Kind.PING)
         try:
             number, sent = self._socket.send(packet.encoded(), target.address)

@@ -1,4 +1,4 @@
-"""Answers UDP pings: one packet for one packet of the same size, and to nobody too often."""
+"""Answers UDP pings: one packet for each packet, of the same size, at a limited rate per client."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Statistics:
         return dict(zip(layout.names, values[layout.places].tolist(), strict=True))
 
     def close(self) -> None:
-        """Let go of the socket; nothing more is asked."""
+        """Close the socket; nothing more is asked."""
         self._socket.close()
 
     def _layout(self, interface: str) -> _Layout:

@@ -37,7 +37,7 @@ class LivingFiles(Generic[R]):
         return len(self._open)
 
     def look(self, now_ns: int) -> bool:
-        """Open what is new and let go of what is over, once a second. Whether it was time."""
+        """Open new files and close those that are over, once a second. Whether it was time."""
         if now_ns < self._look_at_ns:
             return False
         self._look_at_ns = now_ns + _LOOK_EVERY_NS

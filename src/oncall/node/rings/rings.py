@@ -52,7 +52,7 @@ class _Go:
 
 
 class RingSource:
-    """Opens rings as they appear, drains them fairly, lets go of those of processes long gone."""
+    """Opens rings as they appear, drains them fairly, closes those of processes long gone."""
 
     name = "rings"
 

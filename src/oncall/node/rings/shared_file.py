@@ -109,7 +109,7 @@ class SharedFileReader(ABC, Generic[H]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; again is harmless."""
+        """Close the file; closing it again is harmless."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

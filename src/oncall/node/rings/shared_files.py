@@ -1,5 +1,5 @@
 """The files of one kind that processes on this node write: opened as they appear, each judged by
-itself, let go of when its process is long gone."""
+itself, closed when its process is long gone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SharedFiles(Generic[P]):
         return (*reasons[:_MOST_REASONS], *rest)
 
     def look(self, now: Instant) -> bool:
-        """Open what is new, and let go of processes that are gone for long; once a second.
+        """Open new files, and close those of processes long gone; once a second.
         Whether it was time."""
         if now.monotonic_ns < self._look_at_ns:
             return False
@@ -139,7 +139,7 @@ class SharedFiles(Generic[P]):
         self._refused[path] = (_inode(path), str(error))
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for process in self._processes.values():
             process.reader.close()
         self._processes.clear()

@@ -307,7 +307,7 @@ class FrameDecoder:
         )
 
     def close(self) -> None:
-        """Let go of a part that never came to its end."""
+        """Discard a part that is incomplete."""
         if self._file is not None:
             self._file.close()
             self._file = None

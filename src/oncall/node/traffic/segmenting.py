@@ -168,7 +168,7 @@ class Segmenting:
         return Batch("op_traffic", len(columns["rank"]), columns)
 
     def _forget(self, now_ns: int) -> None:
-        """Let go of what was reported a while ago, and of what is too old to be found at all."""
+        """Forget operations that were reported a while ago, or are too old to be found."""
         context_ns, old_ns = now_ns - self._context_ns, now_ns - KEEP_NS
         self._con.execute(_RAISE_FLOORS, [EPOCH_NS, context_ns])
         self._con.execute(_LEAVE, [context_ns])

@@ -70,7 +70,7 @@ class CloserLook:
         return batches
 
     def close(self) -> None:
-        """Let go of sockets and files."""
+        """Close sockets and files."""
         for pinger in self._pingers:
             pinger.close()
         if self._counters is not None:

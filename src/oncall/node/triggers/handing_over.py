@@ -1,4 +1,4 @@
-"""What a node's budgets lend to others, and what others lend to them, over the channel.
+"""What a node's budgets give to others, and what others give to them, over the channel.
 
 Off unless there is a secret: without one nothing listens and nothing is sent.
 """
@@ -40,7 +40,7 @@ class HandingOver:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What came and went, and what was refused."""
+        """Counts of detections given, taken and refused."""
         if self._channel is None:
             return ()
         sentences = self._channel.counted.sentences()
@@ -50,7 +50,7 @@ class HandingOver:
         return (why, *sentences) if self._knows_nobody else sentences
 
     def take(self, triggers: NodeTriggers, now: Instant) -> None:
-        """What others left for flows that are sent from here."""
+        """Take the detections that others gave for flows that this node sends."""
         if self._channel is None:
             return
         counted = self._channel.counted
@@ -60,7 +60,7 @@ class HandingOver:
             counted.elsewhere += not is_ours
 
     def give(self, triggers: NodeTriggers, awaited: Sequence[Awaited], now: Instant) -> None:
-        """What is left here, for the flows that are waited for."""
+        """Give the remaining detections to the flows that this node waits for."""
         if self._channel is None:
             return
         for to in triggers.waited_for(awaited, now.monotonic_ns):

@@ -1,7 +1,7 @@
-"""What this node's ranks send and wait for, from the boards of their rings.
+"""What this node's ranks send and wait for, read from the boards in their rings.
 
-The profiler plugin keeps them. A rank's channels to one peer in one operation are one step of one
-flow.
+The profiler plugin keeps the boards. A rank's channels to one peer in one operation are one step of
+one flow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from oncall.node.triggers.flows import Awaited, Flow, InFlight
 
 @dataclass
 class Seen:
-    """Of one look: what is sent, of each flow the newest operation, and what is waited for."""
+    """The result of one look: of each flow that is sent, its newest operation; and the flows that
+    are waited for."""
 
     sending: list[InFlight] = field(default_factory=list)
     awaited: list[Awaited] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Boards:
 
 
 def process_of(path: Path) -> str:
-    """Which process a file is of: the hooks begin all names with its number."""
+    """The process of a file: the hooks begin all file names with its number."""
     return path.name.partition("-")[0]
 
 

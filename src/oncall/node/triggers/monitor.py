@@ -40,8 +40,8 @@ class Begun:
 
 @dataclass(frozen=True)
 class Capture:
-    """A closer look is worth it, for this reason. `value_ns`: the round trip, the time without a
-    byte, or the step's time so far; `limit_ns`: what it exceeds."""
+    """A closer look is justified, with the reason. `value_ns`: the round trip, the time without a
+    byte, or the step's time so far; `limit_ns`: the limit that it exceeds."""
 
     step: int
     at_ns: float
@@ -77,10 +77,9 @@ class Monitor:
         self._budget = Budget(begun.expected_ns, policy.detections, policy.most, policy.apart_ns)
 
     def measured(self, at_ns: float, rtt_ns: float) -> Capture | None:
-        """A packet of the flow's way took so long.
-
-        Flows that share their sender's own link wait in the NIC and not on the way: no round trip
-        shows it, but that the step is not over."""
+        """A packet on the flow's path took this long. Flows that share their sender's own link wait
+        in the NIC and not on the path; then only a step that is not over in time shows the delay.
+        """
         if self._now is None or self._budget is None:
             return None
         now, took_ns = self._now, at_ns - self._now.at_ns
@@ -133,12 +132,12 @@ class Monitor:
         return self._forward(left)
 
     def came(self, message: Message) -> None:
-        """What was waited for is here: nothing more is handed to its flow."""
+        """The awaited message has arrived: nothing more is handed over to its flow."""
         if self._awaited is not None and self._awaited[1] == message:
             self._awaited = None
 
     def handed(self, step: int, detections: int) -> Handover | None:
-        """Others left so many for this step. A step that is over passes them on."""
+        """Others gave this many detections to this step. A step that is over passes them on."""
         if self._now is not None and self._budget is not None and self._now.step == step:
             self._budget.add(detections)
             return None

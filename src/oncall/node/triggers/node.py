@@ -1,9 +1,8 @@
-"""All monitors of one node: what is being sent and how long pings take in, captures out, and what
-is left of budgets for those that are waited for.
+"""All monitors of one node: flows and round trips in; captures and budgets for other nodes out.
 
-Pings go from node to node, so a round trip is not known flow by flow here: it is held against
-the least ever measured to its target, while anything is being sent. Stalls are of single flows.
-Pure: the caller passes the time.
+Pings go from node to node, so round trips are not known per flow: each is compared with the minimum
+ever measured to its target, while any rank of the node sends. Stalls are measured per flow. Pure:
+the caller passes the time.
 """
 
 from __future__ import annotations
@@ -46,9 +45,11 @@ class _Sending:
 
 
 class NodeTriggers:
-    """Fed by one thread, in order of time (CLOCK_MONOTONIC). `stall_ns`: nothing acknowledged for
-    so long is a standstill, however short the step. `limited`: captures that were one too many
-    for the node."""
+    """Fed by one thread, in order of time (CLOCK_MONOTONIC).
+
+    `stall_ns`: a flow without an acknowledgement for this long has stalled, however short its step.
+    `limited`: captures that exceeded the node's limit.
+    """
 
     def __init__(self, stall_ns: float = NS_PER_S / 2, policy: Policy | None = None) -> None:
         self.limited = 0
@@ -85,7 +86,8 @@ class NodeTriggers:
     def look(
         self, sending: Sequence[InFlight], now_ns: int, awaited: Sequence[Awaited] = ()
     ) -> list[Capture]:
-        """What is being sent and waited for now; what is neither any more is over."""
+        """Process the flows that are sent and waited for now; flows that are neither any more are
+        over."""
         newest = frozenset((each.flow, each.operation) for each in sending)
         if newest - self._newest:
             self._step += 1

@@ -1,8 +1,9 @@
-"""What one collector sends another: so many detections for a flow that I wait for (figure 6).
+"""A notification from one collector to another: so many detections for a flow that the sender waits
+for (figure 6).
 
-Whoever waits for a flow notifies the node that sends it. The packet bears no address and nothing
-that a job computes; its seal (HMAC-SHA256, 16 bytes) shows that whoever wrote it knows the
-collectors' secret, and the time in it that it is not an old one sent again.
+A node that waits for a flow notifies the node that sends it. The packet contains no address and no
+data of a job. Its seal (HMAC-SHA256, 16 bytes) proves that its author knows the collectors' secret;
+the time in it excludes replays.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class Notification:
 
 
 def is_sealed(data: bytes, secret: bytes) -> bool:
-    """Whether who wrote it knows the secret."""
+    """Whether the author knows the secret."""
     content, seal = data[: _LAYOUT.size], data[_LAYOUT.size :]
     return hmac.compare_digest(seal, _seal(secret, content))
 
 
 def decode(data: bytes) -> Notification | None:
-    """The notification in a datagram; None for anything that is none. Its seal is not looked at."""
+    """The notification in a datagram; None if there is none. The seal is not checked here."""
     if len(data) != NOTIFICATION_BYTES:
         return None
     magic, version, detections, at_ns, *flow = _LAYOUT.unpack(data[: _LAYOUT.size])

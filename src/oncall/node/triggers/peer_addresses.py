@@ -1,8 +1,9 @@
-"""Where a process's data comes from: the addresses that its waiting queue pairs lead to.
+"""The addresses that a process's data comes from: those that its waiting queue pairs lead to.
 
-No node knows which node holds a rank. But what does not come should come by a queue pair that has
-receives outstanding; that names its peer's GID, and with RoCE v2 a GID is an IP address. They are
-few, and whoever is asked of a flow that is not its own knows that.
+No node knows which node holds a rank. But missing data should arrive at a queue pair with
+outstanding receives. The queue pair names its peer's GID, and with RoCE v2 a GID is an IP address.
+There are few such addresses, and a node that is asked about a flow that is not its own notices
+that.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class PeerAddresses:
         self._ask_again_ns = 0
 
     def of(self, process: str, now_ns: int) -> list[str]:
-        """Who owes data to a process now, or did a second ago; nobody where the verbs shim does
-        not report it."""
+        """The addresses that owe data to a process now, or did a second ago; none if the verbs shim
+        does not report it."""
         if now_ns >= self._ask_again_ns:
             self._ask_again_ns = now_ns + _BELIEVED_NS
             self._addresses.clear()

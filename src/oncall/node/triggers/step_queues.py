@@ -1,7 +1,7 @@
 """Which flow a member waits for: its queues of steps to send and to receive (Vedrfolnir Table I).
 
-What comes is counted against what the next send needs. While that has not come the member waits,
-and whom for is known; where it has come, it sends on as soon as it is free.
+Arrived messages are compared with what the next send needs. Until they have arrived, the member
+waits, and it is known for whom; once they have, it sends as soon as it is free.
 """
 
 from __future__ import annotations

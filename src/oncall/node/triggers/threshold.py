@@ -1,7 +1,7 @@
-"""The round trip that a step's packets should have, from the way they take (Vedrfolnir III-C2).
+"""The round trip that a step's packets should have, from the path they take (Vedrfolnir III-C2).
 
-One threshold for all flows is too low for long ways and too high for short ones, and in
-halving-doubling the way changes from step to step. So each step has its own.
+One threshold for all flows is too low for long paths and too high for short ones, and in
+halving-doubling the path changes from step to step. So each step has its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def threshold_ns(way: Way, tolerated: float = TOLERATED) -> float:
 
 
 def late_ns(bytes_: float, way: Way, tolerated: float = TOLERATED) -> float:
-    """How long a step of so many bytes may take on a way that it has to itself."""
+    """How long a step of this many bytes may take on a path that it has to itself."""
     return tolerated * (base_rtt_ns(way) + _on_wire_ns(bytes_, way))
 
 
@@ -54,8 +54,8 @@ def longest_pause_ns(way: Way) -> float:
 
 
 def measured_threshold_ns(least_rtt_ns: float, tolerated: float = TOLERATED) -> float:
-    """The same where the way is not known: from the least round trip that was ever measured to
-    that peer. Takes the place of the topology on hosts where no one stated it."""
+    """The same where the path is unknown: from the minimum round trip ever measured to that peer.
+    Replaces the topology on hosts where no one stated it."""
     return tolerated * least_rtt_ns + _on_wire_ns(QUEUED_BYTES, Way(1, _SLOWEST_BYTES_PER_S))
 
 

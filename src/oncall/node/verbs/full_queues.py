@@ -47,8 +47,8 @@ class FullQueues:
         self._ports: dict[tuple[str, int], _Port] = {}
 
     def look(self, queues: Queues, now_ns: int) -> Truths:
-        """Which of them (n,) are full for longer than the timeout, and not because the NIC is
-        busy."""
+        """Which queue pairs (n,) have been full for longer than the timeout, and not because the
+        NIC is busy."""
         sent = np.bincount(queues.port, queues.completed_bytes, len(queues.ports)).astype(np.int64)
         busy = [
             self._is_busy(port, bytes_, now_ns)

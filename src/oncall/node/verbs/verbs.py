@@ -57,7 +57,8 @@ class VerbsOptions(Polled):
 
 
 class VerbsSource:
-    """Opens verbs files as they appear, drains them, lets go of those of processes long gone."""
+    """Opens verbs files as they appear, drains them, and closes those of processes that ended long
+    ago."""
 
     name = "verbs"
 
@@ -133,7 +134,7 @@ class VerbsSource:
     # ------------------------------------------------------------ empty probes
 
     def _meet(self, collected: Sequence[Batch]) -> None:
-        """Find out how peers are reached while the way to them is sound."""
+        """Find out how peers are reached while the path to them works."""
         for batch in collected if self._probes else ():
             if batch.table == "qps" and self._probes:
                 for nic, gid in zip(batch.columns["nic"], batch.columns["peer_gid"], strict=True):

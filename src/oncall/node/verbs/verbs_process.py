@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stuck:
-    """A stalled queue pair: what `wr_windows` holds of it."""
+    """A stalled queue pair, as `wr_windows` records it."""
 
     flow: int
     nic: str
@@ -179,7 +179,7 @@ class VerbsProcess:
     # --------------------------------------------------------------- requests
 
     def _sound(self, records: Rows) -> Rows:
-        """Without what no process of this node can have meant."""
+        """The rows without impossible values."""
         posted, completed = records["posted_ns"], records["completed_ns"]
         # Of now, and not of when the reading began: a busy node may have kept us since.
         sound = (posted > 0) & (posted <= completed) & (completed <= time.monotonic_ns())
@@ -257,7 +257,7 @@ class VerbsProcess:
         return list({each.flow: each for each in newly}.values())
 
     def _stalled(self, boards: Rows, now: Instant) -> list[Stuck]:
-        """Whose oldest request has been outstanding for longer than the timeout."""
+        """Queue pairs whose oldest request has been outstanding for longer than the timeout."""
         oldest_ns = boards["oldest_posted_ns"]
         old = (oldest_ns > 0) & (now.monotonic_ns - oldest_ns > self._limits.timeout_ns)
         return self._as_stuck(boards[old], now)
@@ -290,7 +290,7 @@ class VerbsProcess:
         ]
 
     def stuck_batch(self, stuck: Sequence[tuple[Stuck, str | None]]) -> Batch:
-        """Rows of queue pairs that do not come on, with the result of an empty probe for each."""
+        """Rows of queue pairs that make no progress, with the result of an empty probe for each."""
         of = self._of(np.array([each.flow for each, _ in stuck], np.int64))
         columns = {
             "start_ns": [each.since_ns for each, _ in stuck],
@@ -325,7 +325,8 @@ class VerbsProcess:
 
 
 def outstanding(board: Any) -> int:
-    """Requests posted and not known to be over; read while they change, so never below 0."""
+    """Requests posted and not known to be over. They change while they are read, so the value is
+    clipped at 0."""
     return max(0, int(board["posted"]) - int(board["completed"]))
 
 

@@ -2,7 +2,7 @@
 
 A request may be posted long before the one ahead of it is over, so single requests show no rate; a
 window of them does. A window ends after `w` requests, or earlier when nothing is outstanding, so
-that no idle time is in it.
+that it contains no idle time.
 """
 
 from __future__ import annotations

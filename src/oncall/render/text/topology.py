@@ -155,7 +155,7 @@ def cut_name(name: str, most: int) -> str:
 
 
 def _tracks(cables: Sequence[Cable], above: _Placed, below: _Placed) -> Iterator[Track]:
-    """The marked links between two tiers; several at one device stand beside each other."""
+    """The marked links between two tiers; several at one device are drawn side by side."""
     top = {device.name: middle for device, middle in above.devices}
     bottom = {device.name: middle for device, middle in below.devices}
     marked = [

@@ -142,7 +142,7 @@ class Computer(Protocol):
         """Forget facts."""
 
     def close(self) -> None:
-        """Let go of what computing needed."""
+        """Free what computing needed."""
 
 
 def compute(

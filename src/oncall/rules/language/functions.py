@@ -29,10 +29,13 @@ _MISLABELLED = {
     "index_key": "it reads the catalogue",
     "to_aggregate_state": "it builds the state of an aggregate from any bytes",
 }
+# Arithmetic on times with a zone follows the session's time zone, which the sandbox sets to UTC.
 _CATALOGUE = """
     SELECT function_name, list(macro_definition),
            bool_and(function_type IN ('scalar', 'aggregate', 'window')
-                    AND stability = 'CONSISTENT' AND NOT coalesce(has_side_effects, false)
+                    AND (stability = 'CONSISTENT' OR list_has_any(
+                        parameter_types, ['TIMESTAMP WITH TIME ZONE', 'TIMESTAMPTZ_NS']))
+                    AND NOT coalesce(has_side_effects, false)
                     AND function_name NOT LIKE '\\_\\_%' ESCAPE '\\'),
            bool_and(function_type = 'macro' AND schema_name = 'main')
     FROM duckdb_functions() WHERE internal AND function_type IN ('scalar', 'aggregate', 'window',

@@ -139,7 +139,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
 
     @abstractmethod
     def strip_phrase(self, view: Any) -> str:
-        """What stands beside the strip."""
+        """The text beside the strip."""
 
     def notes(self, view: Any) -> Iterable[str]:  # noqa: ARG002
         """Lines below the legend, about what is blamed."""

@@ -1,4 +1,4 @@
-"""What everybody can do, on every screen. A screen's own actions are its `ACTIONS`."""
+"""Actions of every screen. A screen's own actions are its `ACTIONS`."""
 
 from __future__ import annotations
 

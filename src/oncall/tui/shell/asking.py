@@ -107,7 +107,7 @@ class Asking:
                 self._app.tell(str(message.value))
 
     def refused(self, message: Refused) -> None:
-        """Something failed, whoever had asked."""
+        """A query failed, whichever part of the console asked it."""
         app, question = self._app, message.question
         if question.to is not app and isinstance(message.error, (NotRecorded, MissingEvidence)):
             return  # the screen says so in its own place; nothing failed

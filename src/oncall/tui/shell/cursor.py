@@ -1,4 +1,4 @@
-"""The time cursor: where in the evidence the reader stands, and how it moves. Pure."""
+"""The time cursor: which moment of the evidence is shown, and how it moves. Pure."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class TimeCursor:
         return replace(self, first_ns=first_ns, last_ns=last_ns)
 
     def paused(self) -> TimeCursor:
-        """Stands where it is; who followed the end stands at what was the end."""
+        """The cursor stays at the current moment; if it followed the end, at what was the end."""
         return replace(self, at_ns=self.shown_ns, playing=False)
 
     def following(self) -> TimeCursor:
         return replace(self, at_ns=None, playing=False)
 
     def played(self) -> TimeCursor:
-        """Plays from here; from the first moment if it stands at the end."""
+        """Play from the current moment; from the first one if the cursor is at the end."""
         at_end = self.at_ns is None or (self.last_ns is not None and self.at_ns >= self.last_ns)
         return replace(self, at_ns=self.first_ns if at_end else self.at_ns, playing=self.movable)
 

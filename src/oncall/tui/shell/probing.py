@@ -23,7 +23,7 @@ _BEAT_S = 0.5
 
 
 class ProbeScreen(Overlay):
-    """Probes nodes as long as it is open, and shows what came of it."""
+    """Probes nodes as long as it is open, and shows the outcome."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("y", "copy", "Copy")]
 

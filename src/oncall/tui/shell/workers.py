@@ -163,7 +163,7 @@ class SessionThread:
             return lane.running
 
     def _answer(self, lane: _Lane, question: Question, call: Callable[[], object]) -> bool:
-        """Call, and post what came of it; returns whether it went well."""
+        """Call, and post the outcome; returns whether it succeeded."""
         self._tell_busy()
         message: Message
         try:

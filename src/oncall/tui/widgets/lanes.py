@@ -86,7 +86,7 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
 
     @abstractmethod
     def name_of(self, lane: AnyLane) -> str:
-        """What stands before a lane."""
+        """The label of a lane."""
 
     @abstractmethod
     def pieces(

@@ -1,4 +1,4 @@
-"""Communicators: which to list, and one's members against its last rounds."""
+"""Which communicators to list, and the members of one against its last rounds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankStat
 def chosen(
     communicators: Sequence[CommunicatorSummary], text: str = "", faults_only: bool = False
 ) -> tuple[CommunicatorSummary, ...]:
-    """Those whose label, role or hash holds every word: the worst first, as the session has them;
-    where nobody waits, by label.
-
-    `faults_only` leaves those that somebody waits in, with a member that has not come.
-    """
+    """Communicators whose label, role or hash contains every word: the worst first, in the
+    session's order; if no rank waits, by label. `faults_only` keeps those that a member waits in
+    and another has not entered."""
     words = text.lower().split()
     found = [
         one
@@ -61,7 +59,7 @@ def progress_phrase(one: CommunicatorSummary) -> str:
 
 
 def state_of(one: CommunicatorSummary) -> RankState:
-    """How bad it stands, as the states of ranks tell it."""
+    """How bad the communicator's state is, in the states of ranks."""
     if one.waiting and one.behind:
         return RankState.LATE
     return RankState.WAITING if one.waiting else RankState.RUNNING
@@ -80,7 +78,8 @@ class MemberRow:
 
 
 def member_rows(view: CommunicatorView, folded: bool = True) -> tuple[MemberRow, ...]:
-    """Who has not come first, then who waits; those who did alike in one row if `folded`."""
+    """Members that have not entered first, then members that wait. With `folded`, members with
+    equal rounds share a row."""
     if not len(view.ranks):
         return ()
     if folded and len(view.seqs):
@@ -121,7 +120,7 @@ def column_of(view: CommunicatorView, seq: int | None) -> int:
 
 @dataclass(frozen=True)
 class Round:
-    """One round. Durations in ns of those who are done; -1 where none is."""
+    """One round. Durations of the members that completed it, ns; -1 if there are none."""
 
     seq: int
     op: str
@@ -137,7 +136,7 @@ class Round:
 
 
 def round_at(view: CommunicatorView, column: int) -> Round:
-    """What came of one round."""
+    """The outcome of one round."""
     state, took = view.state[:, column], view.duration_ns[:, column]
     timed = took >= 0
     known = np.sort(took[timed])
@@ -158,7 +157,7 @@ def round_at(view: CommunicatorView, column: int) -> Round:
 
 
 def round_lines(one: Round, members: int, remark: str = "") -> tuple[str, ...]:
-    """A round in words: who has come, and how long it took at what rate."""
+    """A round in words: which members have entered, and how long it took at which rate."""
     counted = [f"{one.done:,} of {members:,} done"]
     if one.waiting:
         counted.append(f"{ranks_phrase(one.waiting)} waiting")

@@ -1,4 +1,6 @@
-"""Members of a communicator against its last rounds: a row each, or one for those who did alike."""
+"""Members of a communicator against its last rounds: a row each, or one for members with equal
+rounds.
+"""
 
 from __future__ import annotations
 

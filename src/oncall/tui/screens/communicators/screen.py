@@ -1,4 +1,6 @@
-"""The communicator screen: which one is stuck, who has not come, and where those stand."""
+"""The communicator screen: which one is stuck, which members have not entered, and where those are
+blocked.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def _label_room(width: int) -> int:
 
 
 class CommunicatorList(LineList[CommunicatorSummary]):
-    """One line of each: how bad it stands, its label, how far it has come, who waits."""
+    """One line per communicator: its state, its label, how far it has come, which members wait."""
 
     HELP = """\
 Communicators: first those named in findings, then those whose members have waited longest."""
@@ -190,7 +192,8 @@ class CommunicatorsScreen(ConsoleScreen):
         self.query_one("#round", LiteralText).update(Text(clean(str(message.error))))
 
     def _show_round(self) -> None:
-        """Below the members: the round under the cursor, where its ranks stand, who waits."""
+        """Below the members: the round under the cursor, where its ranks are blocked, which of them
+        wait."""
         grid, snapshot = self.query_one(RoundGrid), self.state.snapshot
         self.query_one(RoundHeader).show(grid, self.app.ascii_only)
         view, row = grid.view, grid.row
@@ -227,7 +230,7 @@ class CommunicatorsScreen(ConsoleScreen):
         self.ask("traffic", GetTraffic(comm, seq), "reading traffic")
 
     def _show_traffic(self, view: TrafficView) -> None:
-        """Below the members: what each of them transmitted, in place of who waits."""
+        """Below the members, instead of the waits: what each member transmitted."""
         if not self._in_traffic:
             return
         pane = self.query_one("#rounds").content_size
@@ -270,7 +273,7 @@ class CommunicatorsScreen(ConsoleScreen):
         return False
 
     def awaited(self) -> int | None:
-        """Another communicator in which a rank of the row under the cursor stands."""
+        """Another communicator in which a rank of the row under the cursor is blocked."""
         snapshot, grid = self.state.snapshot, self.query_one(RoundGrid)
         if snapshot is None or grid.view is None or grid.row is None:
             return None

@@ -1,4 +1,6 @@
-"""A pane about one operation's traffic: curves first, then who sent to whom if there is room."""
+"""A pane about one operation's traffic: curves first, then a map of senders and receivers if there
+is room.
+"""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _flow(blocks: _Blocks, width: int, height: int, cell: int) -> Layout:
 
 
 def _within(ranks: Ranks, groups: Groups, chosen: Ints) -> Groups:
-    """What stands in a block of a section: a node's ranks, if there are some of each."""
+    """The label of a block in a section: a node's ranks, if each node has several."""
     nodes = grouped(ranks, "node")
     pairs = len(np.unique(np.stack((groups.code[chosen], nodes.code[chosen])), axis=1).T)
     if groups.by != "node" and pairs and len(chosen) / pairs >= 2:
@@ -217,8 +217,8 @@ def _positions(ranks: Ranks, within: Groups, section: Ints, chosen: Ints) -> Int
 
 
 def _block_names(within: Groups, code: Ints, chunk: Ints, first_rank: Ints) -> tuple[str, ...]:
-    """What stands before each block: its group, else its first rank. Long ones lose their start,
-    as hosts differ at the end."""
+    """The label before each block: its group, else its first rank. Long labels lose their start,
+    since host names differ at the end."""
     names = []
     for one, part, rank in zip(code.tolist(), chunk.tolist(), first_rank.tolist(), strict=True):
         label = within.labels[one]

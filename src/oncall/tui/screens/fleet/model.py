@@ -1,4 +1,5 @@
-"""The ranks of a job as a fleet: what each does, how they group, which of them a reader asked for.
+"""The ranks of a job as a fleet: their states, their groups, and which of them the reader asked
+for.
 
 Pure functions of `Ranks`; indices below are positions in its arrays, not rank numbers.
 """
@@ -132,7 +133,7 @@ def stages(ranks: Ranks) -> Ints:
 
 
 def faults(state: Ints) -> Mask:
-    """Who keeps others waiting or left no evidence; where there is none, whoever hangs."""
+    """Ranks that keep others waiting or left no evidence; if there are none, ranks that hang."""
     found = np.isin(state, FAULTS)
     return found if found.any() else state == RankState.HUNG
 

@@ -85,8 +85,8 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         values: RankValues | None = None,
         by_value: bool = False,
     ) -> None:
-        """Show these ranks; what stands as before is not drawn again. With `values` their level
-        takes the place of the state; `by_value`: in one order, the greatest first."""
+        """Show these ranks; only cells that changed are drawn again. With `values`, their level
+        replaces the state; `by_value`: sorted, the greatest first."""
         before, looks = self._ranks, self._looks
         alike = values is self._values and by_value == self._sorted
         self._values, self._sorted = values, by_value

@@ -280,7 +280,7 @@ class FleetScreen(ConsoleScreen):
         return False
 
     def blocked_comm(self) -> int:
-        """The communicator that the rank under the cursor stands in; 0: none."""
+        """The communicator that the rank under the cursor is blocked in; 0: none."""
         snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
         if snapshot is None or rank is None:
             return 0

@@ -1,7 +1,7 @@
-"""What the incident screen lists: findings, root causes first, and what could be seen. Pure.
+"""What the incident screen lists: findings, root causes first, and the coverage. Pure.
 
-A finding is known by who it blames for what, not by its number or its place: numbers change with
-every new snapshot, and the reader's place must not.
+A finding is identified by what it blames for which verdict, not by its number or its place: numbers
+change with every new snapshot, and the reader's place must not.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def finding_names(diagnosis: Diagnosis) -> dict[str, str]:
 
 def place(lines: Sequence[Line], wanted: str | None, was_at: int) -> int:
     """Where the reader's line is now: by its name; else by its verdict, whose blame may have
-    changed; else what stands where it was. Nothing wanted: the first."""
+    changed; else the line at the same place. If nothing is wanted: the first."""
     names = [line.name for line in lines]
     if wanted is None:
         return 0
@@ -175,8 +175,8 @@ def beginning(items: Sequence[Item], finding: Finding | None) -> str | None:
 
 
 def step_at(items: Sequence[Item], item: Item | None, finding: Finding) -> int | None:
-    """The step with rows that an item of the story is, or the nearest above it; of what stands
-    above all steps, the conclusion."""
+    """The step with rows that an item of the story shows, or the nearest above it; above all steps,
+    the conclusion."""
     found = None
     for one in items:
         if one.step is not None and one.step < len(finding.story):

@@ -188,7 +188,8 @@ def _cells(ranks: Ranks, room: int, most: int) -> tuple[list[int], int]:
 
 
 def _worst(states: Ints) -> int:
-    """No data hides nobody whom a finding names, and no victim hides what is not known."""
+    """The worst state of several ranks: missing data never hides a rank that a finding names, and a
+    victim never hides a rank without data."""
     return int(np.max(states))
 
 
@@ -219,7 +220,7 @@ def _legend(ranks: Ranks, width: int) -> Pieces:
 
 
 def _unseen(snapshot: Snapshot, width: int, most: int) -> list[Pieces]:
-    """Who gave no evidence, and what nobody recorded."""
+    """Ranks and nodes without evidence, and kinds of evidence that were not recorded."""
     coverage = snapshot.diagnosis.coverage
     said = [words.gap_phrase(gap) for gap in coverage.gaps]
     if lacking := words.unseen_phrase(coverage.skipped_rules):

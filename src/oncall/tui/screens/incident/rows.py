@@ -1,4 +1,4 @@
-"""The rows behind the step under the cursor: asked for once the reader stops on it."""
+"""The rows behind the step under the cursor, read once the cursor rests on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies behind a step of a story: the rows, the parameters that decided, and the SQL."""
+"""The evidence behind a step of a story: the rows, the parameters that decided, and the SQL."""
 
 from __future__ import annotations
 

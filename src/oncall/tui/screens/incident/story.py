@@ -1,7 +1,7 @@
 """A finding's story as items to read one after the other. Pure; the words are the report's.
 
-An item is what the cursor stands on: a step, a command, a stack. Headings and plain lines lie
-between. `copy` is what the copy key takes of it.
+The cursor is on an item: a step, a command, a stack. Headings and plain lines lie between. `copy`
+is the text that the copy key takes of an item.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _advice(advice: Iterable[str], title: str = "Do next") -> Iterator[Item]:
 
 
 def _stacks(stacks: Iterable[Stack]) -> Iterator[Item]:
-    """Where blamed ranks stand; those who stand in the same place together."""
+    """The stacks of blamed ranks; ranks with equal stacks together."""
     places: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for stack in stacks:
         places.setdefault((stack.at, stack.frames), []).append(stack.rank)

@@ -1,4 +1,6 @@
-"""The verdict at the top of the incident: what is wrong, who, for how long, what to type next."""
+"""The verdict at the top of the incident: what is wrong, where, for how long, and which command to
+type next.
+"""
 
 from __future__ import annotations
 

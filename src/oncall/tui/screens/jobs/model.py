@@ -1,4 +1,4 @@
-"""The start screen: the jobs there are, or what keeps them from being found."""
+"""The start screen: the jobs to choose from, or why none can be found."""
 
 from __future__ import annotations
 

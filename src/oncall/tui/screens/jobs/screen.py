@@ -95,7 +95,7 @@ class JobsScreen(ConsoleScreen):
         table.focus()
 
     def _show_troubles(self, state: State) -> None:
-        """What is wrong, each with the command that `c` copies; the one copied last stands out."""
+        """The problems, each with the command that `c` copies; the last one copied stands out."""
         strong, muted = theme_style(self.app, "primary", bold=True), theme_style(self.app, "muted")
         copied = _commands(state)[self._copied] if self._copied >= 0 else None
         text = Text()

@@ -1,4 +1,4 @@
-"""The waiting graph of a collective: a line a sender, the cursor on one of its steps."""
+"""The waiting graph of a collective: one line per sender, the cursor on one of its steps."""
 
 from __future__ import annotations
 

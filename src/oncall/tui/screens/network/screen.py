@@ -1,4 +1,6 @@
-"""The network screen: who waited for whose step, the way to where that begins, whose flows."""
+"""The network screen: which rank waited for whose step, the path to where the delay begins, and the
+flows there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates over time: a line of glyphs each, and the one under the cursor as a chart."""
+"""Rates over time: one line of glyphs each, and the one under the cursor as a chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rates screen: who sends how fast over time, suspects first, against their baseline."""
+"""The rates screen: the rate of each sender over time, suspects first, against the baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rulebooks being edited: what is on the disk, what is typed, and what is known of it. Pure."""
+"""Rulebooks being edited: the text on disk, the typed text, and its known errors. Pure."""
 
 from __future__ import annotations
 

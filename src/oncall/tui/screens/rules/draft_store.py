@@ -50,7 +50,7 @@ class DraftStore:
             drafts.drop(buffer.name)
 
     def forget(self, name: str) -> None:
-        """Let go of what is typed; what is on the disk may be read anew."""
+        """Discard the typed text; the text on disk may be read again."""
         drafts.drop(name)
         self._buffers.pop(name, None)
         if self.open == name:

@@ -1,6 +1,6 @@
-"""Rulebooks not saved yet, kept in $XDG_STATE_HOME/oncall/drafts: a crash loses no text.
+"""Rulebooks that are not saved yet, kept in $XDG_STATE_HOME/oncall/drafts: a crash loses no text.
 
-A draft is written while one types and removed when its text is saved or thrown away.
+A draft is written while the reader types, and removed when its text is saved or discarded.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ _FACT = re.compile(r"^( +)([A-Za-z_]\w*):(?:\s|$)")
 def rule_items(
     rules: Sequence[RuleLine], unsaved: Collection[str] = (), pattern: str = ""
 ) -> tuple[Item, ...]:
-    """The rulebooks, each with what came of it: what found something first, then what could not
-    be checked, then the rest; rules that exist only as unsaved text last."""
+    """The rulebooks with their results: first those with findings, then those that could not be
+    checked, then the rest; rules that exist only as unsaved text last."""
     known = {rule.name for rule in rules}
     items = [_rule(rule, rule.name in unsaved) for rule in sorted(rules, key=_place)]
     items += [_unsaved(name) for name in unsaved if name not in known]
@@ -81,7 +81,7 @@ def _wrong(rule: RuleLine, broken: str) -> Iterator[Paragraph]:
 
 
 def _about(rule: RuleLine) -> Iterator[str]:
-    """Its status, where it is from, and who has changed it."""
+    """A rulebook's status, its origin, and who changed it."""
     if rule.title:
         yield "shipped" if rule.shipped else "site"
     yield rule.status
@@ -97,7 +97,7 @@ def _file(by: str) -> str:
 
 
 def _glyph(rule: RuleLine) -> tuple[str, Role]:
-    """What came of it, as drawn; the outcome is spelled beside it."""
+    """The outcome as a glyph; its word is beside it."""
     if rule.broken and not rule.title:
         return "✖", "critical"
     if not rule.enabled:

@@ -1,4 +1,4 @@
-"""What came of checking, trying or testing a rulebook: lines, or rows, under a title."""
+"""The result of checking, trying or testing a rulebook: lines, or rows, under a title."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rulebook being edited: its name, its text, and what came of checking or trying it."""
+"""One rulebook being edited: its name, its text, and the result of checking or trying it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RulePane(Vertical):
         return self.query_one(Outcome)
 
     def load(self, buffer: Buffer, rule: RuleLine | None) -> None:
-        """Another rulebook, or the same as it was: nobody has typed that."""
+        """Load another rulebook, or the same one again, without counting that as typing."""
         self.checks = True
         with self.prevent(TextArea.Changed):
             self.editor.load_text(buffer.text)
@@ -74,7 +74,7 @@ class RulePane(Vertical):
             self._show("Check", model.check_items(buffer.problems, self._why_skipped))
 
     def await_outcome(self, title: str) -> None:
-        """Something is run: what comes of it takes the place of the check."""
+        """A trial runs: its outcome replaces the result of the check."""
         self.checks = False
         self._show(title, model.said_items("…", "faint"))
 

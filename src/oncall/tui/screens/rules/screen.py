@@ -1,7 +1,7 @@
-"""The rulebooks: what came of each, and an editor that tries a change before it is saved.
+"""The rulebooks with their results, and an editor that tries a change before it is saved.
 
-Texts that are typed live in buffers, one a rulebook, and on the disk as drafts: going elsewhere
-loses nothing, nor does a crash.
+Typed text lives in buffers, one per rulebook, and on disk as drafts: neither leaving the screen nor
+a crash loses it.
 """
 
 from __future__ import annotations

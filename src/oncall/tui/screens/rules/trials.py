@@ -1,4 +1,4 @@
-"""What can be tried with a rulebook's text, and harms nothing: a dry run, a fact, its tests."""
+"""What can be tried with a rulebook's text without harm: a dry run, a fact, its tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oncall.tui.shell.screen import ConsoleScreen
 
 
 class TrialScreen(ConsoleScreen):
-    """A screen with a `RulePane` that shows what came of a trial."""
+    """A screen with a `RulePane` that shows the result of a trial."""
 
     def __init__(self) -> None:
         super().__init__()

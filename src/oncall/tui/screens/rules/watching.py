@@ -1,4 +1,4 @@
-"""The rulebooks as they are on the disk, which somebody else may change while one looks."""
+"""The rulebooks on disk, which others may change while the console shows them."""
 
 from __future__ import annotations
 

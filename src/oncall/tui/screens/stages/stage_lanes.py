@@ -1,4 +1,4 @@
-"""The timeline of an iteration: a line a stage or a rank, the cursor on one of its tasks."""
+"""The timeline of an iteration: one line per stage or rank, the cursor on one of its tasks."""
 
 from __future__ import annotations
 
