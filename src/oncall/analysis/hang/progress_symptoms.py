@@ -185,7 +185,8 @@ def _all_wait() -> str:
             LEFT JOIN (SELECT job, max(share) AS most FROM awaited GROUP BY job) a USING (job)
             ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
             ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
-            WHERE roots <= 2
+            -- Two transfers in progress are a step of a running job, or two faults at once.
+            WHERE (roots = 1 OR (roots = 2 AND culprits > 0))
                 AND culprits + CASE roots WHEN 1 THEN victims ELSE waiting END >= ranks)
     """
 
