@@ -11,6 +11,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from accuracy_jobs import CLASSES
+
 # Where the recordings lie under the given folder, and what is true of them.
 RECORDINGS = (
     ("flight_recorder/healthy/pickle", None, ()),
@@ -52,7 +54,7 @@ def recordings(folder: Path, torch_python: str | None) -> None:
         findings = json.loads(answer.stdout)["findings"] if answer.stdout else []
         roots = [f for f in findings if f["explained_by"] is None]
         got = [(f["verdict"], tuple(b.get("rank") for b in f["blame"])) for f in roots]
-        right = got == ([(kind, ranks)] if kind else [])
+        right = [(CLASSES.get(v, v), r) for v, r in got] == ([(kind, ranks)] if kind else [])
         truth = f"{kind} {list(ranks)}" if kind else "healthy"
         said = "; ".join(f"{v} {list(r)}" for v, r in got) or "no finding"
         print(f"| {name} | {truth} | {said} | {'yes' if right else 'NO'} | {other} |")

@@ -168,6 +168,23 @@ def test_all_wait_for_a_rank_as_often_as_it_called_last(
         assert incident.con.execute(asked).fetchall() == [(pytest.approx(weight, abs=0.06),)]
 
 
+def test_what_is_open_says_nothing_of_earlier_waits(tmp_path: Path) -> None:
+    """Ranks 4 and 5 hold calls open that the others completed, and rank 5 made them later."""
+
+    def last(rank: int) -> list[dict[str, Any]]:
+        open_ = WAITING | {"state": "scheduled"}
+        stuck = range(21, 24) if rank in (4, 5) else [24]
+        return [entry(seq, START + (seq + 9 * (rank == 5)) * 100 * MS, **open_) for seq in stuck]
+
+    with recorded(tmp_path, last) as incident:
+        incident.con.execute("DELETE FROM ops WHERE seq < 21")
+        incident.require(["progress_symptoms"])
+        asked = "SELECT weight, why FROM progress_symptoms WHERE name = 'all wait'"
+        assert incident.con.execute(asked).fetchall() == [
+            (pytest.approx(math.log(0.7 * RANKS)), "all others wait for one call")
+        ]
+
+
 def test_a_barrier_without_any_time_is_rather_a_checkpoint(tmp_path: Path) -> None:
     def last(rank: int) -> Sequence[dict[str, Any]]:
         barrier = {"profiling_name": "nccl:barrier", "input_sizes": [[1]], "output_sizes": [[1]]}

@@ -72,6 +72,24 @@ def test_a_slow_rank_costs_what_its_group_waits_for_it(timed: bool) -> None:
     assert causes["own", (2,)] == pytest.approx(lost_ms / whole, rel=0.1)
 
 
+def test_what_one_interrupt_may_cost_is_not_worth_a_verdict() -> None:
+    """The same job a hundred times as fast: rank 2 costs 25 %, but 4 ms in all."""
+
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == 2 else 0)
+
+    columns = layers(work, quick, ITERATIONS, timed=True, clock=no_offset)
+    for name in ("enqueued_ns", "started_ns", "ended_ns", "duration_ns"):
+        if name in columns:
+            columns[name] = [
+                value if value is None else value // 100 if name == "duration_ns"
+                else UNIX_NS + (value - UNIX_NS) // 100 for value in columns[name]
+            ]  # fmt: skip
+    causes, account = found(columns)
+    assert causes == {}
+    assert account["iterations"] == ITERATIONS - 2
+
+
 def test_what_all_wait_for_elsewhere_costs_nothing() -> None:
     """The second group takes twice as long: a rank of the first may be slow without a loss."""
 

@@ -139,7 +139,9 @@ def _spread() -> str:
             FROM (SELECT r.job, r.rank, o.seq, max(called_ns) FILTER (o.rank = r.rank) AS last_ns,
                     max(called_ns) FILTER (o.rank <> r.rank) AS others_ns
                 FROM hang_roots r JOIN operations o ON o.job = r.job AND o.comm = r.comm
-                WHERE r.how = 'absent' AND o.kind = 'coll' GROUP BY ALL)
+                -- What is open belongs to this wait, not to those before.
+                WHERE r.how = 'absent' AND o.kind = 'coll' AND coalesce(o.done, true)
+                GROUP BY ALL)
             WHERE last_ns IS NOT NULL AND others_ns IS NOT NULL GROUP BY ALL),
         -- From the last rank's call of a collective to its first end all ranks are in it.
         in_one AS (

@@ -168,7 +168,8 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
             continue
         account = _by_exposure(con, job, programs, limits) or _of_operations(programs, limits)
         if account is not None:
-            rows += _rows(job, programs, account)
+            worth = [entry for entry in account.entries if entry.gain_ns >= limits.hiccup]
+            rows += _rows(job, programs, replace(account, entries=worth))
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
 
 

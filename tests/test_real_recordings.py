@@ -1,0 +1,41 @@
+"""What is said of recordings of real jobs with known truth; skipped where they are not at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.diagnose import diagnose
+from oncall.evidence.incident import Incident
+from oncall.importers.detect import load
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.parametrize(
+    ("folder", "roots"),
+    [
+        ("flight_recorder/healthy/pickle", []),
+        ("flight_recorder/h1_not_entered/pickle", [("STANDSTILL", [2])]),
+        ("flight_recorder/h2_wrong_op/json", [("H2", [1])]),
+        ("nvrx/gpu_error_2nd", [("H1", [9, 14])]),
+        ("flight_recorder_torch/ddp_eval", []),
+        ("flight_recorder_torch/ddp_healthy", []),
+        ("flight_recorder_torch/ddp_loader_host", [("S1", [2, 3])]),
+        ("flight_recorder_torch/ddp_not_entered", [("STANDSTILL", [2])]),
+        ("flight_recorder_torch/ddp_slow", [("S1", [1])]),
+    ],
+)
+def test_verdicts(folder: str, roots: list[tuple[str, list[int]]]) -> None:
+    if not (SHARED / folder).is_dir():
+        pytest.skip(f"no recordings at {SHARED / folder}")
+    with Incident.empty() as incident:
+        load([SHARED / folder], incident, "job")
+        found = diagnose(incident, load_rulebooks([shipped_folder()])).findings
+    assert [
+        (finding.verdict, [blame.where["rank"] for blame in finding.blame])
+        for finding in found
+        if finding.explained_by is None and finding.severity != "info"
+    ] == roots
