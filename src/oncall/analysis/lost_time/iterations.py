@@ -49,37 +49,32 @@ class Iterations:
         return length_ns, self.begin_ns[mine][first]
 
 
+@dataclass(frozen=True)
+class _Edges:
+    """The cuts (m,) that begin and end a whole iteration of a rank, and the `number` of each
+    iteration among all of them; `seen`: those that most of their members recorded."""
+
+    begin: Ints
+    end: Ints
+    number: Ints
+    seen: Ints
+
+
 def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
     """The iterations of a job; None if there are too few, or hosts wait nowhere."""
     cut = _cut(programs, moments, limits)
     stretches = moments.timed and not cut.any()
     if stretches:
         cut = _evenly(programs, moments, limits)
-    # Hosts go on with a call that follows on the same rank.
-    last = np.append(np.diff(programs.rank) != 0, True)
-    at = np.flatnonzero(cut & ~last)
-    begin, end = at[:-1], at[1:]
-    both = (programs.rank[begin] == programs.rank[end]) & (
-        programs.comm[begin] == programs.comm[end]
-    )
-    begin, end = begin[both], end[both]
-    if not len(begin):
+    edges = _edges(programs, cut, limits)
+    if len(edges.seen) < limits.repeats:
         return None
-    key = programs.comm[begin] * (1 << 44) + programs.seq[begin]
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    # Where calls were lost, ranks differ in the next one.
-    common = _median_of(number, programs.seq[end] - programs.seq[begin])
-    whole = programs.seq[end] - programs.seq[begin] == common[number]
-    members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
-    begin, end, number = begin[whole], end[whole], number[whole]
-    seen = np.flatnonzero(np.bincount(number, minlength=len(first)) >= limits.most_ranks * members)
-    if len(seen) < limits.repeats:
-        return None
-    began = np.full(len(first), np.iinfo(np.int64).max)
-    np.minimum.at(began, number, moments.reached_ns[begin + 1])
-    order = seen[np.argsort(began[seen], kind="stable")]
-    length = np.full((len(first), len(programs.ranks)), np.nan)
-    reached_ns = moments.reached_ns
+    begin, end, number = edges.begin, edges.end, edges.number
+    numbers, reached_ns = int(number.max()) + 1, moments.reached_ns
+    began = np.full(numbers, np.iinfo(np.int64).max)
+    np.minimum.at(began, number, reached_ns[begin + 1])
+    order = edges.seen[np.argsort(began[edges.seen], kind="stable")]
+    length = np.full((numbers, len(programs.ranks)), np.nan)
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
     if stretches and not programs.batch.any():  # stages differ in the order of calls, not in kinds
@@ -97,6 +92,26 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         stretches=stretches,
     )
     return found if stretches else _like_most(found, limits)
+
+
+def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
+    """From each cut (n,) to the next one of the same rank and group."""
+    # Hosts go on with a call that follows on the same rank.
+    last = np.append(np.diff(programs.rank) != 0, True)
+    at = np.flatnonzero(cut & ~last)
+    begin, end = at[:-1], at[1:]
+    same = programs.rank[begin] == programs.rank[end]
+    same &= programs.comm[begin] == programs.comm[end]
+    begin, end = begin[same], end[same]
+    key = programs.comm[begin] * (1 << 44) + programs.seq[begin]
+    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    # Where calls were lost, ranks differ in the next one.
+    calls = programs.seq[end] - programs.seq[begin]
+    whole = calls == _median_of(number, calls)[number]
+    members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
+    recorded = np.bincount(number[whole], minlength=len(first))
+    seen = np.flatnonzero(recorded >= limits.most_ranks * members)
+    return _Edges(begin[whole], end[whole], number[whole], seen)
 
 
 def _span(of_call: Ints, begin: Ints, end: Ints, number: Ints) -> Ints:
