@@ -117,7 +117,7 @@ def _numbers(body: str, name: str) -> list[str]:
     for part in body.split(","):
         match = _SPAN.fullmatch(part)
         if not match or int(match[2] or match[1]) - int(match[1]) >= _MOST_HOSTS:
-            raise UsageError(f"`{name}`: [{body}] is no list of numbers such as [001-004,7]")
+            raise UsageError(f"`{name}`: [{body}] is not a list of numbers such as [001-004,7]")
         width = len(match[1])
         last = int(match[2] or match[1])
         numbers += [f"{number:0{width}d}" for number in range(int(match[1]), last + 1)]
