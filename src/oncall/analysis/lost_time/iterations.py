@@ -15,6 +15,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, Times
+from oncall.analysis.lost_time.siblings import iterations_shared
 
 
 @dataclass(frozen=True)
@@ -55,20 +56,19 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     begin, end = begin[both], end[both]
     if not len(begin):
         return None
-    key = programs.comm[begin] * (1 << 44) + programs.seq[begin]
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    number, members = iterations_shared(programs, begin, end, limits)
     # Where calls were lost, ranks differ in the next one.
     common = _median_of(number, programs.seq[end] - programs.seq[begin])
     whole = programs.seq[end] - programs.seq[begin] == common[number]
-    members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
     begin, end, number = begin[whole], end[whole], number[whole]
-    seen = np.flatnonzero(np.bincount(number, minlength=len(first)) >= limits.most_ranks * members)
+    called = np.bincount(number, minlength=len(members))
+    seen = np.flatnonzero(called >= limits.most_ranks * members)
     if len(seen) < limits.repeats:
         return None
-    began = np.full(len(first), np.iinfo(np.int64).max)
+    began = np.full(len(members), np.iinfo(np.int64).max)
     np.minimum.at(began, number, programs.at_ns[begin + 1])
     order = seen[np.argsort(began[seen], kind="stable")]
-    length = np.full((len(first), len(programs.ranks)), np.nan)
+    length = np.full((len(members), len(programs.ranks)), np.nan)
     length[number, programs.rank[begin]] = programs.at_ns[end + 1] - programs.at_ns[begin + 1]
     found = Iterations(
         number=_inside(len(cut), begin, end, number, order),
