@@ -29,13 +29,14 @@ HERE = Path(__file__).parent
 
 
 def record(case: Case, out: Path, python: Path) -> None:
-    """Run the job of one case and keep what it left."""
+    """Run the job of one case and keep what it left; nothing if it ended before its fault began."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     job = start(case, out, python)
     burners: list[subprocess.Popen[bytes]] = []
     try:
         wait_for(out / "struck0", job, case.patience_s)
+        began = (out / "struck0").exists()
         burners = strike(case, out, python)
         ended = wait_for_end(job, case.after_s)
         (out / "dump").touch()
@@ -46,7 +47,10 @@ def record(case: Case, out: Path, python: Path) -> None:
         for one in burners:
             one.kill()
         stop(job, out)
-    keep(case, out)
+    if began:
+        keep(case, out)
+    else:
+        shutil.rmtree(out)
 
 
 def start(case: Case, out: Path, python: Path) -> subprocess.Popen[bytes]:

@@ -118,11 +118,9 @@ def _minority(rows: Sequence[Row]) -> list[Cause]:
     )
     if tie and others and most > 1:
         return [caused("mismatch", "fingerprint", {**rows[0], "rank": None, "text": said})]
-    return [
-        caused("mismatch", "fingerprint", {**row, "text": said})
-        for row in rows
-        if tie or row["text"] != common
-    ]
+    by = "fingerprint" if tie else "minority"
+    odd = [row for row in rows if tie or row["text"] != common]
+    return [caused("mismatch", by, {**row, "text": said}) for row in odd]
 
 
 def _desync(attempt: Attempt) -> list[Cause]:
@@ -226,7 +224,10 @@ def _left(attempt: Attempt) -> list[Cause]:
     lost = any(is_echo(row) for row in attempt.fatal("error"))
     if not lost or 2 * len(gone) >= len(here):
         return []
-    about = {"node": None, "text": f"exit code 0; torchrun lists the {len(here) - len(gone)} others"}
+    about = {
+        "node": None,
+        "text": f"exit code 0; torchrun lists the {len(here) - len(gone)} others",
+    }
     return [caused("error", "left", {**ended[0], **about, "rank": rank}) for rank in gone]
 
 
