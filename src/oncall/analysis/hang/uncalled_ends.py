@@ -1,6 +1,6 @@
 """Operations that completed on some rank although another member never called them.
 
-None can. Either that member's recording is older, or they failed: where a process ends, its peers'
+None can. Either that member's dump is older, or they failed: where a process ends, its peers'
 calls end with an error, which a recorder takes for completion. If a rank called something after
 such an operation, it had succeeded. If none did, both are possible.
 """
@@ -12,7 +12,7 @@ from oncall.evidence import relation
 
 @relation(
     "uncalled_ends",
-    reads=["operations", "frontier", "witnesses"],
+    reads=["operations", "frontier", "recordings"],
     columns=[
         ("job", "VARCHAR", "", "a job in which no rank went on after such an operation"),
         ("rank", "INTEGER", "", "the member that never called it"),
@@ -34,7 +34,8 @@ def uncalled_ends() -> str:
                 n.called_ns > d.called_ns OR d.seq > f.entered_seq + 1 AS went_on
             FROM done d JOIN frontier f ON f.job = d.job AND f.comm = d.comm
                 AND f.entered_seq < d.seq
-            SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
+            SEMI JOIN recordings r ON r.job = f.job AND r.rank = f.rank
+                AND r.kind = 'flight_recorder' AND r.problem IS NULL
             JOIN newest n ON n.job = d.job AND n.rank = d.rank)
         SELECT job, rank, list(DISTINCT ended ORDER BY ended) AS ended FROM uncalled
         ANTI JOIN (FROM uncalled WHERE coalesce(went_on, true)) USING (job)

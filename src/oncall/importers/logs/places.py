@@ -40,12 +40,12 @@ def rank_by_prefix(logs: Sequence[LogFile]) -> None:
     ranks = range(len(log.local_ranks))
     if len(ranks) < 2 or log.local_ranks != set(ranks):
         return
-    known = [row["rank"] for row in rows if row["rank"] is not None]
-    agree = all(row["rank"] in (None, row.get("local_rank", row["rank"])) for row in rows)
-    if not agree or log.world > len(ranks) or any(rank not in ranks for rank in known):
+    known = [row for row in rows if row.get("rank") is not None]
+    agree = all(row.get("local_rank") in (None, row["rank"]) for row in known)
+    if not agree or log.world > len(ranks) or any(row["rank"] not in ranks for row in known):
         return
     for row in rows:
-        if row["rank"] is None and row.get("kind") != "exit" and "local_rank" in row:
+        if row.get("rank") is None and row.get("kind") != "exit" and "local_rank" in row:
             row["rank"] = row["local_rank"]
     attempt = min((row["attempt"] for row in rows), default=log.attempt)
     about = {"kind": "process", "code": "torchrun", "attempt": attempt}
