@@ -91,7 +91,7 @@ _TABLE = (
         ),
     ),
     _Lack(
-        lambda known: known.stacks,
+        lambda known: known.stacks and (known.calls or known.logs),
         lambda known: (
             "Take the stacks again: a rank that is where it was is stopped, one that is elsewhere "
             f"runs: `{known.stacks_of_all}`"
