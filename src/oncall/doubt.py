@@ -74,8 +74,9 @@ def _waiting(incident: Incident) -> str:
     )
     where = {rank: f" (in {activity}: {frame})" for rank, activity, frame in seen}
     waits = {rank for rank, activity, _ in seen if activity == COLLECTIVE}
-    ranks = [rank for (rank,) in awaited if rank not in waits] or [rank for (rank,) in awaited]
-    first = " and ".join(f"rank {rank}{where.get(rank, '')}" for rank in ranks)
+    named = [rank for (rank,) in awaited]
+    named = [rank for rank in named if rank not in waits] or named
+    first = " and ".join(f"rank {rank}{where.get(rank, '')}" for rank in named)
     return f"{doubt}; if it did not, look at {first} first"
 
 

@@ -132,7 +132,7 @@ def places_of(
             row["rank"] = rank
             places[rank].update(pci_bus=row.get("device"))
             by_process[row.get("node"), row.get("pid"), row.get("local_rank")] = rank
-        if row["kind"] == "process":
+        if rank is not None and row["kind"] == "process":
             places[rank].setdefault("local_rank", row["local_rank"])
         if rank is not None and row.get("node"):
             places[rank].setdefault("node", row["node"])
