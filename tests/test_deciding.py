@@ -60,6 +60,16 @@ def test_the_stack_of_one_process_is_alike_to_none() -> None:
         assert would_decide(made, NOTHING_MISSING) == ""
 
 
+def test_stacks_that_were_taken_are_taken_again() -> None:
+    with incident("gpu01") as made:
+        made.append("ops", {"job": "j", "rank": [0, 1], "seq": 1})
+        frames = [["f at x.py:1"], ["all_reduce at torch/distributed/distributed_c10d.py:9"]]
+        made.append(
+            "thread_stacks", {"job": "j", "rank": [0, 1], "is_main": True, "frames": frames}
+        )
+        assert would_decide(made, NOTHING_MISSING).startswith("Take the stacks again")
+
+
 def test_names_that_a_shell_would_read_are_not_repeated() -> None:
     with incident("gpu01; rm -rf ~") as made:
         made.append("ops", {"job": "j", "rank": [0], "seq": 1})

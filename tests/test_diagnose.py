@@ -11,6 +11,7 @@ import pytest
 from oncall.core.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
 from oncall.core.errors import ExitCode, UsageError
 from oncall.diagnose import diagnose, exit_code
+from oncall.doubt import why_undecided
 from oncall.evidence.incident import Incident
 from oncall.evidence.registry import all_relations
 from oncall.render.text.drawings import drawings_of
@@ -270,3 +271,26 @@ def test_nothing_of_the_recordings_is_touched(incident: Incident, tmp_path: Path
     with Incident.open(tmp_path / "before.oncall") as again:
         diagnose(again, [rulebook(_OPEN)])
     assert (tmp_path / "before.oncall").read_bytes() == before
+
+
+def test_calls_that_ended_without_a_member_show_no_health() -> None:
+    """Rank 0 ended: the calls of its peers end with an error, which a dump shows as completed."""
+    with Incident.empty() as made:
+        calls = {"rank": [0, 1, 1, 2, 2], "seq": [1, 1, 2, 1, 2], "enqueued_ns": [1, 1, 2, 1, 2]}
+        made.append("ops", {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce"} | calls
+                    | {"done": True})  # fmt: skip
+        made.append("recordings", {"job": "j", "kind": "flight_recorder", "rank": [0, 1, 2]})
+        assert why_undecided(made, ()) == (
+            "operations of ranks 1-2 ended that rank 0 never called, and nobody went on: they "
+            "failed when rank 0 ended, or its recording is older; look at rank 0 first"
+        )
+
+
+def test_who_is_looked_at_first_is_said_with_its_stack(incident: Incident) -> None:
+    """Rank 1 waits for rank 0 in its second call; rank 2 of the group left no data."""
+    frames = [["load at train.py:7"], ["all_reduce at torch/distributed/distributed_c10d.py:9"]]
+    incident.append(
+        "thread_stacks", {"job": "j", "rank": [0, 1], "is_main": True, "frames": frames}
+    )
+    doubt = why_undecided(incident, ())
+    assert doubt.endswith("look at rank 0 (in user code: load at train.py:7) first")

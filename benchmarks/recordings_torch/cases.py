@@ -146,13 +146,23 @@ def blind() -> Iterator[Case]:
         )
 
 
-def drawn(seed: int, count: int) -> Iterator[Case]:
-    """Any number of jobs of 4 to 8 ranks, a third of them sound, a third slow, most profiled."""
+def drawn(seed: int, count: int, wide: bool = False) -> Iterator[Case]:
+    """Any number of jobs of 4 to 8 ranks, a third of them sound, a third slow, most profiled.
+
+    `wide` draws from the faults and programs of `more` too: a mesh of two dimensions, a read that
+    does not return, a loader's worker that fails, ranks that leave, a core shared with a neighbour.
+    """
     draw = random.Random(seed)
     hangs = ["loader_stuck", "loader_stuck", "deadlock", "deadlock", "stopped", "save_stuck"]
     other = ["killed", "exception", "out_of_data", "skip", "extra", "other_op", "other_size"]
     slow = ["slow_compute"] * 4 + ["slow_loader"] * 2 + ["garbage", "throttled"]
-    kinds: list[tuple[list[str], int]] = [(["none"], 9), (slow, 10), (hangs, 7), (other, 4)]
+    programs = PROGRAMS
+    if wide:
+        hangs, slow = [*hangs, "read_stuck"], [*slow, "starved"]
+        other = [*other, "exit", "ended", "worker_exception"]
+        programs = [*PROGRAMS, "fsdp_tensor_parallel", "fsdp_tensor_parallel"]
+    shares = (7, 8, 8, 7) if wide else (9, 10, 7, 4)
+    kinds = zip((["none"], slow, hangs, other), shares, strict=True)
     faults: list[str] = []
     for faults_of_kind, share in kinds:
         faults += draw.choices(faults_of_kind, k=round(count * share / 30))
@@ -165,7 +175,7 @@ def drawn(seed: int, count: int) -> Iterator[Case]:
         habits = ("none", "evaluation", "checkpoint", "uneven_lengths", "logging")
         step, profiled = draw.randrange(20, 40), draw.random() < 0.8
         yield Case(
-            draw.choice(PROGRAMS[:6] if mismatch or fault == "out_of_data" else PROGRAMS),
+            draw.choice(PROGRAMS[:6] if mismatch or fault == "out_of_data" else programs),
             fault,
             () if sound else (rank,),
             world=world,

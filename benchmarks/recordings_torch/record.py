@@ -1,6 +1,6 @@
 """Record real PyTorch jobs with known faults: a folder a case, with `truth.json`.
 
-    python record.py OUT [--set first|blind|more | --seed N --count N] [--only WORD ...]
+    python record.py OUT [--set first|blind|more | --seed N --count N [--wide]] [--only WORD ...]
         [--python TORCH_PYTHON]
 
 TORCH_PYTHON is a Python with torch (no GPU needed) and py-spy, apart from the project's own. Each
@@ -29,13 +29,14 @@ HERE = Path(__file__).parent
 
 
 def record(case: Case, out: Path, python: Path) -> None:
-    """Run the job of one case and keep what it left."""
+    """Run the job of one case and keep what it left; nothing if it ended before its fault began."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     job = start(case, out, python)
     burners: list[subprocess.Popen[bytes]] = []
     try:
         wait_for(out / "struck0", job, case.patience_s)
+        began = (out / "struck0").exists()
         burners = strike(case, out, python)
         ended = wait_for_end(job, case.after_s)
         (out / "dump").touch()
@@ -46,7 +47,10 @@ def record(case: Case, out: Path, python: Path) -> None:
         for one in burners:
             one.kill()
         stop(job, out)
-    keep(case, out)
+    if began:
+        keep(case, out)
+    else:
+        shutil.rmtree(out)
 
 
 def start(case: Case, out: Path, python: Path) -> subprocess.Popen[bytes]:
@@ -208,6 +212,7 @@ def main() -> None:
     parser.add_argument("--set", default="first", choices=sorted(SETS))
     parser.add_argument("--seed", type=int, help="draw a set of jobs from this seed instead")
     parser.add_argument("--count", type=int, default=40, help="how many jobs are drawn")
+    parser.add_argument("--wide", action="store_true", help="of more kinds of faults and programs")
     parser.add_argument(
         "--part", default="0/1", help="such as 1/2: every second case from the second"
     )
@@ -215,7 +220,9 @@ def main() -> None:
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
     chosen = parser.parse_args()
     part, parts = map(int, chosen.part.split("/"))
-    by_name = SETS[chosen.set] if chosen.seed is None else partial(drawn, chosen.seed, chosen.count)
+    by_name = SETS[chosen.set]
+    if chosen.seed is not None:
+        by_name = partial(drawn, chosen.seed, chosen.count, chosen.wide)
     for case in list(by_name())[part::parts]:
         place = chosen.out / case.name
         if (place / "truth.json").exists() or not all(word in case.name for word in chosen.only):

@@ -32,6 +32,9 @@ class Trouble:
     def load_batch(self, step: int) -> None:
         """The data loader."""
         fresh = step >= self.chosen.step
+        if step == self.chosen.step:
+            # From outside, the recorder stops, kills or starves the process now.
+            (self.chosen.out / f"struck{self.rank}").touch()
         if self._struck("loader_stuck", step):
             next_batch_from_storage()
         if self._struck("worker_exception", step):
@@ -48,11 +51,8 @@ class Trouble:
             os._exit(3)
         if self._is("slow_loader") and fresh and step % 4 == 0:
             time.sleep(5 * self.compute_s)
-        if step == self.chosen.step:
-            # From outside, the recorder stops, kills or starves the process now.
-            (self.chosen.out / f"struck{self.rank}").touch()
-            if self.mine and self.chosen.fault in ("stopped", "killed"):
-                time.sleep(3)
+        if self._struck("stopped", step) or self._struck("killed", step):
+            time.sleep(3)
         if self._is("throttled") and step == self.chosen.step:
             threading.Thread(target=hold_the_interpreter, args=(0.02,), daemon=True).start()
 

@@ -17,6 +17,7 @@ _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST = 120  # characters of folded hosts in a command
 # The stacks of several processes are known, and all of them do the same.
 _ALIKE = "SELECT count(*) > 1 AND count(DISTINCT activity) = 1 FROM main_threads"
+_LOOKED = "SELECT count(*) > 0 FROM main_threads WHERE looks > 0"
 _SLOWER = "SELECT count(*) > 0 FROM lost_time WHERE cause = 'unexplained'"
 _NODES = " UNION ".join(
     f"SELECT node FROM {table}" for table in ("ranks", "log_events", "thread_stacks", "collectors")
@@ -33,6 +34,7 @@ class _Known:
     silent_hosts: tuple[str, ...]
     calls: bool
     counters: bool
+    stacks: bool
     stacks_alike: bool
     slower: bool
     untimed: bool
@@ -97,6 +99,13 @@ _TABLE = (
         ),
     ),
     _Lack(
+        lambda known: known.stacks and (known.calls or known.logs),
+        lambda known: (
+            "Take the stacks again: a rank that is where it was is stopped, one that is elsewhere "
+            f"runs: `{known.stacks_of_all}`"
+        ),
+    ),
+    _Lack(
         lambda known: known.calls or known.logs or bool(known.silent_ranks),
         lambda known: (
             f"See in which call each rank is, and whether it moves: `{known.stacks_of_all}`"
@@ -137,6 +146,7 @@ def _known(incident: Incident, coverage: Coverage, untimed: bool) -> _Known:
         ),
         calls=not incident.is_empty("ops"),
         counters=not incident.is_empty("launches"),
+        stacks=_shown(incident, "main_threads", _LOOKED),
         stacks_alike=_shown(incident, "main_threads", _ALIKE),
         slower=_shown(incident, "lost_time", _SLOWER),
         untimed=untimed,

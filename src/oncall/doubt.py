@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
+from oncall.analysis.stacks.activities import COLLECTIVE
 from oncall.core.errors import MissingEvidence, RelationFailed
+from oncall.core.nodeset import fold_ranks
 from oncall.evidence.incident import Incident
 
 UNTIMED = "no durations of operations are recorded: a slow GPU or link would not show"
@@ -35,6 +37,7 @@ def why_undecided(incident: Incident, checked: Container[str]) -> str:
     """Why it is not known whether the job moves, or moves as it should; empty if that is known."""
     return (
         _waiting(incident)
+        or _ended_without(incident)
         or _calls_alone(incident)
         or _seen_once(incident)
         or _alike(incident)
@@ -48,22 +51,53 @@ def _waiting(incident: Incident) -> str:
     waiting = _asked(
         incident,
         ["front", "job_progress"],
-        "SELECT count(DISTINCT rank) FROM front LEFT JOIN job_progress USING (job) "
+        "SELECT count(DISTINCT rank), any_value(why) FILTER (moved) FROM front "
+        "LEFT JOIN job_progress USING (job) "
         "WHERE NOT coalesce(moved AND state = 'moving', false) HAVING count(DISTINCT rank) > 0",
     )
     if not waiting:
         return ""
-    ranks = "1 rank waits" if waiting[0][0] == 1 else f"{waiting[0][0]} ranks wait"
-    doubt = f"{ranks} for others, and nothing recorded shows that the job went on"
+    ((count, why),) = waiting
+    ranks = "1 rank waits" if count == 1 else f"{count} ranks wait"
+    unknown = (
+        "it is not certain that the job went on" if why else "nothing shows that the job went on"
+    )
+    doubt = f"{ranks} for others, and {unknown}" + (f" ({why})" if why else "")
     awaited = _asked(
         incident,
         ["hang_roots"],
-        "SELECT DISTINCT rank FROM hang_roots WHERE how = 'absent' ORDER BY rank",
+        "SELECT DISTINCT rank FROM hang_roots WHERE how IN ('absent', 'silent') ORDER BY rank",
     )
     if not 0 < len(awaited) <= _MOST_AWAITED:
         return doubt
-    first = " and ".join(f"rank {rank}" for (rank,) in awaited)
+    seen = _asked(
+        incident, ["main_threads"], "SELECT rank, activity, frame FROM main_threads WHERE looks > 0"
+    )
+    where = {rank: f" (in {activity}: {frame})" for rank, activity, frame in seen}
+    waits = {rank for rank, activity, _ in seen if activity == COLLECTIVE}
+    named = [rank for (rank,) in awaited]
+    named = [rank for rank in named if rank not in waits] or named
+    first = " and ".join(f"rank {rank}{where.get(rank, '')}" for rank in named)
     return f"{doubt}; if it did not, look at {first} first"
+
+
+def _ended_without(incident: Incident) -> str:
+    """Whose calls completed although another never made them, so that one of them may have ended;
+    empty if nobody's did, or somebody went on after."""
+    rows = _asked(
+        incident,
+        ["uncalled_ends"],
+        "SELECT rank, ended FROM uncalled_ends ORDER BY len(ended) DESC, rank",
+    )
+    if not rows:
+        return ""
+    rank, ended = rows[0]
+    who = "rank" if len(ended) == 1 else "ranks"
+    return (
+        f"operations of {who} {fold_ranks(ended)} ended that rank {rank} never called, and nobody "
+        f"went on: they failed when rank {rank} ended, or its recording is older; look at rank "
+        f"{rank} first"
+    )
 
 
 def _calls_alone(incident: Incident) -> str:

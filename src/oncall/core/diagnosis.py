@@ -224,10 +224,10 @@ class Diagnosis:
         if not self.coverage.ranks_seen and not self.coverage.answered:
             return "no data from any rank or node"
         if self.coverage.share < self.min_coverage:
-            return (
-                f"only {self.coverage.ranks_seen} of {self.coverage.ranks} ranks were seen, "
-                f"less than {self.min_coverage * 100:.0f} %"
-            )
+            few = f"only {self.coverage.ranks_seen} of {self.coverage.ranks} ranks were seen"
+            if self.undecided:
+                return f"{few}; {self.undecided}"
+            return f"{few}, less than {self.min_coverage * 100:.0f} %"
         if self.coverage.answered < self.min_coverage * self.coverage.nodes:
             return f"only {self.coverage.answered} of {self.coverage.nodes} nodes answered"
         return self.undecided

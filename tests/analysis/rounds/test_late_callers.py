@@ -47,3 +47,23 @@ def test_rounds_as_close_as_one_of_them_waits_are_one_delay(
         slow = incident.con.execute("SELECT count(*) FROM slow_rounds").fetchone()
     assert slow == (8,)
     assert found == ([(CULPRIT, 8)] if named else [])
+
+
+@pytest.mark.parametrize("dumped", [True, False])
+def test_who_may_have_waited_for_a_rank_without_data_is_not_late_by_itself(dumped: bool) -> None:
+    """Of calls alone: the last rank's other group has rank 9, which left a recording or none."""
+    columns = rounds([1000 * n for n in range(8)])
+    called = {"enqueued_ns": [at + 600 * MS * (r == CULPRIT and s >= FIRST) for at, r, s in zip(
+        columns.pop("started_ns"), columns["rank"], columns["seq"], strict=True)]}  # fmt: skip
+    del columns["duration_ns"]
+    with Incident.empty() as incident:
+        incident.append("ops", columns | called)
+        pair = {"job": "j", "comm": 2, "rank": [CULPRIT, 9], "size": 2}
+        whole = {"job": "j", "comm": 1, "rank": list(range(RANKS)), "size": RANKS}
+        incident.append("comms", pair)
+        incident.append("comms", whole)
+        if dumped:
+            incident.append("recordings", {"job": "j", "kind": "flight_recorder", "rank": 9})
+        incident.require(["late_culprits"])
+        found = incident.con.execute("SELECT DISTINCT rank, basis FROM late_culprits").fetchall()
+    assert found == ([(CULPRIT, "arrival")] if dumped else [])

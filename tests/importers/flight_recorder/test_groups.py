@@ -120,12 +120,25 @@ def test_shapes_prove_a_world_larger_than_its_dumps():
     assert members({WORLD: {0, 1, 2}}, sizes={WORLD: 4}) == {"0": (0, 1, 2, 3)}
 
 
+def test_siblings_that_share_out_all_ranks_show_that_the_last_one_is_missing():
+    found = members({WORLD: {0, 1, 2}, TP0: {0, 1}, TP1: {2}, DP0: {0, 2}, DP1: {1}})
+    assert found == {"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
+
+
+def test_groups_that_are_no_siblings_show_no_missing_rank():
+    # Nobody described them, one rank is in none of them, or two share a rank.
+    odd = {Group("1", "undefined"): {0, 1}, Group("2", "undefined"): {2}}
+    assert members({WORLD: {0, 1, 2}} | odd)["0"] == (0, 1, 2)
+    assert members({WORLD: {0, 1, 2, 3}, TP0: {0, 1}, TP1: {2}})["0"] == (0, 1, 2, 3)
+    assert members({WORLD: {0, 1, 2}, TP0: {0, 1, 2}, TP1: {2}})["0"] == (0, 1, 2)
+
+
 def test_listed_groups_are_left_alone():
     assert infer_members({LISTED[0]: {0}}, {}, [0]) == {}
 
 
-@given(st.integers(2, 4), st.integers(2, 4), st.data())
-def test_one_silent_rank_is_always_placed_right(rows, columns, data):
+@given(st.integers(2, 4), st.integers(2, 4), st.booleans(), st.data())
+def test_one_silent_rank_is_always_placed_right(rows, columns, sized, data):
     """In a grid of two-dimensional parallelism with one rank silent nothing is left to guess."""
     silent = data.draw(st.integers(0, rows * columns - 1))
     truth = {
@@ -136,5 +149,5 @@ def test_one_silent_rank_is_always_placed_right(rows, columns, data):
     }
     world = set(range(rows * columns))
     seen = {WORLD: world - {silent}} | {group: ranks - {silent} for group, ranks in truth.items()}
-    found = infer_members(seen, {WORLD: len(world)}, world - {silent})
+    found = infer_members(seen, {WORLD: len(world)} if sized else {}, world - {silent})
     assert {group: set(known.members) for group, known in found.items()} == {WORLD: world} | truth

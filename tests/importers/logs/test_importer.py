@@ -73,6 +73,36 @@ def test_one_file_a_rank_gives_the_rank(tmp_path: Path) -> None:
     assert headline(tmp_path) == ("FIRST_ERROR", [13])
 
 
+def test_what_a_loaders_worker_raised_is_told_and_not_that_it_was_raised_anew(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "rank0.log").write_text(
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 9, in <module>\n'
+        "RuntimeError: Caught OSError in DataLoader worker process 3.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "data.py", line 7, in __getitem__\n'
+        "    raise OSError('shard 3 is damaged')\n"
+        "OSError: shard 3 is damaged\n"
+    )
+    said = sentence(tmp_path)
+    assert "shard 3 is damaged (in DataLoader worker process 3) (rank0.log:3)" in said
+
+
+def test_processes_that_torchrun_names_are_ranks_and_have_lines(tmp_path: Path) -> None:
+    lines = [f"[default{rank}]: iteration 1/ 5 | lm loss: 2.0 |\n" for rank in (2, 0, 1)]
+    (tmp_path / "train.log").write_text("".join(lines))
+    with Incident.empty() as incident:
+        detect.load([tmp_path], incident, "job")
+        assert rows(incident, "SELECT rank, local_rank FROM ranks ORDER BY rank") == [
+            (rank, rank) for rank in range(3)
+        ]
+        incident.append("ops", {"job": "job", "rank": [0, 1], "seq": 1})
+        incident.require(["processes"])
+        seen = rows(incident, "SELECT rank, observed FROM processes ORDER BY rank")
+        assert seen == [(0, True), (1, True), (2, False)]  # a log shows no operation
+
+
 def test_the_folders_of_torchrun_give_the_rank(tmp_path: Path) -> None:
     for local in range(4):
         folder = tmp_path / "none_abc" / "attempt_0" / str(local)

@@ -261,13 +261,15 @@ def members() -> str:
     source="DESIGN 1",
 )
 def witnesses() -> str:
-    """Ranks with evidence of their own. A member not among them has no data, which never means
-    healthy."""
+    """Ranks whose operations could be seen: of their own recording, even an empty one; a log or a
+    stack shows that a process lived, not what it called. A member not among them has no data,
+    which never means healthy."""
     return """
         SELECT job, rank FROM heads
         UNION SELECT job, rank FROM launches WHERE state IS NULL
               OR state NOT IN ('unresponsive', 'dead')
         UNION SELECT job, rank FROM recordings WHERE rank IS NOT NULL AND problem IS NULL
+            AND coalesce(kind NOT IN ('log', 'stacks', 'host_text'), true)
     """
 
 

@@ -248,8 +248,9 @@ def hang_suspects() -> str:
     )
     return f"""
         WITH {",".join(stages)}
-        SELECT s.job, s.comm, s.seq, s.rank, s.node, gpu, nic, s.pid, u.comm_name, u.op, s.kind,
-            s.ranks, reason, detail, s.at_ns, m.activity, m.frame
+        SELECT s.job, s.comm, s.seq, s.rank, coalesce(s.node, m.node) AS node, gpu, nic,
+            coalesce(s.pid, m.pid) AS pid, u.comm_name, u.op, s.kind, s.ranks, reason, detail,
+            s.at_ns, m.activity, m.frame
         FROM suspects s JOIN unmet_calls u USING (job, comm, seq)
         LEFT JOIN main_threads m ON m.job = s.job AND m.rank = s.rank AND m.looks > 0
         -- Of ranks that have not called, one that is blocked in a call itself waits, too.

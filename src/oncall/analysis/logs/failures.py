@@ -118,11 +118,9 @@ def _minority(rows: Sequence[Row]) -> list[Cause]:
     )
     if tie and others and most > 1:
         return [caused("mismatch", "fingerprint", {**rows[0], "rank": None, "text": said})]
-    return [
-        caused("mismatch", "fingerprint", {**row, "text": said})
-        for row in rows
-        if tie or row["text"] != common
-    ]
+    by = "fingerprint" if tie else "minority"
+    odd = [row for row in rows if tie or row["text"] != common]
+    return [caused("mismatch", by, {**row, "text": said}) for row in odd]
 
 
 def _desync(attempt: Attempt) -> list[Cause]:
@@ -217,6 +215,22 @@ def _exits(attempt: Attempt) -> list[Cause]:
     return [caused("error", "exit", {**own[0], **about, **(_only_one(alone) if others else {})})]
 
 
+def _left(attempt: Attempt) -> list[Cause]:
+    """Who ended with exit code 0 while the others trained: torchrun lists those that failed and
+    those that it ended, which are all others of its processes, and some of these lost a peer."""
+    here = {row["rank"] for row in attempt.of("process")}
+    ended = [row for row in attempt.fatal("exit") if row["rank"] in here]
+    gone = sorted(here - {row["rank"] for row in ended})
+    lost = any(is_echo(row) for row in attempt.fatal("error"))
+    if not lost or 2 * len(gone) >= len(here):
+        return []
+    about = {
+        "node": None,
+        "text": f"exit code 0; torchrun lists the {len(here) - len(gone)} others",
+    }
+    return [caused("error", "left", {**ended[0], **about, "rank": rank}) for rank in gone]
+
+
 def _unexplained(attempt: Attempt) -> list[Cause]:
     """A job that fails of communication, where no line shows what came first: NCCL's first warning,
     else the first error. Who prints it only noticed it."""
@@ -297,7 +311,7 @@ _MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
     *(_xids, _gpu_errors, _gpu_memory, _host_memory, _failed_nodes, _killed),
     *(_mismatches, _desync),
     *CONNECTIONS,
-    *(_errors, _exits, _signals, _interrupted, _unexplained),
+    *(_errors, _left, _exits, _signals, _interrupted, _unexplained),
 )
 
 

@@ -15,6 +15,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, Times
+from oncall.analysis.lost_time.siblings import iterations_shared
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,13 @@ def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
     same = programs.rank[begin] == programs.rank[end]
     same &= programs.comm[begin] == programs.comm[end]
     begin, end = begin[same], end[same]
-    key = programs.comm[begin] * (1 << 44) + programs.seq[begin]
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    if not len(begin):
+        return _Edges(begin, end, begin, begin)
+    number, members = iterations_shared(programs, begin, end, limits)
     # Where calls were lost, ranks differ in the next one.
     calls = programs.seq[end] - programs.seq[begin]
     whole = calls == _median_of(number, calls)[number]
-    members = np.array([len(line) for line in programs.members])[programs.comm[begin[first]]]
-    recorded = np.bincount(number[whole], minlength=len(first))
+    recorded = np.bincount(number[whole], minlength=len(members))
     seen = np.flatnonzero(recorded >= limits.most_ranks * members)
     return _Edges(begin[whole], end[whole], number[whole], seen)
 

@@ -96,7 +96,7 @@ def late_callers() -> str:
 
 @relation(
     "late_culprits",
-    reads=["late_callers", "members", "operations", "stage_victims", "slow_stages"],
+    reads=["late_callers", "members", "operations", "stage_victims", "slow_stages", "witnesses"],
     empty_without=["late_callers"],
     columns=[
         *_LATE,
@@ -117,7 +117,10 @@ def late_callers() -> str:
 def late_culprits() -> str:
     """Those that are late of their own making; ranks late together have one leader."""
     return """
-        WITH RECURSIVE culprits AS (
+        WITH RECURSIVE hidden AS (  -- groups in which a member left no data, or is not known
+            SELECT job, comm FROM members ANTI JOIN witnesses USING (job, rank)
+            UNION SELECT job, comm FROM members WHERE size IS NULL),
+        culprits AS (
             SELECT l.*, m.node, m.gpu, coalesce(m.role, m.name, 'the communicator') AS label
             FROM late_callers l LEFT JOIN members m USING (job, comm, rank)
             WHERE coalesce(own_share >= $own_share, true)
@@ -132,7 +135,16 @@ def late_culprits() -> str:
                     AND l.job IN (SELECT job FROM operations WHERE kind = 'p2p')
                     AND NOT EXISTS (
                         FROM slow_stages s WHERE s.job = l.job AND s.rank = l.rank
-                            AND NOT s.network AND s.explained >= $own_share))),
+                            AND NOT s.network AND s.explained >= $own_share))
+                -- Nor whom a rank waited for in a group of which a member left no data, if the
+                -- others are not all in it, too.
+                AND NOT (basis = 'arrival' AND EXISTS (
+                    FROM members h SEMI JOIN hidden USING (job, comm)
+                    WHERE h.job = l.job AND h.rank = l.rank AND h.comm <> l.comm
+                        AND (SELECT count(*) FROM members a JOIN members b USING (job, rank)
+                             WHERE a.job = l.job AND a.comm = l.comm AND b.comm = h.comm)
+                            < (SELECT count(*) FROM members a
+                               WHERE a.job = l.job AND a.comm = l.comm)))),
         -- Ranks late together, each in its own group, are one cause: a replica with the longer
         -- data.
         joined AS (

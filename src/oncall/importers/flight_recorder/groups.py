@@ -17,6 +17,7 @@ from oncall.core.errors import BadInput
 from oncall.importers.documents import parse_json, scalars
 
 DEFAULT_GROUP = "default_pg"
+_UNDESCRIBED = "undefined"  # what PyTorch writes where `new_group` was given no description
 MOST_RANKS = 1_000_000
 # Members of all groups that one recording names: 16,384 ranks in 100 groups with every one of them.
 # A few bytes can name a million ranks.
@@ -108,17 +109,21 @@ def infer_members(
     """Each group that no dump lists, with its members: the ranks whose entries carry it.
 
     `sizes` holds group sizes that shapes prove (an all-gather's output over its input); `ranks`
-    are those that left a dump. The default group is every rank. A rank without entries joins
-    another group only where it must: siblings share out the world and one alone is short.
+    are those that left a dump. The default group is every rank, and siblings that share out all
+    ranks are of one size: so the last ranks are known to exist where they left no dump. A rank
+    without entries joins another group only where it must: one sibling alone is short.
     """
     unlisted = {group: set(carried) for group, carried in carriers.items() if not group.members}
-    world = max(ranks, default=-1) + 1
+    dumped = set(ranks)
     siblings: dict[str, list[Group]] = defaultdict(list)
     for group in unlisted:
-        if group.is_default:
-            world = max(world, sizes.get(group, 0))
-        elif group.desc:
+        if group.desc and not group.is_default:
             siblings[group.desc].append(group)
+    whole = [sizes.get(group, 0) for group in unlisted if group.is_default]
+    world = max([max(dumped, default=-1) + 1, *whole])
+    if not any(whole):
+        shared = [_shared_out(unlisted, sizes, found, dumped) for found in siblings.values()]
+        world = max([world, *shared])
     if world * sum(group.is_default for group in unlisted) > MOST_MEMBERS:
         raise BadInput(
             "the recordings", f"name more than {MOST_MEMBERS:,} members of groups; two jobs mixed?"
@@ -140,6 +145,21 @@ def infer_members(
         for group in ordered
     ]
     return dict(zip(ordered, number_twins(known), strict=True))
+
+
+def _shared_out(
+    unlisted: Mapping[Group, set[int]],
+    sizes: Mapping[Group, int],
+    siblings: Sequence[Group],
+    dumped: set[int],
+) -> int:
+    """How many ranks siblings of one size have, where each rank with a dump is in one of them; else
+    0. Groups that nobody described are no siblings: these may be of any size."""
+    members = [unlisted[group] for group in siblings]
+    one_each = sum(map(len, members)) == len(dumped) and set().union(*members) == dumped
+    if not one_each or siblings[0].desc == _UNDESCRIBED:
+        return 0
+    return len(siblings) * max(*map(len, members), *(sizes.get(group, 0) for group in siblings), 0)
 
 
 def _complete(siblings: Sequence[set[int]], size: int, everyone: set[int]) -> None:

@@ -24,6 +24,7 @@ from oncall.importers.logs.places import (
     name_hosts,
     places_of,
     rank_by_folder,
+    rank_by_prefix,
     tell_apart,
     world_size,
 )
@@ -73,6 +74,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     ranks = ranks_of(paths)
     logs = [_read(path, jobs, ranks.get(path)) for path in sorted(paths)]
     rank_by_folder(logs)
+    rank_by_prefix(logs)
     name_hosts(logs)
     tell_apart(logs)
     _write_places(logs, incident, job)
@@ -108,7 +110,7 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
     _keep_silence(file, clock, log)
-    file.problem = log.problem
+    file.problem, file.local_ranks = log.problem, log.local_ranks
     return file
 
 

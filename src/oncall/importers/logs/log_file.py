@@ -26,6 +26,7 @@ class LogFile:
     note: str | None = None
     numbered: bool = False  # its name says which attempt it is of
     world: int = 0
+    local_ranks: set[int] = field(default_factory=set)  # that its lines are of, as torchrun says
     before_tests: dict[str, int] | None = None  # rows of each table when a test session began
 
     @property

@@ -29,6 +29,34 @@ def rank_by_folder(logs: Sequence[LogFile]) -> None:
         row["rank"] = local
 
 
+def rank_by_prefix(logs: Sequence[LogFile]) -> None:
+    """torchrun's --tee puts the local rank before each line. Where one agent's processes all write,
+    these are the global ranks, unless a line names another; and each that writes is a rank."""
+    written = [log for log in logs if log.local_ranks]
+    if len(written) != 1:
+        return
+    (log,) = written
+    rows = [row for each in log.rows.values() for row in each]
+    ranks = range(len(log.local_ranks))
+    if len(ranks) < 2 or log.local_ranks != set(ranks):
+        return
+    known = [row for row in rows if row.get("rank") is not None]
+    agree = all(row.get("local_rank") in (None, row["rank"]) for row in known)
+    if not agree or log.world > len(ranks) or any(row["rank"] not in ranks for row in known):
+        return
+    for row in rows:
+        if row.get("rank") is None and row.get("kind") != "exit" and "local_rank" in row:
+            row["rank"] = row["local_rank"]
+    attempt = min((row["attempt"] for row in rows), default=log.attempt)
+    about = {"kind": "process", "code": "torchrun", "attempt": attempt}
+    log.rows["log_events"] += [
+        about
+        | {"rank": rank, "local_rank": rank}
+        | dict.fromkeys(("line", "at_ns", "sort_ns", "node", "pid", "text"))
+        for rank in ranks
+    ]
+
+
 def name_hosts(logs: Sequence[LogFile]) -> None:
     """Lines that name no host are of the one that their file is called after."""
     rows = [row for log in logs for each in log.rows.values() for row in each]
@@ -104,6 +132,8 @@ def places_of(
             row["rank"] = rank
             places[rank].update(pci_bus=row.get("device"))
             by_process[row.get("node"), row.get("pid"), row.get("local_rank")] = rank
+        if rank is not None and row["kind"] == "process":
+            places[rank].setdefault("local_rank", row["local_rank"])
         if rank is not None and row.get("node"):
             places[rank].setdefault("node", row["node"])
             if row.get("pid") and row["kind"] in ("nccl_init", "exit"):

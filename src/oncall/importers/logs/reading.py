@@ -17,9 +17,13 @@ from oncall.importers.logs.needles import Needles
 
 _BLOCK_BYTES = 4 << 20
 _AHEAD_BYTES = 16 << 10  # what is kept of a block, so that lines see those below them
+_BEGINNING = 1 << 20  # bytes of a log in which each process has said something
 _MOST_LINE_BYTES = 8 << 10  # of a line; the longest that is read, a fingerprint, has 2 KiB
 _STAMP_BYTES = 64 << 10  # at either end of a block, searched for a stamp
 _BREAK = re.compile(rb"[\r\n]")
+# What torchrun puts before the lines of a process when it writes all into one log (`--tee`): its
+# role, which is `default` unless given, and its local rank.
+_LOCAL_RANK = re.compile(rb"^\[default(\d{1,3})\]:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Log:
     """A log file being read. `problem` says why it was not read to its end.
 
     `stamps` are the first and last dated stamp since `restart_stamps` was called last: how long a
-    job went on writing after its last step.
+    job went on writing after its last step. `local_ranks` are the processes that write in the
+    beginning, where all of them do, if torchrun says whose line is whose.
     """
 
     path: Path
@@ -47,6 +52,7 @@ class Log:
     problem: str | None = None
     lines: int = 0
     stamps: list[str] = field(default_factory=list)
+    local_ranks: set[int] = field(default_factory=set)
     _since: int | None = None
     _cuts: list[int] = field(default_factory=list)
 
@@ -84,6 +90,8 @@ class Log:
             if not end:  # one line larger than a block: its beginning is read, cut
                 end = max(0, len(block) - _AHEAD_BYTES)
         self._at, self._since = 0, None
+        if not self.lines:
+            self.local_ranks = {int(found) for found in _LOCAL_RANK.findall(block[:_BEGINNING])}
         counted = 0
         for start, stop, bits in self._lines(block[:end] if not last else block):
             self.lines += block.count(b"\n", counted, start)

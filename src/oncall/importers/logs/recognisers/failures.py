@@ -20,6 +20,9 @@ _TRACEBACK = "Traceback (most recent call last)"
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
 _MOST_OF_TRACEBACK = 150  # lines
+# PyTorch raises anew what a data loader's worker or another thread raised: the cause stands below.
+_RERAISED = re.compile(r"Caught \w+ in (?P<where>[\w .]{1,80}?)\.?$")
+_ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
     r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]+?)(?:\s*(?:CUDA kernel errors|Compile with|"
@@ -110,6 +113,21 @@ def _traceback(line: Line) -> list[Found]:
     return []
 
 
+def _original(line: Line, message: str) -> str:
+    """What an error says; of one that is raised anew, what the original one did, and where."""
+    again = _RERAISED.match(message)
+    below = iter(line.raw_below(_MOST_OF_TRACEBACK) if again else ())
+    if again is None or _ORIGINAL not in next(below, ""):
+        return message
+    for raw in below:
+        text = peeled(0, raw, Clock(None)).text
+        if found := _EXCEPTION.match(text):
+            return f"{found['message'] or found['type']} (in {again['where']})"
+        if not text[:1].isspace() and not _GRAPH.match(text):
+            break
+    return message
+
+
 def _rank_stated(line: Line) -> int | None:
     """The rank in the heading of the traceback that the line ends."""
     headings = (above for above in line.above(_MOST_OF_TRACEBACK) if _TRACEBACK in above)
@@ -155,7 +173,7 @@ def read(line: Line) -> Sequence[Found]:
     if found := _EXCEPTION.match(text.strip()):
         if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
             return []  # at the end of a process, from a destructor
-        text = found["message"] or found["type"]
+        text = _original(line, found["message"] or found["type"])
         return [event("error", found["type"], rank=_rank_stated(line), text=text)]
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]
