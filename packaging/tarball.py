@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import re
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ LEFT_OUT = (
     *("numpy/**/tests", "numpy/f2py", "numpy/_core/include", "numpy/_core/lib", "**/*.pyi"),
     *("bin", "include", "_duckdb-stubs", "adbc_driver_duckdb", "example.py"),
 )
-START = "from oncall.cli.main import main\n\nmain()\n"
+START = "from oncall.cli.main import run\n\nrun()\n"
 
 
 def build(architecture: str, python: str) -> Path:
@@ -78,10 +79,19 @@ def _install_libraries(library: Path, architecture: str, python: str) -> None:
         [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--target", str(library), "--only-binary=:all:", "--no-compile"),
-            *(f"--python-version={python}", *platforms, *LIBRARIES_OF_A_NODE),
+            *(f"--python-version={python}", *platforms, *_requirements()),
         ],
         check=True,
     )
+
+
+def _requirements() -> list[str]:
+    """The libraries of a node, in the versions that oncall works with."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    wanted = {
+        re.split(r"[<>=!~;\s]", each, maxsplit=1)[0]: each for each in project["dependencies"]
+    }
+    return [wanted[name] for name in LIBRARIES_OF_A_NODE]
 
 
 def _leave_out(library: Path) -> None:

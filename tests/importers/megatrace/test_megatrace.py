@@ -75,6 +75,31 @@ def test_a_log_cut_anywhere_never_yields_a_number_cut_short(cut: int) -> None:
     assert calls is None or calls.op_count.tolist() == [1000 + i for i in range(whole)]
 
 
+@given(st.integers(0, 10**6), st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=3))))
+def test_a_line_says_the_same_among_others_as_alone(
+    other: int, damages: list[tuple[int, bytes]]
+) -> None:
+    """Lines that are laid out as the first one are read together, whatever the others are."""
+    lines = [v2(i % 2, T0 * S + i, 5 * i, group=2**40 * (i % 3)) for i in range(12)]
+    lines.insert(other % 12, v1(7, T0 * S + other))
+    log = bytearray("".join(lines).encode())
+    for place, text in damages:
+        at = place % len(log)
+        log[at : at + 1] = text
+    found = parse(bytes(log))
+    written = bytes(log).split(b"\n")
+    alone = [one for line in written[:-1] if (one := parse(line + b"\n")) is not None]
+    assert (found is None) == (not alone)
+    if found is not None:
+        for name in ("rank", "at_ns", "count", "stream", "op_count", "comm"):
+            said = [value for one in alone for value in getattr(one, name).tolist()]
+            assert getattr(found, name).tolist() == said, name
+        assert [found.ops[code] for code in found.op_code] == [one.ops[0] for one in alone]
+        assert len(found) + found.torn == sum(
+            not line.startswith(b"\r") and line != b"" for line in written
+        )
+
+
 def test_fields_come_in_either_order_with_others_beside_them() -> None:
     line = v2(4, T0 * S + 6, 7).rstrip("\n")
     texts = [" groupHash -2 opCount 9", " datatype 9 groupHash -2 opCount 9 commRank 3"]

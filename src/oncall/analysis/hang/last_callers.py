@@ -232,8 +232,7 @@ _CALLS = """
         SELECT rank, called_ns, transfer, true, 2 * peer + receives::INTEGER,
             NOT answered AND NOT ahead, NULL, NULL
         FROM called_transfers WHERE job = $job)
-    SELECT rank, dense_rank() OVER (ORDER BY rank) - 1 AS place,
-        dense_rank() OVER (ORDER BY call) - 1 AS call, transfer, way, unmet, comm, seq
+    SELECT rank, call, transfer, way, unmet, comm, seq
     FROM calls ORDER BY rank, called_ns, transfer, call
 """
 
@@ -244,7 +243,9 @@ def _replayed(
     """Which ranks each rank waits for: the calls that its device is in and the ranks that hold
     those up; and the last calls of each rank, with the ranks that made them last."""
     found = con.execute(_CALLS, {"job": job}).fetchnumpy()
-    rank, call, place, unmet = (found[name] for name in ("rank", "call", "place", "unmet"))
+    rank, unmet = found["rank"], found["unmet"]
+    place = np.cumsum(np.diff(rank, prepend=rank[:1]) != 0)
+    call = np.unique(found["call"], return_inverse=True)[1]
     step = exchange_slots(place, found["transfer"], found["way"])
     blocked, stuck = blocked_steps(place, step, call, unmet)
     behind: dict[int, list[tuple[int, int]]] = defaultdict(list)

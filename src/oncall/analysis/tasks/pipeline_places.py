@@ -207,10 +207,13 @@ def _by_hypothesis(
 def _by_themselves(
     ranks: Sequence[Found], looks: Sequence[Seen], stated: Stated
 ) -> dict[int, Place]:
-    """Each rank's place by its own calls alone; none if some rank's are not those of 1F1B."""
-    places = {}
+    """Each rank's place by its own calls alone, the same of those that are alike; none if some
+    rank's are not those of 1F1B."""
+    places: dict[int, Place | None] = {}
     for one, seen in zip(ranks, looks, strict=True):
-        place = place_by_itself(one, directions(one.calls), stated)
+        if one.calls.alike in places:
+            continue
+        place = places[one.calls.alike] = place_by_itself(one, directions(one.calls), stated)
         if place is None:
             continue
         stages, stage = place.template
@@ -219,8 +222,9 @@ def _by_themselves(
         )
         if seen.shapes and not explained(itself, seen):
             return {}
-        places[seen.rank] = place
-    return places
+    return {
+        one.calls.rank: place for one in ranks if (place := places[one.calls.alike]) is not None
+    }
 
 
 def place_by_itself(one: Found, forward: Array | None, stated: Stated) -> Place | None:

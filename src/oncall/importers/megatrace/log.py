@@ -15,25 +15,36 @@ functions as NCCL exports them, those of a stream.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from oncall.importers.megatrace.layout import Layout, Lines
+
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+# What differs from line to line: numbers, with the most digits they have, and words.
+_NUMBERS = {"save": 9, "seconds": 10, "nanoseconds": 9, "rank": 6, "count": 18, "op_count": 18}
+_WORDS = {
+    "op": re.compile(rb"\w{1,40}+"),
+    "stream": re.compile(rb"0x[0-9a-fA-F]{1,16}+|\(nil\)"),
+    "comm": re.compile(rb"0x[0-9a-fA-F]{1,16}+|-?\d{1,20}+"),
+}
 # Most quantifiers are possessive (`{1,9}+`): what they take never belongs to what follows.
 _LINE = re.compile(
-    rb"^((?:\[(?!save_count )[^\]\r\n]{0,128}+\] ){0,16})"
-    rb"(?:\[save_count \d{1,9}+\] )?+\[(\d{1,10}+)\.(\d{9})\] \[Rank (\d{1,6}+)\]"
-    rb"(?: \[PCI ([^\]\r\n]{0,40}+)\])?+ \[?Func? (\w{1,40}+)\]?"
-    rb" \[?Data (\d{1,18}+)\]? \[?stream (0x[0-9a-fA-F]{1,16}+|\(nil\))\]?"
-    rb"(?: \[?opCount (-?\d{1,18}+)\]?| \[?groupHash (0x[0-9a-fA-F]{1,16}+|-?\d{1,20}+)\]?"
+    rb"^(?P<before>(?:\[(?!save_count )[^\]\r\n]{0,128}+\] ){0,16})"
+    rb"(?:\[save_count (?P<save>\d{1,9}+)\] )?+"
+    rb"\[(?P<seconds>\d{1,10}+)\.(?P<nanoseconds>\d{9})\] \[Rank (?P<rank>\d{1,6}+)\]"
+    rb"(?: \[PCI (?P<pci>[^\]\r\n]{0,40}+)\])?+"
+    rb" \[?Func? (?P<op>%b)\]? \[?Data (?P<count>\d{1,18}+)\]? \[?stream (?P<stream>%b)\]?"
+    rb"(?: \[?opCount (?P<op_count>-?\d{1,18}+)\]?| \[?groupHash (?P<comm>%b)\]?"
     rb"| \[?(?!opCount |groupHash )\w{1,40}+ [^\s\]]{1,80}+\]?)*+"
-    rb"\r?\n",
+    rb"\r?\n" % tuple(word.pattern for word in _WORDS.values()),
     re.MULTILINE,
 )
+_SECOND_NS = 1_000_000_000
 _EXPORTED = b"nccl"
 _NOT_STATED = ("", "unknown")
 
@@ -75,37 +86,119 @@ def parse(data: bytes) -> Calls | None:
 
     A last line without its newline counts as torn: its last number may be cut short.
     """
-    found = _LINE.findall(data)
-    if not found:
+    first = _LINE.search(data)
+    if first is None:
         return None
-    before, seconds, nanoseconds, rank_text, pci, op, count, stream, op_count, comm = zip(
-        *found, strict=True
-    )
-    ops, op_code = np.unique(np.array(op), return_inverse=True)
-    exported = all(name.startswith(_EXPORTED) for name in ops.tolist())
-    rank = _integers(rank_text)
+    lines = Lines.of(data)
+    read = _read(lines, first)
+    codes = {name: code for code, name in enumerate(sorted(set(read.op)))}
+    exported = all(name.startswith(_EXPORTED) for name in codes)
     return Calls(
-        version=_version(op_count, before, exported),
-        rank=rank,
-        at_ns=_integers(seconds) * 1_000_000_000 + _integers(nanoseconds),
-        op_code=op_code,
-        ops=tuple(name.decode().removeprefix(_EXPORTED.decode()) for name in ops.tolist()),
-        count=_integers(count),
-        stream=_each(stream, lambda text: 0 if text == b"(nil)" else int(text, 16)),
-        op_count=_integers([text or b"-1" for text in op_count] if b"" in op_count else op_count),
+        version=_version(read, exported),
+        rank=read.rank,
+        at_ns=read.at_ns,
+        op_code=np.fromiter(map(codes.__getitem__, read.op), dtype=np.int64, count=len(read.op)),
+        ops=tuple(name.decode().removeprefix(_EXPORTED.decode()) for name in codes),
+        count=read.count,
+        stream=_each(read.stream, lambda text: 0 if text == b"(nil)" else int(text, 16)),
+        op_count=read.op_count,
         # groupHash is printed signed or in hexadecimal; its bits unsigned are NCCL's commHash.
-        comm=np.ma.MaskedArray(_each(comm, _hash), mask=np.array([not text for text in comm])),
-        torn=_written_lines(data) - len(rank),
+        comm=np.ma.MaskedArray(
+            _each(read.comm, _hash), mask=np.array([not text for text in read.comm])
+        ),
+        torn=lines.written - len(read.rank),
         counts_streams=exported,
-        hosts=_named(rank, before, lambda text: text.rstrip(b"] ").rpartition(b"[")[2]),
-        pci_buses=_named(rank, pci, lambda text: text),
+        hosts=_named(read.rank, read.before, lambda text: text.rstrip(b"] ").rpartition(b"[")[2]),
+        pci_buses=_named(read.rank, read.pci, lambda text: text),
     )
 
 
-def _version(op_count: Sequence[bytes], before: Sequence[bytes], exported: bool) -> str:
-    if exported or any(before):
+@dataclass(frozen=True)
+class _Read:
+    """What whole lines say: numbers as int64 (n,), words as they are written, n of each. `line`
+    counts into all lines; `op_count` is -1, a word empty, where a line has none."""
+
+    line: Array
+    rank: Array
+    at_ns: Array
+    count: Array
+    op_count: Array
+    op: list[bytes]
+    stream: list[bytes]
+    comm: list[bytes]
+    before: list[bytes]
+    pci: list[bytes]
+
+
+def _read(lines: Lines, first: re.Match[bytes]) -> _Read:
+    """All whole lines: those laid out as the first of them together, then the others."""
+    alike = _alike(lines, first)
+    rest = np.ones(len(lines), dtype=np.bool_)
+    rest[alike.line] = False
+    found = {
+        line: match
+        for line in np.flatnonzero(rest).tolist()
+        if (match := _LINE.match(lines.data, lines.begin[line])) is not None
+    }
+    if not found:
+        return alike
+    others = _matched(found)
+    order = np.argsort(np.append(alike.line, others.line))
+    joined: dict[str, Any] = {}
+    for each in fields(_Read):
+        first_part, second = getattr(alike, each.name), getattr(others, each.name)
+        if isinstance(second, list):
+            both = first_part + second
+            joined[each.name] = [both[place] for place in order.tolist()]
+        else:
+            joined[each.name] = np.append(first_part, second)[order]
+    return _Read(**joined)
+
+
+def _alike(lines: Lines, first: re.Match[bytes]) -> _Read:
+    """The lines that differ from the first in what `_NUMBERS` and `_WORDS` names, and no more."""
+    named = [name for name in (*_NUMBERS, *_WORDS) if first[name] is not None]
+    layout = Layout(lines, first, named)
+    numbers = {name: layout.number(name, _NUMBERS[name]) for name in named if name in _NUMBERS}
+    words = {name: layout.texts(name, _WORDS[name]) for name in named if name in _WORDS}
+    mine = np.flatnonzero(layout.alike)
+    if len(mine) < len(layout.at):
+        numbers = {name: values[mine] for name, values in numbers.items()}
+        words = {name: [texts[n] for n in mine.tolist()] for name, texts in words.items()}
+    return _Read(
+        line=layout.at[mine],
+        rank=numbers["rank"],
+        at_ns=numbers["seconds"] * _SECOND_NS + numbers["nanoseconds"],
+        count=numbers["count"],
+        op_count=numbers.get("op_count", np.full(len(mine), -1)),
+        op=words["op"],
+        stream=words["stream"],
+        comm=words.get("comm", [b""] * len(mine)),
+        before=[first["before"]] * len(mine),
+        pci=[first["pci"] or b""] * len(mine),
+    )
+
+
+def _matched(found: Mapping[int, re.Match[bytes]]) -> _Read:
+    """The lines that were matched one by one."""
+    texts = {
+        name: [match[name] or b"" for match in found.values()]
+        for name in ("before", "pci", *_NUMBERS, *_WORDS)
+    }
+    return _Read(
+        line=np.fromiter(found, dtype=np.int64, count=len(found)),
+        rank=_integers(texts["rank"]),
+        at_ns=_integers(texts["seconds"]) * _SECOND_NS + _integers(texts["nanoseconds"]),
+        count=_integers(texts["count"]),
+        op_count=_integers([text or b"-1" for text in texts["op_count"]]),
+        **{name: texts[name] for name in ("op", "stream", "comm", "before", "pci")},
+    )
+
+
+def _version(read: _Read, exported: bool) -> str:
+    if exported or any(read.before):
         return "v3"
-    return "v2" if any(op_count) else "v1"
+    return "v2" if (read.op_count >= 0).any() else "v1"
 
 
 def _hash(text: bytes) -> int:
@@ -134,10 +227,3 @@ def _each(texts: Sequence[bytes], number: Any) -> Array:
     """`number` of each distinct text, as uint64 (n,)."""
     numbers = {text: number(text) for text in set(texts)}
     return np.fromiter(map(numbers.__getitem__, texts), dtype=np.uint64, count=len(texts))
-
-
-def _written_lines(data: bytes) -> int:
-    """The lines that are not empty."""
-    text = np.frombuffer(data, dtype=np.uint8)
-    begins = np.append(0, np.flatnonzero(text[:-1] == ord("\n")) + 1)
-    return int(np.isin(text[begins], (ord("\n"), ord("\r")), invert=True).sum())
