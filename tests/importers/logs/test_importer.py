@@ -73,7 +73,7 @@ def test_one_file_a_rank_gives_the_rank(tmp_path: Path) -> None:
     assert headline(tmp_path) == ("FIRST_ERROR", [13])
 
 
-def test_what_a_loaders_worker_raised_is_told_and_not_that_it_was_raised_anew(
+def test_what_a_loaders_worker_raised_is_reported_and_not_that_it_was_raised_anew(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "rank0.log").write_text(
