@@ -94,7 +94,7 @@ _TABLE = (
     _Lack(
         lambda known: known.untimed,
         lambda _: (
-            "To see who is slow, start the job with `TORCH_NCCL_ENABLE_TIMING=1`, or profile ten "
+            "To find the straggler, start the job with `TORCH_NCCL_ENABLE_TIMING=1`, or profile ten "
             "steps of every rank with torch.profiler"
         ),
     ),

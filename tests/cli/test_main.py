@@ -50,7 +50,7 @@ def test_help_names_every_command_and_exit_code() -> None:
     shown = oncall("--help")
     assert shown.returncode == 0
     assert shown.stderr == ""
-    for name in ("diagnose", "rules", "schema", "simulate", "3    diagnose: no finding"):
+    for name in ("diagnose", "rules", "schema", "simulate", "3    diagnose: no fault found"):
         assert name in shown.stdout
 
 

@@ -123,6 +123,9 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         return None
     iterations = lateness.iterations
     entry = None if programs.on_device else latecomers(lateness, limits)
+    stages = bool(programs.batch.any())
+    if entry is not None and iterations.stretches and stages and entry.share < limits.too_much:
+        entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     entry = entry or suspected(lateness, limits)
     if entry is not None and books is not None:
         gains = partial(gains_together, sets=[np.array(entry.ranks)])
