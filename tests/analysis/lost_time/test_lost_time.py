@@ -72,6 +72,15 @@ def test_a_slow_rank_costs_what_its_group_waits_for_it(timed: bool) -> None:
     assert causes["own", (2,)] == pytest.approx(lost_ms / whole, rel=0.1)
 
 
+@pytest.mark.parametrize(("who", "cause"), [(0, "perhaps"), (2, "own")])
+def test_rank_0_may_log_every_few_iterations(who: int, cause: str) -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (3 if rank == who and iteration % 3 == 1 else 0)
+
+    causes, _ = played(work)
+    assert set(causes) == {(cause, (who,))}
+
+
 def test_what_one_interrupt_may_cost_is_not_worth_a_verdict() -> None:
     """The same job a hundred times as fast: rank 2 costs 25 %, but 4 ms in all."""
 

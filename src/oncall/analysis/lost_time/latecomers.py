@@ -50,8 +50,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     if lost_ns.sum() < limits.least_part * iterations.length_ns[since].sum():
         return None
     mean = float(gain[late].mean())
-    # Rank 0 logs and saves for all others, in every iteration alike.
-    by_design = ranks.tolist() == [0] and not len(others) and mean < limits.too_much
+    # Rank 0 logs and saves for all others, always or now and then; that began at no moment.
+    by_design = ranks.tolist() == [0] and close > limits.by_chance and mean < limits.too_much
     drawn = np.random.default_rng(0).choice(gain[late], (limits.resampled, int(late.sum())))
     return Entry(
         cause="perhaps" if by_design else "own",
