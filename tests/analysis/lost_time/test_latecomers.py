@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from oncall.analysis.lost_time.chance import at_least, either, in_a_row
+from oncall.analysis.lost_time.chance import at_least, either, in_a_row, now_and_then
 
 
 @pytest.mark.parametrize(("number", "of", "part"), [(0, 9, 0.25), (3, 9, 0.25), (40, 200, 1 / 8)])
@@ -34,6 +34,16 @@ def test_what_lies_in_a_row_is_seldom_chance() -> None:
     assert share <= in_a_row(chosen) < 3 * share
     assert in_a_row(np.ones(5, dtype=np.bool_)) == 1
     assert in_a_row(np.zeros(5, dtype=np.bool_)) == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "seldom"),
+    [([4, 9, 14], True), ([2, 3, 4], False), ([2, 3, 5, 6], False), ([], False)],
+)
+def test_now_and_then_is_less_than_every_second_one(chosen: list[int], seldom: bool) -> None:
+    flags = np.zeros(16, dtype=np.bool_)
+    flags[chosen] = True
+    assert now_and_then(flags) == seldom
 
 
 def test_two_doubts_together_are_as_seldom_as_one() -> None:

@@ -75,7 +75,7 @@ def test_a_slow_rank_costs_what_its_group_waits_for_it(timed: bool) -> None:
 @pytest.mark.parametrize(("who", "cause"), [(0, "perhaps"), (2, "own")])
 def test_rank_0_may_log_every_few_iterations(who: int, cause: str) -> None:
     def work(iteration: int, rank: int, layer: int) -> int:
-        return even(iteration, rank, layer) + (3 if rank == who and iteration % 3 == 1 else 0)
+        return even(iteration, rank, layer) + (3 if rank == who and iteration % 4 == 1 else 0)
 
     causes, _ = played(work)
     assert set(causes) == {(cause, (who,))}

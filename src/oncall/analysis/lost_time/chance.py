@@ -52,6 +52,13 @@ def in_a_row(chosen: Flags) -> float:
     return min(1.0, windows * comb(within, len(at)) / comb(number, len(at)))
 
 
+def now_and_then(chosen: Flags) -> bool:
+    """Whether fewer than half are chosen of the iterations (s,) from the first of them to the last,
+    in order of time."""
+    at = np.flatnonzero(chosen)
+    return bool(len(at) and 2 * len(at) < at[-1] - at[0] + 1)
+
+
 def either(one: float, other: float) -> float:
     """How likely chance makes the product of two such probabilities as small (Fisher 1932)."""
     product = one * other

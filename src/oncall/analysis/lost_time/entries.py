@@ -20,7 +20,7 @@ from oncall.analysis.lost_time.causes import (
     gains_of_transfers,
     gains_together,
 )
-from oncall.analysis.lost_time.chance import by_turns, in_a_row
+from oncall.analysis.lost_time.chance import by_turns, now_and_then
 from oncall.analysis.lost_time.latecomers import BLOCKS
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
@@ -157,9 +157,9 @@ def _entry(
     alone = len(share) <= 3 and values.mean() > limits.one_segment
     if low < limits.least_gain or (number < 2 and not alone):
         return None
-    # Rank 0 logs and saves for all others now and then; that began at no moment.
-    now_and_then = in_a_row(concerned[np.argsort(books.begin_ns, kind="stable")]) > limits.by_chance
-    duty = cause == "own" and ranks == (0,) and now_and_then and not concerned.all()
+    # Rank 0 logs and saves for all others every few iterations.
+    in_order = concerned[np.argsort(books.begin_ns, kind="stable")]
+    duty = cause == "own" and ranks == (0,) and now_and_then(in_order)
     return Entry(
         cause="perhaps" if duty and values.mean() < limits.too_much else cause,
         ranks=ranks,

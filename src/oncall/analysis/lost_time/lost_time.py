@@ -138,7 +138,8 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
-    enough = len(iterations.length_ns) >= limits.fewest_iterations
+    known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
+    enough = len(known) >= limits.fewest_iterations
     whole = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdowns, limits)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
