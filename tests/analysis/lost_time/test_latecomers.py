@@ -8,7 +8,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from oncall.analysis.lost_time.chance import at_least, either, in_a_row, now_and_then
+from oncall.analysis.lost_time.chance import at_least, either, in_a_row, is_duty
+from oncall.analysis.lost_time.limits import Limits
 
 
 @pytest.mark.parametrize(("number", "of", "part"), [(0, 9, 0.25), (3, 9, 0.25), (40, 200, 1 / 8)])
@@ -37,13 +38,21 @@ def test_what_lies_in_a_row_is_seldom_chance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "seldom"),
-    [([4, 9, 14], True), ([2, 3, 4], False), ([2, 3, 5, 6], False), ([], False)],
+    ("ranks", "share", "late", "duty"),
+    [
+        ([0], 0.1, [4, 9, 14], True),  # rank 0 logs every fifth iteration
+        ([2], 0.1, [4, 9, 14], False),
+        ([0], 0.3, [4, 9, 14], False),  # so much is waited for, whatever for
+        ([0], 0.1, [2, 3, 5, 6], False),  # it began, and ended
+        ([0], 0.1, [], False),
+    ],
 )
-def test_now_and_then_is_less_than_every_second_one(chosen: list[int], seldom: bool) -> None:
+def test_rank_0_may_serve_all_others(
+    ranks: list[int], share: float, late: list[int], duty: bool
+) -> None:
     flags = np.zeros(16, dtype=np.bool_)
-    flags[chosen] = True
-    assert now_and_then(flags) == seldom
+    flags[late] = True
+    assert is_duty(ranks, share, flags, Limits()) == duty
 
 
 def test_two_doubts_together_are_as_seldom_as_one() -> None:

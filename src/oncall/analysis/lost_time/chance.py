@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import comb, exp, lgamma, log, log1p
 
 import numpy as np
@@ -52,11 +53,15 @@ def in_a_row(chosen: Flags) -> float:
     return min(1.0, windows * comb(within, len(at)) / comb(number, len(at)))
 
 
-def now_and_then(chosen: Flags) -> bool:
-    """Whether fewer than half are chosen of the iterations (s,) from the first of them to the last,
-    in order of time."""
-    at = np.flatnonzero(chosen)
-    return bool(len(at) and 2 * len(at) < at[-1] - at[0] + 1)
+def is_duty(
+    ranks: Sequence[int], share: float, late: Flags, limits: Limits, always: bool = False
+) -> bool:
+    """Whether rank 0 may be late because it logs and saves for all others: it alone, by a small
+    `share` of the iterations, and in fewer than half of those (s,) from the first to the last,
+    in order of time; or `always`."""
+    at = np.flatnonzero(late)
+    seldom = bool(len(at) and 2 * len(at) < at[-1] - at[0] + 1)
+    return tuple(ranks) == (0,) and share < limits.too_much and (seldom or always)
 
 
 def either(one: float, other: float) -> float:

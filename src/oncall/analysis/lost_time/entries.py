@@ -20,7 +20,7 @@ from oncall.analysis.lost_time.causes import (
     gains_of_transfers,
     gains_together,
 )
-from oncall.analysis.lost_time.chance import by_turns, now_and_then
+from oncall.analysis.lost_time.chance import by_turns, is_duty
 from oncall.analysis.lost_time.latecomers import BLOCKS
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
@@ -157,13 +157,12 @@ def _entry(
     alone = len(share) <= 3 and values.mean() > limits.one_segment
     if low < limits.least_gain or (number < 2 and not alone):
         return None
-    # Rank 0 logs and saves for all others every few iterations.
-    in_order = concerned[np.argsort(books.begin_ns, kind="stable")]
-    duty = cause == "own" and ranks == (0,) and now_and_then(in_order)
+    mean, in_order = float(values.mean()), np.argsort(books.begin_ns, kind="stable")
+    duty = cause == "own" and is_duty(ranks, mean, concerned[in_order], limits)
     return Entry(
-        cause="perhaps" if duty and values.mean() < limits.too_much else cause,
+        cause="perhaps" if duty else cause,
         ranks=ranks,
-        share=float(values.mean()),
+        share=mean,
         low=low,
         segments=number,
         gain_ns=float((share * np.maximum(books.length_ns, books.replayed_ns))[concerned].sum()),

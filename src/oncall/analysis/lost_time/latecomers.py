@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
-from oncall.analysis.lost_time.chance import by_turns, in_a_row, now_and_then
+from oncall.analysis.lost_time.chance import by_turns, in_a_row, is_duty
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
@@ -50,12 +50,10 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     if lost_ns.sum() < limits.least_part * iterations.length_ns[since].sum():
         return None
     mean = float(gain[late].mean())
-    # Rank 0 logs and saves for all others, in every iteration or every few.
-    duty = not len(others) or now_and_then(late[there])
-    by_design = ranks.tolist() == [0] and duty and mean < limits.too_much
+    duty = is_duty(ranks.tolist(), mean, late[there], limits, always=not len(others))
     drawn = np.random.default_rng(0).choice(gain[late], (limits.resampled, int(late.sum())))
     return Entry(
-        cause="perhaps" if by_design else "own",
+        cause="perhaps" if duty else "own",
         ranks=tuple(map(int, ranks)),
         share=mean,
         low=float(np.quantile(drawn.mean(1), limits.certain)),

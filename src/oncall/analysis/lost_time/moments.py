@@ -99,7 +99,9 @@ def _until_idle(programs: Programs) -> Times:
     """The earliest time (n,) at which the rank's device can have completed all calls so far: those
     of one communicator run one after another. A host that calls sooner did not wait."""
     took = np.nan_to_num(programs.duration_ns).astype(np.int64)
-    call = programs.at_ns - programs.at_ns.min()
+    # Of its own clock: another's may be off by years.
+    began = programs.at_ns[np.searchsorted(programs.rank, programs.rank)]
+    call = programs.at_ns - began
     line = numbered(programs.rank, programs.comm)
     order = np.argsort(line, kind="stable")
     queued = np.cumsum(took[order])
@@ -112,7 +114,7 @@ def _until_idle(programs: Programs) -> Times:
     ends[order] = begun + queued - apart
     apart = programs.rank * (int(ends.max()) + 1)
     latest = np.maximum.accumulate(ends + apart) - apart
-    return np.asarray(latest + programs.at_ns.min(), dtype=np.float64)
+    return np.asarray(latest + began, dtype=np.float64)
 
 
 def _after(programs: Programs) -> Times:
