@@ -94,8 +94,8 @@ _TABLE = (
     _Lack(
         lambda known: known.untimed,
         lambda _: (
-            "To find the straggler, start the job with `TORCH_NCCL_ENABLE_TIMING=1`, or profile "
-            "ten steps of every rank with torch.profiler"
+            "Profile ten steps of every rank with torch.profiler. At the next start, set "
+            "`TORCH_NCCL_ENABLE_TIMING=1`, so that dumps show durations"
         ),
     ),
     _Lack(
