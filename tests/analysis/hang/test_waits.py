@@ -252,6 +252,20 @@ def test_a_collective_that_all_have_called_waits_for_an_older_one(incident: Inci
     assert found(incident, "hang_roots", "comm, seq, how, victims") == [(2, 13, "together", 4)]
 
 
+def test_a_collective_that_all_have_called_waits_for_an_older_transfer(incident: Incident) -> None:
+    """Two tensor groups wait; a rank of each is still in a transfer with the other's."""
+    for comm, ranks in ((1, [0, 1]), (2, [2, 3]), (3, [0, 1, 2, 3])):
+        group = {"job": "j", "comm": comm, "rank": ranks, "size": len(ranks)}
+        incident.append("comms", group)
+    p2p(incident, (1, 6, "Send", 3), (3, 6, "Recv", 1), comm=4, enqueued_ns=10)
+    ops(incident, comm=3, rank=[0, 1, 2, 3], seq=1, enqueued_ns=20, ended_ns=25)
+    ops(incident, comm=1, rank=[0, 1], seq=9, enqueued_ns=30)
+    ops(incident, comm=2, rank=[2, 3], seq=9, enqueued_ns=30)
+    assert found(incident, "hang_roots", "comm, kind, ends, how") == [
+        (4, "p2p", [1, 3], "together")
+    ]
+
+
 def test_the_oldest_open_call_of_a_communicator_holds_up_the_newer_ones(
     incident: Incident,
 ) -> None:

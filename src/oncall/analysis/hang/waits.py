@@ -215,45 +215,45 @@ def blocked_operations() -> str:
         WITH newest_done AS (
             SELECT job, rank, max(newest_ns) AS called_ns FROM heads GROUP BY ALL),
         passed AS (FROM open_pairs WHERE state = 'passed'),
+        -- Sends and receives of one group call are entered together and held together.
         together AS (
             SELECT * REPLACE (CASE WHEN group_id IS NULL THEN called_ns ELSE
                 min(called_ns) OVER (PARTITION BY job, rank, group_id) END AS called_ns)
             FROM in_flight),
-        holding AS (
+        pending AS (
             SELECT i.* FROM together i
-            LEFT JOIN newest_done d USING (job, rank)
             ANTI JOIN halted g ON g.job = i.job AND g.rank = i.rank
             ANTI JOIN left_open o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
                 AND o.seq = i.seq AND o.rank = i.rank
             ANTI JOIN passed p ON i.kind = 'p2p' AND p.job = i.job AND p.comm = i.comm
-                AND p.seq = i.seq AND p.rank = i.rank AND p.op = i.op
+                AND p.seq = i.seq AND p.rank = i.rank AND p.op = i.op),
+        holding AS (
+            SELECT i.* FROM pending i
+            LEFT JOIN newest_done d USING (job, rank)
             WHERE d.called_ns IS NULL OR i.called_ns IS NULL OR i.called_ns > d.called_ns
-            -- Sends and receives of one group call are entered together and held together.
             QUALIFY rank() OVER (
                 PARTITION BY i.job, i.rank ORDER BY i.called_ns NULLS LAST,
                     CASE WHEN i.kind = 'coll' OR i.called_ns IS NULL THEN i.seq END) = 1),
         -- A communicator runs its collectives in order: the oldest open one holds up the others.
         first AS (
-            SELECT i.* FROM in_flight i
+            SELECT i.* FROM pending i
             SEMI JOIN (FROM holding WHERE kind = 'coll') h USING (job, comm, rank)
-            ANTI JOIN left_open o USING (job, comm, seq, rank)
             WHERE i.kind = 'coll'
             QUALIFY row_number() OVER (PARTITION BY i.job, i.comm, i.rank ORDER BY i.seq) = 1),
-        -- If all members have called a collective and it does not complete, a member with an older
-        -- one open elsewhere is still in that: it was asynchronous until something waited for it.
+        -- If all members have called a collective and it does not complete, a member with something
+        -- older pending is still in that: it was asynchronous until something waited for it.
         joined AS (
             SELECT job, comm, seq FROM first
             JOIN (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL) USING (job, comm)
             GROUP BY ALL HAVING count(*) = any_value(size)),
         older AS (
-            SELECT i.* FROM in_flight i
+            SELECT i.* FROM pending i
             JOIN (FROM first SEMI JOIN joined USING (job, comm, seq)) f
-                ON f.job = i.job AND f.rank = i.rank AND f.comm <> i.comm
-            ANTI JOIN left_open o ON o.job = i.job AND o.comm = i.comm AND o.seq = i.seq
-                AND o.rank = i.rank
-            WHERE i.kind = 'coll' AND i.called_ns < f.called_ns
-            QUALIFY row_number() OVER (
-                PARTITION BY i.job, i.rank ORDER BY i.called_ns, i.comm, i.seq) = 1)
+                ON f.job = i.job AND f.rank = i.rank AND (f.comm <> i.comm OR i.kind = 'p2p')
+            WHERE i.called_ns < f.called_ns
+            QUALIFY rank() OVER (
+                PARTITION BY i.job, i.rank
+                ORDER BY i.called_ns, CASE WHEN i.kind = 'coll' THEN (i.comm, i.seq) END) = 1)
         SELECT job, comm, kind, seq, rank, op, bytes, peer, called_ns, entered_ns, waited_ns
         FROM (FROM holding WHERE kind = 'p2p'
             UNION ALL BY NAME FROM first ANTI JOIN older USING (job, rank)

@@ -64,8 +64,9 @@ def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:
 def _late_ranks(late_ns: Times) -> float:
     """How many ranks would have to be as far from the median as the farthest one is. One cause
     should leave few: whoever only passes a delay on has waited for as long."""
-    late = np.abs(np.nanmean(late_ns, 0))
-    return float(np.nansum(late) / max(np.nanmax(late, initial=0.0), 1.0))
+    seen = np.maximum(np.isfinite(late_ns).sum(0), 1)  # of some ranks no iteration is whole
+    late = np.abs(np.nansum(late_ns, 0) / seen)
+    return float(late.sum() / max(late.max(initial=0.0), 1.0))
 
 
 def _in_collectives(programs: Programs, moments: Moments) -> Times:
