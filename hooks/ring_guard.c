@@ -55,14 +55,19 @@ static void on_bus_error(int signal, siginfo_t *info, void *context) {
     pass_on(signal, info, context);
 }
 
-/* Once: a handler that the job installs later may call ours, which must not call it again. */
+/* Once: a handler that the job installs later may call ours, which must not call it again. What we
+ * replace is what we pass on to, even if another thread, as that of our other library, has
+ * installed its own since we looked. */
 static void install(void) {
+  struct sigaction replaced;
   if (installed || sigaction(SIGBUS, NULL, &before_us) != 0)
     return;
   struct sigaction ours = before_us;
   ours.sa_sigaction = on_bus_error;
   ours.sa_flags = (before_us.sa_flags & (SA_NODEFER | SA_RESTART)) | SA_SIGINFO | SA_ONSTACK;
-  installed = sigaction(SIGBUS, &ours, NULL) == 0;
+  installed = sigaction(SIGBUS, &ours, &replaced) == 0;
+  if (installed)
+    before_us = replaced;
 }
 
 void oncall_guard(void *base, size_t bytes) {
