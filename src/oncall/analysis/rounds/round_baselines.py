@@ -67,6 +67,7 @@ def numbered_rounds() -> str:
         ("until", "BIGINT", "", "the last of them, where the baseline is measured; else 0"),
         ("base_ns", "DOUBLE", "ns", "T_base: what a round takes"),
         ("wait_ns", "DOUBLE", "ns", "of that, what its members wait for the last one"),
+        ("transfer_ns", "DOUBLE", "ns", "what the transfer alone takes; NULL: not measured"),
     ],
     source="CCL-D 4.2.1, 4.2.2",
     params={
@@ -97,7 +98,10 @@ def numbered_rounds() -> str:
             "a baseline this many times that of the sibling groups is itself slow: jitter never "
             "doubles a mean",
         ),
-        "least_rounds": Param(10, "fewer first rounds are no baseline, only a start"),
+        "least_rounds": Param(
+            10,
+            "fewer first rounds, those of its siblings counted, are no baseline, only a start",
+        ),
         "always": Param(
             "90 %",
             "in a group of equals each is last by turns; one that is last this often from the "
@@ -134,7 +138,8 @@ def round_baselines() -> str:
             FROM first GROUP BY ALL),
         beside AS (
             SELECT o.*, coalesce(a.alike, false) AS alike,
-                median(o.base_ns) OVER siblings AS common_ns, count(*) OVER siblings AS groups
+                median(o.base_ns) OVER siblings AS common_ns, count(*) OVER siblings AS groups,
+                median(o.transfer_ns) OVER siblings AS common_transfer_ns
             FROM own o LEFT JOIN alike a USING (job, comm)
             WINDOW siblings AS (PARTITION BY o.job, o.op, o.bytes, a.role, a.size)),
         chosen AS (
@@ -152,8 +157,13 @@ def round_baselines() -> str:
                 -- nothing.
                 ELSE CASE WHEN basis = 'arrival' THEN greatest(base_ns, common_ns)
                     ELSE base_ns END END) AS base_ns,
-            CASE base_source WHEN 'measured' THEN wait_ns ELSE 0 END AS wait_ns
-        FROM chosen WHERE base_source = 'configured' OR until >= $least_rounds
+            CASE base_source WHEN 'measured' THEN wait_ns ELSE 0 END AS wait_ns,
+            CASE WHEN basis = 'duration' THEN CASE base_source WHEN 'siblings'
+                THEN common_transfer_ns WHEN 'configured' THEN NULL ELSE transfer_ns END
+                END AS transfer_ns
+        FROM chosen
+        WHERE base_source = 'configured'
+            OR until * CASE WHEN alike THEN groups ELSE 1 END >= $least_rounds
     """
 
 
@@ -166,6 +176,8 @@ def round_baselines() -> str:
         *_TIMES,
         ("base_ns", "DOUBLE", "ns", "T_base: what a round takes"),
         ("wait_ns", "DOUBLE", "ns", "of that, what its members wait for the last one"),
+        ("transfer_ns", "DOUBLE", "ns", "of that, what the transfer alone takes"),
+        ("stretched", "BOOLEAN", "", "the transfer alone exceeds its baseline that far"),
         ("base_source", "VARCHAR", "", "configured, siblings, last arriver or measured"),
         ("nth_window", "BIGINT", "", "the window that it lies in (CCL-D eq. 2)"),
         ("r", "DOUBLE", "ratio", "R: how far it exceeds the baseline (CCL-D eq. 3)"),
@@ -188,16 +200,21 @@ def round_baselines() -> str:
     },
 )
 def slow_rounds() -> str:
-    """Rounds that took far longer than their baseline."""
+    """Rounds that took far longer than their baseline, or whose transfer alone did."""
+    # Members that always wait for one another hide from T_max what the transfer has lost.
     return """
-        SELECT n.*, b.base_ns, b.wait_ns, b.base_source,
-            (n.at_ns - n.first_ns) // $window AS nth_window,
+        WITH compared AS (
+            SELECT n.*, b.base_ns, b.wait_ns, coalesce(b.transfer_ns, b.base_ns) AS transfer_ns,
+                n.basis = 'duration' AND t_min_ns - b.transfer_ns
+                    > greatest($slow_ratio * b.transfer_ns, $noticeable) AS stretched,
+                b.base_source
+            FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
+            WHERE n.number > b.until AND n.t_max_ns > b.base_ns)
+        SELECT *, (at_ns - first_ns) // $window AS nth_window,
             (t_max_ns - base_ns) / base_ns AS r,
             least(1, (t_max_ns - t_min_ns) / (t_max_ns - base_ns)) AS p
-        FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
-        WHERE n.number > b.until AND n.t_max_ns > b.base_ns
-            AND (t_max_ns - base_ns) / base_ns > $slow_ratio
-            AND t_max_ns - base_ns > $noticeable
+        FROM compared
+        WHERE stretched OR t_max_ns - base_ns > greatest($slow_ratio * base_ns, $noticeable)
     """
 
 

@@ -59,7 +59,8 @@ def round_rates() -> str:
     return """
         WITH stretched AS (
             SELECT * FROM slow_rounds WHERE basis = 'duration'
-                AND (p <= $beta OR (t_min_ns - base_ns) / base_ns > (1 - $beta) * $slow_ratio)),
+                AND (stretched OR p <= $beta
+                    OR (t_min_ns - base_ns) / base_ns > (1 - $beta) * $slow_ratio)),
         baseline_rates AS (
             SELECT o.job, o.comm, o.op, n.bytes, o.rank,
                 avg(least(o.send_rate, o.recv_rate)) AS baseline_rate
@@ -136,7 +137,8 @@ def slow_round_links() -> str:
     empty_without=["slow_rounds"],
     columns=[
         *_SLOW,
-        ("ranks", "INTEGER", "ranks", "its members"),
+        ("ranks", "INTEGER[]", "", "its members"),
+        ("rank", "INTEGER", "", "the only one in all slow communicators of the job; else NULL"),
         ("own_name", "VARCHAR", "", "its name, if no other communicator has that"),
         ("comm_name", "VARCHAR", "", "its name"),
     ],
@@ -149,10 +151,11 @@ def slow_round_links() -> str:
 )
 def slow_round_groups() -> str:
     """Communicators whose members are all equally slow to transfer, where no rank stands out."""
+    # A slow link slows every communicator of its rank, and of each of the others only one.
     return """
         WITH stretched AS (
             SELECT s.*, (t_max_ns, -seq) AS longest FROM slow_rounds s
-            WHERE s.basis = 'duration' AND s.p < $alpha
+            WHERE s.basis = 'duration' AND (s.stretched OR s.p < $alpha)
                 AND NOT EXISTS (FROM slow_round_links c WHERE c.job = s.job)
                 -- A member that is not seen may be the last to arrive: then the rest only wait.
                 AND s.ranks >= (
@@ -162,18 +165,27 @@ def slow_round_groups() -> str:
                 -- Two of one name would be one suspect.
                 CASE WHEN count(*) OVER (PARTITION BY job, any_value(name)) = 1
                     THEN any_value(name) END AS own_name,
-                coalesce(any_value(role), any_value(name), 'the communicator') AS label
-            FROM members GROUP BY job, comm)
-        SELECT s.job, s.comm, count(*) AS rounds, min(s.at_ns) AS at_ns,
-            arg_max(s.seq, longest) AS seq, arg_max(s.op, longest) AS op, max(s.r) AS r,
-            arg_max(s.p, longest) AS p, max(t_max_ns) AS t_max_ns,
-            arg_max(base_ns, longest) AS base_ns, arg_max(base_source, longest) AS base_source,
-            max(s.ranks) AS ranks,
-            sum(s.stands_for * (t_min_ns - base_ns))::BIGINT AS cost_ns,
-            any_value(m.label) AS label, any_value(m.comm_name) AS comm_name,
-            any_value(m.own_name) AS own_name
-        FROM stretched s LEFT JOIN names m USING (job, comm)
-        GROUP BY s.job, s.comm
-        HAVING count(*) >= $repeat
-            AND cost_ns >= $cost_share * (max(s.until_ns) - min(s.at_ns))
+                coalesce(any_value(role), any_value(name), 'the communicator') AS label,
+                list(rank ORDER BY rank) FILTER (rank IS NOT NULL) AS ranks
+            FROM members GROUP BY job, comm),
+        slow AS (
+            SELECT s.job, s.comm, count(*) AS rounds, min(s.at_ns) AS at_ns,
+                arg_max(s.seq, longest) AS seq, arg_max(s.op, longest) AS op, max(s.r) AS r,
+                arg_max(s.p, longest) AS p, max(t_max_ns) AS t_max_ns,
+                arg_max(base_ns, longest) AS base_ns, arg_max(base_source, longest) AS base_source,
+                sum(s.stands_for * (t_min_ns - transfer_ns))::BIGINT AS cost_ns,
+                any_value(m.label) AS label, any_value(m.ranks) AS ranks,
+                any_value(m.comm_name) AS comm_name, any_value(m.own_name) AS own_name
+            FROM stretched s LEFT JOIN names m USING (job, comm)
+            GROUP BY s.job, s.comm
+            HAVING count(*) >= $repeat
+                AND cost_ns >= $cost_share * (max(s.until_ns) - min(s.at_ns))),
+        several AS (SELECT job, count(*) AS comms FROM slow GROUP BY job HAVING comms > 1),
+        shared AS (
+            SELECT job, rank, count(*) AS comms
+            FROM (SELECT job, unnest(ranks) AS rank FROM slow) GROUP BY ALL),
+        common AS (
+            SELECT job, any_value(rank) AS rank FROM shared JOIN several USING (job, comms)
+            GROUP BY job HAVING count(*) = 1)
+        SELECT * FROM slow LEFT JOIN common USING (job)
     """
