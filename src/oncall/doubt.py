@@ -116,15 +116,17 @@ def _not_shown(incident: Incident) -> str:
     """Why operations do not show which rank slows the job; empty if they could."""
     few = "too few iterations were recorded to show a rank that slows the job"
     try:
-        incident.require(["replayed_jobs", "round_baselines", "rounds"])
+        incident.require(["replayed_jobs", "round_baselines", "rounds", "device_lags"])
     except MissingEvidence:
         return ""
     except RelationFailed:
         return few
-    ((replayed, baselines, durations),) = incident.con.execute(
+    ((replayed, baselines, durations, hidden),) = incident.con.execute(
         "SELECT EXISTS (FROM replayed_jobs), EXISTS (FROM round_baselines), "
-        "EXISTS (FROM rounds WHERE basis = 'duration')"
+        "EXISTS (FROM rounds WHERE basis = 'duration'), EXISTS (FROM device_lags WHERE hidden)"
     ).fetchall()
+    if hidden:
+        return UNTIMED
     if replayed or (baselines and durations):
         return ""
     return UNTIMED if baselines else few

@@ -92,6 +92,14 @@ def test_headline_names_every_severity_by_word(hang: Diagnosis, two_roots: Diagn
     assert words.roots(hang) == hang.findings[:1]
 
 
+def test_what_costs_nothing_does_not_hide_that_the_answer_is_uncertain(hang: Diagnosis) -> None:
+    noticed = replace(hang.findings[0], severity="info")
+    doubted = replace(hang, findings=(noticed,), undecided="no durations are recorded")
+    glyph, severity, said = words.headline(doubted)
+    assert (glyph, severity) == ("?", None)
+    assert said == "Inconclusive: no durations are recorded; and 1 lesser finding"
+
+
 def test_the_headline_is_of_the_worst_and_counts_the_rest(two_roots: Diagnosis) -> None:
     [worst, other] = words.roots(two_roots)
     assert (worst.severity, other.severity) == ("critical", "warning")

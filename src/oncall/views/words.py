@@ -187,20 +187,23 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
     and for how long.
     """
     causes = roots(diagnosis)
-    if not causes:
+    if not causes or (not diagnosis.faults and diagnosis.doubt):
         glyph = UNSEEN_GLYPH if diagnosis.doubt else HEALTHY_GLYPH
-        return glyph, None, _nothing_found(diagnosis)
+        return glyph, None, _nothing_found(diagnosis) + _also(len(causes))
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
     first = [cause for cause in causes if cause.severity == worst]
     parts = [*map(_sentence, first)]
-    lesser = len(causes) - len(first)
-    also = f"; and {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
+    also = _also(len(causes) - len(first))
     if len(first) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
         said = f"{len(first)} root causes. {'; '.join(parts[:2])}{more}{also}"
         return GLYPHS[worst], worst, said
     return GLYPHS[worst], worst, parts[0] + since(first[0], until_ns) + also
+
+
+def _also(lesser: int) -> str:
+    return f"; and {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
 
 
 def _sentence(cause: Finding) -> str:
