@@ -54,6 +54,9 @@ def _certain() -> str:
                 -- A group none of whose ranks has more time of its own waits within its own calls:
                 -- there the last to enter is known by the rounds.
                 AND (network OR coalesce(because, 'alone') <> 'alone' OR coalesce(own_work, true))
+                -- Hosts that run ahead of their devices show no transfer.
+                AND NOT (network AND EXISTS (
+                    FROM device_lags d WHERE d.job = worst.job AND d.hidden))
                 -- What experts get changes: there only a rank with more time of its own than its
                 -- tensor group is slow itself.
                 AND (network OR NOT EXISTS (
@@ -74,6 +77,7 @@ def _certain() -> str:
         "training_iterations",
         "expert_ranks",
         "pipelined_jobs",
+        "device_lags",
     ],
     empty_without=["slow_stages", "pipelined_jobs"],
     columns=[
