@@ -79,23 +79,15 @@ def diagnose(
     if timings is not None:
         timings.update(outcome.timings)
     off = [book.name for book in rulebooks if not book.enabled]
-    # Without an archive there is no history to judge, and nothing to report about that.
-    skipped = tuple(
-        rule for rule in outcome.skipped if rule.rule not in off and rule.missing != NEEDS_ARCHIVE
-    )
+    skipped = _skipped(outcome, off)
     broke = {rule.rule for rule in skipped if rule.set_aside}
     yielded = {book.name for book in rulebooks if book.name in broke and book.instead_of}
     not_run = {*off, *(rule.rule for rule in outcome.skipped)}
     checked = _checked(rulebooks, not_run - yielded)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
-    findings = _costly(incident, outcome.findings)
+    findings = _findings(incident, outcome, scheduler or _scheduler_of_logs(incident))
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
-    findings = _with_stages(incident, _with_stacks(incident, findings))
-    findings = with_history(incident, findings)
-    scheduler = scheduler or _scheduler_of_logs(incident)
-    if scheduler is not None:
-        findings = with_removal(findings, scheduler)
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
@@ -124,6 +116,25 @@ def diagnose(
     untimed = diagnosis.undecided == UNTIMED
     advice = would_decide(incident, diagnosis.coverage, untimed=untimed)
     return replace(diagnosis, would_decide=advice)
+
+
+def _skipped(outcome: engine.Outcome, off: Sequence[str]) -> tuple[SkippedRule, ...]:
+    """The rulebooks that could not run. Without an archive there is no history to judge, and
+    nothing to report about that."""
+    return tuple(
+        rule for rule in outcome.skipped if rule.rule not in off and rule.missing != NEEDS_ARCHIVE
+    )
+
+
+def _findings(
+    incident: Incident, outcome: engine.Outcome, scheduler: Scheduler | None
+) -> tuple[Finding, ...]:
+    """The findings of the rulebooks with their gain, stages, stacks and history, and how to take a
+    culprit's host out of the job."""
+    findings = _costly(incident, outcome.findings)
+    findings = _with_stages(incident, _with_stacks(incident, findings))
+    findings = with_history(incident, findings)
+    return findings if scheduler is None else with_removal(findings, scheduler)
 
 
 def about_stops(rulebooks: Sequence[Rulebook]) -> tuple[Rulebook, ...]:
