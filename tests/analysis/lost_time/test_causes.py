@@ -41,8 +41,8 @@ def test_a_rank_that_is_not_replayed_gains_too_little_to_count(name: str) -> Non
         for few, many in (
             (causes.gains_of_own(one, everybody, (), limits),
              causes.gains_of_own(one, everybody, (), none)),
-            (causes.gains_of_transfers(one, everybody, limits),
-             causes.gains_of_transfers(one, everybody, none)),
+            (causes.gains_of_transfers(one, everybody, [], limits),
+             causes.gains_of_transfers(one, everybody, [], none)),
         ):  # fmt: skip
             left_out = (few != many).any(1)
             assert (many[left_out] < limits.least_gain / 2 * whole).all()

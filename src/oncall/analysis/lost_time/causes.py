@@ -54,9 +54,7 @@ def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times
 def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: Limits) -> Times:
     """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
     account, width = one.account, one.order.graph.width
-    own, baseline = _by_node(account.own), _by_node(account.baseline_own)
-    for rank in removed:
-        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+    own, baseline = _own_without(one, removed), _by_node(account.baseline_own)
 
     def remove(rank: int, times: Sequence[Times]) -> None:
         own, _, _ = times
@@ -82,8 +80,11 @@ def gains_together(one: Class, sets: Sequence[Ints]) -> Times:
     return found
 
 
-def gains_of_transfers(one: Class, candidates: Ints, limits: Limits) -> Times:
-    """The same if all transfers of a rank take their baseline time, but for those of everybody."""
+def gains_of_transfers(
+    one: Class, candidates: Ints, removed: Sequence[int], limits: Limits
+) -> Times:
+    """The same if all transfers of a rank take their baseline time, but for those of everybody, and
+    the own time of those `removed` is their peers'."""
     account = one.account
     rounds, transfers = _touched(one.order)
     rounds_of, transfers_of = rounds.by_rank(), transfers.by_rank()
@@ -99,8 +100,17 @@ def gains_of_transfers(one: Class, candidates: Ints, limits: Limits) -> Times:
     ) + transfers.summed(
         np.maximum(0, account.transfers - account.baseline_transfers), one.order.graph.ranks
     )
-    times = (_by_node(account.own), account.rounds.T, account.transfers.T)
+    times = (_own_without(one, removed), account.rounds.T, account.transfers.T)
     return _gains(one, candidates, remove, times, most, limits)
+
+
+def _own_without(one: Class, removed: Sequence[int]) -> Times:
+    """Own times (nodes, s), of the ranks `removed` their peers'."""
+    width = one.order.graph.width
+    own, baseline = _by_node(one.account.own), _by_node(one.account.baseline_own)
+    for rank in removed:
+        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+    return own
 
 
 def excess_of_own(one: Class) -> Times:

@@ -30,6 +30,7 @@ from oncall.analysis.lost_time.programs import Times
 def entries_of(books: Books, limits: Limits) -> list[Entry]:
     """Causes, the largest gain first; then the transfers that are slow beside them."""
     own: list[Entry] = []
+    left = np.ones(len(books.length_ns))  # of each segment, without the causes found
     candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
     for _ in range(limits.most_causes):
         removed = [rank for entry in own for rank in entry.ranks]
@@ -48,9 +49,10 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
         ):
             break
         own.append(entry)
+        left -= share[best]
     if not own:
         own = _on_one_host(books, limits) or _alike(books, limits)
-    return own + _slow_transfers(books, limits, own)
+    return own + _slow_transfers(books, limits, own, left)
 
 
 def _alike(books: Books, limits: Limits) -> list[Entry]:
@@ -108,12 +110,15 @@ def _others_too(share: Times, best: int, limits: Limits) -> bool:
     return bool((others >= much).any())
 
 
-def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entry]:
-    """The rank whose transfers cost most, or those that share all slow ones with it."""
+def _slow_transfers(books: Books, limits: Limits, own: list[Entry], left: Times) -> list[Entry]:
+    """The rank whose transfers cost most, or those that share all slow ones with it; shares are of
+    what is `left` (s,) of segments without the causes in `own`."""
     excesses = books.joined(excess_of_transfers)
     ranks = len(excesses)
     candidates = candidates_by(excesses.sum(1), limits)
-    share = books.shares(partial(gains_of_transfers, candidates=candidates, limits=limits))
+    removed = [rank for entry in own for rank in entry.ranks]
+    gains = partial(gains_of_transfers, candidates=candidates, removed=removed, limits=limits)
+    share = books.shares(gains) / left
     total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
     best = int(np.argmax(total))
     concerned = share[best] >= limits.least_gain

@@ -77,8 +77,8 @@ def _certain() -> str:
         "training_iterations",
         "expert_ranks",
         "pipelined_jobs",
-        "device_lags",
     ],
+    optional=["device_lags"],
     empty_without=["slow_stages", "pipelined_jobs"],
     columns=[
         *((one.name, one.type, one.unit, one.meaning) for one in slow_stages.columns),

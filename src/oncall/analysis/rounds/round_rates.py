@@ -137,8 +137,10 @@ def slow_round_links() -> str:
     empty_without=["slow_rounds"],
     columns=[
         *_SLOW,
-        ("ranks", "INTEGER[]", "", "its members"),
         ("rank", "INTEGER", "", "the only one in all slow communicators of the job; else NULL"),
+        ("ranks", "INTEGER[]", "", "the members, where no rank is"),
+        ("members", "INTEGER[]", "", "the members of it; with a rank, of all slow ones"),
+        ("kind", "VARCHAR", "", "rank or group: what is slow"),
         ("own_name", "VARCHAR", "", "its name, if no other communicator has that"),
         ("comm_name", "VARCHAR", "", "its name"),
     ],
@@ -174,7 +176,7 @@ def slow_round_groups() -> str:
                 arg_max(s.p, longest) AS p, max(t_max_ns) AS t_max_ns,
                 arg_max(base_ns, longest) AS base_ns, arg_max(base_source, longest) AS base_source,
                 sum(s.stands_for * (t_min_ns - transfer_ns))::BIGINT AS cost_ns,
-                any_value(m.label) AS label, any_value(m.ranks) AS ranks,
+                any_value(m.label) AS label, any_value(m.ranks) AS members,
                 any_value(m.comm_name) AS comm_name, any_value(m.own_name) AS own_name
             FROM stretched s LEFT JOIN names m USING (job, comm)
             GROUP BY s.job, s.comm
@@ -183,9 +185,15 @@ def slow_round_groups() -> str:
         several AS (SELECT job, count(*) AS comms FROM slow GROUP BY job HAVING comms > 1),
         shared AS (
             SELECT job, rank, count(*) AS comms
-            FROM (SELECT job, unnest(ranks) AS rank FROM slow) GROUP BY ALL),
+            FROM (SELECT job, unnest(members) AS rank FROM slow) GROUP BY ALL),
         common AS (
             SELECT job, any_value(rank) AS rank FROM shared JOIN several USING (job, comms)
             GROUP BY job HAVING count(*) = 1)
-        SELECT * FROM slow LEFT JOIN common USING (job)
+        SELECT * REPLACE (CASE WHEN rank IS NULL THEN members
+                ELSE list_distinct(flatten(list(members) OVER (PARTITION BY job))) END AS members),
+            CASE WHEN rank IS NULL THEN slow.members END AS ranks,
+            CASE WHEN rank IS NULL THEN 'group' ELSE 'rank' END AS kind
+        FROM slow LEFT JOIN common USING (job)
+        QUALIFY rank IS NULL
+            OR row_number() OVER (PARTITION BY job ORDER BY cost_ns DESC, comm) = 1
     """

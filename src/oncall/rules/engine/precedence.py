@@ -77,10 +77,13 @@ class _Index:
             self.by["verdict", finding.verdict].add(number)
             self.by["rulebook", finding.rulebook].add(number)
             self.by["comm", finding.case.get("comm")].add(number)
-            # What a finding blames may be named, too: a rank, a host, a whole communicator.
+            # What a finding blames may be named, too: a rank, alone or of a group, a host, a whole
+            # communicator.
             for blame in finding.blame:
                 for column in ("rank", "node", "comm"):
                     self.by[column, blame.where.get(column)].add(number)
+                for rank in blame.where.get("ranks") or ():
+                    self.by["rank", rank].add(number)
         with_comm = {
             n for (column, value), of in self.by.items() if column == "comm" and value for n in of
         }
