@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
 import pytest
 
+from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.onsets import own_time_in
+from oncall.analysis.lost_time.programs import read_programs
+from oncall.analysis.lost_time.slowdowns import repeated, slowdowns_of
 from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
@@ -65,3 +71,39 @@ def test_ranks_that_are_late_at_different_times_are_not_late_alike() -> None:
         incident.require(["lost_time"])
         causes = incident.con.execute("SELECT cause FROM lost_time").fetchall()
     assert causes == [("account",)]
+
+
+BEGINS_NS = np.arange(8) * 100
+
+
+@pytest.mark.parametrize(
+    ("length_ns", "long"),
+    [
+        ([10, 20, 10, 20, 20, 10, 11, 21], [1, 3, 4, 7]),
+        ([10, 20, 10, 20, 10, 10, 11, 11], []),  # two are events
+        ([10, 11, 12, 13, 14, 15, 16, 17], []),  # of one kind that scatters
+        ([10, 20, 10, 20, np.nan, np.nan, 10, 20], [1, 3, 7]),
+    ],
+)
+def test_lengths_of_two_kinds_are_told_apart(length_ns: list[float], long: list[int]) -> None:
+    found = repeated(np.array(length_ns, dtype=np.float64), BEGINS_NS, Limits())
+    concerned = [one.concerns(BEGINS_NS) for one in found]
+    assert [np.flatnonzero(each).tolist() for each in concerned] == ([long] if long else [])
+
+
+def test_whose_own_time_alone_is_longer_in_the_longer_iterations_needs_no_exact_replay() -> None:
+    slow, limits = (1, 2, 4, 7, 8), Limits()
+
+    def work(iteration: int, rank: int, _layer: int) -> int:
+        return WORK_MS * (2 if rank == 3 and iteration in slow else 1)
+
+    with Incident.empty() as incident:
+        incident.append("ops", layers(work, transfer, ITERATIONS, timed=False, clock=no_offset))
+        incident.require(["operations", "members"])
+        programs = read_programs(incident.con, "j", limits)
+        assert programs is not None
+        books = books_of(programs, limits)
+    assert books is not None
+    entry = own_time_in(slowdowns_of(books, limits), books, limits)
+    assert entry is not None
+    assert (entry.ranks, entry.segments) == ((3,), len(slow))

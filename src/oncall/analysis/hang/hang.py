@@ -289,14 +289,24 @@ def _favourite(found: Iterable[tuple[str, int]], votes: Counter[str]) -> str | N
     return None
 
 
+_CONTEXT = 64  # calls compared: more than an iteration makes on one communicator
 _SIGNATURE = f"CASE WHEN $manner THEN concat_ws(' ', {CALL}, {MANNER}) ELSE {CALL} END"
 
-# What communicators of the same role call under the same number.
+# What communicators of the same role, or with the same calls before, call under the same number.
 _SIBLINGS = f"""
+    WITH calls AS (
+        SELECT o.comm, o.seq, any_value({_SIGNATURE}) AS signature FROM operations o
+        WHERE o.job = $job AND o.kind = 'coll' AND o.seq BETWEEN $seq - {_CONTEXT} AND $seq - 1
+        GROUP BY o.comm, o.seq),
+    histories AS (
+        SELECT comm, list(signature ORDER BY seq) AS earlier FROM calls GROUP BY comm
+        HAVING count(*) > 1)
     SELECT {_SIGNATURE} AS signature, count(*) AS times
     FROM operations o JOIN members m USING (job, comm, rank)
     WHERE o.job = $job AND o.kind = 'coll' AND o.seq = $seq AND o.comm <> $comm
-        AND m.role = (SELECT any_value(role) FROM members WHERE job = $job AND comm = $comm)
+        AND (m.role = (SELECT any_value(role) FROM members WHERE job = $job AND comm = $comm)
+            OR o.comm IN (SELECT comm FROM histories
+                WHERE earlier = (SELECT earlier FROM histories WHERE comm = $comm)))
     GROUP BY signature
 """
 

@@ -17,15 +17,15 @@ from oncall.analysis.lost_time.books import Books, books_of
 from oncall.analysis.lost_time.causes import Entry, gains_together
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.exposure import exposure_of
-from oncall.analysis.lost_time.iterations import iterations_of
+from oncall.analysis.lost_time.iterations import Iterations, iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
-from oncall.analysis.lost_time.onsets import changed_with
+from oncall.analysis.lost_time.onsets import changed_with, own_time_in
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
-from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, slowdowns_of
+from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, repeated, slowdowns_of
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
@@ -74,6 +74,7 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     slowdowns = [] if entries else slowdowns_of(books, limits)
     lateness = _lateness(programs, limits) if slowdowns else None
     changed = changed_with(slowdowns, programs, lateness, limits) if lateness else None
+    changed = changed or own_time_in(slowdowns, books, limits)
     if changed is not None:
         return Account([changed], length_ns, begin_ns, None, books.timed)
     slowdown = _unexplained(slowdowns, limits)
@@ -82,7 +83,7 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
 
 def _unexplained(slowdowns: Sequence[Slowdown], limits: Limits) -> Slowdown | None:
     """A slowdown that nobody has to be found for to be worth a sentence."""
-    return next((one for one in slowdowns if one.share >= limits.lasting), None)
+    return next((s for s in slowdowns if s.share >= limits.lasting and s.begins_ns is None), None)
 
 
 def _by_exposure(
@@ -106,7 +107,7 @@ def _by_exposure(
 def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     books = books_of(programs, limits)
     if books is not None and books.error > limits.replays:
-        books = None
+        return _by_lateness(programs, None, limits, books)
     if books is not None and len(books.length_ns) >= limits.fewest_iterations:
         account = _by_replay(programs, books, limits)
         if account.entries or books.missed < limits.least_gain:
@@ -115,9 +116,12 @@ def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     return _by_lateness(programs, books, limits)
 
 
-def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Account | None:
+def _by_lateness(
+    programs: Programs, books: Books | None, limits: Limits, inexact: Books | None = None
+) -> Account | None:
     """The account of a job of which calls are recorded that ranks wait in. `books` are of too few
-    iterations to accuse anyone by, and show what being late costs them."""
+    iterations to accuse anyone by, and show what being late costs them; those that are `inexact`
+    show who differs in longer iterations."""
     lateness = _lateness(programs, limits)
     if lateness is None:
         return None
@@ -132,9 +136,11 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
         if books.shares(gains).max() < limits.least_gain:
             entry = None  # Who is off the critical path is waited for, and costs nothing.
     length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
-    slowdowns = [] if iterations.stretches else lasting(*iterations.spans(), limits)
+    slowdowns = [] if iterations.stretches else _slowdowns(iterations, limits)
     if entry is None or entry.cause == "perhaps":
         entry = changed_with(slowdowns, programs, lateness, limits) or entry
+    if inexact is not None and (entry is None or entry.cause == "perhaps"):
+        entry = own_time_in(slowdowns_of(inexact, limits), inexact, limits) or entry
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
@@ -143,6 +149,13 @@ def _by_lateness(programs: Programs, books: Books | None, limits: Limits) -> Acc
     whole = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdowns, limits)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
+
+
+def _slowdowns(iterations: Iterations, limits: Limits) -> list[Slowdown]:
+    _, kind, counts = np.unique(iterations.program, axis=0, return_inverse=True, return_counts=True)
+    other = kind.ravel() != int(np.argmax(counts))  # another program, such as an evaluation
+    found = repeated(*iterations.spans(other), limits)
+    return lasting(*iterations.spans(), limits) + found
 
 
 def _lateness(programs: Programs, limits: Limits) -> Lateness | None:

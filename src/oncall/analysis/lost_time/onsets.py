@@ -1,18 +1,21 @@
-"""What changed at the moment from which all iterations are longer: a rank, or transfers.
+"""What changed in the iterations that are longer than the others: a rank, or transfers.
 
 Hosts run ahead of their devices, and ranks of one role may each do something else: then lateness
 shows a part of what a rank costs, or cannot be compared with its peers'. But a rank that has come
-later in every iteration since the job became slower, and no other has, did not do so by chance.
+later in every iteration that is longer, and no other has, did not do so by chance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from math import comb
 
 import numpy as np
 
-from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.books import Books
+from oncall.analysis.lost_time.causes import Entry, excess_of_own
+from oncall.analysis.lost_time.chance import is_duty
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
@@ -25,44 +28,72 @@ from oncall.analysis.lost_time.slowdowns import Slowdown, most_of
 def changed_with(
     slowdowns: Iterable[Slowdown], programs: Programs, lateness: Lateness, limits: Limits
 ) -> Entry | None:
-    """What changed when the job became slower: transfers, which take no longer because somebody
-    comes late to them, else a rank's work."""
+    """What changed in the longer iterations: transfers, which take no longer because somebody comes
+    late to them, else a rank's work."""
     for slowdown in slowdowns:
-        found = _slow_since(slowdown, programs, lateness.iterations, limits)
-        found = found or _late_since(slowdown, lateness, limits)
+        iterations = lateness.iterations
+        found = _slow_since(slowdown, programs, iterations, limits)
+        found = found or _late_in(
+            slowdown, lateness.late_ns, iterations.begin_ns, iterations.length_ns, limits
+        )
         if found is not None:
             return found
     return None
 
 
-def _late_since(slowdown: Slowdown, lateness: Lateness, limits: Limits) -> Entry | None:
-    """The rank, or the neighbours on a host, that alone came later since the slowdown began."""
-    iterations = lateness.iterations
-    after = iterations.begin_ns >= slowdown.begin_ns
-    late_ns = lateness.late_ns
-    change_ns = quantile(late_ns[after], 0.5, 0) - quantile(late_ns[~after], 0.5, 0)
-    seen = [np.isfinite(late_ns[each]).sum(0) >= limits.repeats for each in (~after, after)]
+def own_time_in(slowdowns: Iterable[Slowdown], books: Books, limits: Limits) -> Entry | None:
+    """The rank whose own time alone exceeds its peers' in the longer iterations. That needs no
+    replay as long as was measured: of calls alone it may be too long throughout."""
+    excess_ns = books.joined(excess_of_own).T
+    each = (
+        _late_in(slowdown, excess_ns, books.begin_ns, books.length_ns, limits)
+        for slowdown in slowdowns
+    )
+    return next((entry for entry in each if entry is not None), None)
+
+
+def _late_in(
+    slowdown: Slowdown, late_ns: Times, begin_ns: Ints, length_ns: Times, limits: Limits
+) -> Entry | None:
+    """The rank, or the neighbours on a host, that alone came later in the longer iterations, by
+    `late_ns` (s, r)."""
+    longer = slowdown.concerns(begin_ns)
+    if longer.all() or not longer.any():
+        return None
+    change_ns = quantile(late_ns[longer], 0.5, 0) - quantile(late_ns[~longer], 0.5, 0)
+    seen = [np.isfinite(late_ns[each]).sum(0) >= limits.repeats for each in (~longer, longer)]
     change_ns = np.where(seen[0] & seen[1], change_ns, 0.0)
     change_ns -= quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = _stand_out(change_ns, limits)
-    if ranks is None or not _each_time(late_ns[:, ranks], after, limits):
+    if ranks is None or not _each_time(late_ns[:, ranks], longer, limits):
         return None
-    shown = float(change_ns[ranks].min() / np.median(iterations.length_ns[after]))
-    if shown < limits.least_gain / 2:
+    shown = float(change_ns[ranks].min() / np.median(length_ns[longer]))
+    if shown < limits.least_gain / 2 or _comes_and_goes(slowdown, ranks, longer, limits):
         return None
-    return _entry("own", ranks, shown, slowdown, iterations)
+    return _entry("own", ranks, shown, slowdown, length_ns[longer])
+
+
+def _comes_and_goes(slowdown: Slowdown, ranks: Ints, longer: Flags, limits: Limits) -> bool:
+    """Whether the ranks are late in the longer iterations (s,), which do not last, by chance, or
+    because rank 0 logs and saves for all."""
+    if slowdown.begins_ns is None:
+        return False
+    chance = len(ranks) / comb(len(longer), int(longer.sum()))
+    return chance > limits.by_chance or is_duty(ranks.tolist(), 0.0, longer, limits)
 
 
 def _slow_since(
     slowdown: Slowdown, programs: Programs, iterations: Iterations, limits: Limits
 ) -> Entry | None:
-    """The ranks that share all groups whose collectives have taken longer since the slowdown
-    began, though nobody came late to them."""
+    """The ranks that share all groups whose collectives take longer in the longer iterations,
+    though nobody came late to them."""
     taken_ns = _taken(programs, iterations, limits)
-    after = iterations.begin_ns >= slowdown.begin_ns
-    before_ns, now_ns = (quantile(taken_ns[each], 0.5, 0) for each in (~after, after))
+    longer = slowdown.concerns(iterations.begin_ns)
+    if longer.all() or not longer.any():
+        return None
+    before_ns, now_ns = (quantile(taken_ns[each], 0.5, 0) for each in (~longer, longer))
     change_ns = np.nan_to_num(now_ns - before_ns)
-    length_ns = float(np.median(iterations.length_ns[after]))
+    length_ns = float(np.median(iterations.length_ns[longer]))
     if change_ns.max(initial=0.0) < limits.as_late * slowdown.share * length_ns:
         return None
     # What slows one group slows others by the same factor, however little they send.
@@ -70,25 +101,25 @@ def _slow_since(
         change_ns >= limits.least_gain / 2 * length_ns, now_ns / np.maximum(before_ns, 1.0), 0.0
     )
     slow = np.flatnonzero(growth >= limits.as_late * growth.max())
-    if not _each_time(taken_ns[:, slow], after, limits):
+    if not _each_time(taken_ns[:, slow], longer, limits):
         return None
     members = [np.asarray(line) for line in programs.members]
     ranks = reduce(np.intersect1d, [members[comm] for comm in slow])
     shown = float(change_ns.max()) / length_ns
-    return _entry("transfer", ranks, shown, slowdown, iterations) if len(ranks) else None
+    if not len(ranks):
+        return None
+    return _entry("transfer", ranks, shown, slowdown, iterations.length_ns[longer])
 
 
-def _entry(
-    cause: str, ranks: Ints, shown: float, slowdown: Slowdown, iterations: Iterations
-) -> Entry:
-    after = iterations.begin_ns >= slowdown.begin_ns
+def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns: Times) -> Entry:
+    """The entry of ranks, with the lengths of the longer iterations."""
     return Entry(
         cause=cause,
         ranks=tuple(map(int, ranks)),
         share=slowdown.share,
         low=min(shown, slowdown.share),
-        segments=int(after.sum()),
-        gain_ns=slowdown.share * float(iterations.length_ns[after].sum()),
+        segments=len(longer_ns),
+        gain_ns=slowdown.share * float(longer_ns.sum()),
         begin_ns=slowdown.begin_ns,
     )
 
@@ -125,7 +156,7 @@ def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     return ranks if neighbours and 2 * len(ranks) <= len(change_ns) else None
 
 
-def _each_time(values: Times, after: Flags, limits: Limits) -> bool:
-    """Is each column (s, n) larger in nearly all iterations after than in those before?"""
-    least = -most_of(-values[after], limits)
-    return bool((least > most_of(values[~after], limits)).all())
+def _each_time(values: Times, longer: Flags, limits: Limits) -> bool:
+    """Is each column (s, n) larger in nearly all `longer` iterations (s,) than in the others?"""
+    least = -most_of(-values[longer], limits)
+    return bool((least > most_of(values[~longer], limits)).all())

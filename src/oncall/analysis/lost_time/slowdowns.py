@@ -1,4 +1,5 @@
-"""Jobs that became slower and stayed so, where no cause accounts for it."""
+"""Jobs that became slower and stayed so, or become slower again and again, where no cause accounts
+for it."""
 
 from __future__ import annotations
 
@@ -10,27 +11,39 @@ import numpy as np
 from oncall.analysis.lost_time.books import Books
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
-from oncall.analysis.lost_time.programs import Ints, Times
+from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
 
 @dataclass(frozen=True)
 class Slowdown:
     """From `begin_ns` on all iterations (`segments` of them) were longer than any before, by the
-    `share` of their length."""
+    `share` of their length; or those that begin at `begins_ns`, where it comes and goes."""
 
     begin_ns: int
     share: float
     segments: int
+    begins_ns: Ints | None = None
+
+    def concerns(self, begin_ns: Ints) -> Flags:
+        """Which of the iterations that begin then are longer (s,)."""
+        if self.begins_ns is None:
+            return begin_ns >= self.begin_ns
+        return np.isin(begin_ns, self.begins_ns)
 
 
 def slowdowns_of(books: Books, limits: Limits) -> list[Slowdown]:
-    """The lasting changes of like iterations, of the class that changed most.
+    """The lasting changes of like iterations, else those that come and go, of the class that
+    changed most.
 
     Iterations of one class make the same calls of the same sizes: what makes all of them longer
     from one on is no other phase of the program. Where they become short again, it may be one.
     """
-    each = [lasting(one.length_ns, one.begin_ns, limits) for one in books.classes]
-    return max(each, key=lambda found: found[0].share * found[0].segments if found else 0.0)
+    for changes in (lasting, repeated):
+        each = [changes(one.length_ns, one.begin_ns, limits) for one in books.classes]
+        most = max(each, key=lambda found: found[0].share * found[0].segments if found else 0.0)
+        if most:
+            return most
+    return []
 
 
 def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
@@ -52,6 +65,24 @@ def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
         if clear and share >= limits.least_gain:
             found.append(Slowdown(int(begin_ns[order[split]]), share, len(after)))
     return sorted(found, key=lambda one: -one.share)
+
+
+def repeated(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
+    """The like iterations (s,) that are clearly longer than all others, if there are several of
+    either: lengths of two kinds, in any order."""
+    order = np.argsort(length_ns, kind="stable")
+    order = order[length_ns[order] > 0]  # NaN: not known
+    length = length_ns[order]
+    fewest = limits.repeats
+    if len(length) < 2 * fewest:
+        return []
+    part = length[:-1] / length[1:]
+    split = int(np.argmin(part[fewest - 1 : len(part) - fewest + 1])) + fewest
+    if part[split - 1] > 1 - limits.lasting:
+        return []
+    long = np.sort(begin_ns[order[split:]])
+    share = 1 - _middle(length[:split]) / _middle(length[split:])
+    return [Slowdown(int(long[0]), share, len(long), long)]
 
 
 def most_of(values: Times, limits: Limits) -> Times:
