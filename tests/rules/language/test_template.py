@@ -35,6 +35,7 @@ def shown(text: str, **more: object) -> str:
     [
         ("see {{ absent | ranks }}", "see ranks 4-5"),
         ("{{ absent | ranks }} stopped", "Ranks 4-5 stopped"),
+        ("of {{ group.ranks | ranks }}", "of ranks 2-3"),
         ("{{ absent | hosts }}", "gpu2"),
         ("on {{ alone | hosts }}, on {{ several | hosts }}", "on its host, on their hosts"),
         ("{{ absent | count }}", "2"),
@@ -55,7 +56,8 @@ def shown(text: str, **more: object) -> str:
 def test_shows(text: str, expected: str) -> None:
     alone = Rows({"node": 0}, [(None,)], 1)
     several = Rows({"node": 0}, [(None,), (None,)], 2)
-    assert shown(text, ratio=0.125, big=2**20, alone=alone, several=several) == expected
+    rows = {"alone": alone, "several": several, "group": Rows({"ranks": 0}, [([2, 3],)], 1)}
+    assert shown(text, ratio=0.125, big=2**20, **rows) == expected
 
 
 def test_long_folds_are_cut_and_say_how_many() -> None:

@@ -253,7 +253,7 @@ def _slot_message(slot: Slot, columns: dict[str, str]) -> str | None:
         kind = columns[column]
         if name in NUMERIC and not _is_number(kind):
             return f"`{column}` is {kind}, `{name}` needs numbers"
-        if name == "ranks" and kind not in _WHOLE:
+        if name == "ranks" and kind.removesuffix("[]") not in _WHOLE:
             return f"`{column}` is {kind}, `ranks` needs whole numbers"
     return None
 

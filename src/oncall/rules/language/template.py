@@ -300,6 +300,11 @@ def _listed(values: list[Any]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def _flat(values: list[Any]) -> list[Any]:
+    """The values, of those that are lists their members."""
+    return [one for value in values for one in (value if isinstance(value, list) else [value])]
+
+
 def _hashable(value: Any) -> Any:
     """What distinguishes a value of SQL from others: lists, structs and maps come as what has no
     hash."""
@@ -315,7 +320,7 @@ def _fold_nodes(names: Any) -> str:
 
 
 _OF_MANY: dict[str, Callable[[list[Any]], str]] = {
-    "ranks": lambda values: _folded(values, "rank", fold_ranks),
+    "ranks": lambda values: _folded(_flat(values), "rank", fold_ranks),
     "hosts": lambda values: _folded(values, "host", _fold_nodes, no_word=True),
     "list": _listed,
 }
