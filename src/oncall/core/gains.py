@@ -27,8 +27,8 @@ def weighed(
     """The findings; slow ranks and transfers that cost no iteration anything become `info`.
 
     `costly` are the ranks without whom iterations would be shorter; `is_known`: that was found out.
-    `stages`: the stage of each rank; a blamed stage costs what its ranks cost. Findings that blame
-    neither are left as they are. What costs nothing explains nothing.
+    `stages`: the stage of each rank; a blamed stage or group costs what its ranks cost. Findings
+    that blame neither are left as they are. What costs nothing explains nothing.
     """
     if not is_known:
         return tuple(findings)
@@ -54,11 +54,15 @@ def weighed(
 
 
 def _places(finding: Finding) -> set[tuple[str, int]]:
-    """The ranks that it blames, and the stages that it blames without a rank."""
+    """The ranks that it blames, alone or of a group or stage, and the stages whose ranks are not
+    known."""
     places = set()
     for blame in finding.blame:
-        for kind in ("rank", "stage"):
-            if blame.where.get(kind) is not None:
-                places.add((kind, int(str(blame.where[kind]))))
-                break
+        where = blame.where
+        if where.get("rank") is not None:
+            places.add(("rank", int(where["rank"])))
+        elif where.get("ranks"):
+            places |= {("rank", int(rank)) for rank in where["ranks"]}
+        elif where.get("stage") is not None:
+            places.add(("stage", int(where["stage"])))
     return places
