@@ -85,7 +85,7 @@ BEGINS_NS = np.arange(8) * 100
         ([10, 20, 10, 20, np.nan, np.nan, 10, 20], [1, 3, 7]),
     ],
 )
-def test_lengths_of_two_kinds_are_told_apart(length_ns: list[float], long: list[int]) -> None:
+def test_lengths_of_two_kinds_are_separated(length_ns: list[float], long: list[int]) -> None:
     found = repeated(np.array(length_ns, dtype=np.float64), BEGINS_NS, Limits())
     concerned = [one.concerns(BEGINS_NS) for one in found]
     assert [np.flatnonzero(each).tolist() for each in concerned] == ([long] if long else [])
