@@ -223,7 +223,12 @@ _VOTE_COLUMNS = [
     ("comm_name", "VARCHAR", "", "the communicator's name"),
     ("signature", "VARCHAR", "", "what it calls"),
     ("others", "VARCHAR", "", "what the rest call"),
-    ("judged_by", "VARCHAR", "", "majority, siblings, habit, or tie: nothing distinguishes them"),
+    (
+        "judged_by",
+        "VARCHAR",
+        "",
+        "majority, siblings, habit, code path, or tie: nothing distinguishes them",
+    ),
     ("entered_ns", "BIGINT", "ns", "when it entered"),
 ]
 
@@ -231,7 +236,7 @@ _VOTE_COLUMNS = [
 @relation(
     "odd_calls",
     reads=["hang_members"],
-    optional=["even_sizes", "operations", "members", "mismatched_counts"],
+    optional=["even_sizes", "operations", "members", "mismatched_counts", "stacks"],
     empty_without=["hang_members"],
     columns=_VOTE_COLUMNS,
     source="CCL-D 4.1.2 (Operation Type Set), 4.2.2",
@@ -271,7 +276,7 @@ def _judge(
     best, count = votes.most_common(1)[0]
     if 2 * count > sum(votes.values()):
         return {best}, "majority"
-    for judged_by, sql in (("siblings", _SIBLINGS), ("habit", _HABIT)):
+    for judged_by, sql in _JUDGES:
         for manner in (True, False):  # with and without how NCCL ran it, as the votes may be
             known = {"job": job, "comm": comm, "seq": seq, "manner": manner}
             favourite = _favourite(con.execute(sql, known).fetchall(), votes)
@@ -323,3 +328,18 @@ _HABIT = f"""
     WHERE seq < $seq AND previous IN (SELECT previous FROM pairs WHERE seq = $seq)
     GROUP BY signature
 """
+
+# How many other ranks call from where those that disagree do: who ran something else called from a
+# place of its own.
+_CODE_PATH = f"""
+    WITH callers AS (
+        SELECT o.rank, {_SIGNATURE} AS signature, s.frames
+        FROM operations o JOIN stacks s USING (job, rank, comm, seq, kind)
+        WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq = $seq)
+    SELECT c.signature, count(DISTINCT s.rank) AS times
+    FROM callers c LEFT JOIN stacks s ON s.job = $job AND s.frames = c.frames
+        AND s.rank NOT IN (SELECT rank FROM callers)
+    GROUP BY c.signature
+"""
+
+_JUDGES = (("siblings", _SIBLINGS), ("habit", _HABIT), ("code path", _CODE_PATH))
