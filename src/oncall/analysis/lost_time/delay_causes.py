@@ -32,7 +32,7 @@ def replayed_jobs() -> str:
 
 @relation(
     "delay_causes",
-    reads=["lost_time", "replayed_jobs"],
+    reads=["lost_time", "replayed_jobs", "operations"],
     optional=["members", "ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -52,13 +52,33 @@ def replayed_jobs() -> str:
         ("replay_error", "DOUBLE", "ratio", "of the account"),
         ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
     ],
-    source="LOST_TIME section 8",
+    source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
+    params={"rate_below": "slow_round_links.rate_below"},
 )
 def delay_causes() -> str:
-    """What iterations would gain without each cause, by the ranks that have it."""
+    """What iterations would gain without each cause, by the ranks that have it. Of ranks that share
+    all slow transfers, rates show which one sends and receives most slowly."""
     return """
         WITH placed AS (
-            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members ORDER BY ALL)
+            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members ORDER BY ALL),
+        tied AS (FROM lost_time WHERE cause = 'transfer' AND tied > 1),
+        common AS (  -- communicators that all of them are in
+            SELECT t.job, t.entry, m.comm FROM tied t JOIN members m USING (job, rank)
+            GROUP BY ALL HAVING count(DISTINCT t.rank) = any_value(t.tied)),
+        rates AS (
+            SELECT t.job, t.entry, t.rank, median(least(o.send_rate, o.recv_rate)) AS rate
+            FROM tied t JOIN common c USING (job, entry)
+            JOIN operations o ON o.job = t.job AND o.comm = c.comm AND o.rank = t.rank
+                AND o.entered_ns >= t.at_ns
+            WHERE o.kind = 'coll' AND o.done GROUP BY ALL),
+        slowest AS (
+            SELECT job, entry, rank FROM rates WINDOW e AS (PARTITION BY job, entry)
+            QUALIFY rate = min(rate) OVER e
+                AND rate < $rate_below * (sum(rate) OVER e - rate) / (count(rate) OVER e - 1)),
+        causes AS (
+            SELECT l.* REPLACE (CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied)
+            FROM lost_time l LEFT JOIN slowest s USING (job, entry)
+            WHERE s.rank IS NULL OR s.rank = l.rank)
         SELECT l.job,
             CASE WHEN l.tied = 1 THEN 'rank ' || l.rank
                 WHEN l.tied > 2 AND max(l.rank) OVER e - min(l.rank) OVER e = l.tied - 1
@@ -67,7 +87,7 @@ def delay_causes() -> str:
                 END AS suspect,
             l.cause, l.rank, p.node, p.gpu, p.nic, l.tied, l.share, l.low, l.iterations,
             l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed
-        FROM lost_time l JOIN replayed_jobs USING (job) LEFT JOIN placed p USING (job, rank)
+        FROM causes l JOIN replayed_jobs USING (job) LEFT JOIN placed p USING (job, rank)
         WHERE l.cause IN ('own', 'transfer')
         WINDOW e AS (PARTITION BY l.job, l.entry)
     """
