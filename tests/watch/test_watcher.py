@@ -127,6 +127,8 @@ def test_a_log_that_stops_growing_and_goes_on(tmp_path: Path) -> None:
                 clock.now_ns += 60 * NS_PER_S
                 train(step, step + 10)
                 watcher.look()
+            ends = [line for line in said() if "the log ends after step" in line]
+            assert len(ends) == 1, ends  # each look at another step, which is no news
     assert kinds(bus) == ["opened", "closed"]
     assert "moves again after" in bus.received[1][2]["data"]["headline"]
 
