@@ -22,8 +22,13 @@ RISCV_PACKAGES := gcc-riscv64-unknown-elf gcc-riscv64-linux-gnu libc6-dev-riscv6
 ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross libgcc-s1-arm64-cross musl
 OLD_DEBIAN := bullseye
 OLD_GLIBC := build/$(OLD_DEBIAN)
+# What `make wheel-elsewhere` runs the wheel for aarch64 with, under qemu: Debian's Python.
+AARCH64_DEBIAN := bookworm
+AARCH64_PYTHON := build/$(AARCH64_DEBIAN)-aarch64
+AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 \
+  libssl3 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
 
-.PHONY: wheels tarball deb rpm dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
+.PHONY: wheels tarball deb rpm dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -138,19 +143,31 @@ riscv-packages:
 hooks-elsewhere: native
 	$(BIN)/pytest -n 0 -rs -m slow tests/hooks/test_aarch64.py tests/hooks/test_images.py
 
-elsewhere-packages: $(OLD_GLIBC)
+# The wheel for aarch64 (`make wheels`) with its libraries, run by an aarch64 Python under qemu: the command line, a
+# diagnosis, a node that records a job under the hooks.
+wheel-elsewhere: $(VENV)/.tested-with
+	$(BIN)/pytest -n 0 -rs -m slow tests/packaging/test_aarch64.py
+
+elsewhere-packages: $(OLD_GLIBC) $(AARCH64_PYTHON)
 	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
 	  $$sudo apt-get install -y -q --no-install-recommends $(ELSEWHERE_PACKAGES); }
 
-# Unpacked beside what is installed, never installed.
+# Unpacked beside what is installed, never installed. $(call unpacked,RELEASE,ARCHITECTURE,PACKAGES)
+define unpacked
+@rm -rf $@.new && mkdir -p $@.new/lists/partial $@.new/archives/partial
+@echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $(1) main" > $@.new/sources.list
+@cd $@.new && apt="apt-get -q -o Dir::Etc::sourcelist=$$PWD/sources.list \
+  -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$$PWD/lists \
+  -o Dir::State::status=/dev/null -o Dir::Cache=$$PWD -o APT::Architecture=$(2) -o APT::Architectures=$(2)" \
+  && $$apt update && $$apt download $(3) && for package in *.deb; do dpkg -x $$package . || exit 1; done
+@mv $@.new $@
+endef
+
 $(OLD_GLIBC):
-	@rm -rf $@.new && mkdir -p $@.new/lists/partial $@.new/archives/partial
-	@echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $(OLD_DEBIAN) main" > $@.new/sources.list
-	@cd $@.new && apt="apt-get -q -o Dir::Etc::sourcelist=$$PWD/sources.list \
-	  -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$$PWD/lists \
-	  -o Dir::State::status=/dev/null -o Dir::Cache=$$PWD -o APT::Architecture=amd64" \
-	  && $$apt update && $$apt download libc6:amd64 && dpkg -x libc6_*.deb .
-	@mv $@.new $@
+	$(call unpacked,$(OLD_DEBIAN),amd64,libc6)
+
+$(AARCH64_PYTHON):
+	$(call unpacked,$(AARCH64_DEBIAN),arm64,$(AARCH64_PACKAGES))
 
 # What is installed elsewhere, under dist/: docs/guide/install.md. Both architectures are compiled here by zig.
 PACKAGING := build/packaging-tools

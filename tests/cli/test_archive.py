@@ -64,7 +64,7 @@ def test_from_incident_to_incident(nights: dict[str, Path], tmp_path: Path) -> N
     assert "fixed by: reseated the riser" in story.stdout
     assert "never blamed" in oncall("history", "node03", "--archive", archive).stdout
     sizes = oncall("archive", "verify", "--archive", archive).stdout
-    assert "3 files are sound, 0 damaged" in sizes
+    assert "3 files sound, 0 damaged" in sizes
     assert oncall("archive", "compact", "--archive", archive).returncode == 0
     kept = oncall("archive", "expire", "--archive", archive, "--keep", "1d").stdout
     assert "deleted 3 files" in kept

@@ -87,3 +87,12 @@ def test_a_node_does_not_load_what_only_a_console_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+def test_a_gateway_starts_without_what_it_seldom_needs() -> None:
+    script = (
+        "import sys, oncall.cli.node, oncall.fleet.reach, oncall.fleet.tree.gateway;"
+        "print([m for m in ('numpy', 'typer', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"

@@ -127,6 +127,8 @@ def test_a_log_that_stops_growing_and_goes_on(tmp_path: Path) -> None:
                 clock.now_ns += 60 * NS_PER_S
                 train(step, step + 10)
                 watcher.look()
+            ends = [line for line in said() if "the log ends after step" in line]
+            assert len(ends) == 1, ends  # each look at another step, which is no news
     assert kinds(bus) == ["opened", "closed"]
     assert "moves again after" in bus.received[1][2]["data"]["headline"]
 
@@ -240,7 +242,7 @@ def test_dry_run_prints_and_keeps_nothing(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["watch", "--send-test", "--dry-run", "--config", str(config)])
     assert "a test of `oncall watch`" in shown.stdout
     shown = CliRunner().invoke(app, ["watch", "--send-test", "--config", str(config)])
-    assert shown.exit_code == 2 and "bus: 127.0.0.1 cannot be reached" in shown.stderr
+    assert shown.exit_code == 2 and "bus: 127.0.0.1:1 cannot be reached" in shown.stderr
 
 
 def test_a_gateway_that_fails_is_reported_once_until_it_is_back(

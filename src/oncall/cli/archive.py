@@ -176,7 +176,11 @@ def hours(
         found_job = keep_job(incident.con, gathered.job)
         incident.disbelieve()
         rows = kept.add_hours(incident.con, name, found_job or "unnamed", time.time_ns())
-    _print(f"{rows:,} hours of devices of job {found_job or 'unnamed'}")
+    whose = f"job {found_job or 'unnamed'}"
+    if rows:
+        _print(f"{rows:,} hour{'s' * (rows != 1)} of devices of {whose}")
+    else:
+        _print(f"nothing added: no readings of GPUs, NICs or hosts of {whose} in the last {since}")
 
 
 @app.command()
@@ -203,7 +207,7 @@ def compact(archive: ArchiveOption = None) -> None:
     kept, _ = chosen_archive(archive)
     done = [count for _, count in compacted(kept)]
     warn_of_damage(kept)
-    _print(f"{sum(done):,} files are now {len(done):,}")
+    _print(f"{_files(sum(done))} became {len(done):,}" if done else "nothing to compact")
 
 
 @app.command()
@@ -234,7 +238,7 @@ def expire(
         if dry_run:
             _print(path)
     _print(
-        f"{'would delete' if dry_run else 'deleted'} {files:,} files, {format_bytes(bytes_)}: "
+        f"{'would delete' if dry_run else 'deleted'} {_files(files)}, {format_bytes(bytes_)}: "
         f"findings before {before}, hours before {hours_before}"
     )
 
@@ -265,12 +269,17 @@ def verify(
                 _print(f"  now {kept.place.set_aside(one.path)}")
     for size in upkeep.sizes(kept):
         _print(
-            f"{size.dataset}: {size.files:,} files in {size.partitions:,} partitions, "
+            f"{size.dataset}: {_files(size.files)} in {size.partitions:,} "
+            f"partition{'s' * (size.partitions != 1)}, "
             f"{format_bytes(size.size_bytes)}"
         )
-    _print(f"{sound:,} files are sound, {len(damaged):,} damaged")
+    _print(f"{_files(sound)} sound, {len(damaged):,} damaged")
     if damaged:
         raise typer.Exit(ExitCode.FINDING)
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'s' * (count != 1)}"
 
 
 def _print(text: str) -> None:

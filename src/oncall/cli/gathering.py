@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from oncall.cli.options.instant import parse_instant
 from oncall.cli.status_line import status_line
+from oncall.core.errors import UsageError
 from oncall.core.units import format_bytes, parse_duration_ns
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
@@ -55,9 +56,14 @@ def gather_fleet(
 def read_shards(
     folders: Mapping[str, Path], wanted: Wanted, rulebooks: Sequence[Rulebook]
 ) -> Answer:
-    """The evidence of shards (node -> folder), gathered the same way as from nodes."""
-    newest_ns = max(s.end_ns for place in set(folders.values()) for s in sealed_shards(place))
-    return _run(reach_shards(folders), wanted.job, wanted.window(newest_ns), rulebooks)
+    """The evidence of shards (node -> folder), gathered the same way as from nodes. Raises
+    UsageError if there are none any more."""
+    places = set(folders.values())
+    ends_ns = [shard.end_ns for place in places for shard in sealed_shards(place)]
+    if not ends_ns:  # there were some a moment ago
+        named = ", ".join(map(str, sorted(places)))
+        raise UsageError(f"{named}: the shards were removed meanwhile")
+    return _run(reach_shards(folders), wanted.job, wanted.window(max(ends_ns)), rulebooks)
 
 
 def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rulebook]) -> Answer:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
@@ -36,12 +37,8 @@ def watch(
     job: Annotated[
         str | None, typer.Option(metavar="NAME", help="Job to watch, if there are several.")
     ] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NODESET", help="Nodes to query, such as gpu[001-512] or local:DIR/*."
-        ),
-    ] = None,
+    hosts: HostsOption = None,
+    slurm_job: SlurmJobOption = None,
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
     ] = None,
@@ -104,12 +101,13 @@ def watch(
       oncall watch --logs slurm-4711.out --job llama
       oncall watch --send-test
 
-    Runs until SIGTERM or Ctrl-C; a restarted watch goes on where it ended.
+    Runs until SIGTERM or Ctrl-C; a restarted watch continues where it stopped.
     """
     from oncall.cli.options.rulebooks import parse_overrides
     from oncall.watch.settings import read_watch_settings
 
     settings = read_watch_settings(config)
+    hosts = with_slurm_job(hosts, slurm_job)
     if dry_run:
         settings = _printing(settings)
     if send_test:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
-import numpy as np
 
 from oncall.evidence.schema import Column
 from oncall.evidence.statements import execute
+
+# Loaded by the functions that need it: a gateway joins files, never inserts, and starts faster.
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Words:
 
 
 ColumnData: TypeAlias = Any  # np.ndarray | np.ma.MaskedArray | Words | Sequence | scalar | None
-_DTYPES = {"UBIGINT": np.uint64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
+_DTYPES = {"UBIGINT": "uint64", "DOUBLE": "float64", "BOOLEAN": "bool"}
 # So few rows go in as parameters, in less than half the time: DuckDB is shown no arrays.
 _FEW_ROWS = 64
 
@@ -46,6 +49,8 @@ def insert(
     are NULL. Raises ValueError for a column not declared and for lengths that
     differ.
     """
+    import numpy as np
+
     unknown = set(columns) - {column.name for column in declared}
     if unknown:
         raise ValueError(f"{table} has no column {', '.join(sorted(unknown))}")
@@ -84,6 +89,8 @@ def _length(columns: Mapping[str, ColumnData]) -> int:
 
 
 def _size(value: ColumnData) -> int | None:
+    import numpy as np
+
     if isinstance(value, Words):
         return len(value.codes)
     if isinstance(value, (np.ndarray, list, tuple)):
@@ -98,6 +105,8 @@ def _read(
     parameters: list[Any],
 ) -> str:
     """How one column is read: puts its data into `arrays` or `parameters`, returns SQL."""
+    import numpy as np
+
     name = column.name
     if value is None:
         return "NULL"
@@ -127,6 +136,8 @@ def _read(
 
 def _read_few(column: Column, value: ColumnData, parameters: list[Any]) -> str:
     """The same of a few rows, all of them put into `parameters`."""
+    import numpy as np
+
     if value is None:
         return "NULL"
     if _size(value) is None:
@@ -147,11 +158,15 @@ def _read_few(column: Column, value: ColumnData, parameters: list[Any]) -> str:
 
 def _as_list(values: ColumnData) -> list[Any]:
     """Plain Python values; masked elements become None."""
+    import numpy as np
+
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
 def as_words(values: Iterable[Any]) -> Words:
     """Values as strings by dictionary; None is NULL."""
+    import numpy as np
+
     vocabulary: dict[str, int] = {}
     codes = [
         -1 if value is None else vocabulary.setdefault(str(value), len(vocabulary))
@@ -162,8 +177,10 @@ def as_words(values: Iterable[Any]) -> Words:
 
 def _from_sequence(column: Column, values: Sequence[Any]) -> ColumnData:
     """A Python sequence as Words (strings) or a masked array (everything else)."""
+    import numpy as np
+
     if column.type == "VARCHAR":
         return as_words(values)
     data = [0 if value is None else value for value in values]
     mask = [value is None for value in values]
-    return np.ma.MaskedArray(np.array(data, dtype=_DTYPES.get(column.type, np.int64)), mask=mask)
+    return np.ma.MaskedArray(np.array(data, dtype=_DTYPES.get(column.type, "int64")), mask=mask)

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 
 import duckdb
-import numpy as np
 
 from oncall.core.errors import (
     BadInput,
@@ -362,6 +361,8 @@ class Incident:
         self._ready.add(name)
 
     def _compute_with_inputs(self, entry: Relation) -> None:
+        import numpy as np
+
         name = entry.name
         if self.missing(name) or any(map(self._all_empty, entry.empty_without)):
             execute(self.con, create_table_sql(name, entry.columns))

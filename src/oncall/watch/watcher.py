@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ from oncall.watch.sources import Source, add_stacks, stacks_now
 
 _MOST_SAVED = 50  # incident files of one watch
 _ALIVE_LOOKS = 5  # periods without a look before /healthz fails
+_DIGITS = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,13 @@ class Watcher:
         mark = mark_of(incident)
         diagnosis = self._judging(incident, self._source.job)
         troubles = troubles_of(diagnosis)
+        headline, seen = words.headline(diagnosis)[2], words.seen_phrase(diagnosis.coverage)
+        # What is inconclusive names how far the job came: at every look another step.
+        news = headline if troubles else _DIGITS.sub("", headline)
+        self._show(f"{headline} ({seen})", f"{news} ({seen})")
         quiet = self._source.quiet(now_ns)
         if quiet and not any(one.stops for one in troubles) and not diagnosis.healthy:
             troubles = (quiet_trouble(quiet), *troubles)
-        self._show(f"{words.headline(diagnosis)[2]} ({words.seen_phrase(diagnosis.coverage)})")
         look = Look(now_ns, troubles, mark, diagnosis.healthy, self._source.lasting)
         return look, diagnosis
 
@@ -257,11 +262,11 @@ class Watcher:
         if back := before.keys() - lost.keys():
             self._say(f"gateway {fold_hosts(back)} is back")
 
-    def _show(self, text: str) -> None:
-        """A line on what looks show, if it is another one than before."""
+    def _show(self, text: str, news: str = "") -> None:
+        """A line on what looks show, if it, or `news` of it, is another than before."""
         with suppress(OSError):
-            if text != self._shown:
-                self._shown = text
+            if (news or text) != self._shown:
+                self._shown = news or text
                 self._say(text)
 
 

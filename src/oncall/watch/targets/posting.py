@@ -41,7 +41,7 @@ def post_json(
     data = json.dumps(document, default=str).encode()
     request = urllib.request.Request(url, data, headers, method="POST")
     opener = urllib.request.build_opener(_NoRedirects)
-    place = urlsplit(url).hostname or "the server"
+    place = urlsplit(url).netloc.rpartition("@")[2] or "the server"
     try:
         with opener.open(request, timeout=timeout_s) as answer:
             answer.read(_MOST_ANSWER)
@@ -55,6 +55,7 @@ def post_json(
         raise NotSent(f"{place} did not answer within {timeout_s:g} s") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
+        reason = getattr(reason, "strerror", None) or reason
         raise NotSent(_plain(f"{place} cannot be reached: {reason}", url, token)) from None
 
 

@@ -1,0 +1,15 @@
+"""Evidence that goes away while a command reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.cli.gathering import Wanted, read_shards
+from oncall.core.errors import UsageError
+
+
+def test_shards_that_are_removed_meanwhile(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the shards were removed meanwhile"):
+        read_shards({"gpu001": tmp_path}, Wanted(), ())
