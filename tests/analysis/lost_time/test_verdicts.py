@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from oncall.core.diagnosis import Blame, Finding
 from oncall.core.gains import weighed
 from oncall.diagnose import diagnose
@@ -49,6 +51,19 @@ def test_both_its_work_and_its_transfers_are_s3() -> None:
 
     columns = layers(work, transfer, 10, timed=True, clock=no_offset)
     assert slow_verdicts(columns) == [("S3", (2,), "warning")]
+
+
+@pytest.mark.parametrize(("rate", "blamed"), [(10, (2,)), (45, (2, 3))])
+def test_rates_show_which_of_those_that_share_slow_transfers_is_slow(
+    rate: int, blamed: tuple[int, ...]
+) -> None:
+    def transfer(iteration: int, group: int, layer: int) -> int:
+        return 9 if group == 1 and iteration > 3 else quick(iteration, group, layer)
+
+    columns = layers(even, transfer, 10, timed=True, clock=no_offset)
+    rates = [rate if rank == 2 else 50 for rank in columns["rank"]]
+    columns |= {"send_rate": rates, "recv_rate": rates}
+    assert slow_verdicts(columns) == [("S2", blamed, "warning")]
 
 
 def test_even_work_is_no_finding() -> None:
