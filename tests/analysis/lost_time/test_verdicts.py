@@ -97,3 +97,19 @@ def test_what_costs_nothing_explains_nothing() -> None:
     shadow = replace(finding(1), explained_by="F2")
     result = weighed([idle, shadow], [1], is_known=True)
     assert (result[0].severity, result[1].explained_by) == ("info", None)
+
+
+def test_what_the_last_member_did_not_record_is_no_slow_transfer() -> None:
+    """The others only show how long they waited for it."""
+
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (40 if rank == 2 else 0)
+
+    columns = layers(work, quick, 10, timed=True, clock=no_offset)
+    lost = [
+        rank == 2 and comm == 2 and seq // 6 in (3, 5, 7) and seq % 6 == 4
+        for rank, comm, seq in zip(columns["rank"], columns["comm"], columns["seq"], strict=True)
+    ]
+    for name in ("started_ns", "ended_ns"):
+        columns[name] = [None if gone else at for gone, at in zip(lost, columns[name], strict=True)]
+    assert slow_verdicts(columns) == [("S1", (2,), "warning")]

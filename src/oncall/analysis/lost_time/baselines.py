@@ -56,7 +56,9 @@ def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: 
     else:
         rounds, transfers = _common_delays(graph, groups, own, baseline, limits)
         baseline_rounds, baseline_transfers = np.zeros_like(rounds), np.zeros_like(transfers)
-    rounds, transfers = np.nan_to_num(rounds), np.nan_to_num(transfers)
+    # What is not known takes as long as ever.
+    rounds = np.nan_to_num(np.where(np.isnan(rounds), baseline_rounds, rounds))
+    transfers = np.nan_to_num(np.where(np.isnan(transfers), baseline_transfers, transfers))
     return Account(
         own=_filled(own, role_own),
         rounds=rounds,

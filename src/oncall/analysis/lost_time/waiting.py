@@ -220,8 +220,9 @@ def _from_durations(
         own = _joined(graph, times, own, duration, beside)
     own[~complete] = np.nan
     known = np.where(complete[:, :, None], times.duration, np.nan).reshape(segments, -1)
-    rounds = np.fmin.reduceat(known[:, graph.rounds.nodes], graph.rounds.start, axis=1)
-    transfers = np.fmin(known[:, graph.sender], known[:, graph.receiver])
+    # Of a round that its last member did not record, the others only show how long they waited.
+    rounds = np.minimum.reduceat(known[:, graph.rounds.nodes], graph.rounds.start, axis=1)
+    transfers = np.minimum(known[:, graph.sender], known[:, graph.receiver])
     return Spent(_settled(graph, own, limits), rounds, transfers, asynchronous, lead)
 
 
