@@ -56,7 +56,7 @@ def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: 
     else:
         rounds, transfers = _common_delays(graph, groups, own, baseline, limits)
         baseline_rounds, baseline_transfers = np.zeros_like(rounds), np.zeros_like(transfers)
-    # What is not known takes as long as ever.
+    # What is not known takes its baseline.
     rounds = np.nan_to_num(np.where(np.isnan(rounds), baseline_rounds, rounds))
     transfers = np.nan_to_num(np.where(np.isnan(transfers), baseline_transfers, transfers))
     return Account(
