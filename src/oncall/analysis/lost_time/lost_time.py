@@ -137,10 +137,12 @@ def _by_lateness(
             entry = None  # Who is off the critical path is waited for, and costs nothing.
     length_ns, begin_ns = iterations.length_ns, iterations.begin_ns
     slowdowns = [] if iterations.stretches else _slowdowns(iterations, limits)
-    if entry is None or entry.cause == "perhaps":
-        entry = changed_with(slowdowns, programs, lateness, limits) or entry
-    if inexact is not None and (entry is None or entry.cause == "perhaps"):
-        entry = own_time_in(slowdowns_of(inexact, limits), inexact, limits) or entry
+    open_still = entry is None or entry.cause == "perhaps"
+    if open_still and not programs.on_device:  # whose rounds show more: rates
+        changed = changed_with(slowdowns, programs, lateness, limits)
+        if changed is None and inexact is not None:
+            changed = own_time_in(slowdowns_of(inexact, limits), inexact, limits)
+        entry = changed or entry
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
