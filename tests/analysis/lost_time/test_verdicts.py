@@ -53,6 +53,19 @@ def test_both_its_work_and_its_transfers_are_s3() -> None:
     assert slow_verdicts(columns) == [("S3", (2,), "warning")]
 
 
+def test_slow_transfers_are_weighed_by_what_is_left_without_the_slow_work() -> None:
+    """3 ms a layer are 4 % of an iteration with the slow work, and 10 % without."""
+
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (45 if rank == 2 and iteration > 3 else 0)
+
+    def transfer(iteration: int, group: int, layer: int) -> int:
+        return 5 if group == 1 and iteration > 3 else quick(iteration, group, layer)
+
+    columns = layers(work, transfer, 10, timed=True, clock=no_offset)
+    assert slow_verdicts(columns) == [("S3", (2,), "warning")]
+
+
 @pytest.mark.parametrize(("rate", "blamed"), [(10, (2,)), (45, (2, 3))])
 def test_rates_show_which_of_those_that_share_slow_transfers_is_slow(
     rate: int, blamed: tuple[int, ...]
@@ -90,6 +103,17 @@ def test_what_costs_nothing_is_reported_and_not_blamed() -> None:
     assert [one.severity for one in result] == ["warning", "info", "warning", "warning"]
     assert "others wait for someone else" in result[1].reasons[-1].why
     assert weighed([idle], [], is_known=False) == (idle,)
+
+
+def test_a_stage_costs_what_its_own_ranks_cost_and_not_the_same_stage_of_another_pipeline() -> None:
+    costly, idle = (
+        replace(
+            finding(None), id=f"F{number}", blame=(Blame("stage", {"stage": 1, "ranks": ranks}),)
+        )
+        for number, ranks in enumerate(([2, 3], [6, 7]))
+    )
+    result = weighed([costly, idle], [3], {2: 1, 3: 1, 6: 1, 7: 1}, is_known=True)
+    assert [one.severity for one in result] == ["warning", "info"]
 
 
 def test_what_costs_nothing_explains_nothing() -> None:
