@@ -134,7 +134,7 @@ def _not_shown(incident: Incident) -> str:
 
 def _slow(incident: Incident) -> str:
     """Why it is not known that no rank slows the job; empty if that is known."""
-    return _not_shown(incident) or _by_chance(incident) or _unexplained(incident)
+    return _by_chance(incident) or _unexplained(incident) or _not_shown(incident)
 
 
 def _unexplained(incident: Incident) -> str:

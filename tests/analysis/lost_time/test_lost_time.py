@@ -81,6 +81,20 @@ def test_rank_0_may_log_every_few_iterations(who: int, cause: str) -> None:
     assert set(causes) == {(cause, (who,))}
 
 
+@pytest.mark.parametrize(
+    ("who", "late_ms", "cause"), [(2, 200, "own"), (0, 200, "perhaps"), (2, 20, None)]
+)
+def test_one_iteration_has_to_cost_as_much_as_if_all_did(
+    who: int, late_ms: int, cause: str | None
+) -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (late_ms if (iteration, rank, layer) == (4, who, 1)
+                                               else 0)  # fmt: skip
+
+    causes, _ = played(work)
+    assert set(causes) == ({(cause, (who,))} if cause else set())
+
+
 def test_what_one_interrupt_may_cost_is_not_worth_a_verdict() -> None:
     """The same job a hundred times as fast: rank 2 costs 25 %, but 4 ms in all."""
 

@@ -58,6 +58,18 @@ def test_an_even_mesh_has_no_slow_rank() -> None:
     assert entries(mesh(slow_from=STEPS)) == []
 
 
+def test_iterations_of_one_group_each_refute_nobody() -> None:
+    """Ranks of the other pairs are in none of them: nothing compares them."""
+    columns = mesh(slow_from=STEPS)
+    later = np.isin(columns["comm"], (13, 23)) * 60_000 * MS
+    columns["enqueued_ns"] = (np.array(columns["enqueued_ns"]) + later).tolist()
+    for apart, jobs in ((columns, 0), (mesh(slow_from=STEPS), 1)):
+        with Incident.empty() as incident:
+            incident.append("ops", apart)
+            incident.require(["replayed_jobs"])
+            assert incident.con.execute("SELECT count(*) FROM replayed_jobs").fetchone() == (jobs,)
+
+
 def shared(columns: dict[str, Any], across: bool) -> int:
     """How many iterations the last call of each step ends."""
     with Incident.empty() as incident:

@@ -47,6 +47,8 @@ def test_a_lasting_slowdown_of_all_is_stated_with_its_begin() -> None:
         short, long = 6 * (WORK_MS + 1) + 1, 6 * (2 * WORK_MS + 1) + 1
         assert share == pytest.approx(1 - short / long, rel=0.02)
         assert at_ns - UNIX_NS == pytest.approx(6 * short * MS, abs=long * MS)
+        # What is not accounted for refutes no finding of others.
+        assert incident.con.execute("SELECT cause FROM lost_time").fetchall() == [("unexplained",)]
         diagnosis = diagnose(incident, load_rulebooks([shipped_folder()]))
     assert diagnosis.result == "inconclusive"
     assert "iterations take 1.9 times as long as before" in diagnosis.doubt

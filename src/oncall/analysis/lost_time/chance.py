@@ -56,12 +56,13 @@ def in_a_row(chosen: Flags) -> float:
 def is_duty(
     ranks: Sequence[int], share: float, late: Flags, limits: Limits, always: bool = False
 ) -> bool:
-    """Whether rank 0 may be late because it logs and saves for all others: it alone, by a small
-    `share` of the iterations, and in fewer than half of those (s,) from the first to the last,
-    in order of time; or `always`."""
+    """Whether rank 0 may be late because it logs and saves for all others: it alone, in one
+    iteration, or by a small `share` of them and in fewer than half of those (s,) from the first to
+    the last, in order of time; or `always`."""
     at = np.flatnonzero(late)
     seldom = bool(len(at) and 2 * len(at) < at[-1] - at[0] + 1)
-    return tuple(ranks) == (0,) and share < limits.too_much and (seldom or always)
+    small = share < limits.too_much and (seldom or always)
+    return tuple(ranks) == (0,) and (len(at) == 1 or small)
 
 
 def either(one: float, other: float) -> float:

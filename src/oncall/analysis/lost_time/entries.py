@@ -159,8 +159,9 @@ def _entry(
     values = share[concerned]
     drawn = np.random.default_rng(0).choice(values, (limits.resampled, number)).mean(1)
     low = float(np.quantile(drawn, limits.certain))
-    alone = len(share) <= 3 and values.mean() > limits.one_segment
-    if low < limits.least_gain or (number < 2 and not alone):
+    # One alone has to cost as much as if all iterations were a little longer.
+    as_if_all = values.sum() >= limits.least_gain * max(len(share), limits.repeats)
+    if low < limits.least_gain or (number < 2 and not as_if_all):
         return None
     mean, in_order = float(values.mean()), np.argsort(books.begin_ns, kind="stable")
     duty = cause == "own" and is_duty(ranks, mean, concerned[in_order], limits)

@@ -27,11 +27,13 @@ from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 class Lateness:
     """By how much each rank was late by itself in each iteration (s, r), ns against the median
     rank; NaN where not recorded whole. `iterations` say when and how long. `timed`: from durations.
+    `of_all`: iterations are those of all ranks, not of one group each.
     """
 
     late_ns: Times
     iterations: Iterations
     timed: bool
+    of_all: bool = True
 
 
 def lateness_of(
@@ -48,7 +50,8 @@ def lateness_of(
     late_ns, again_ns = (_summed(programs, iterations, each) for each in (again, late))
     if _late_ranks(again_ns) < limits.fewer * _late_ranks(late_ns):
         late_ns = again_ns
-    return Lateness(late_ns, iterations, moments.timed)
+    of_all = float((iterations.program != 0).mean()) >= limits.heard
+    return Lateness(late_ns, iterations, moments.timed, of_all)
 
 
 def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:

@@ -62,7 +62,6 @@ class Limits:
     least_part: float = decides("1 %", "of all time since: less is not worth waking anyone for")
     stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
     as_late: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
-    one_segment: float = decides("15 %", "gain that one of at most three iterations must show")
     own_and_link: float = decides(
         "70 %", "of the largest excess: a rank that is slow itself is the one whose link is"
     )

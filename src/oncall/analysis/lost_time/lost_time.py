@@ -78,7 +78,8 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     if changed is not None:
         return Account([changed], length_ns, begin_ns, None, books.timed)
     slowdown = _unexplained(slowdowns, limits)
-    return Account(entries, length_ns, begin_ns, books.error, books.timed, slowdown=slowdown)
+    whole = slowdown is None
+    return Account(entries, length_ns, begin_ns, books.error, books.timed, whole, slowdown)
 
 
 def _unexplained(slowdowns: Sequence[Slowdown], limits: Limits) -> Slowdown | None:
@@ -148,8 +149,9 @@ def _by_lateness(
     proven = entry is not None and entry.cause != "perhaps"
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     enough = len(known) >= limits.fewest_iterations
-    whole = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdowns, limits)
+    unseen = programs.on_device or iterations.stretches or slowdown or not lateness.of_all
+    whole = proven or (enough and not unseen)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
 
 

@@ -68,17 +68,20 @@ def _late_in(
     if ranks is None or not _each_time(late_ns[:, ranks], longer, limits):
         return None
     shown = float(change_ns[ranks].min() / np.median(length_ns[longer]))
-    if shown < limits.least_gain / 2 or _comes_and_goes(slowdown, ranks, longer, limits):
+    of = late_ns.shape[1] / len(ranks)
+    if shown < limits.least_gain / 2 or _comes_and_goes(slowdown, ranks, of, longer, limits):
         return None
     return _entry("own", ranks, shown, slowdown, length_ns[longer])
 
 
-def _comes_and_goes(slowdown: Slowdown, ranks: Ints, longer: Flags, limits: Limits) -> bool:
-    """Whether the ranks are late in the longer iterations (s,), which do not last, by chance, or
-    because rank 0 logs and saves for all."""
+def _comes_and_goes(
+    slowdown: Slowdown, ranks: Ints, of: float, longer: Flags, limits: Limits
+) -> bool:
+    """Whether the ranks, one of so many ranks or blocks of them, are late in the longer iterations
+    (s,), which do not last, by chance, or because rank 0 logs and saves for all."""
     if slowdown.begins_ns is None:
         return False
-    chance = len(ranks) / comb(len(longer), int(longer.sum()))
+    chance = of / comb(len(longer), int(longer.sum()))
     return chance > limits.by_chance or is_duty(ranks.tolist(), 0.0, longer, limits)
 
 
