@@ -283,7 +283,9 @@ def _costly(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, .
         incident.require(["replayed_jobs", "delay_causes"])
     except (MissingEvidence, RelationFailed):
         return tuple(findings)
-    ((is_known,),) = incident.con.execute("SELECT count(*) > 0 FROM replayed_jobs").fetchall()
+    ((is_known,),) = incident.con.execute(
+        "SELECT count(*) > 0 FROM replayed_jobs WHERE whole"
+    ).fetchall()
     rows = incident.con.execute("SELECT DISTINCT rank FROM delay_causes").fetchall()
     costly = {rank for (rank,) in rows}
     return weighed(findings, costly, _stages(incident), is_known=is_known)

@@ -53,6 +53,12 @@ def in_a_row(chosen: Flags) -> float:
     return min(1.0, windows * comb(within, len(at)) / comb(number, len(at)))
 
 
+def counts_alone(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
+    """Whether one iteration lost as much as if all of them (s,) were a little longer."""
+    iterations = max(len(length_ns), limits.repeats)
+    return bool(lost_ns >= limits.least_gain * iterations * length_ns.mean())
+
+
 def is_duty(
     ranks: Sequence[int], share: float, late: Flags, limits: Limits, always: bool = False
 ) -> bool:

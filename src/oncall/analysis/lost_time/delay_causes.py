@@ -19,13 +19,14 @@ from oncall.evidence import relation
             "median deviation of replayed from measured lengths; NULL: not replayed",
         ),
         ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
+        ("whole", "BOOLEAN", "", "what the account does not name costs nothing"),
     ],
     source="LOST_TIME section 4: the replay with nothing removed against what was measured",
 )
 def replayed_jobs() -> str:
     """Jobs of which it is known what made iterations longer than they had to be."""
     return """
-        SELECT job, iterations, iteration_ns, replay_error, timed FROM lost_time
+        SELECT job, iterations, iteration_ns, replay_error, timed, whole FROM lost_time
         WHERE cause = 'account'
     """
 

@@ -20,7 +20,7 @@ from oncall.analysis.lost_time.causes import (
     gains_of_transfers,
     gains_together,
 )
-from oncall.analysis.lost_time.chance import by_turns, is_duty
+from oncall.analysis.lost_time.chance import by_turns, counts_alone, is_duty
 from oncall.analysis.lost_time.latecomers import BLOCKS
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
@@ -159,9 +159,9 @@ def _entry(
     values = share[concerned]
     drawn = np.random.default_rng(0).choice(values, (limits.resampled, number)).mean(1)
     low = float(np.quantile(drawn, limits.certain))
-    # One alone has to cost as much as if all iterations were a little longer.
-    as_if_all = values.sum() >= limits.least_gain * max(len(share), limits.repeats)
-    if low < limits.least_gain or (number < 2 and not as_if_all):
+    length_ns = np.maximum(books.length_ns, books.replayed_ns)
+    gain_ns = float((share * length_ns)[concerned].sum())
+    if low < limits.least_gain or (number < 2 and not counts_alone(gain_ns, length_ns, limits)):
         return None
     mean, in_order = float(values.mean()), np.argsort(books.begin_ns, kind="stable")
     duty = cause == "own" and is_duty(ranks, mean, concerned[in_order], limits)
@@ -171,6 +171,6 @@ def _entry(
         share=mean,
         low=low,
         segments=number,
-        gain_ns=float((share * np.maximum(books.length_ns, books.replayed_ns))[concerned].sum()),
+        gain_ns=gain_ns,
         begin_ns=int(books.begin_ns[concerned].min()),
     )

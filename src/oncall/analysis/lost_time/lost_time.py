@@ -15,6 +15,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.books import Books, books_of
 from oncall.analysis.lost_time.causes import Entry, gains_together
+from oncall.analysis.lost_time.chance import counts_alone
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.iterations import Iterations, iterations_of
@@ -49,20 +50,22 @@ _SCHEMA = [
     ("at_ns", "BIGINT", "ns", "begin of the first one concerned, Unix time"),
     ("replay_error", "DOUBLE", "ratio", "median deviation of replayed from measured lengths"),
     ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
+    ("whole", "BOOLEAN", "", "of an account: what it does not name costs nothing"),
 ]
 
 
 @dataclass(frozen=True)
 class Account:
     """The causes of a job, and the iterations (s,) they were looked for in. `replay_error` None:
-    from lateness. `whole`: what it does not name costs nothing. `slowdown`: a lasting one, where it
-    names nobody."""
+    from lateness. `decides`: rounds are not asked. `whole`: what it does not name costs nothing.
+    `slowdown`: a lasting one, where it names nobody."""
 
     entries: Sequence[Entry]
     length_ns: Times
     begin_ns: Ints
     replay_error: float | None
     timed: bool
+    decides: bool = True
     whole: bool = True
     slowdown: Slowdown | None = None
 
@@ -79,7 +82,9 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
         return Account([changed], length_ns, begin_ns, None, books.timed)
     slowdown = _unexplained(slowdowns, limits)
     whole = slowdown is None
-    return Account(entries, length_ns, begin_ns, books.error, books.timed, whole, slowdown)
+    return Account(
+        entries, length_ns, begin_ns, books.error, books.timed, whole=whole, slowdown=slowdown
+    )
 
 
 def _unexplained(slowdowns: Sequence[Slowdown], limits: Limits) -> Slowdown | None:
@@ -149,10 +154,11 @@ def _by_lateness(
     proven = entry is not None and entry.cause != "perhaps"
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     enough = len(known) >= limits.fewest_iterations
+    decides = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdowns, limits)
-    unseen = programs.on_device or iterations.stretches or slowdown or not lateness.of_all
-    whole = proven or (enough and not unseen)
-    return Account(entries, length_ns, begin_ns, None, lateness.timed, whole, slowdown)
+    once = bool(counts_alone(length_ns.max() - np.median(length_ns), length_ns, limits))
+    whole = proven or not (slowdown or once or not lateness.of_all)
+    return Account(entries, length_ns, begin_ns, None, lateness.timed, decides, whole, slowdown)
 
 
 def _slowdowns(iterations: Iterations, limits: Limits) -> list[Slowdown]:
@@ -207,7 +213,8 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
         common
         | {"entry": 0, "cause": "account", "tied": 0, "share": 0.0, "low": 0.0, "gain_ns": 0}
         | {"iterations": len(length), "at_ns": int(account.begin_ns.min())}
-        for _ in range(account.whole)
+        | {"whole": account.whole}
+        for _ in range(account.decides)
     ]
     if account.slowdown is not None:
         since = account.slowdown
