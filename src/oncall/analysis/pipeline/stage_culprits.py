@@ -88,8 +88,10 @@ def _certain() -> str:
         ("episodes", "INTEGER", "", "how many runs of successive iterations it slowed"),
         ("lag_ns", "BIGINT", "ns", "by how much it made them longer, in total"),
         ("share_of_lost", "DOUBLE", "ratio", "of all that iterations of the job lost"),
+        ("share_of_time", "DOUBLE", "ratio", "of the time of all iterations"),
         ("at_ns", "BIGINT", "ns", "when it was first observed"),
         ("why", "VARCHAR", "", "why this one of its group"),
+        ("brief", "BOOLEAN", "", "a pause: neither often nor long enough for a slow machine"),
     ],
     source="VenusTrace 3.3, Algorithm 2; OSDI '25: the share of the slow-down explained",
     params={
@@ -116,6 +118,10 @@ def _certain() -> str:
             "what is slow in one iteration alone does not last, and one iteration shows no "
             "configuration",
         ),
+        "pause_share": Param(
+            "5 %", "of the recording's time: a pause that costs less is no slow machine"
+        ),
+        "lasts": Param(3, "slow iterations: what is slow in fewer may be a pause"),
         "turns": Param(4, "as many culprits of like cost, one after the other, are no machine"),
         "turn_share": Param(
             "50 %", "of all time lost: a machine at fault causes more than the others together"
@@ -136,7 +142,8 @@ def stage_culprits() -> str:
                 || ' ranks it is the one with more time of its own, last in ' || last_calls
                 || ' of ' || calls || ' calls'
             ELSE 'of its ' || members || ' ranks it was the last to enter ' || last_calls
-                || ' of ' || calls || ' calls' END AS why
+                || ' of ' || calls || ' calls' END AS why,
+            slow_iterations < $lasts AND coalesce(share_of_time, 0) < $pause_share AS brief
         FROM found ANTI JOIN in_turn USING (job)
         -- What happened once costs no more than its iteration is longer than others.
         WHERE slow_iterations > 1 OR longer >= $slow_iteration OR (

@@ -40,16 +40,25 @@ _TIMES = [
         ("total", "BIGINT", "rounds", "rounds of its kind on its communicator"),
     ],
     source="CCL-D 4.2.1",
-    params={"barrier_below": "progress_symptoms.barrier_below"},
+    params={
+        "barrier_below": "progress_symptoms.barrier_below",
+        "known": Param(
+            "90 %",
+            "of the members known in other rounds: with fewer, who came late may be unrecorded",
+        ),
+    },
 )
 def numbered_rounds() -> str:
-    """The rounds of jobs that are not replayed, numbered by kind, barriers left out."""
+    """The rounds of jobs that are not replayed, numbered by kind, without barriers and those of
+    which too few members are recorded, as at the begin of ring buffers."""
     # At a barrier ranks rightly wait for one another.
     return """
         SELECT *, row_number() OVER shape AS number,
             max(at_ns) OVER (PARTITION BY job) AS until_ns, min(at_ns) OVER shape AS first_ns,
             count(*) OVER (PARTITION BY job, comm, op, bytes) AS total
-        FROM rounds ANTI JOIN replayed_jobs USING (job)
+        FROM (
+            FROM rounds ANTI JOIN replayed_jobs USING (job)
+            QUALIFY ranks >= $known * max(ranks) OVER (PARTITION BY job, comm))
         WHERE op <> 'Barrier'
             AND NOT (op = 'AllReduce' AND coalesce(bytes, $barrier_below) < $barrier_below)
         WINDOW shape AS (PARTITION BY job, comm, op, bytes ORDER BY at_ns, seq)
@@ -139,14 +148,17 @@ def round_baselines() -> str:
         beside AS (
             SELECT o.*, coalesce(a.alike, false) AS alike,
                 median(o.base_ns) OVER siblings AS common_ns, count(*) OVER siblings AS groups,
-                median(o.transfer_ns) OVER siblings AS common_transfer_ns
+                median(o.transfer_ns) OVER siblings AS common_transfer_ns,
+                count(*) FILTER (o.same_last >= $always) OVER siblings AS with_same_last
             FROM own o LEFT JOIN alike a USING (job, comm)
             WINDOW siblings AS (PARTITION BY o.job, o.op, o.bytes, a.role, a.size)),
         chosen AS (
             SELECT *, CASE WHEN $expected_round > 0 THEN 'configured'
                 WHEN groups >= $groups_compared AND base_ns > $off_siblings * common_ns
                     THEN 'siblings'
-                WHEN basis = 'duration' AND alike AND same_last >= $always THEN 'last arriver'
+                -- Where most groups have one, as those across pipeline stages do, it is the design.
+                WHEN basis = 'duration' AND alike AND same_last >= $always
+                    AND until >= $least_rounds AND (groups = 1 OR 2 * with_same_last <= groups) THEN 'last arriver'
                 ELSE 'measured' END AS base_source
             FROM beside)
         SELECT job, comm, op, bytes, base_source, until AS first_rounds,
