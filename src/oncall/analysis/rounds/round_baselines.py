@@ -158,7 +158,8 @@ def round_baselines() -> str:
                     THEN 'siblings'
                 -- Where most groups have one, as those across pipeline stages do, it is the design.
                 WHEN basis = 'duration' AND alike AND same_last >= $always
-                    AND until >= $least_rounds AND (groups = 1 OR 2 * with_same_last <= groups) THEN 'last arriver'
+                    AND until >= $least_rounds
+                    AND (groups = 1 OR 2 * with_same_last <= groups) THEN 'last arriver'
                 ELSE 'measured' END AS base_source
             FROM beside)
         SELECT job, comm, op, bytes, base_source, until AS first_rounds,
