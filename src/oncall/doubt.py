@@ -121,13 +121,14 @@ def _not_shown(incident: Incident) -> str:
         return ""
     except RelationFailed:
         return few
-    ((replayed, baselines, durations, hidden),) = incident.con.execute(
-        "SELECT EXISTS (FROM replayed_jobs), EXISTS (FROM round_baselines), "
-        "EXISTS (FROM rounds WHERE basis = 'duration'), EXISTS (FROM device_lags WHERE hidden)"
+    ((shown, calls_hide, baselines, durations, devices_hide),) = incident.con.execute(
+        "SELECT EXISTS (FROM replayed_jobs WHERE timed OR whole), EXISTS (FROM replayed_jobs), "
+        "EXISTS (FROM round_baselines), EXISTS (FROM rounds WHERE basis = 'duration'), "
+        "EXISTS (FROM device_lags WHERE hidden)"
     ).fetchall()
-    if hidden:
+    if devices_hide or (calls_hide and not shown):
         return UNTIMED
-    if replayed or (baselines and durations):
+    if shown or (baselines and durations):
         return ""
     return UNTIMED if baselines else few
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oncall.analysis.common.graph import reaching
 from oncall.analysis.hang.places import Node, Place
 from oncall.analysis.hang.roots import Root, find_roots
-from oncall.analysis.hang.ties import tie_unrecorded
+from oncall.analysis.hang.ties import tie_unrecorded, untie_silent
 from oncall.evidence import Incident
 
 Edges = dict[Node, list[Node]]
@@ -90,10 +90,25 @@ def test_silent_and_absent_are_distinguished() -> None:
 def test_the_one_process_that_left_no_recording_holds_up_who_is_in_no_call() -> None:
     one, other = place(1, 4), place(2, 4)
     edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
-    tie_unrecorded(edges, {8}, {7}, both=False)
+    tie_unrecorded(edges, {8}, {7}, both=True)
     assert 7 not in edges  # What a recorded call holds up waits for nothing else.
     tie_unrecorded(edges, {8}, set(), both=False)
+    assert 7 not in edges  # Whose transfers are recorded, and in none, waits for nobody.
+    tie_unrecorded(edges, {8}, set(), both=True)
     assert find_roots(edges, {one: (1, 5), other: (1, 3)}, {8}) == [Root(other, "silent", (8,))]
+
+
+def test_who_left_no_recording_is_no_cause_where_another_call_explains_the_wait() -> None:
+    """Ranks 0 and 1 wait in a group for 8; all others wait for these two, or for 9."""
+    group, world = place(1, 4), place(2, 7)
+    edges: Edges = {0: [group], 1: [group], 2: [world], group: [8], world: [8, 9, 0, 1]}
+    untie_silent(edges, {8, 9})
+    found = find_roots(edges, {group: (2, 5), world: (1, 3)}, {8, 9})
+    assert [(root.how, root.culprits) for root in found] == [("silent", (8,))]
+    # Where the two lead to no rank that is missing, both may be the cause.
+    edges = {0: [group], 1: [group], 2: [world], group: [], world: [8, 9, 0, 1]}
+    untie_silent(edges, {8, 9})
+    assert edges[world] == [8, 9]
 
 
 def test_where_transfers_are_not_recorded_either_of_two_may_wait_for_the_other() -> None:

@@ -139,6 +139,25 @@ def test_a_slow_host_is_one_cause() -> None:
     assert late(played(work, ONE_GROUP, overlaps=True))[0] == (4, 5, 6, 7)
 
 
+@pytest.mark.parametrize(
+    ("slow", "blamed"), [({11}, (1, 5)), ({2, 11}, (1,)), ({10, 11, 12, 13}, ()), (set(), ())]
+)
+def test_a_link_that_is_slow_from_the_start_shows_beside_sibling_groups(
+    slow: set[int], blamed: tuple[int, ...]
+) -> None:
+    """Pairs gather in the groups 2 to 5, replicas reduce in 10 to 13."""
+
+    def transfer(_iteration: int, comm: int) -> float:
+        return 40 if comm in slow else 1
+
+    groups = [*((2 + at, (2 * at, 2 * at + 1)) for at in range(4)), *TWO_STREAMS[2:]]
+    with Incident.empty() as incident:
+        incident.append("ops", played(even, groups, overlaps=True, transfer=transfer))
+        incident.require(["delay_causes"])
+        rows = incident.con.execute("SELECT cause, rank FROM delay_causes ORDER BY rank").fetchall()
+    assert rows == [("transfer", rank) for rank in blamed]
+
+
 def test_one_long_stop_is_an_event_and_no_slow_rank() -> None:
     def pause(iteration: int, rank: int) -> float:
         return 900 if (iteration, rank) == (6, 0) else 0

@@ -120,7 +120,14 @@ def _waits() -> str:
 def _spread() -> str:
     """In how many places ranks wait, and for how many of all ranks that accounts."""
     return """
-        world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
+        -- A few ranks without data, which nothing waits for, are left out.
+        world AS (
+            SELECT job, CASE WHEN seen >= $most_ranks * known THEN seen ELSE known END AS ranks
+            FROM (
+                SELECT job, count(DISTINCT rank) AS known,
+                    count(DISTINCT rank) FILTER (w.rank IS NOT NULL OR r.rank IS NOT NULL) AS seen
+                FROM members LEFT JOIN witnesses w USING (job, rank)
+                LEFT JOIN hang_roots r USING (job, rank) GROUP BY job)),
         sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         spread AS (
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
@@ -382,6 +389,9 @@ def _reported_symptom() -> str:
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "end_so": Param(
             0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"
+        ),
+        "most_ranks": Param(
+            "90 %", "of the ranks left data: the coverage with which a job counts as observed"
         ),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },

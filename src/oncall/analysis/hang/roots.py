@@ -33,6 +33,7 @@ from oncall.analysis.hang.ties import (
     tie_groups,
     tie_unfinished,
     tie_unrecorded,
+    untie_silent,
 )
 from oncall.evidence import relation
 
@@ -224,6 +225,7 @@ def _graphs(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, WaitGraph], dict[
     _add_holders(con, graphs)
     for graph in graphs.values():
         tie_groups(graph.edges)
+        untie_silent(graph.edges, graph.silent)
     return graphs, _tied(con, graphs)
 
 

@@ -39,6 +39,22 @@ def tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
             edges.setdefault(rank, []).append(member)
 
 
+def untie_silent(edges: Edges, silent: set[int]) -> None:
+    """Members without data are needed for a cause only where members that are blocked in an earlier
+    operation do not lead to one: a rank that others lack there explains both."""
+    mixed = {
+        node: [*holders]
+        for node, holders in edges.items()
+        if isinstance(node, Place) and silent.intersection(holders) and {*holders} - silent
+    }
+    for place in mixed:
+        edges[place] = [rank for rank in mixed[place] if rank not in silent]
+    firm = [ends[0] for ends in sinks(edges) if len(ends) == 1 and isinstance(ends[0], int)]
+    explained = reaching(edges, firm)
+    for place in mixed.keys() - explained:
+        edges[place] = [rank for rank in mixed[place] if rank in silent]
+
+
 # Jobs whose recorder keeps no sends and receives, as that of gloo: a stage of a pipeline seems to
 # wait for nobody. And ranks that a recorded operation holds.
 WITHOUT_TRANSFERS = """
@@ -51,12 +67,12 @@ UNFINISHED = "SELECT DISTINCT job, rank FROM in_flight WHERE rank IS NOT NULL"
 def tie_unrecorded(
     edges: Edges, silent: set[int], unfinished: Collection[int], *, both: bool
 ) -> None:
-    """A rank that is in no recorded call may wait for the one process that could not even write a
-    recording. Where transfers are not recorded, two ranks that are absent at the same number of
-    their communicators may wait for each other (`both`): one operation shows them all."""
+    """Where no transfers are recorded (`both`), a rank that is in no recorded call may wait for
+    the one process that could not even write a recording; and two ranks that are absent at the same
+    number of their communicators may wait for each other: one operation shows them all."""
     ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
     stopped, idle = ends & silent, ends - silent - {*unfinished}
-    if len(stopped) == 1:
+    if both and len(stopped) == 1:
         for rank in idle:
             edges.setdefault(rank, []).extend(stopped)
     elif both and not stopped and len(ends) > 1 and idle == ends:

@@ -350,9 +350,9 @@ def _transfer_holders() -> str:
 def holders() -> str:
     """For each operation that a rank is blocked in: the members that keep it from completing.
 
-    Members that have not entered count first. A member without data is suspected only if no other
-    is known to be absent. Then come members that have entered but are blocked in an operation that
-    their host called earlier. An operation without any of these is one that all members are in.
+    Members that have not entered count first. Only if none is known to be absent, a member without
+    data is suspected, or one that has entered but is blocked in an operation that its host called
+    earlier. An operation without any of these is one that all members are in.
     """
     stages = (_collective_holders(), _transfer_holders())
     return f"""
@@ -363,7 +363,7 @@ def holders() -> str:
         WINDOW sibling AS (PARTITION BY job, comm, seq)
         QUALIFY how = 'absent'
             OR (how = 'silent' AND NOT bool_or(how = 'absent') OVER sibling)
-            OR (how = 'elsewhere' AND NOT bool_or(how IN ('absent', 'silent')) OVER sibling)
+            OR (how = 'elsewhere' AND NOT bool_or(how = 'absent') OVER sibling)
         UNION ALL
         SELECT job, comm, 'p2p', seq, rank, peer,
             CASE WHEN NOT observed THEN 'silent' WHEN state = 'matched' THEN 'elsewhere'

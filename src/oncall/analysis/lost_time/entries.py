@@ -24,7 +24,7 @@ from oncall.analysis.lost_time.chance import by_turns, counts_alone, is_duty
 from oncall.analysis.lost_time.latecomers import BLOCKS
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
-from oncall.analysis.lost_time.programs import Times
+from oncall.analysis.lost_time.programs import Ints, Times
 
 
 def entries_of(books: Books, limits: Limits) -> list[Entry]:
@@ -85,22 +85,34 @@ def _on_one_host(books: Books, limits: Limits) -> list[Entry]:
     excess = excesses.mean(1)
     late = np.sort(np.argsort(-excess)[: limits.tried])
     late = late[excess[late] >= limits.as_late * excess.max()]
-    blocks = [np.arange(at, at + size) for size in BLOCKS[1:] for at in late[late % size == 0]]
-    blocks = [one for one in blocks if np.isin(one, late).all() and 2 * len(one) <= len(excesses)]
+    begins = [(at, size) for size in BLOCKS[1:] for at in np.unique(late // size * size)]
+    blocks = [np.arange(at, at + size) for at, size in begins if 2 * size <= len(excesses)]
+    # Who is the last of them in a call of all differs, so that some may be hardly late.
+    blocks = [one for one in blocks if one[-1] < len(excesses) and _most_are_late(excess, one)]
     if not blocks:
         return []
     share = books.shares(partial(gains_together, sets=blocks))
     total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
     enough = np.flatnonzero(total >= limits.alike * total.max())
     _, _, best = min((len(blocks[one]), -total[one], int(one)) for one in enough)
-    beside = [total[at] for at, one in enumerate(blocks) if not np.isin(one, blocks[best]).any()]
-    if total[best] < limits.stands_out * max(beside, default=0.0):
+    block = blocks[best]
+    whole = range(0, len(excesses) - len(block) + 1, len(block))
+    beside = [np.arange(at, at + len(block)) for at in whole if at != block[0]]
+    each = np.vstack([share[best], books.shares(partial(gains_together, sets=beside))])
+    others = np.where(each[1:] >= limits.least_gain / 2, each[1:], 0).sum(1)
+    if total[best] < limits.stands_out * others.max(initial=0.0):
         return []
-    entry = _entry(books, limits, "own", tuple(blocks[best].tolist()), share[best])
+    entry = _entry(books, limits, "own", tuple(block.tolist()), share[best])
     if entry is None or entry.share < books.error:
         return []
-    of = len(excesses) / len(blocks[best])
-    return [] if by_turns(share[best], share.max(0), of, limits) else [entry]
+    if _others_too(each, 0, limits) and by_turns(each[0], each.max(0), len(each), limits):
+        return []
+    return [entry]
+
+
+def _most_are_late(excess: Times, block: Ints) -> bool:
+    """Is the middle rank of the block later than all others?"""
+    return bool(np.median(excess[block]) > np.delete(excess, block).max(initial=0.0))
 
 
 def _others_too(share: Times, best: int, limits: Limits) -> bool:

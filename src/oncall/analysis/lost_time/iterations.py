@@ -41,6 +41,12 @@ class Iterations:
         begins = np.diff(self.number, prepend=NONE - 1) != 0
         return np.asarray(place - np.maximum.accumulate(np.where(begins, place, 0)))
 
+    def hosts_wait_last(self, limits: Limits) -> bool:
+        """Whether hosts call most of an iteration ahead of their devices and wait at its end: they
+        stay there for much longer than a call takes. Calls alone then hide who is slow."""
+        calls = (self.number != NONE).sum() / max(1, int((self.program != 0).sum()))
+        return bool(self.ahead > max(limits.least_gain, limits.stands_out / max(1.0, calls)))
+
     def spans(self, but: Flags | bool = False) -> tuple[Times, Ints]:
         """The mean length (k,) of the iterations of each span, and when the first began (k,);
         without spans that have iterations in `but` (s,)."""

@@ -26,6 +26,7 @@ from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.onsets import changed_with, own_time_in
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
+from oncall.analysis.lost_time.sibling_transfers import slow_beside_siblings
 from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, repeated, slowdowns_of
 from oncall.evidence import params_of, relation
 
@@ -149,6 +150,8 @@ def _by_lateness(
         if changed is None and inexact is not None:
             changed = own_time_in(slowdowns_of(inexact, limits), inexact, limits)
         entry = changed or entry
+    if lateness.timed and not programs.on_device:
+        entry = slow_beside_siblings(programs, lateness, limits) or entry
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
@@ -157,7 +160,8 @@ def _by_lateness(
     decides = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdowns, limits)
     once = bool(counts_alone(length_ns.max() - np.median(length_ns), length_ns, limits))
-    whole = proven or not (slowdown or once or not lateness.of_all)
+    hidden = not lateness.timed and iterations.hosts_wait_last(limits)
+    whole = proven or not (slowdown or once or hidden or not lateness.of_all)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, decides, whole, slowdown)
 
 

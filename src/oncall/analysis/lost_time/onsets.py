@@ -90,7 +90,7 @@ def _slow_since(
 ) -> Entry | None:
     """The ranks that share all groups whose collectives take longer in the longer iterations,
     though nobody came late to them."""
-    taken_ns = _taken(programs, iterations, limits)
+    taken_ns = taken(programs, iterations, limits)
     longer = slowdown.concerns(iterations.begin_ns)
     if longer.all() or not longer.any():
         return None
@@ -127,7 +127,7 @@ def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns:
     )
 
 
-def _taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
+def taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
     """How long the collectives of each group took in each iteration (s, comms), ns, once their
     last member was there; NaN where not recorded."""
     shape = (len(iterations.begin_ns), len(programs.members))
