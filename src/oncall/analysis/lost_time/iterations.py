@@ -43,7 +43,7 @@ class Iterations:
 
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they
-        stay there for much longer than a call takes. Calls alone then hide who is slow."""
+        stay there for much longer than a call takes. Calls alone then hide a slow rank."""
         calls = (self.number != NONE).sum() / max(1, int((self.program != 0).sum()))
         return bool(self.ahead > max(limits.least_gain, limits.stands_out / max(1.0, calls)))
 
