@@ -86,9 +86,10 @@ def late_callers() -> str:
                 sum(t_max_ns - t_min_ns) FILTER (own_ns IS NOT NULL), 0) AS own_share
         FROM explained JOIN lost USING (job, comm)
         GROUP BY job, last_rank, comm
-        -- Jitter makes each member the last by turns; a culprit is last far more often.
-        HAVING sum(lost_ns)
-                >= least($fair_share / max(ranks), $mostly) * max(all_lost_ns)
+        -- Jitter makes each member the last by turns; a culprit is last far more often. Of calls
+        -- alone, which hosts make ahead of their devices, only who is so mostly has cost anything.
+        HAVING sum(lost_ns) >= max(all_lost_ns) * CASE WHEN max(basis) = 'arrival' THEN $mostly
+                ELSE least($fair_share / max(ranks), $mostly) END
             AND count(DISTINCT delay) >= $repeat
             AND cost_ns >= $cost_share * (max(until_ns) - min(at_ns))
     """
