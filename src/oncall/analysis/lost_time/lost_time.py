@@ -137,6 +137,8 @@ def _by_lateness(
     stages = bool(programs.batch.any())
     if entry is not None and iterations.stretches and stages and entry.share < limits.too_much:
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
+    if stages and not lateness.of_all:
+        entry = None  # Who is late in its group may have waited for a transfer from a stage.
     entry = entry or suspected(lateness, limits)
     if entry is not None and books is not None:
         gains = partial(gains_together, sets=[np.array(entry.ranks)])
