@@ -58,9 +58,14 @@ def _recorded_calls() -> str:
                 max(o.observed_ns) AS observed_ns, min({CALL}) AS call,
                 min({MANNER}) AS manner, min(upper(o.algo)) AS algo
             FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
+        -- Whose recorder shows that a device begins: that of PyTorch only of what is still open.
         timed AS (
             SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
-                USING (job, comm, kind) WHERE o.on_device)
+                USING (job, comm, kind) WHERE o.on_device
+            UNION
+            SELECT DISTINCT r.job, r.comm, r.rank FROM roll r
+            SEMI JOIN (FROM calls WHERE begun AND NOT done) USING (job, comm, kind, seq)
+            ANTI JOIN (FROM operations WHERE on_device AND done) USING (job))
     """
 
 

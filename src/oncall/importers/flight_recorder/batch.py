@@ -72,8 +72,9 @@ class Batch:
     """The operations of several dumps and what is needed to place them.
 
     `parts` (one a dump, later one in all) hold equally long columns: rank, group, p2p, seq, op,
-    dtype, peer (rank within the group), count, bytes, enqueued_ns, ended_ns, duration_ns, done,
-    observed_ns. Codes, peers, counts and bytes below 0 are NULL, and so are times of 0.
+    dtype, peer (rank within the group), count, bytes, enqueued_ns, started_ns (of what is open),
+    ended_ns, duration_ns, done, observed_ns. Codes, peers, counts and bytes below 0 are NULL, and
+    so are times of 0.
     """
 
     notes: list[Note] = field(default_factory=list)
@@ -193,6 +194,7 @@ def _part(
         "count": entries.count,
         "bytes": entries.bytes,
         "enqueued_ns": entries.enqueued_ns,
+        "started_ns": entries.started_ns,
         "ended_ns": entries.ended_ns,
         "duration_ns": entries.duration_ns,
         "done": done,

@@ -114,7 +114,7 @@ def close_batches(entries: Entries) -> Entries:
     end = end_of[batch[calls]]
     state = {
         name: getattr(entries, name).copy()
-        for name in ("finished", "aborted", "ended_ns", "seen_ns", "duration_ns")
+        for name in ("finished", "aborted", "started_ns", "ended_ns", "seen_ns", "duration_ns")
     }
     for column in state.values():
         column[calls] = column[end]

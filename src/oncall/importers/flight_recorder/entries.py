@@ -76,6 +76,7 @@ class Entries:
     count: Array
     bytes: Array
     enqueued_ns: Array
+    started_ns: Array
     ended_ns: Array
     duration_ns: Array
     finished: Array
@@ -135,6 +136,7 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
     called = _integers(column["time_created_ns"])
     ended = np.where(completed, _integers(column["time_discovered_completed_ns"]), 0)
     seen = np.maximum(ended, _integers(column["time_discovered_started_ns"]))
+    begun = np.array([state == "started" for state in column["state"]], dtype=bool) & ~retired
     aborted = ~retired & _outlived(called, ended, _integers(column["timeout_ms"]))
     unnamed = np.array([name is None for name in dtypes], dtype=bool)
     return Entries(
@@ -153,6 +155,8 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         count=count,
         bytes=byte_count,
         enqueued_ns=called,
+        # Discovered when the dump was written, not when it began.
+        started_ns=np.where(begun, called, 0),
         ended_ns=np.where(aborted, 0, ended),
         duration_ns=_durations(entries),
         finished=(completed | retired) & ~aborted,
