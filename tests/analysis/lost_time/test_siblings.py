@@ -96,3 +96,7 @@ def test_groups_that_call_at_other_times_or_leave_ranks_out_have_their_own() -> 
     later = np.isin(clocks_apart["comm"], (13,)) * 60_000 * MS
     clocks_apart["enqueued_ns"] = (np.array(clocks_apart["enqueued_ns"]) + later).tolist()
     assert shared(clocks_apart, across=True) == 2 * (STEPS - 2)
+    numbers_apart = mesh(STEPS)  # of replicas of a service each has its own
+    ahead = np.isin(numbers_apart["comm"], (13,)) * 1000
+    numbers_apart["seq"] = (np.array(numbers_apart["seq"]) + ahead).tolist()
+    assert shared(numbers_apart, across=True) == 2 * (STEPS - 2)

@@ -224,11 +224,15 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
 
 
 def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
-    """Where no call tells iterations apart, calls (n,) of the groups of all ranks at equal times:
-    a stretch as long as an iteration shows as well who is late in it."""
+    """Where no call tells iterations apart, calls (n,) at equal times, of the groups of all ranks,
+    or of those that share out the ranks, as replicas of a service do: a stretch as long as an
+    iteration shows as well who is late in it."""
     size = np.array([len(line) for line in programs.members])[programs.comm]
     found = np.zeros(len(size), dtype=np.bool_)
-    shown = np.flatnonzero(moments.shown & (size >= limits.most_ranks * len(programs.ranks)))
+    shown = np.flatnonzero(moments.shown & (size > 1))
+    shown = shown[size[shown] == size[shown].max(initial=0)]
+    if len(np.unique(programs.rank[shown])) < limits.most_ranks * len(programs.ranks):
+        return found
     for comm in np.unique(programs.comm[shown]):
         mine = shown[programs.comm[shown] == comm]
         calls, nth = np.unique(programs.seq[mine], return_inverse=True)

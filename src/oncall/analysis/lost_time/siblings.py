@@ -40,10 +40,13 @@ def _together(programs: Programs, begin: Ints, end: Ints, limits: Limits) -> boo
     begin to the first one's end most of an iteration passes."""
     _, number = np.unique(programs.seq[begin], return_inverse=True)
     many = int(number.max()) + 1
+    pairs = np.unique(np.stack([number, programs.comm[begin]]), axis=1)
+    groups = np.bincount(pairs[0], minlength=many)
     first_ns = programs.at_ns.min()
     begins, ends = (programs.at_ns[at + 1] - first_ns for at in (begin, end))
     latest, earliest = np.zeros(many), np.full(many, np.inf)
     np.maximum.at(latest, number, begins)
     np.minimum.at(earliest, number, ends)
+    shared = np.where(groups == groups.max(), earliest - latest, -np.inf)
     length = float(np.median(ends - begins))
-    return bool(np.median(earliest - latest) >= limits.same_calls * length)
+    return bool(groups.max() > 1 and np.median(shared) >= limits.same_calls * length)
