@@ -70,8 +70,8 @@ def test_iterations_of_one_group_each_refute_nobody() -> None:
             assert incident.con.execute("SELECT whole FROM replayed_jobs").fetchall() == [(whole,)]
 
 
-def shared(columns: dict[str, Any], across: bool) -> int:
-    """How many iterations the last call of each step ends."""
+def shared(columns: dict[str, Any], across: bool) -> tuple[int, int]:
+    """How many iterations the last call of each step ends, and how many ranks each has."""
     with Incident.empty() as incident:
         incident.append("ops", columns)
         incident.require(["operations", "members"])
@@ -83,20 +83,20 @@ def shared(columns: dict[str, Any], across: bool) -> int:
     same = programs.rank[ends[:-1]] == programs.rank[ends[1:]]
     number, members = iterations_shared(programs, ends[:-1][same], ends[1:][same], Limits())
     assert len(members) == number.max() + 1
-    return len(members)
+    return len(members), int(members.max())
 
 
 def test_groups_that_share_out_the_ranks_have_their_iterations_in_common() -> None:
-    assert shared(mesh(STEPS), across=True) == STEPS - 2
+    assert shared(mesh(STEPS), across=True) == (STEPS - 2, RANKS)
 
 
 def test_groups_that_call_at_other_times_or_leave_ranks_out_have_their_own() -> None:
-    assert shared(mesh(STEPS), across=False) == STEPS - 2
+    assert shared(mesh(STEPS), across=False) == (STEPS - 2, 2)
     clocks_apart = mesh(STEPS)
     later = np.isin(clocks_apart["comm"], (13,)) * 60_000 * MS
     clocks_apart["enqueued_ns"] = (np.array(clocks_apart["enqueued_ns"]) + later).tolist()
-    assert shared(clocks_apart, across=True) == 2 * (STEPS - 2)
+    assert shared(clocks_apart, across=True) == (2 * (STEPS - 2), 2)
     numbers_apart = mesh(STEPS)  # of replicas of a service each has its own
     ahead = np.isin(numbers_apart["comm"], (13,)) * 1000
     numbers_apart["seq"] = (np.array(numbers_apart["seq"]) + ahead).tolist()
-    assert shared(numbers_apart, across=True) == 2 * (STEPS - 2)
+    assert shared(numbers_apart, across=True) == (2 * (STEPS - 2), 2)
