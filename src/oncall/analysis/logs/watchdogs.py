@@ -17,6 +17,7 @@ _GATHERS = {"_ALLGATHER_BASE", "ALLGATHER"}
 _SCATTERS = {"_REDUCE_SCATTER_BASE", "REDUCE_SCATTER"}
 _WHOLE = ("default_pg",)
 _SKEW_NS = 10**9  # clocks of hosts, and the watchdog's own interval
+_ENOUGH = 128  # ranks show the stride between members of a group
 _MOST_RANKS = 1 << 20  # as in the bounds of evidence: more is a damaged line
 
 
@@ -35,8 +36,9 @@ class Waiting:
 
     @property
     def enqueued(self) -> int | None:
+        """None, too, where the count contradicts the operation that timed out."""
         enqueued = self.status["enqueued"] if self.status is not None else None
-        return int(enqueued) if enqueued is not None else None
+        return int(enqueued) if enqueued is not None and enqueued >= (self.seq or 0) else None
 
     @property
     def began_ns(self) -> int | None:
@@ -90,6 +92,7 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
             groups[row["process_group"]].setdefault(row["rank"], Waiting(row["rank"], row, row))
     if not groups:
         return None
+    groups = _siblings_apart(groups)
     everywhere = frozenset(rank for each in groups.values() for rank in each)
     group = _first(groups, everywhere)
     waiting = groups[group]
@@ -105,6 +108,33 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
         size = attempt.world
     least = min(attempt.least, _MOST_RANKS) if whole else 0
     return Stuck(group, whole, waiting, dumped if whole else {}, size, everywhere, least)
+
+
+def _siblings_apart(
+    groups: Mapping[str | None, dict[int, Waiting]],
+) -> dict[str | None, dict[int, Waiting]]:
+    """The groups of one mesh dimension may share a name. Two ranks of one place are in two groups:
+    ranks are then members of those where places follow in one stride."""
+    apart: dict[str | None, dict[int, Waiting]] = {}
+    for name, waiting in groups.items():
+        places = {rank: one.first["comm_rank"] for rank, one in waiting.items()}
+        known = {rank: place for rank, place in places.items() if place is not None}
+        if len(set(known.values())) == len(known) or len(known) < len(places):
+            apart[name] = waiting
+            continue
+        few = sorted(known)[:_ENOUGH]
+        strides = {
+            (rank - other) // (known[rank] - known[other])
+            for rank in few
+            for other in few
+            if known[rank] > known[other] and rank > other
+        } or {1}
+        firsts = [{rank: rank - at * stride for rank, at in known.items()} for stride in strides]
+        fewest = min(firsts, key=lambda first: len(set(first.values())))
+        for first in sorted(set(fewest.values())):
+            mine = {rank: waiting[rank] for rank in waiting if fewest[rank] == first}
+            apart[f"{name}, of rank {min(mine)}"] = mine
+    return apart
 
 
 def _of_ranks(timeouts: Sequence[Row]) -> list[Row]:
@@ -225,20 +255,22 @@ def absent(stuck: Stuck, few: float) -> list[int]:
 
 
 def _absent_members(stuck: Stuck) -> list[int]:
-    """Global ranks of the members that did not print, where the others' ranks are in one stride."""
+    """Global ranks of the members that did not print, where the others' ranks are in one stride; in
+    a group of unknown size those below its highest place."""
     places = {
         one.first["comm_rank"]: rank
         for rank, one in stuck.waiting.items()
         if one.first["comm_rank"] is not None
     }
-    if stuck.size is None or len(places) < 2:
+    if len(places) < (2 if stuck.size else 3):
         return []
     (low, first), *_, (high, last) = sorted(places.items())
+    size = stuck.size or high + 1
     stride, rest = divmod(last - first, high - low)
     start = first - low * stride
     if rest or any(rank != start + place * stride for place, rank in places.items()):
         return []
-    return [start + place * stride for place in range(stuck.size) if place not in places]
+    return [start + place * stride for place in range(size) if place not in places]
 
 
 def _numbers(numbers: Sequence[Any]) -> str:
