@@ -51,6 +51,12 @@ _COLUMNS = (
     ("peer_host", "VARCHAR", "", "the other end, as the line names it"),
     ("number", "BIGINT", "", "completion status, or ranks that were expected"),
     ("at_ns", "BIGINT", "ns", "stamp of the line"),
+    (
+        "before_ns",
+        "BIGINT",
+        "ns",
+        "it was no later: the next stamp, or when others began to wait for the rank that failed",
+    ),
     ("path", "VARCHAR", "", "the file"),
     ("line", "BIGINT", "", "its line"),
     ("text", "VARCHAR", "", "what it says"),
@@ -127,7 +133,25 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
         return []
     root = min(ranked, key=lambda one: one.key)
     followed = count_echoes(attempt, root.key[1])
-    return [{**row, "consequences": followed} for row in root.rows]
+    return [
+        {**row, "before_ns": _before(row, attempt), "consequences": followed} for row in root.rows
+    ]
+
+
+def _before(row: Cause, attempt: Attempt) -> int | None:
+    """Until when it happened, where its line has no stamp: the next stamp, and of a rank that did
+    not time out, when the others began to wait."""
+    if row["at_ns"] is not None:
+        return None
+    timeouts = [one for one in attempt.reports if one["kind"] == "timeout"]
+    waited = row["cause"] == "error" and row["rank"] not in {one["rank"] for one in timeouts}
+    began = [
+        one["at_ns"] - (one["waited_ns"] or 0)
+        for one in timeouts
+        if waited and one["at_ns"] is not None
+    ]
+    known = [*began, *([row["before_ns"]] if row.get("before_ns") else [])]
+    return min(known, default=None)
 
 
 def _tier(rows: Sequence[Cause], began: int | None) -> int:
