@@ -236,9 +236,9 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     else the first error. Who prints it only noticed it."""
     echoes = [
         row
-        for row in attempt.fatal("error", "echo")
+        for row in attempt.fatal("error", "echo", "init")
         if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
-        and (row["kind"] == "echo" or is_echo(row))
+        and (row["kind"] == "echo" or _lost_a_peer(attempt, row) or is_echo(row))
         and not attempt.finished_before(row)
     ]
     if not echoes:
@@ -247,6 +247,11 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     if warnings:
         return [caused("error", "warning", warnings[0])]
     return [caused("error", "echo", {**echoes[0], "rank": None, "node": None})]
+
+
+def _lost_a_peer(attempt: Attempt, row: Row) -> bool:
+    """Whether a connection failed that had no reason to while the job started."""
+    return row["kind"] == "init" and row["code"] == "connect" and attempt.started_before(row)
 
 
 def _interrupted(attempt: Attempt) -> list[Cause]:

@@ -24,7 +24,8 @@ _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 _WEAK = {
     *(("error", "exit"), ("terminated", "ended"), ("terminated", "process")),
     *(("all_waiting", "report"), ("ib_error", "status_5")),
-    *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo")),
+    # A peer that refuses a connection may be one that failed: its own error says more.
+    *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo", "connect")),
 }
 # An error that follows from another's end: only where nothing else is known.
 _LAST = {("error", "warning"), ("error", "echo")}
