@@ -250,8 +250,9 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
 
 
 def _lost_a_peer(attempt: Attempt, row: Row) -> bool:
-    """Whether a connection failed that had no reason to while the job started."""
-    return row["kind"] == "init" and row["code"] == "connect" and attempt.started_before(row)
+    """Whether a connection failed after the job took steps, and no step followed."""
+    of_connection = row["kind"] == "init" and row["code"] == "connect"
+    return of_connection and attempt.started_before(row) and not attempt.went_on_after(row, 1)
 
 
 def _interrupted(attempt: Attempt) -> list[Cause]:
