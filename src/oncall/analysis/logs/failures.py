@@ -238,7 +238,7 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
         row
         for row in attempt.fatal("error", "echo", "init")
         if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
-        and (row["kind"] == "echo" or _lost_a_peer(attempt, row) or is_echo(row))
+        and _lost_a_peer(attempt, row)
         and not attempt.finished_before(row)
     ]
     if not echoes:
@@ -250,9 +250,12 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
 
 
 def _lost_a_peer(attempt: Attempt, row: Row) -> bool:
-    """Whether a connection failed after the job took steps, and no step followed."""
-    of_connection = row["kind"] == "init" and row["code"] == "connect"
-    return of_connection and attempt.started_before(row) and not attempt.went_on_after(row, 1)
+    """Whether the line only shows that another process is gone: so does a connection that failed
+    after the job took steps, if no step followed."""
+    if row["kind"] == "init":
+        after_steps = row["code"] == "connect" and attempt.started_before(row)
+        return after_steps and not attempt.went_on_after(row, 1)
+    return row["kind"] == "echo" or is_echo(row)
 
 
 def _interrupted(attempt: Attempt) -> list[Cause]:
