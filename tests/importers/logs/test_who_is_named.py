@@ -143,9 +143,7 @@ def causes(folder: Path, files: dict[str, str]) -> list[dict[str, Any]]:
             ["tpu-0.tpu"],
             id="the coordinator that several cannot reach",
         ),
-        pytest.param(
-            {"a.log": PENDING}, "init_hang", ["sft-worker-6"], id="the pod without a node"
-        ),
+        pytest.param({"a.log": PENDING}, "init_hang", [None], id="a pod without a node is no node"),
         pytest.param({"job.log": BARRIER}, "not_joined", [3, 6], id="tasks that a barrier lacks"),
         pytest.param({"job.log": BEATS}, "not_joined", [2], id="the task whose heartbeats ended"),
         pytest.param(
@@ -199,10 +197,8 @@ def causes(folder: Path, files: dict[str, str]) -> list[dict[str, Any]]:
             id="no rank where stages have tensor ranks of their own",
         ),
         pytest.param({"a.log": WORKER}, "oom_gpu", [2], id="vLLM's worker"),
-        pytest.param(
-            {"kubectl.txt": DESCRIBED}, "oom_host", ["rl-trainer-5"], id="the pod described"
-        ),
-        pytest.param({"pods.txt": LISTED}, "oom_host", ["rl-trainer-6"], id="the pod listed"),
+        pytest.param({"kubectl.txt": DESCRIBED}, "oom_host", ["pool-7"], id="the node of a pod"),
+        pytest.param({"pods.txt": LISTED}, "oom_host", [None], id="a pod listed without its node"),
         pytest.param({"a.log": STEPS + REFUSED + KEY}, "error", [3], id="it trained: a peer died"),
         pytest.param(
             {"a.log": STEPS + REFUSED}, "error", [None], id="it trained: who died is not logged"
@@ -254,6 +250,31 @@ def test_the_error_that_names_no_rank_is_said_of_the_absent_one(
     text = "".join(TIMEOUT.format(r=r) for r in (0, 1, 3)) + error
     found = causes(tmp_path, {"job.log": text})
     assert [(row["cause"], row["rank"], row["text"]) for row in found] == [("not_joined", 2, said)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "said"),
+    [
+        pytest.param(LISTED, "pod", "OOMKilled, a container of pod rl-trainer-6", id="a pod"),
+        pytest.param(
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n",
+            "ray",
+            "Task was killed due to the node running low on memory.",
+            id="Ray's monitor, not the kernel",
+        ),
+        pytest.param(
+            "1m Warning UnexpectedAdmissionError pod/w-4 Requested: 8, Available: 7\n",
+            "unscheduled",
+            "pod w-4 was not admitted by its node: Requested: 8, Available: 7",
+            id="what a pod lacks",
+        ),
+    ],
+)
+def test_what_a_scheduler_ended_or_did_not_place(
+    tmp_path: Path, text: str, reason: str, said: str
+) -> None:
+    (found,) = causes(tmp_path, {"job.log": text})
+    assert (found["reason"], found["text"].endswith(said)) == (reason, True)
 
 
 def test_a_restart_that_two_lines_state_is_one(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from oncall.analysis.logs.rows import Cause, caused, link, once, once_known, ran
 # Xids that a program causes, or that only clean up after another: never the root beside others.
 _OF_PROGRAMS = {"8", "13", "31", "43", "45", "68", "69", "137"}
 _KILLED = {"-9", "137"}
+_ENDED_BY = {"host": "kernel", "ray": "ray", "pod": "pod"}  # who ended a process for lack of memory
 _STOPPED = {"cancelled", "agent", "process"}  # after the job's end: nothing was lost
 _HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
 
@@ -66,10 +67,14 @@ def _gpu_memory(attempt: Attempt) -> list[Cause]:
 
 
 def _host_memory(attempt: Attempt) -> list[Cause]:
-    rows = [row for row in attempt.of("memory") if row["code"] == "host"]
+    rows = [row for row in attempt.of("memory") if row["code"] in _ENDED_BY]
     by_pid = {row["pid"]: row["rank"] for row in attempt.of("exit") if row["rank"] is not None}
     return [
-        caused("oom_host", "kernel", {**row, "rank": row["rank"] or by_pid.get(row["pid"])})
+        caused(
+            "oom_host",
+            _ENDED_BY[row["code"]],
+            {**row, "rank": row["rank"] or by_pid.get(row["pid"])},
+        )
         for row in _first_known(rows)
     ]
 
@@ -282,9 +287,7 @@ def _signals(attempt: Attempt) -> list[Cause]:
                 **row,
                 "text": (why or row)["text"],
                 "rank": None,
-                "node": why["node"]
-                if why and why["code"] == "evicted"
-                else _only_signalled(attempt, rows),
+                "node": _only_signalled(attempt, rows),
             },
         )
         for row in rows[:1]

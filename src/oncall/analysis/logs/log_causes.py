@@ -19,7 +19,7 @@ from oncall.evidence.relations import Param
 # Hardware explains whatever else is in a log, and whenever: its lines come late or from elsewhere.
 # Then whatever a line states, in order; then what follows from waiting ranks; exit codes say least.
 _FIRST = {"xid", "ecc", "link_down", "node_failed"}
-_KERNEL = {("oom_host", "kernel")}
+_KERNEL = {("oom_host", who) for who in ("kernel", "ray", "pod")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 _WEAK = {
     *(("error", "exit"), ("terminated", "ended"), ("terminated", "process")),
