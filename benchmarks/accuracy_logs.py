@@ -47,7 +47,7 @@ VERDICTS = {
     "slow_rank": {"SLOW_ITERATIONS", "SLOW_RANK", "SLOW_DATA", "GPU_THROTTLED"},
     "socket_fallback": {"SOCKET_FALLBACK"},
     "traceback_first": {"FIRST_ERROR"},
-    "version_mismatch": {"VERSION_MISMATCH"},
+    "version_mismatch": {"VERSION_MISMATCH", "DRIVER_MISMATCH"},
     "wrong_interface": {"WRONG_INTERFACE", "WRONG_INTERFACE_USED"},
     "xid": {"GPU_XID", "GPU_ERROR", "GPU_REPAIR", "GPU_PROGRAM"},
 }

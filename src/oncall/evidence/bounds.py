@@ -38,6 +38,7 @@ FINITE = 1e18  # a rate, share or reading beyond is a bit pattern, not a measure
 
 _INSTANTS = {"at_ns", "created_ns", "ended_ns", "end_ns", "enqueued_ns", "first_call_ns"}
 _INSTANTS |= {
+    "before_ns",
     "last_call_ns",
     "found_ns",
     "last_ns",

@@ -8,6 +8,12 @@ _PATH = ("path", "VARCHAR", "", "the file")
 _LINE = ("line", "BIGINT", "", "line of the file, 1 first")
 _ATTEMPT = ("attempt", "INTEGER", "", "start of the job that it belongs to, 1 first")
 _SORT = ("sort_ns", "BIGINT", "ns", "the line's stamp, else that of the stamped line before it")
+_BEFORE = (
+    "before_ns",
+    "BIGINT",
+    "ns",
+    "of a line without a stamp: that of the next line which has one",
+)
 _COMM_RANK = ("comm_rank", "INTEGER", "", "rank within the communicator or process group")
 _GROUP = ("process_group", "VARCHAR", "", "the process group or communicator, as the line names it")
 
@@ -23,6 +29,7 @@ LOG_TABLES: tuple[Table, ...] = (
         _ATTEMPT,
         AT,
         _SORT,
+        _BEFORE,
         RANK,
         ("local_rank", "INTEGER", "", "rank within its node, or CUDA device, as the prefix says"),
         NODE,

@@ -637,3 +637,24 @@ def test_what_others_made_up_is_read_or_refused(
 def test_a_log_is_recognised_by_most_of_its_lines() -> None:
     prose = "We saw this on node 7:\n" + "Some words.\n" * 30 + f"[86400.123456] {XID}\n"
     assert not kernel_log.recognises(prose, "notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("generation", "width", "said"),
+    [(5, 16, None), (1, 16, None), (1, 4, "4 of 16 PCIe lanes")],
+    ids=["all lanes", "all lanes, idle", "four of sixteen"],
+)
+def test_a_gpu_with_fewer_pcie_lanes_is_reported(
+    tmp_path: Path, incident: Incident, generation: int, width: int, said: str | None
+) -> None:
+    """The generation drops while a GPU idles, the width does not."""
+    path = tmp_path / "gpu017.csv"
+    path.write_text(
+        "index, pci.bus_id, pcie.link.gen.current, pcie.link.gen.max, pcie.link.width.current, "
+        "pcie.link.width.max\n"
+        f"0, 00000000:18:00.0, 5, 5, 16, 16\n1, 00000000:9B:00.0, {generation}, 5, {width}, 16\n"
+    )
+    load([path], incident)
+    found = diagnose(incident, load_rulebooks([shipped_folder()])).faults
+    assert [one.verdict for one in found] == ([] if said is None else ["HOST_HARDWARE"])
+    assert said is None or said in str(found[0].story)

@@ -112,3 +112,47 @@ def test_the_process_of_an_xid_is_its_rank(tmp_path: Path) -> None:
     }
     found = diagnosed(tmp_path, files).faults[0]
     assert (found.verdict, [one.where.get("rank") for one in found.blame]) == ("GPU_XID", [2])
+
+
+INDEX = (
+    "[rank2]: Traceback (most recent call last):\n"
+    '[rank2]:   File "/srv/t.py", line 7, in f\n'
+    "[rank2]: IndexError: list index out of range\n"
+)
+CUDA_2 = "[rank2]: RuntimeError: CUDA error: unspecified launch failure\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (INDEX, {"FIRST_ERROR": [], "GPU_XID": []}),
+        (CUDA_2, {"GPU_XID": ["GPU_ERROR"]}),
+        (CUDA_2 + "[rank2]: 2026-03-11 04:20:00,200 INFO exiting\n", {"GPU_ERROR": [], "GPU_XID": []}),
+        ("2026-03-11 04:20:00,200 INFO step 7\n" + CUDA_2, {"GPU_XID": ["GPU_ERROR"]}),
+    ],
+    ids=["no GPU does that", "a GPU does", "before the fault, by the next stamp", "perhaps after it"],
+)  # fmt: skip
+def test_a_fault_explains_an_error_of_its_kind_that_may_be_later(
+    tmp_path: Path, log: str, expected: dict[str, list[str]]
+) -> None:
+    """Its host is not known to be another. What it does not explain of the job comes first."""
+    files = {"job.log": log, "gpu099.dmesg.txt": OTHER + XID.format(pid=9001)}
+    found = roots(diagnosed(tmp_path, files))
+    assert list(found.items()) == list(expected.items())
+
+
+def test_an_error_that_others_waited_for_is_no_later_than_their_wait(tmp_path: Path) -> None:
+    """They timed out at 04:51 after ten minutes; the GPU fell off the bus at 04:40, or at 04:49."""
+    log = "".join(TIMEOUT.format(r=r, m=1) for r in (0, 1, 3))
+    log += "[rank2]: RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED (GPU)\n"
+    xid = OTHER + XID.format(pid=9001)
+    early = {"job.log": log, "gpu099.dmesg.txt": xid.replace("04:41:18", "04:40:00")}
+    late = {"job.log": log, "gpu099.dmesg.txt": xid.replace("04:41:18", "04:49:00")}
+    assert roots(diagnosed(tmp_path / "a", early)) == {"GPU_XID": ["FIRST_ERROR"]}
+    assert list(roots(diagnosed(tmp_path / "b", late))) == ["FIRST_ERROR", "GPU_XID"]
+
+
+def test_a_link_that_came_up_again_did_so_on_an_unknown_host_too(tmp_path: Path) -> None:
+    down = "[Wed Mar 11 03:09:10 2026] mlx5_core 0000:41:00.0 ens1f0np0: Link down\n"
+    files = {"dmesg.txt": down + down.replace("03:09:10", "03:09:40").replace("down", "up")}
+    assert list(roots(diagnosed(tmp_path, files))) == ["LINK_FLAPPED"]

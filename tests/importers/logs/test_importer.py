@@ -14,6 +14,8 @@ from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.importers.logs import importer
+from oncall.importers.logs.clock import Clock
+from oncall.importers.logs.prefixes import peeled
 from oncall.importers.logs.reading import Log
 from oncall.importers.logs.recognisers.order import NEEDLES
 from oncall.importers.logs.standard_input import as_file
@@ -397,3 +399,8 @@ def test_json_of_another_kind_is_no_log(tmp_path: Path) -> None:
     path.write_text('{"loss": 1.0, "rank": "KeyError: 1"}\n' * 3)
     with Incident.empty() as incident, pytest.raises(BadInput):
         detect.load([path], incident, "job")
+
+
+@pytest.mark.parametrize("stamp", ["2026-11-27T12:00:00.5+09:00", "2026-11-26 22:00:00,5-05:00"])
+def test_an_offset_from_utc_is_taken_off(stamp: str) -> None:
+    assert peeled(1, f"{stamp} INFO step 0 loss 2.1", Clock(0)).at_ns == 1_795_748_400_500_000_000

@@ -80,6 +80,11 @@ SERVED = "[2025-11-11 11:00:00 TP0] Decode batch. #running-req: 45, gen throughp
 BROKE = "[2025-11-11 11:02:42 TP0] ValueError: Request is disconnected from the client side\n"
 REQUEUED = "slurmstepd: error: *** JOB 7781 ON g08 CANCELLED AT 2024-10-17T18:31:10 DUE TO JOB REQUEUE ***\n"
 KEY = "[rank3]: KeyError: 'tokens'\n"
+REFUSED = "[rank4]: socketPollConnect: connect to 10.0.0.18<51234> returned Connection refused, exceeded error retry count (35)\n"
+TIMEOUT = (
+    "[rank{r}]:[E614 08:50:00.000004411 ProcessGroupNCCL.cpp:685] [Rank {r}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n"
+)
 
 
 def computed(relation: Relation, incident: Incident, **params: float) -> dict[str, Any]:
@@ -138,9 +143,7 @@ def causes(folder: Path, files: dict[str, str]) -> list[dict[str, Any]]:
             ["tpu-0.tpu"],
             id="the coordinator that several cannot reach",
         ),
-        pytest.param(
-            {"a.log": PENDING}, "init_hang", ["sft-worker-6"], id="the pod without a node"
-        ),
+        pytest.param({"a.log": PENDING}, "init_hang", [None], id="a pod without a node is no node"),
         pytest.param({"job.log": BARRIER}, "not_joined", [3, 6], id="tasks that a barrier lacks"),
         pytest.param({"job.log": BEATS}, "not_joined", [2], id="the task whose heartbeats ended"),
         pytest.param(
@@ -194,10 +197,14 @@ def causes(folder: Path, files: dict[str, str]) -> list[dict[str, Any]]:
             id="no rank where stages have tensor ranks of their own",
         ),
         pytest.param({"a.log": WORKER}, "oom_gpu", [2], id="vLLM's worker"),
+        pytest.param({"kubectl.txt": DESCRIBED}, "oom_host", ["pool-7"], id="the node of a pod"),
+        pytest.param({"pods.txt": LISTED}, "oom_host", [None], id="a pod listed without its node"),
+        pytest.param({"a.log": STEPS + REFUSED + KEY}, "error", [3], id="it trained: a peer died"),
         pytest.param(
-            {"kubectl.txt": DESCRIBED}, "oom_host", ["rl-trainer-5"], id="the pod described"
+            {"a.log": STEPS + REFUSED}, "error", [None], id="it trained: who died is not logged"
         ),
-        pytest.param({"pods.txt": LISTED}, "oom_host", ["rl-trainer-6"], id="the pod listed"),
+        pytest.param({"a.log": REFUSED}, "init_hang", [None], id="it did not train"),
+        pytest.param({"a.log": REFUSED + KEY}, "error", [3], id="another rank's own error"),
         pytest.param({"a.log": PORT}, "link_down", ["gpu-b"], id="a link is its host's"),
     ],
 )
@@ -227,6 +234,47 @@ def test_what_an_earlier_start_failed_of_is_kept_apart(
     tmp_path: Path, text: str, outlived: list[bool]
 ) -> None:
     assert [row["outlived"] for row in causes(tmp_path, {"job.log": text})] == outlived
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param("KeyError: 'tokens'\n", "KeyError: 'tokens'", id="of no rank"),
+        pytest.param("[rank1]: KeyError: 'tokens'\n", None, id="of a rank that waited"),
+        pytest.param("RuntimeError: NCCL communicator was aborted\n", None, id="a consequence"),
+    ],
+)
+def test_the_error_that_names_no_rank_is_said_of_the_absent_one(
+    tmp_path: Path, error: str, said: str | None
+) -> None:
+    text = "".join(TIMEOUT.format(r=r) for r in (0, 1, 3)) + error
+    found = causes(tmp_path, {"job.log": text})
+    assert [(row["cause"], row["rank"], row["text"]) for row in found] == [("not_joined", 2, said)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "said"),
+    [
+        pytest.param(LISTED, "pod", "OOMKilled, a container of pod rl-trainer-6", id="a pod"),
+        pytest.param(
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n",
+            "ray",
+            "Task was killed due to the node running low on memory.",
+            id="Ray's monitor, not the kernel",
+        ),
+        pytest.param(
+            "1m Warning UnexpectedAdmissionError pod/w-4 Requested: 8, Available: 7\n",
+            "unscheduled",
+            "pod w-4 was not admitted by its node: Requested: 8, Available: 7",
+            id="what a pod lacks",
+        ),
+    ],
+)
+def test_what_a_scheduler_ended_or_did_not_place(
+    tmp_path: Path, text: str, reason: str, said: str
+) -> None:
+    (found,) = causes(tmp_path, {"job.log": text})
+    assert (found["reason"], found["text"].endswith(said)) == (reason, True)
 
 
 def test_a_restart_that_two_lines_state_is_one(tmp_path: Path) -> None:

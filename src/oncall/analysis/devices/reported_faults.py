@@ -25,7 +25,8 @@ def _reported() -> str:
             FROM reported_states s JOIN event_meanings m USING (code)
             WHERE s.text NOT LIKE '%caused by previous Xid%'),
         links AS (
-            SELECT node, said_of, arg_max(code, nth) IN ('link_up', 'storage_answers') AS is_up
+            SELECT node AS home, said_of AS link,
+                arg_max(code, nth) IN ('link_up', 'storage_answers') AS is_up
             FROM reported
             WHERE code IN ('link_up', 'link_down', 'storage_answers', 'storage_stalled')
             GROUP BY ALL)
@@ -97,6 +98,10 @@ def _placed() -> str:
             LEFT JOIN pids p ON p.pid = CASE c.part WHEN 'process' THEN c.said_of
                     WHEN 'gpu' THEN regexp_extract(c.first.text, '\bpid=''?(\d+)', 1) END
                 AND {is_same_host("p.node", "c.node")}),
+        job_hosts AS (
+            SELECT node FROM ranks WHERE node IS NOT NULL
+            UNION SELECT node FROM log_events WHERE node IS NOT NULL
+            UNION SELECT node FROM watchdog_reports WHERE node IS NOT NULL),
         outcome AS (
             SELECT (SELECT at_ns FROM began) AS began_ns,
                 (SELECT coalesce(bool_and(finished), false) FROM log_progress)
@@ -135,6 +140,12 @@ def _placed() -> str:
         ("text", "VARCHAR", "", "what it says"),
         ("is_up", "BOOLEAN", "", "of a link: it came up again; of storage: it answers again"),
         ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
+        (
+            "is_unnamed",
+            "BOOLEAN",
+            "",
+            "the job's logs state a cause, and neither they nor other recordings name the host",
+        ),
         ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
         ("is_outlived", "BOOLEAN", "", "the device works on, and the job went on to a normal end"),
         ("is_rare", "BOOLEAN", "", "errors that were corrected, and few of them"),
@@ -169,9 +180,13 @@ def reported_faults() -> str:
             split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
             coalesce(l.is_up, false) AS is_up,
             first.code = 'port_down' AND (SELECT count(DISTINCT node) < 2 FROM nics) AS is_alone,
+            coalesce(NOT EXISTS (FROM job_hosts j WHERE {is_same_host("j.node", "p.node")}), false)
+                AND p.node IS NOT NULL AND EXISTS (FROM log_causes WHERE NOT outlived)
+                AS is_unnamed,
             coalesce(p.last_ns < began_ns, false) AS is_old,
             NOT is_old AND (first.weight = 'warning' OR is_up) AND ended_well AS is_outlived,
             NOT (is_old OR is_outlived) AND lines < $rare
                 AND first.code IN ('aer_corrected', 'edac_corrected') AS is_rare
-        FROM placed p CROSS JOIN outcome LEFT JOIN links l USING (node, said_of)
+        FROM placed p CROSS JOIN outcome LEFT JOIN links l
+            ON l.home IS NOT DISTINCT FROM p.node AND l.link IS NOT DISTINCT FROM p.said_of
     """

@@ -117,6 +117,23 @@ def _fewer() -> str:
     """
 
 
+def _narrow() -> str:
+    """GPUs whose PCIe link has fewer lanes than it could. Its speed is no sign: it drops while the
+    GPU idles; lanes do not."""
+    return f"""
+        narrow AS (
+            SELECT n.node, 'pcie_bandwidth' AS code,
+                coalesce(d.pci_bus, 'GPU ' || n.gpu) AS said_of,
+                n.gpu, n.width || ' of ' || n.most || ' PCIe lanes' AS text
+            FROM (SELECT node, gpu, max(pcie_width) AS width, max(pcie_width_max) AS most FROM gpus
+                WHERE {OF_TEXT} GROUP BY node, gpu) n
+            LEFT JOIN (SELECT node AS home, device, any_value(pci_bus) AS pci_bus FROM devices
+                WHERE kind = 'gpu' GROUP BY ALL) d
+                ON d.home IS NOT DISTINCT FROM n.node AND d.device = n.gpu::VARCHAR
+            WHERE n.width < n.most)
+    """
+
+
 @relation(
     "reported_states",
     reads=["host_events|gpus|nics"],
@@ -155,8 +172,9 @@ def _fewer() -> str:
 def reported_states() -> str:
     """What lines say, and what snapshots or hosts show together: since when, they do not."""
     return f"""
-        WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}
+        WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}, {_narrow()}
         SELECT {_DEVICE_COLUMNS} FROM (
             FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
+            UNION ALL BY NAME FROM narrow
             UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
     """

@@ -119,11 +119,12 @@ def _fabric(attempt: Attempt) -> list[Cause]:
 
 
 def _init(attempt: Attempt) -> list[Cause]:
+    """What kept the job from starting. Once it took steps, or NCCL was ready, it did start."""
     begun = [row["place"] for row in attempt.of("nccl_init") if row["code"] == "complete"]
     rows = [
         row
         for row in attempt.of("init")
-        if not attempt.went_on_after(row, 1) and row["place"] > max(begun, default=0)
+        if not attempt.started_before(row) and row["place"] > max(begun, default=0)
     ]
     weak = ("store", "store_get", "rendezvous", "gloo")
     first = next((row for row in rows if row["code"] not in weak), rows[0] if rows else None)

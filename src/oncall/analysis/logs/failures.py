@@ -14,6 +14,7 @@ from oncall.analysis.logs.rows import Cause, caused, link, once, once_known, ran
 # Xids that a program causes, or that only clean up after another: never the root beside others.
 _OF_PROGRAMS = {"8", "13", "31", "43", "45", "68", "69", "137"}
 _KILLED = {"-9", "137"}
+_ENDED_BY = {"host": "kernel", "ray": "ray", "pod": "pod"}  # who ended a process for lack of memory
 _STOPPED = {"cancelled", "agent", "process"}  # after the job's end: nothing was lost
 _HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
 
@@ -66,10 +67,14 @@ def _gpu_memory(attempt: Attempt) -> list[Cause]:
 
 
 def _host_memory(attempt: Attempt) -> list[Cause]:
-    rows = [row for row in attempt.of("memory") if row["code"] == "host"]
+    rows = [row for row in attempt.of("memory") if row["code"] in _ENDED_BY]
     by_pid = {row["pid"]: row["rank"] for row in attempt.of("exit") if row["rank"] is not None}
     return [
-        caused("oom_host", "kernel", {**row, "rank": row["rank"] or by_pid.get(row["pid"])})
+        caused(
+            "oom_host",
+            _ENDED_BY[row["code"]],
+            {**row, "rank": row["rank"] or by_pid.get(row["pid"])},
+        )
         for row in _first_known(rows)
     ]
 
@@ -236,9 +241,9 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     else the first error. Who prints it only noticed it."""
     echoes = [
         row
-        for row in attempt.fatal("error", "echo")
+        for row in attempt.fatal("error", "echo", "init")
         if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
-        and (row["kind"] == "echo" or is_echo(row))
+        and _lost_a_peer(attempt, row)
         and not attempt.finished_before(row)
     ]
     if not echoes:
@@ -247,6 +252,15 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     if warnings:
         return [caused("error", "warning", warnings[0])]
     return [caused("error", "echo", {**echoes[0], "rank": None, "node": None})]
+
+
+def _lost_a_peer(attempt: Attempt, row: Row) -> bool:
+    """Whether the line only shows that another process is gone: so does a connection that failed
+    after the job took steps, if no step followed."""
+    if row["kind"] == "init":
+        after_steps = row["code"] == "connect" and attempt.started_before(row)
+        return after_steps and not attempt.went_on_after(row, 1)
+    return row["kind"] == "echo" or is_echo(row)
 
 
 def _interrupted(attempt: Attempt) -> list[Cause]:
@@ -273,9 +287,7 @@ def _signals(attempt: Attempt) -> list[Cause]:
                 **row,
                 "text": (why or row)["text"],
                 "rank": None,
-                "node": why["node"]
-                if why and why["code"] == "evicted"
-                else _only_signalled(attempt, rows),
+                "node": _only_signalled(attempt, rows),
             },
         )
         for row in rows[:1]

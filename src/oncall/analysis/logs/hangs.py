@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oncall.analysis.logs.echoes import is_echo
 from oncall.analysis.logs.lines import Attempt, Row
 from oncall.analysis.logs.watchdogs import Stuck, absent, behind, mismatched, stuck_group
 
@@ -53,8 +54,24 @@ def _not_joined(
         ahead = {"waiting": len(stuck.waiting.keys() - set(late)), "text": detail}
         return _rows("not_joined", "behind", late, {**about, **ahead})
     if missing:
-        return _rows("not_joined", "no_timeout", missing, {**about, "text": None})
+        error = _of_no_rank(attempt)
+        return _rows("not_joined", "no_timeout", missing, {**about, "text": None, **error})
     return _rows("all_waiting", "watchdog", [], {**about, "text": None})
+
+
+def _of_no_rank(attempt: Attempt) -> dict[str, Any]:
+    """An error of a process's own that names no rank. Whoever timed out had called the collective
+    and waited, so it is most likely of one that did not."""
+    own = (
+        row
+        for row in attempt.fatal("error", "crash")
+        if row["rank"] is None and not (row["kind"] == "error" and is_echo(row))
+    )
+    found = next(own, None)
+    if found is None:
+        return {}
+    said = ": ".join(dict.fromkeys(one for one in (found["code"], found["text"]) if one))
+    return {"text": said, "path": found["path"], "line": found["line"]}
 
 
 def _open_phase(attempt: Attempt, before: int) -> Row | None:

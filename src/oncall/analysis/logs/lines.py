@@ -58,6 +58,11 @@ class Attempt:
         ]
         return bool(ends) and not any(ends[-1] < one["place"] < row["place"] for one in self.steps)
 
+    def started_before(self, row: Row) -> bool:
+        """Whether the job took steps and a line after them does not begin anew: a connection that
+        then fails lost a peer. Whose line stands first says nothing across ranks."""
+        return bool(self.steps) and not self.finished_before(row)
+
     @cached_property
     def _step_lines(self) -> Mapping[str, list[int]]:
         """Where the steps of each log are, and the answers of a server."""

@@ -19,12 +19,13 @@ from oncall.evidence.relations import Param
 # Hardware explains whatever else is in a log, and whenever: its lines come late or from elsewhere.
 # Then whatever a line states, in order; then what follows from waiting ranks; exit codes say least.
 _FIRST = {"xid", "ecc", "link_down", "node_failed"}
-_KERNEL = {("oom_host", "kernel")}
+_KERNEL = {("oom_host", who) for who in ("kernel", "ray", "pod")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 _WEAK = {
     *(("error", "exit"), ("terminated", "ended"), ("terminated", "process")),
     *(("all_waiting", "report"), ("ib_error", "status_5")),
-    *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo")),
+    # A peer that refuses a connection may be one that failed: its own error says more.
+    *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo", "connect")),
 }
 # An error that follows from another's end: only where nothing else is known.
 _LAST = {("error", "warning"), ("error", "echo")}
@@ -51,6 +52,12 @@ _COLUMNS = (
     ("peer_host", "VARCHAR", "", "the other end, as the line names it"),
     ("number", "BIGINT", "", "completion status, or ranks that were expected"),
     ("at_ns", "BIGINT", "ns", "stamp of the line"),
+    (
+        "before_ns",
+        "BIGINT",
+        "ns",
+        "it was no later: the next stamp, or when others began to wait for the rank that failed",
+    ),
     ("path", "VARCHAR", "", "the file"),
     ("line", "BIGINT", "", "its line"),
     ("text", "VARCHAR", "", "what it says"),
@@ -127,7 +134,25 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
         return []
     root = min(ranked, key=lambda one: one.key)
     followed = count_echoes(attempt, root.key[1])
-    return [{**row, "consequences": followed} for row in root.rows]
+    return [
+        {**row, "before_ns": _before(row, attempt), "consequences": followed} for row in root.rows
+    ]
+
+
+def _before(row: Cause, attempt: Attempt) -> int | None:
+    """Until when it happened, where its line has no stamp: the next stamp, and of a rank that did
+    not time out, when the others began to wait."""
+    if row["at_ns"] is not None:
+        return None
+    timeouts = [one for one in attempt.reports if one["kind"] == "timeout"]
+    waited = row["cause"] == "error" and row["rank"] not in {one["rank"] for one in timeouts}
+    began = [
+        one["at_ns"] - (one["waited_ns"] or 0)
+        for one in timeouts
+        if waited and one["at_ns"] is not None
+    ]
+    known = [*began, *([row["before_ns"]] if row.get("before_ns") else [])]
+    return min(known, default=None)
 
 
 def _tier(rows: Sequence[Cause], began: int | None) -> int:

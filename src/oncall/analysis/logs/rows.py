@@ -13,7 +13,18 @@ Cause = dict[str, Any]
 
 def caused(name: str, reason: str, row: Row, **more: Any) -> Cause:
     """A cause that a row states, with where it states it."""
-    columns = ("place", "at_ns", "path", "line", "rank", "node", "text", "seq", "process_group")
+    columns: tuple[str, ...] = (
+        "place",
+        "at_ns",
+        "path",
+        "line",
+        "rank",
+        "node",
+        "text",
+        "seq",
+        "process_group",
+    )
+    columns += ("before_ns",) if "before_ns" in row else ()
     return {"cause": name, "reason": reason, **{one: row[one] for one in columns}, **more}
 
 

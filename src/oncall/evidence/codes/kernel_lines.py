@@ -90,7 +90,7 @@ _PATTERNS = (
     _line("cpu_hot", r"(?:Core|Package) temperature (?:is )?above threshold"),
     _line("oom", r"[Oo]ut of memory: Kill(?:ed)? process (?P<process>\d+)"),
     _line("hung_task", r"task \S+:(?P<process>\d+) blocked for more than \d+ seconds"),
-    _line("soft_lockup", r"BUG: soft lockup - CPU#\d+ stuck for [^\[]*\[\S+:(?P<process>\d+)\]"),
+    _line("soft_lockup", r"BUG: soft lockup - (?P<name>CPU#\d+) stuck for "),
     _line("hard_lockup", r"hard LOCKUP on cpu"),
     _line("cpu_stall", r"rcu: INFO: \w+ (?:self-detected stall|detected stalls)"),
     _line("panic", r"^Kernel panic - not syncing"),

@@ -1,4 +1,4 @@
-"""Time stamps of log lines, read as UTC; `offset_ns` is for those that state a zone. A missing
+"""Time stamps of log lines, read as UTC unless they state an offset. A missing
 year is taken from another line of the file, else from when the file was written."""
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ _MONTHS = {
     )
 }
 _SLACK = timedelta(days=1)  # zones, and clocks that differ
-STAMP = re.compile(rb"^[^\n]{0,60}?\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)", re.MULTILINE)
+STAMP = re.compile(
+    rb"^[^\n]{0,60}?\b"
+    rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:(?:[.,]\d{1,9})?[+-]\d\d:?\d\d\b)?)",
+    re.MULTILINE,
+)
+_ISO = re.compile(r"(\d{4})\D(\d\d)\D(\d\d)\D(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?([+-]\d\d:?\d\d)?")
 
 
 class Clock:
@@ -25,14 +30,16 @@ class Clock:
         self._year: int | None = None
 
     def iso(self, text: str) -> int | None:
-        """`2026-03-11T04:41:20.911`, with a comma, a blank or an underscore as well."""
-        found = re.match(r"(\d{4})\D(\d\d)\D(\d\d)\D(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?", text)
+        """`2026-03-11T04:41:20.911`, with a comma, a blank or an underscore as well; an
+        offset from UTC at its end counts."""
+        found = _ISO.match(text)
         if found is None:
             return None
-        *parts, fraction = found.groups()
+        *parts, fraction, zone = found.groups()
         at = _instant([int(part) for part in parts], fraction)
         if at is not None:
             self._year = int(parts[0])
+            at -= offset_ns(zone) if zone else 0
         return at
 
     def month_day(self, day: str, time: str | None) -> int | None:

@@ -42,6 +42,11 @@ _MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no
 _MOST_STEPS = 500_000
 _MOST_ROWS = 200_000  # of one file, steps aside
 _MOST_TEXT = 600  # characters kept of a line
+# Events that are causes, and how far from them a stamped line is looked for: most tracebacks have
+# fewer lines.
+_DATED_BY_NEIGHBOURS = {"error", "cuda", "memory", "crash"}
+_NEIGHBOURS = 60
+_MOST_DATED = 200  # of a file
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 # What a sentence quotes, as samples of a data set do, is not said by the program. In JSON quotes
 # follow punctuation.
@@ -120,7 +125,17 @@ def _line(candidate: Candidate, clock: Clock) -> Line:
     line.above = lambda count: [plain(raw) for raw in candidate.above(count)]
     line.below = lambda count: [plain(raw) for raw in candidate.below(count)]
     line.raw_below = candidate.below
+    line.around = lambda: (
+        _stamp_of(candidate.above(_NEIGHBOURS), clock),
+        _stamp_of(candidate.below(_NEIGHBOURS), clock),
+    )
     return line
+
+
+def _stamp_of(raw: Sequence[str], clock: Clock) -> int | None:
+    """The first stamp that one of the lines bears."""
+    stamps = (peeled(0, one, clock).at_ns for one in raw)
+    return next((at_ns for at_ns in stamps if at_ns is not None), None)
 
 
 def _recognised(line: Line, candidate: Candidate) -> Sequence[Found]:
@@ -156,6 +171,10 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
     if not is_step:
         row.setdefault("node", line.node)
         row["sort_ns"] = sort_ns
+        if row["at_ns"] is None and kind in _DATED_BY_NEIGHBOURS and file.dated < _MOST_DATED:
+            file.dated += 1
+            after_ns, row["before_ns"] = line.around()
+            row["sort_ns"] = after_ns or sort_ns
     if found.table == "log_events":
         row.setdefault("pid", line.pid)
         row.setdefault("local_rank", line.gpu if line.local_rank is None else line.local_rank)

@@ -21,6 +21,7 @@ class LogFile:
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     count: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     kept: int = 0
+    dated: int = 0  # events that were dated by the lines around them
     problem: str | None = None
     written_ns: int | None = None
     note: str | None = None

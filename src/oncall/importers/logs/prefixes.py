@@ -114,7 +114,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
             r"NCCL (?P<level>WARN|INFO|ERROR|TRACE|CALL) ",
             _nccl,
         ),
-        (rf"(?P<stamp>{_DATE})(?:Z|[+-]\d\d:?\d\d)?(?= |$|\||:)[ |:]*", _stamp),
+        (rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)?)(?= |$|\||:)[ |:]*", _stamp),
         # SGLang's and vLLM's servers: of one replica and stage, the tensor rank is the rank.
         (
             rf" ?\[(?P<stamp>{_DATE}) (?:DP0 )?TP(?P<rank>\d{{1,4}})(?: EP\d+)?(?: PP0)?\]:? ?",

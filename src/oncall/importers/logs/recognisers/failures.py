@@ -55,6 +55,8 @@ _HOST_MEMORY = re.compile(
     r"[Mm]emory cgroup out of memory|^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|"
     r"killed due to (?:memory pressure|the node running low on memory)|std::bad_alloc"
 )
+# Ray's monitor ends tasks before memory runs out: the kernel then ends nothing.
+_RAY = re.compile(r"memory pressure|the node running low on memory")
 _SIGKILL = re.compile(
     r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$|"
     r"[Ee]xit [Cc]ode: +137\b"
@@ -107,7 +109,7 @@ def _traceback(line: Line) -> list[Found]:
         found = _RAISED.match(below.text)
         if found is None or (_EXCEPTION.match(below.text) and below.rank == line.rank):
             return []
-        if _GPU_MEMORY.search(below.text):
+        if _GPU_MEMORY.search(below.text) and not _RAY.search(below.text):
             return [event("memory", "gpu", text=below.text)]
         return [event("error", found["type"], text=found["message"] or found["type"])]
     return []
@@ -144,12 +146,12 @@ def read(line: Line) -> Sequence[Found]:
         text = text.lstrip()[7:].strip()
     if _TRACEBACK in text:
         return _traceback(line)
-    if _GPU_MEMORY.search(text):
+    if _GPU_MEMORY.search(text) and not _RAY.search(text):
         return [event("memory", "gpu", text=text)]
     if _HOST_MEMORY.search(text):
         found = re.search(r"(?:pid=|[Pp]rocess )(\d{1,9})", text)
         pid = int(found[1]) if found else None
-        return [event("memory", "host", pid=pid, text=text)]
+        return [event("memory", "ray" if _RAY.search(text) else "host", pid=pid, text=text)]
     if _ECC.search(text):
         return [event("cuda", "ecc", text=text)]
     if _NVLINK.search(text):

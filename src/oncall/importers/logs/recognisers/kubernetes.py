@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _OF_POD = re.compile(r"^Name:\s+(\S+)")
+_OF_NODE = re.compile(r"^Node:\s+([\w.-]+)(?:/|\s*$)")
 _REASON = re.compile(r"^\s+Reason:\s+OOMKilled\b")
 _LISTED = re.compile(r"^(?:[a-z0-9-]+\s+)?(?P<pod>[a-z0-9][\w.-]*)\s+\d+/\d+\s+OOMKilled\b")
 _EVICTED = re.compile(
@@ -20,6 +21,9 @@ _NOT_READY = re.compile(
     r"\bNodeNotReady\b"
 )
 _UNSCHEDULED = re.compile(r"\bFailedScheduling\s+(?:pod/)?(?P<pod>[a-z0-9][\w.-]*)\s+(?P<why>.+)")
+_NOT_ADMITTED = re.compile(
+    r"\bUnexpectedAdmissionError\s+(?:pod/)?(?P<pod>[a-z0-9][\w.-]*)\s+(?P<why>.+)"
+)
 _PLACED = re.compile(r"\b(?:Scheduled|Started|Pulled)\s")
 _MOST_ABOVE = 120  # lines of a description before the state of its containers
 _MOST_BELOW = 200  # events
@@ -31,28 +35,40 @@ def read(line: Line) -> Sequence[Found]:
     if found := _EVICTED.search(text):
         pod, why = found["of"] or found["pod"], found["why"] or ""
         if _MEMORY.search(why):
-            return [event("memory", "host", node=pod, text=f"evicted: {why}")]
-        return [event("scheduler", "evicted", node=pod, text=why or f"pod {pod} was evicted")]
+            return [event("memory", "pod", text=f"pod {pod} was evicted: {why}")]
+        said = f"pod {pod} was evicted" + (why and f": {why}")
+        return [event("scheduler", "evicted", text=said)]
     if found := _NOT_READY.search(text):
         node = found["of"] or found["name"]
         code = "node_failed" if node else "node_failure"
         again = any("NodeReady" in one and (node or "") in one for one in line.below(_MOST_BELOW))
         return [] if again else [event("scheduler", code, node=node, text=text)]
     if found := _LISTED.match(text):
-        return [event("memory", "host", node=found["pod"], text=text)]
+        return [event("memory", "pod", text=f"OOMKilled, a container of pod {found['pod']}")]
     if _REASON.match(text):
-        above = (found for one in line.above(_MOST_ABOVE) if (found := _OF_POD.match(one)))
-        pod = next(above, None)
-        said = f"OOMKilled, a container of pod {pod[1]}" if pod else "OOMKilled"
-        return [event("memory", "host", node=pod[1] if pod else None, text=said)]
+        pod, node = (_stated(form, line) for form in (_OF_POD, _OF_NODE))
+        said = f"OOMKilled, a container of pod {pod}" if pod else "OOMKilled"
+        return [event("memory", "pod", node=node, text=said)]
     if found := _UNSCHEDULED.search(text):
         name = found["pod"]
         placed = any(name in one and _PLACED.search(one) for one in line.below(_MOST_BELOW))
         said = f"pod {name} was not scheduled: {found['why']}"
-        return [] if placed else [event("init", "unscheduled", node=name, text=said)]
+        return [] if placed else [event("init", "unscheduled", text=said)]
+    if found := _NOT_ADMITTED.search(text):
+        said = f"pod {found['pod']} was not admitted by its node: {found['why']}"
+        return [event("init", "unscheduled", text=said)]
     return []
 
 
+def _stated(form: re.Pattern[str], line: Line) -> str | None:
+    """What a line of the description above says by that form."""
+    found = (match for one in line.above(_MOST_ABOVE) if (match := form.match(one)))
+    first = next(found, None)
+    return first[1] if first else None
+
+
 KUBERNETES = Recogniser(
-    "kubernetes", ("OOMKilled", "Evicted", "NodeNotReady", "FailedScheduling"), read
+    "kubernetes",
+    ("OOMKilled", "Evicted", "NodeNotReady", "FailedScheduling", "UnexpectedAdmission"),
+    read,
 )
