@@ -397,3 +397,14 @@ def test_json_of_another_kind_is_no_log(tmp_path: Path) -> None:
     path.write_text('{"loss": 1.0, "rank": "KeyError: 1"}\n' * 3)
     with Incident.empty() as incident, pytest.raises(BadInput):
         detect.load([path], incident, "job")
+
+
+def test_standard_input_is_called_so() -> None:
+    with pytest.raises(BadInput, match=r"^standard input: empty"), as_file(io.BytesIO(b"")):
+        pass
+    with (
+        pytest.raises(BadInput, match=r"^standard input: not a recording"),
+        as_file(io.BytesIO(b"hello")) as place,
+        Incident.empty() as incident,
+    ):
+        detect.load([place], incident)

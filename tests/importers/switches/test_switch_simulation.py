@@ -160,7 +160,8 @@ def test_what_is_cut_off_is_reported(folder: Path, incident: Incident) -> None:
     load([folder], incident)
     problems = dict(
         incident.con.execute(
-            "SELECT parse_filename(path), problem FROM recordings WHERE problem IS NOT NULL"
+            "SELECT parse_filename(path), problem FROM recordings "
+            "WHERE problem IS NOT NULL AND kind IS NOT NULL"
         ).fetchall()
     )
     assert problems == {
