@@ -11,7 +11,7 @@ import pytest
 
 def completed(**asked: str) -> str:
     return subprocess.run(
-        [sys.executable, "-m", "oncall"],
+        [sys.executable, "-m", "oncall.cli.main"],
         env={**os.environ, **asked},
         capture_output=True,
         text=True,
