@@ -25,5 +25,5 @@ def test_a_file_without_stacks_is_named(
     monkeypatch.chdir(tmp_path)
     Path("empty.txt").touch()
     assert exit_code(monkeypatch, str(FIXTURE), "empty.txt") == 3
-    assert "file empty.txt: empty or unreadable file" in capsys.readouterr().out
+    assert "file empty.txt: empty file" in capsys.readouterr().out
     assert exit_code(monkeypatch, str(FIXTURE)) == 0

@@ -88,6 +88,13 @@ def test_what_cannot_be_is_reported(text: str, problem: str) -> None:
         parse_settings(text)
 
 
+def test_sizes_that_do_not_divide_the_ranks_are_reported() -> None:
+    contradiction = parse_settings("tp=3,dp=5,ep=7").contradiction
+    assert contradiction(64) == "tp=3, dp=5 does not fit 64 ranks: 3 x 5 = 15 does not divide 64"
+    assert contradiction(60) is None
+    assert contradiction(None) is None
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_arguments_or_none(text: str) -> None:
     reported = from_arguments(text, "x")

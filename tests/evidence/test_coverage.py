@@ -9,7 +9,7 @@ import pytest
 from oncall.core.diagnosis import UNPLACED, Gap
 from oncall.evidence.coverage import measure
 from oncall.evidence.incident import Incident
-from oncall.views.words import seen_phrase
+from oncall.views.words import gap_phrase, seen_phrase
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_recordings_tell_their_problems(incident: Incident) -> None:
     assert coverage.ranks_seen == 3
     assert coverage.gaps == (
         Gap("recorded no operation", (), (1,)),
-        Gap("rank_3: truncated", (), (3,)),
+        Gap("rank_3: truncated", (), (3,), files=("rank_3",)),
         Gap("the recorder itself lost 1,200 operations", (), (2,)),
     )
     assert notes == ("megatrace: clocks differ",)
@@ -148,7 +148,9 @@ def test_equal_problems_are_one_gap(incident: Incident) -> None:
         "recordings",
         {"job": "j", "path": ["a", "b"], "rank": [4, 5], "problem": "not a dump"},
     )
-    assert measure(incident.con)[0].gaps == (Gap("2 files: not a dump", (), (4, 5)),)
+    (gap,) = measure(incident.con)[0].gaps
+    assert gap == Gap("2 files: not a dump", (), (4, 5), files=("a", "b"))
+    assert gap_phrase(gap) == "ranks 4-5: 2 files: not a dump (a, b)"
 
 
 def test_collectors_tell_their_losses(incident: Incident) -> None:

@@ -27,7 +27,8 @@ INGEST = Path(bounds.__file__).parent
 # The layer itself; a socket is read by the client of RAS alone, and its answer by the importer;
 # standard input and what was seen of a growing log become files, of a bounded size.
 LAYER = {
-    *("archives.py", "bounds.py", "documents.py", "files.py", "tables.py", "zstd.py"),
+    *("archives.py", "bounds.py", "documents.py", "files.py", "packed.py", "tables.py"),
+    "zstd.py",
     *("ras/client.py", "logs/standard_input.py", "logs/following.py"),
 }
 MODULES = {

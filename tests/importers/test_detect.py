@@ -96,6 +96,11 @@ def test_folders_of_two_jobs_are_distinguished(fr, tmp_path):
     ]
 
 
+def test_one_file_names_the_job(tmp_path):
+    (tmp_path / "llama-3.1.log.1.txt").write_text("[rank1]: KeyError: 7")
+    assert {job for job, *_ in load(tmp_path / "llama-3.1.log.1.txt")} == {"llama-3.1.log.1"}
+
+
 def test_jobs_of_other_sizes_or_days_are_no_parts_of_one(fr, tmp_path):
     write_job(fr, tmp_path / "a", ranks=[0, 1])
     write_job(fr, tmp_path / "b", ranks=[2, 3], start=10_000_000)
@@ -114,7 +119,7 @@ def test_several_kinds_are_one_job(fr, tmp_path):
 
 def test_what_people_keep_beside_recordings_is_left_alone(fr, tmp_path):
     write_job(fr, tmp_path)
-    for name in ("README", "notes.md", "train.log", "job.yaml", "old.oncall"):
+    for name in ("README", "notes.md", "train.py", "job.yaml", "old.oncall"):
         (tmp_path / name).write_text("fault injected at rank 2")
     (tmp_path / "run.json").write_text('{"world": 4}')
     (tmp_path / ".hidden").write_bytes(b"\x80\x02}(")
@@ -129,10 +134,35 @@ def test_the_unknown_beside_recordings_is_stated(fr, tmp_path):
     (tmp_path / "fr_trace_rank_2").write_bytes(b"")
     (tmp_path / "fr_trace_rank_3").write_bytes(b"\x00" * 64)
     problems = {Path(path).name: (kind, problem) for _, kind, path, problem in load(tmp_path)}
-    assert problems["core.4711"] == (None, "not a recording that oncall knows")
+    assert problems["core.4711"] == (
+        None,
+        "a program or a core dump (ELF), not a recording",
+    )
     assert problems["fr_trace_rank_2"] == ("flight_recorder", "empty file")
     assert problems["fr_trace_rank_3"] == ("flight_recorder", "neither a pickle nor JSON")
     assert problems["fr_trace_rank_0"] == ("flight_recorder", None)
+
+
+def test_a_text_that_was_not_read_is_stated_also_in_a_numbered_folder_of_its_own(tmp_path):
+    for rank in range(3):
+        (tmp_path / str(rank)).mkdir()
+        (tmp_path / str(rank) / "stderr.log").write_text("[rank1]: KeyError: 7" if rank else "")
+    (tmp_path / "1" / "notes.txt").write_text("hello")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("hello")
+    problems = {"/".join(Path(p).parts[-2:]): said for _, _, p, said in load(tmp_path) if said}
+    assert problems == {
+        "0/stderr.log": "empty file",
+        "1/notes.txt": "not a recording that oncall knows",
+    }
+
+
+@pytest.mark.parametrize("name", ["gpu001.log", "gpu001.dmesg"])
+def test_an_empty_file_of_a_series_is_lost_evidence(tmp_path, name):
+    lines = {"log": "[rank1]: KeyError: 7", "dmesg": "[ 1.0] NVRM: Xid (PCI:0000:3b:00): 79, x"}
+    (tmp_path / name).write_text("")
+    (tmp_path / name.replace("001", "002")).write_text(lines[name.partition(".")[2]])
+    assert [said for *_, said in load(tmp_path) if said] == ["empty file"]
 
 
 def test_pipes_beside_dumps_are_not_opened(fr, tmp_path):
@@ -154,7 +184,10 @@ def test_odd_file_names(fr, tmp_path):
     [
         (None, "No such file"),
         (b"hello", "not a recording that oncall knows; oncall reads PyTorch profiler traces"),
-        (b"", "empty or unreadable file"),
+        (b"", "empty file$"),
+        (b"%PDF-1.7", "a PDF, not a recording$"),
+        (b" <!DOCTYPE html><p>", "an HTML page: save the log itself as text$"),
+        (b"train.py".ljust(257, b"\0") + b"ustar", "a tar archive: oncall unpacks it if"),
         (b"\x80\x04cos\nsystem\n", "a pickle, but not one of the Flight Recorder"),
         (b"\x80\x02}(X\x09\0\0\0pg_config", "truncated or damaged pickle"),
     ],
@@ -220,7 +253,7 @@ def test_folders_without_recordings(tmp_path):
         load(tmp_path)
     for number in range(2500):
         (tmp_path / f"core.{number}").touch()
-    with pytest.raises(BadInput, match=r"core.0: empty or unreadable file, .* and 2,498 more\);"):
+    with pytest.raises(BadInput, match=r"core.0: empty file, .* and 2,498 more\);"):
         load(tmp_path)
 
 

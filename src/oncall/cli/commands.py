@@ -155,7 +155,9 @@ class _Commands(TyperGroup):
                 sys.stdout.flush()
 
 
-app = typer.Typer(cls=_Commands, invoke_without_command=True, **_SETTINGS)
+app = typer.Typer(
+    cls=_Commands, invoke_without_command=True, **{**_SETTINGS, "add_completion": True}
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -24,6 +24,7 @@ from oncall.cli.options.rulebooks import (
     SymptomOption,
     parse_overrides,
     rulebooks_in_force,
+    warn,
 )
 from oncall.cli.options.training import TrainingOption, read_training
 from oncall.cli.status_line import status_line
@@ -183,7 +184,8 @@ def diagnose(
                 window = None  # already applied by the query
             stack.enter_context(interruptible(incident.con))
             if configured is not None:
-                apply_training(incident, configured, found_job)
+                for misfit in apply_training(incident, configured, found_job):
+                    warn(f"--training: {misfit}")
             recall_archive(incident, archive)
             if save is not None:
                 incident.save(save)

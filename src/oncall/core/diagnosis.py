@@ -94,12 +94,14 @@ UNPLACED = "left no recording; on which node is not known"
 @dataclass(frozen=True)
 class Gap:
     """Something that could not be seen, and why. Empty tuples mean the gap has no such names.
-    `details` is for whoever mends it: the traceback of what could not be computed."""
+    `details` is for whoever mends it: the traceback of what could not be computed. `files` are the
+    names of files that were not read, or not to their end."""
 
     reason: str
     nodes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     details: str = ""
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 NUMBERS = ("world_size", "tp", "pp", "dp", "ep", "cp", "micro_batches", "chunks", "layers")
+_CUTS = ("tp", "pp", "cp", "dp")  # what the ranks are divided by
 FLAGS = ("sequence_parallel", "distributed_optimizer")
 SCHEDULES = ("1F1B", "interleaved", "GPipe")
 # Known only to make others of: micro-batches of the batch, chunks of the layers.
@@ -83,6 +84,21 @@ class Training:
         if "schedule" not in settings and int(settings.get("chunks", 1)) > 1:
             settings["schedule"] = "interleaved"
         return settings
+
+    def contradiction(self, world_size: int | None) -> str | None:
+        """Why a job of `world_size` ranks cannot be cut so; None if it can, or its size is unknown.
+
+        Expert parallelism cuts the data-parallel ranks again, and counts no ranks of its own.
+        """
+        sizes = {name: self.settings[name] for name in _CUTS if name in self.settings}
+        ranks = prod(map(int, sizes.values()))
+        if not world_size or not sizes or world_size % ranks == 0:
+            return None
+        stated = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        product = (
+            f"{' x '.join(map(str, sizes.values()))} = {ranks}" if len(sizes) > 1 else str(ranks)
+        )
+        return f"{stated} does not fit {world_size} ranks: {product} does not divide {world_size}"
 
 
 def parse_settings(text: str) -> Training:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -147,12 +148,13 @@ def _silent_ranks(
 
 def _bad_recordings(con: duckdb.DuckDBPyConnection, homes: _Homes) -> Iterable[Gap]:
     rows = con.execute(
-        "SELECT problem, list(rank) FILTER (rank IS NOT NULL), list(path ORDER BY path), count(*) "
+        "SELECT problem, list(rank) FILTER (rank IS NOT NULL), list(path ORDER BY path) "
         "FROM recordings WHERE problem IS NOT NULL GROUP BY problem ORDER BY count(*) DESC, problem"
     ).fetchall()
-    for problem, ranks, paths, count in rows:
-        files = f"{count} files" if count > 1 else PurePath(paths[0] or "a file").name
-        yield _gap(homes, f"{files}: {problem}", ranks or ())
+    for problem, ranks, paths in rows:
+        names = tuple(PurePath(path or "a file").name for path in paths)
+        files = f"{len(names)} files" if len(names) > 1 else names[0]
+        yield replace(_gap(homes, f"{files}: {problem}", ranks or ()), files=names)
     holes = con.execute("SELECT rank, holes FROM recordings WHERE holes > 0").fetchall()
     if holes:
         lost = sum(count for _, count in holes)

@@ -10,8 +10,11 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 
 
-def apply_training(incident: Incident, training: Training, job: str | None = None) -> None:
-    """Write the configuration into table `jobs`, for `job` or for all jobs."""
+def apply_training(
+    incident: Incident, training: Training, job: str | None = None
+) -> tuple[str, ...]:
+    """Write the configuration into table `jobs`, for `job` or for all jobs; returns why it does not
+    fit their ranks."""
     con = incident.con
     rows = con.execute(
         "SELECT job, max(world_size) FROM (SELECT job, world_size FROM jobs UNION ALL "
@@ -28,3 +31,5 @@ def apply_training(incident: Incident, training: Training, job: str | None = Non
             incident.append("jobs", {"job": [name], "world_size": world_size})
         assignments = ", ".join(f"{column} = ?" for column in settings)
         con.execute(f"UPDATE jobs SET {assignments} WHERE job = ?", [*settings.values(), name])
+    misfits = (training.contradiction(world_size) for _, world_size in rows)
+    return tuple(misfit for misfit in misfits if misfit)

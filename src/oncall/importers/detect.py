@@ -5,30 +5,26 @@ from __future__ import annotations
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncall.core.errors import BadInput, SeveralJobs, Unreadable
 from oncall.evidence.incident import Incident
-from oncall.importers import files
+from oncall.importers import files, strange
 from oncall.importers.archives import Unpacked, unpacked
 from oncall.importers.files import kind, walk
 from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
-from oncall.importers.jobs import Recording, choose
+from oncall.importers.jobs import Job, Recording, choose
 from oncall.importers.printable import printable
 
 _HEAD_BYTES = 16384
 _MOST_SHOWN = 3
-_PACKERS = {
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ\0": "xz",
-    b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "lz4",
-}
+_UNKNOWN = "not a recording that oncall knows"
+# What people write, and programs draw, beside evidence. Text and tables may be evidence.
 _BESIDE_EVIDENCE = {
-    *(".cfg", ".csv", ".html", ".ini", ".log", ".md", ".oncall", ".pdf", ".png", ".py", ".rst"),
-    *(".sh", ".svg", ".toml", ".txt", ".yaml", ".yml"),
+    *(".cfg", ".ini", ".md", ".oncall", ".png", ".py", ".rst", ".sh", ".svg", ".toml", ".yaml"),
+    ".yml",
 }
 
 
@@ -44,7 +40,11 @@ class _File:
     @property
     def alike(self) -> tuple[Path, str]:
         """What files of one series share: the folder, and the name without its numbers."""
-        return self.path.parent, re.sub(r"\d+", "#", self.path.name)
+        return self.path.parent, _unnumbered(self.path.name)
+
+
+def _unnumbered(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def load(
@@ -97,9 +97,9 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
     found_files = _adopt([file for file in looked if file.is_file])
     recordings = _recordings(found_files, given)
     if not recordings:
-        strange = next((file for file in found_files if file.explicit), None)
-        if strange is not None:
-            raise BadInput(str(strange.path), f"{_problem(strange)}; oncall reads {READABLE}")
+        given_by_name = next((file for file in found_files if file.explicit), None)
+        if given_by_name is not None:
+            raise BadInput(str(given_by_name.path), _with_readable(_problem(given_by_name)))
         if looked and not found_files:
             raise BadInput(str(looked[0].path), f"{looked[0].problem}; give files or folders")
         where = ", ".join(map(str, paths[:_MOST_SHOWN]))
@@ -118,10 +118,7 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
             importer.read(found, incident, chosen.name, risk_the_job=risk_the_job)
         else:
             importer.read(found, incident, chosen.name)
-    folders = {recording.folder for recording in chosen.recordings}
-    pipes = [file for file in looked if not file.is_file]
-    beside = [file for file in found_files if file.explicit or file.path.parent in folders]
-    _note_unknown(beside + pipes, incident, chosen.name)
+    _note_unknown(_beside(looked, found_files, chosen), incident, chosen.name)
     _note(chosen.left_out, incident, chosen.name)
     _refuse_nothing_read(incident, chosen.name)
     return chosen.name
@@ -187,7 +184,20 @@ def _recordings(files: Sequence[_File], given: Unpacked) -> list[Recording]:
 # ---------------------------------------------------------------- what is left
 
 
-def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
+def _beside(looked: Sequence[_File], found_files: Sequence[_File], chosen: Job) -> Iterator[_File]:
+    """The files in the folders of the job's recordings, and in those numbered as they are: a rank
+    may have a folder of its own."""
+    read = {path for recording in chosen.recordings for path in recording.files}
+    folders = {path.parent for path in read}
+    series = {_unnumbered(str(path)) for path in read}
+    for file in found_files:
+        near = file.path.parent in folders or _unnumbered(str(file.path)) in series
+        if file.explicit or near:
+            yield file
+    yield from (file for file in looked if not file.is_file)
+
+
+def _note_unknown(files: Iterable[_File], incident: Incident, job: str) -> None:
     """Say what lies beside the evidence and was not read, unless it is plainly something else."""
     unknown = [
         file for file in files if file.importer is None and (file.explicit or not _is_note(file))
@@ -218,17 +228,24 @@ def _problem(file: _File) -> str:
     if file.problem is not None:
         return file.problem
     if not file.head:
-        return "empty or unreadable file"
-    packer = next((name for start, name in _PACKERS.items() if file.head.startswith(start)), None)
-    if packer is not None:
-        return f"packed by {packer}, which oncall does not unpack: run `{packer} -d` on it first"
-    if file.head[:1] == b"\x80" and file.head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return "a pickle, but not one of the Flight Recorder"
-    return "not a recording that oncall knows"
+        return "empty file" if _is_empty(file.path) else "nothing in it can be unpacked"
+    return strange.described(file.head) or _UNKNOWN
+
+
+def _with_readable(problem: str) -> str:
+    """The problem, and what oncall reads where that says what the file is not."""
+    return f"{problem}; oncall reads {READABLE}" if problem == _UNKNOWN else problem
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
 
 
 def _found_instead(files: Sequence[_File]) -> str:
-    """` (3 files, none readable: a: empty or unreadable file ...)`, to see a wrong path at once."""
+    """` (3 files, none readable: a: empty file ...)`, to see a wrong path at once."""
     if not files:
         return " (no file at all)"
     shown = ", ".join(f"{file.path.name}: {_problem(file)}" for file in files[:_MOST_SHOWN])

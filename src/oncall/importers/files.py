@@ -9,20 +9,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from oncall.core.errors import BadInput, Unreadable
-from oncall.importers import zstd
 from oncall.importers.bounds import DEFAULT, Bounds, Meter, check_document
-
-GZIP = b"\x1f\x8b"
+from oncall.importers.packed import LONGEST_MAGIC, Readable, packing
 
 _CHUNK_BYTES = 1 << 20
-_MOST_HEAD_BYTES = 1 << 17  # what the head of a gzipped file unpacks to
+_MOST_HEAD_BYTES = 1 << 17  # what the head of a packed file unpacks to
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -61,28 +58,24 @@ def kind(mode: int) -> str:
 
 
 def head(path: Path, count: int) -> bytes:
-    """The first bytes of a file; of a compressed one, what its first bytes unpack to: nothing if
-    it is damaged, and itself where nothing here unpacks it. Raises Unreadable."""
+    """The first bytes of a file; of a packed one, what its first bytes unpack to: nothing if it is
+    damaged, and itself where nothing here unpacks it. Raises Unreadable."""
     with open_file(path) as file:
         start = _read(file, count)
-    if start.startswith(zstd.ZSTD) and zstd.errors():
-        try:
-            with Stream(path) as stream:
-                return stream.read(_MOST_HEAD_BYTES)
-        except Unreadable:
-            return b""
-    if not start.startswith(GZIP):
+    packed = packing(start)
+    if packed is None or not packed.errors():
         return start
     try:
-        return zlib.decompressobj(wbits=31).decompress(start, _MOST_HEAD_BYTES)
-    except zlib.error:
+        with Stream(path) as stream:
+            return stream.read(_MOST_HEAD_BYTES)
+    except Unreadable:
         return b""
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file begins as one packed by gzip or zstd does. Raises Unreadable."""
+    """Whether a file's bytes are not its content (`packed`). Raises Unreadable."""
     with open_file(path) as file:
-        return _read(file, len(zstd.ZSTD)).startswith((GZIP, zstd.ZSTD))
+        return packing(_read(file, LONGEST_MAGIC)) is not None
 
 
 def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
@@ -128,56 +121,35 @@ def _unpacked(path: Path, factor: float, bounds: Bounds) -> bytes:
 
 
 class Stream:
-    """The bytes of a file, unpacked if it is compressed, piece by piece and metered.
+    """The bytes of a file, unpacked if it is packed, piece by piece and metered.
 
     It gives all it can before it complains of a torn end, or of a bound. A context manager.
     """
 
     def __init__(self, path: Path, bounds: Bounds = DEFAULT) -> None:
-        """Raises Unreadable for what is no file, or compressed in a way that nothing here reads."""
+        """Raises Unreadable for what is no file, or packed in a way that nothing here reads."""
         self._file = open_file(path)
-        begin = self._file.peek(4)  # type: ignore[attr-defined]
-        gzipped, by_zstd = begin.startswith(GZIP), begin.startswith(zstd.ZSTD)
+        packed = packing(self._file.peek(LONGEST_MAGIC))  # type: ignore[attr-defined]
         size = os.fstat(self._file.fileno()).st_size
-        self.meter = Meter(size if gzipped or by_zstd else None, bounds)
-        self._member = zlib.decompressobj(wbits=31) if gzipped else None
+        self.meter = Meter(None if packed is None else size, bounds)
         try:
-            self._bytes = zstd.opened(self._file) if by_zstd else self._file
+            self._bytes: Readable = self._file
+            if packed is not None:
+                self._bytes = packed.opened(self._file, self.meter.check_time)
         except Unreadable:
             self._file.close()
             raise
-        self._damage: tuple[type[Exception], ...] = (
-            EOFError,
-            zlib.error,
-            OSError,
-            *(zstd.errors() if by_zstd else ()),
-        )
-        self._rest = b""
+        of_packing = () if packed is None else packed.errors()
+        self._damage: tuple[type[Exception], ...] = (OSError, *of_packing)
 
     def read(self, count: int) -> bytes:
         """Up to `count` bytes, none at the end. Raises Unreadable at damage and at a bound."""
         try:
-            data = self._bytes.read(count) if self._member is None else self._unpack(count)
+            data = self._bytes.read(count)
         except self._damage as error:
             raise Unreadable(f"cannot be unpacked further: {error}") from error
         self.meter.take(len(data))
         return data
-
-    def _unpack(self, count: int) -> bytes:
-        assert self._member is not None
-        while True:
-            data = self._rest or self._file.read(max(1, count // 8))
-            if self._member.eof:
-                if not data.startswith(GZIP):
-                    return b""
-                self._member = zlib.decompressobj(wbits=31)
-            unpacked = self._member.decompress(data, count)
-            self._rest = self._member.unconsumed_tail or self._member.unused_data
-            if unpacked:
-                return unpacked
-            if not data:
-                raise EOFError("it ends before its last block")
-            self.meter.check_time()  # empty members, one after another, give nothing to count
 
     def __enter__(self) -> Stream:
         return self

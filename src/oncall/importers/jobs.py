@@ -15,6 +15,11 @@ from oncall.importers.archives import SUFFIXES, stem
 from oncall.importers.importers import Importer
 
 _ATTEMPT = re.compile(r"(?:attempt|restart|retry|try)[-_ ]?(\d{1,6})", re.IGNORECASE)
+# Of a file: how it is written and packed, not what it is of.
+_ENDINGS = re.compile(
+    r"(?<=.)(?:\.(?:log|out|err|txt|stdout|stderr|jsonl?|csv|parquet|pkl|pickle|gz|zst|xz|bz2))+$",
+    re.IGNORECASE,
+)
 _MOST_SHOWN = 20  # names of jobs: one of them is to be typed
 _EARLIER = "not used: a later attempt of the job is diagnosed (--job chooses this one)"
 
@@ -41,9 +46,9 @@ class Job:
 def choose(recordings: Sequence[Recording], roots: Sequence[Path], wanted: str | None) -> Job:
     """The one job that the recordings are of, or of several the one named `wanted`.
 
-    A single job is called `wanted`, else after the folder or archive given. Several are called
-    after the folders that tell them apart; of a job's attempts in folders of their own the newest
-    counts. Raises SeveralJobs if none of several is `wanted`.
+    A single job is called `wanted`, else after the file, folder or archive given. Several are
+    called after the folders that tell them apart; of a job's attempts in folders of their own the
+    newest counts. Raises SeveralJobs if none of several is `wanted`.
     """
     found = _jobs(recordings)
     if _is_one_job(found):
@@ -136,8 +141,9 @@ def _below(base: Path, folder: Path) -> Path:
 
 
 def _name(roots: Sequence[Path]) -> str:
-    if len(roots) == 1 and roots[0].name.lower().endswith(SUFFIXES) and roots[0].is_file():
-        return stem(roots[0])
+    if len(roots) == 1 and roots[0].is_file():
+        is_archive = roots[0].name.lower().endswith(SUFFIXES)
+        return stem(roots[0]) if is_archive else _ENDINGS.sub("", roots[0].name)
     folder = _common(root if root.is_dir() else root.parent for root in roots).resolve()
     return folder.name if folder.is_dir() and folder.name else "job"
 

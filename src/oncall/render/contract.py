@@ -48,6 +48,7 @@ class GapDocument(_Gap, total=False):
     """What could not be seen, and why."""
 
     details: Annotated[str, "Only with --explain: the traceback of a failure."]
+    files: Annotated[Sequence[str], "Names of files that were not read, or not to their end."]
 
 
 class ContradictionDocument(TypedDict):
@@ -272,6 +273,8 @@ def _gap(gap: Gap, explain: bool) -> GapDocument:
         "ranks": list(gap.ranks),
         "reason": gap.reason,
     }
+    if gap.files:
+        fields["files"] = list(gap.files)
     if explain and gap.details:
         fields["details"] = gap.details
     return fields

@@ -32,6 +32,7 @@ GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 
 _MOST_NAMES = 4
+_MOST_FILES = 3
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
 _LIBRARY = re.compile(r"( at )\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _CITED = re.compile(r" \([^)]*\)")  # a paper and its section
@@ -326,11 +327,12 @@ def seen_phrase(coverage: Coverage) -> str:
 
 
 def gap_phrase(gap: Gap) -> str:
-    """`ranks 3,9 on gpu017: left no recording`."""
+    """`ranks 3,9 on gpu017: left no recording`, `2 files: not a recording (a.txt, b.txt)`."""
     named = [ranks_phrase(gap.ranks)] if gap.ranks else []
     if gap.nodes:
         named.append(("on " if named else "") + hosts_phrase(gap.nodes))
-    return (f"{' '.join(named)}: " if named else "") + clean(gap.reason)
+    of = f" ({names_phrase(gap.files, _MOST_FILES)})" if len(gap.files) > 1 else ""
+    return (f"{' '.join(named)}: " if named else "") + clean(gap.reason + of)
 
 
 def contradiction_phrase(one: Contradiction) -> str:

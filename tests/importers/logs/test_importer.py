@@ -404,3 +404,14 @@ def test_json_of_another_kind_is_no_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stamp", ["2026-11-27T12:00:00.5+09:00", "2026-11-26 22:00:00,5-05:00"])
 def test_an_offset_from_utc_is_taken_off(stamp: str) -> None:
     assert peeled(1, f"{stamp} INFO step 0 loss 2.1", Clock(0)).at_ns == 1_795_748_400_500_000_000
+
+
+def test_standard_input_is_called_so() -> None:
+    with pytest.raises(BadInput, match=r"^standard input: empty"), as_file(io.BytesIO(b"")):
+        pass
+    with (
+        pytest.raises(BadInput, match=r"^standard input: not a recording"),
+        as_file(io.BytesIO(b"hello")) as place,
+        Incident.empty() as incident,
+    ):
+        detect.load([place], incident)

@@ -98,6 +98,8 @@ def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
         page.at_ns = page.written_ns = files.modified_ns(path)
         with files.Stream(path) as stream:
             head = stream.read(_HEAD_BYTES)
+        if not head:
+            return page, "empty file"
         form = _format(_text(head))
         if form is None:
             return page, kernel_log.read(path, page)

@@ -11,7 +11,7 @@ _WORDS = re.compile(
     r"dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|ib|ibstat(?:us)?|ibv|"
     r"devinfo|ibdev2netdev|rdma|link|dcgmi?|diag|health|fabric|fabricmanager|manager|nv|imex|xid|"
     r"performance|serial|console|describe|pod|d|t|"
-    r"log|txt|out|gz|zst|csv|json|stdin|before|after|first|second|prev(?:ious)?|old|new|boot|"
+    r"log|txt|out|gz|zst|xz|bz2|csv|json|stdin|before|after|first|second|prev(?:ious)?|old|new|boot|"
     r"\d{6,14}T?\d*Z?",
     re.IGNORECASE,
 )

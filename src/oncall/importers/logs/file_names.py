@@ -11,7 +11,9 @@ ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 _NUMBERED = re.compile(
     r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
 )
-_ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|\d{1,3}))+$", re.IGNORECASE)
+_ENDINGS = re.compile(
+    r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|xz|bz2|\d{1,3}))+$", re.IGNORECASE
+)
 _BREAK = re.compile(r"[_.]")
 _DIGITS = re.compile(r"\d+")
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)

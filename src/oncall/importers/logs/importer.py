@@ -115,7 +115,8 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
     _keep_silence(file, clock, log)
-    file.problem, file.local_ranks = log.problem, log.local_ranks
+    file.problem = log.problem or (None if log.has_text else "empty file")
+    file.local_ranks = log.local_ranks
     return file
 
 

@@ -51,6 +51,7 @@ class Log:
     bounds: Bounds = DEFAULT
     problem: str | None = None
     lines: int = 0
+    has_text: bool = False
     stamps: list[str] = field(default_factory=list)
     local_ranks: set[int] = field(default_factory=set)
     _since: int | None = None
@@ -67,6 +68,7 @@ class Log:
         try:
             with Stream(self.path, self.bounds) as stream:
                 while data := stream.read(_BLOCK_BYTES):
+                    self.has_text = True
                     if rest or len(data) == _BLOCK_BYTES:
                         rest = yield from self._block(rest + data, last=False)
                     else:

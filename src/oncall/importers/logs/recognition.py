@@ -15,7 +15,7 @@ from oncall.importers import files, zstd
 from oncall.importers.logs.recognisers.order import NEEDLES
 
 _NAMED = re.compile(
-    r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
+    r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
     re.IGNORECASE,
 )
 _HOLES = re.compile(rb"\0{64,}")  # where a log was cut while a process wrote on, or a host died

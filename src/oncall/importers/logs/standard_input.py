@@ -18,7 +18,8 @@ _CHUNK_BYTES = 1 << 20
 @contextmanager
 def as_file(stream: BinaryIO, bounds: Bounds = DEFAULT) -> Iterator[Path]:
     """What the stream gives to its end, as a file that is gone afterwards. Raises BadInput for
-    more than a recording holds or the disk has room for."""
+    nothing, and for more than a recording holds or the disk has room for; errors within name
+    standard input, not the file."""
     with tempfile.TemporaryDirectory(prefix="oncall-") as room:
         # A job is called after the folder of its recordings.
         place = Path(room, "stdin", "stdin.log")
@@ -30,4 +31,12 @@ def as_file(stream: BinaryIO, bounds: Bounds = DEFAULT) -> Iterator[Path]:
                 if left < 0:
                     raise BadInput("-", f"more than {size(most)}; give a file instead")
                 file.write(data)
-        yield place
+            if not file.tell():
+                raise BadInput("standard input", "empty")
+        try:
+            yield place
+        except BadInput as error:
+            where = error.place.replace(str(place), "standard input")
+            if where == error.place:
+                raise
+            raise BadInput(where, error.problem) from error
