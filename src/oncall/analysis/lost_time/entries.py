@@ -136,6 +136,8 @@ def _slow_transfers(books: Books, limits: Limits, own: list[Entry], left: Times)
     concerned = share[best] >= limits.least_gain
     if not concerned.any():
         return []
+    if _others_too(share, best, limits) and by_turns(share[best], share.max(0), len(share), limits):
+        return []
     near = candidates[total >= limits.alike * total[best]]
     # Of what the worst of them shows, in most iterations: what happens once tells nobody apart.
     excess = excesses[np.ix_(near, concerned)]

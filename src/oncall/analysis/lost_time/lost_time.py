@@ -159,6 +159,8 @@ def _by_lateness(
     proven = entry is not None and entry.cause != "perhaps"
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     enough = len(known) >= limits.fewest_iterations
+    # Durations show who came late in each iteration, however long it was.
+    enough = enough or (lateness.timed and len(length_ns) >= limits.event)
     decides = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdowns, limits)
     once = bool(counts_alone(length_ns.max() - np.median(length_ns), length_ns, limits))

@@ -143,7 +143,9 @@ def stage_culprits() -> str:
                 || ' of ' || calls || ' calls'
             ELSE 'of its ' || members || ' ranks it was the last to enter ' || last_calls
                 || ' of ' || calls || ' calls' END AS why,
-            slow_iterations < $lasts AND coalesce(share_of_time, 0) < $pause_share AS brief
+            -- Where several paused, none of them stands out.
+            slow_iterations < $lasts AND (coalesce(share_of_time, 0) < $pause_share
+                OR count(*) FILTER (slow_iterations < $lasts) OVER (PARTITION BY job) > 1) AS brief
         FROM found ANTI JOIN in_turn USING (job)
         -- What happened once costs no more than its iteration is longer than others.
         WHERE slow_iterations > 1 OR longer >= $slow_iteration OR (
