@@ -35,7 +35,7 @@ class Claim:
     ranks: frozenset[int]
     machines: frozenset[str]
     stages: frozenset[int]
-    root: bool  # not the consequence of another, and not only for information
+    root: bool  # not the consequence of another, and more than information or a pause
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ def _claim(finding: Any) -> Claim:
         named("rank", "peer"),
         named("node", "peer_node"),
         named("stage", "from_stage"),
-        finding.explained_by is None and finding.severity != "info",
+        finding.explained_by is None
+        and (finding.severity != "info" or finding.verdict == "STAGE_PAUSE"),
     )
 
 
