@@ -130,7 +130,7 @@ LINES = [
     ("mce: CPU3: Core temperature above threshold, cpu clock throttled", ("cpu_hot", None)),
     ("Memory cgroup out of memory: Killed process 4321 (python) total-vm:1kB", ("oom", "4321")),
     ("INFO: task nvidia-smi:99 blocked for more than 120 seconds.", ("hung_task", "99")),
-    ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:1234]", ("soft_lockup", "1234")),
+    ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:1234]", ("soft_lockup", "CPU#3")),
     ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 3", ("hard_lockup", None)),
     ("rcu: INFO: rcu_sched self-detected stall on CPU", ("cpu_stall", None)),
     ("python[123]: segfault at 0 ip 00007f sp 00007f error 4 in libc.so", ("segfault", "123")),
