@@ -20,6 +20,7 @@ class Limits:
     heard: float = decides("60 %", "of the ranks recorded a segment")
     fewest_nodes: int = decides(4, "calls from cut to cut, where some call is rare enough")
     fewest_iterations: int = decides(4, "of fewer, there is no baseline")
+    fewest_timed: int = decides(8, "with durations: of fewer, nobody is late by more than chance")
     exact: float = decides("2 ms", "by which clocks that calls have put right are off")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
     spacing: float = decides("10 %", "of the calls from one to the next: it comes back regularly")

@@ -153,14 +153,19 @@ def _by_lateness(
             changed = own_time_in(slowdowns_of(inexact, limits), inexact, limits)
         entry = changed or entry
     if lateness.timed and not programs.on_device:
-        entry = slow_beside_siblings(programs, lateness, limits) or entry
+        beside = slow_beside_siblings(programs, lateness, limits)
+        # A rank that is late itself slows the transfers of its group, not the other way round.
+        if beside is not None and (
+            entry is None or entry.cause == "perhaps" or entry.ranks == beside.ranks
+        ):
+            entry = beside
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     enough = len(known) >= limits.fewest_iterations
     # Durations show who came late in each iteration, however long it was.
-    enough = enough or (lateness.timed and len(length_ns) >= limits.event)
+    enough = enough or (lateness.timed and len(length_ns) >= limits.fewest_timed)
     decides = proven or (enough and not (programs.on_device or iterations.stretches))
     slowdown = None if entries else _unexplained(slowdowns, limits)
     once = bool(counts_alone(length_ns.max() - np.median(length_ns), length_ns, limits))

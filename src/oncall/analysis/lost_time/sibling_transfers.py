@@ -35,7 +35,7 @@ def slow_beside_siblings(programs: Programs, lateness: Lateness, limits: Limits)
         return None
     shown = np.fmin(np.nanmax(share[:, slow], axis=1), _late(lateness, ranks, together))
     concerned = shown >= limits.least_gain
-    if concerned.sum() < max(limits.repeats, limits.most_calls * len(shown)):
+    if concerned.sum() < limits.repeats or 2 * concerned.sum() < len(shown):
         return None
     values = shown[concerned]
     return Entry(
