@@ -131,14 +131,16 @@ def _ranks(finding: Any, truth: dict[str, Any]) -> frozenset[int]:
 
 
 def report(cases: Iterable[Judged]) -> None:
-    """A line for each wrong case as it comes, then tables by kind, program, class, confidence."""
+    """A line for each wrong case, or running job called hung, as it comes; then tables by kind,
+    program, class, confidence."""
     everything = []
     for one in cases:
         everything.append(one)
-        if not one.right:
+        if not one.right or one.called_hung:
             said = "; ".join(f"{found.verdict} {sorted(found.ranks)}" for found in one.said)
             want = f"{one.truth['class']} {one.truth['culprits']}"
-            print(f"WRONG {one.name}: {want}, said: {said or 'nothing'}", flush=True)
+            word = "HUNG " if one.right else "WRONG"
+            print(f"{word} {one.name}: {want}, said: {said or 'nothing'}", flush=True)
     for by in [key for key in ("kind", "program") if all(key in one.truth for one in everything)]:
         rows: dict[str, list[Judged]] = defaultdict(list)
         for one in everything:

@@ -158,6 +158,44 @@ def test_a_link_that_is_slow_from_the_start_shows_beside_sibling_groups(
     assert rows == [("transfer", rank) for rank in blamed]
 
 
+REPLICATE = ((0, 1, 2, 3), (4, 5, 6, 7))
+PAIRS = [
+    *((2 + at, (at, at + 4)) for at in range(4)),
+    *((10 + at, one) for at, one in enumerate(REPLICATE)),
+]
+
+
+def causes(columns: dict[str, Any]) -> list[tuple[str, int]]:
+    with Incident.empty() as incident:
+        incident.append("ops", columns)
+        incident.require(["delay_causes"])
+        return incident.con.execute("SELECT cause, rank FROM delay_causes ORDER BY rank").fetchall()
+
+
+@pytest.mark.parametrize(
+    ("slow", "blamed"),
+    [({3}, (1, 5)), ({3, 11}, (5,)), ({3, 10}, (1,)), ({3, 4}, ()), ({11}, (4, 5, 6, 7))],
+)
+def test_of_two_sibling_groups_the_slower_one_narrows_what_others_show(
+    slow: set[int], blamed: tuple[int, ...]
+) -> None:
+    """Four pairs are siblings, and two groups of four: whose members come late is the slow one."""
+
+    def transfer(_iteration: int, comm: int) -> float:
+        return 40 if comm in slow else 1
+
+    columns = played(even, PAIRS, overlaps=True, transfer=transfer)
+    assert causes(columns) == [("transfer", rank) for rank in blamed]
+
+
+def test_a_link_that_became_slow_shows_beside_siblings_in_a_few_iterations() -> None:
+    def transfer(iteration: int, comm: int) -> float:
+        return 40 if comm == 3 and iteration >= ITERATIONS - 4 else 1
+
+    columns = played(even, PAIRS, overlaps=True, transfer=transfer)
+    assert causes(columns) == [("transfer", 1), ("transfer", 5)]
+
+
 def test_one_long_stop_is_an_event_and_no_slow_rank() -> None:
     def pause(iteration: int, rank: int) -> float:
         return 900 if (iteration, rank) == (6, 0) else 0

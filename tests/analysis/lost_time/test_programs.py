@@ -59,3 +59,27 @@ def test_sends_at_one_moment_to_several_are_several() -> None:
     assert len(found.rank) == 1  # one batch
     assert len(np.unique(found.parts.node)) == 1
     assert len(found.parts.node) == 2
+
+
+def test_sizes_that_data_decide_do_not_tell_programs_apart() -> None:
+    """Experts exchange as much as tokens are routed to them; gradients are of one size."""
+    with Incident.empty() as incident:
+        for seq in range(20):
+            for op, comm, counts in (("AllToAll", 7, [8 + seq, 9]), ("AllReduce", 8, [64, 64])):
+                incident.append(
+                    "ops",
+                    {
+                        "job": "job",
+                        "comm": comm,
+                        "rank": [0, 1],
+                        "seq": seq,
+                        "kind": "coll",
+                        "op": op,
+                        "count": counts,
+                        "enqueued_ns": 100 * seq + comm,
+                        "done": True,
+                    },
+                )
+        found = programs_of(incident)
+    assert len(np.unique(found.signature)) == 2
+    assert len(np.unique(found.count)) > 2

@@ -11,6 +11,21 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 
+def _next_calls(ranks: str) -> str:
+    """Each call of these ranks and when the rank made the next. What ranks exchange in one group
+    call is one call."""
+    return f"""
+        next_calls AS (
+            SELECT *, min(called_ns) OVER (
+                PARTITION BY job, rank ORDER BY called_ns
+                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
+            FROM (
+                SELECT job, rank, comm, min(called_ns) AS called_ns, max(called_ns) AS last_ns
+                FROM operations SEMI JOIN {ranks} USING (job, rank) WHERE called_ns IS NOT NULL
+                GROUP BY job, rank, comm, kind, coalesce(group_id, seq)))
+    """
+
+
 @relation(
     "calling_spans",
     reads=["awaited_callers", "call_fronts", "joint_calls"],
@@ -43,7 +58,7 @@ from oncall.evidence import Param, relation
 )
 def calling_spans() -> str:
     """How long the mates of ranks that are waited for went on calling."""
-    return """
+    return f"""
         WITH pairs AS (
             SELECT a.job, f.comm, a.rank, m.rank AS mate FROM awaited_callers a
             JOIN call_fronts f USING (job, rank)
@@ -51,14 +66,10 @@ def calling_spans() -> str:
             QUALIFY a.joint = bool_or(a.joint) OVER (PARTITION BY a.job)),
         ranks AS (
             SELECT DISTINCT job, rank FROM pairs UNION SELECT DISTINCT job, mate FROM pairs),
-        calls AS (
-            SELECT job, rank, comm, seq, called_ns, min(called_ns) FILTER (called_ns > 0) OVER (
-                PARTITION BY job, rank ORDER BY called_ns
-                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
-            FROM operations SEMI JOIN ranks USING (job, rank) WHERE called_ns IS NOT NULL),
+        {_next_calls("ranks")},
         joint AS (
             SELECT j.job, j.rank, j.comm, j.seq, j.called_ns, min(c.next_ns) AS next_ns
-            FROM joint_calls j JOIN calls c ON c.job = j.job AND c.rank = j.rank
+            FROM joint_calls j JOIN next_calls c ON c.job = j.job AND c.rank = j.rank
                 AND c.comm = j.comm AND c.called_ns = j.called_ns
             SEMI JOIN (SELECT DISTINCT job, comm FROM pairs) p
                 ON p.job = j.job AND p.comm = j.comm
@@ -79,7 +90,8 @@ def calling_spans() -> str:
                 first(left_apart_ns + error_ns) OVER (mates ORDER BY error_ns, rounds DESC, comm)
                     AS most_ns
             FROM apart WINDOW mates AS (PARTITION BY job, rank, mate)),
-        ends AS (SELECT job, rank AS mate, max(called_ns) AS last_ns FROM calls GROUP BY ALL)
+        ends AS (
+            SELECT job, rank AS mate, max(last_ns) AS last_ns FROM next_calls GROUP BY ALL)
         SELECT job, rank, mate, last_ns - most_ns AS last_ns, apart_ns
         FROM best JOIN ends USING (job, mate)
     """
@@ -125,16 +137,21 @@ def _waited() -> str:
                 AND r.seq > coalesce(b.seq, -1) AND NOT r.called
             WINDOW here AS (PARTITION BY b.job, b.rank, b.comm)
             QUALIFY r.seq = min(r.seq) OVER here),
-        -- Like with like: how long as many members ever waited for as many others.
-        waits AS (
-            SELECT u.job, u.rank, u.comm,
-                max(r.last_ns - r.calls_ns[u.waiting]) AS longest_ns,
-                sum(greatest(r.last_ns - r.calls_ns[u.waiting] - greatest(u.waited_ns, 0), 0))
-                    AS beyond_ns
+        -- Like with like: how long as many members ever waited for as many others. A wait that is
+        -- as long as normal counts as the longest did.
+        lasted AS (
+            SELECT u.job, u.rank, u.comm, greatest(u.waited_ns, 0) AS waited_ns,
+                r.last_ns - r.calls_ns[u.waiting] AS before_ns,
+                max(before_ns) OVER here AS longest_ns,
+                longest_ns / greatest($times * longest_ns, $hiccup) AS scaled
             FROM unmet u JOIN (
                 FROM rounds QUALIFY members = max(members) OVER (PARTITION BY job, rank, comm)) r
                 USING (job, rank, comm)
-            GROUP BY ALL HAVING count(*) >= $fewest_rounds),
+            WINDOW here AS (PARTITION BY u.job, u.rank, u.comm)),
+        waits AS (
+            SELECT job, rank, comm, any_value(longest_ns) AS longest_ns,
+                sum(greatest(before_ns - waited_ns * scaled, 0)) AS beyond_ns
+            FROM lasted GROUP BY ALL HAVING count(*) >= $fewest_rounds),
         awaited AS (
             SELECT u.*, w.longest_ns, w.beyond_ns
             FROM unmet u LEFT JOIN waits w USING (job, rank, comm))
@@ -143,24 +160,18 @@ def _waited() -> str:
 
 def _silences() -> str:
     """How long each rank ever took from the inputs of a call like its newest to its next call."""
-    return """
-        nexts AS (
-            SELECT job, rank, called_ns, min(called_ns) OVER (
-                PARTITION BY job, rank ORDER BY called_ns
-                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
-            FROM operations SEMI JOIN callers USING (job, rank) WHERE called_ns IS NOT NULL),
+    return f"""
+        {_next_calls("callers")},
         newest AS (
             SELECT r.* FROM rounds r JOIN callers c ON c.job = r.job AND c.rank = r.rank
                 AND c.last_comm = r.comm AND c.last_seq = r.seq),
         own AS (
             SELECT n.job, n.rank, max(x.next_ns - greatest(r.last_ns, r.own_ns)) AS longest_ns,
-                count(DISTINCT r.seq) AS times,
-                sum(greatest(x.next_ns - greatest(r.last_ns, r.own_ns) - e.last_ns
-                    + greatest(n.last_ns, n.own_ns), 0)) AS beyond_ns
-            FROM newest n JOIN ends e USING (job, rank)
-            JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
+                count(DISTINCT r.seq) AS times
+            FROM newest n JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
                 AND r.op = n.op AND r.count IS NOT DISTINCT FROM n.count AND r.seq < n.seq
-            JOIN nexts x ON x.job = r.job AND x.rank = r.rank AND x.called_ns = r.own_ns
+            JOIN next_calls x ON x.job = r.job AND x.rank = r.rank AND x.comm = r.comm
+                AND x.called_ns = r.own_ns
             GROUP BY ALL)
     """
 
@@ -187,13 +198,17 @@ def _silences() -> str:
             "share",
             "DOUBLE",
             "0..1",
-            "of the time before, that in which as many waited there or it was silent for as long",
+            "of the time before, that in which as many waited where most do now",
         ),
     ],
     source="VenusTrace 3.3 (n times the expected time)",
     params={
         "fewest_rounds": "calling_spans.fewest_rounds",
         "scatter": Param("1 ms", "what hosts do between two calls scatters by as much"),
+        "times": "standstills.times",
+        "hiccup": Param(
+            "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
+        ),
     },
 )
 def overdue_calls() -> str:
@@ -206,18 +221,16 @@ def overdue_calls() -> str:
             l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
             c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,
             CASE WHEN o.times >= $fewest_rounds THEN o.longest_ns END AS longest_silent_ns,
-            -- One more such wait is assumed, twice as long as this one.
-            least((w.beyond_ns + greatest(w.waited_ns, $scatter)) / l.span_ns,
-                CASE WHEN o.times >= $fewest_rounds THEN (o.beyond_ns
-                    + greatest(c.last_ns - greatest(n.last_ns, n.own_ns), $scatter)) / l.span_ns
-                END) AS share
+            -- Most wait in the largest group. One more such wait is assumed, twice as long as this.
+            first((w.beyond_ns + greatest(w.waited_ns, $scatter)) / l.span_ns) OVER (
+                PARTITION BY c.job, c.rank ORDER BY w.waiting DESC NULLS LAST, w.comm) AS share
         FROM callers c
         LEFT JOIN awaited w USING (job, rank)
         LEFT JOIN newest n USING (job, rank) LEFT JOIN own o USING (job, rank)
         LEFT JOIN (
-            SELECT job, rank, max(called_ns) AS called_ns,
-                max(called_ns) - min(called_ns) AS span_ns
-            FROM nexts GROUP BY ALL) l
+            SELECT job, rank, max(last_ns) AS called_ns,
+                max(last_ns) - min(called_ns) AS span_ns
+            FROM next_calls GROUP BY ALL) l
             USING (job, rank)
         QUALIFY row_number() OVER (PARTITION BY c.job, c.rank
             ORDER BY w.waited_ns / greatest(w.longest_ns, $scatter) DESC NULLS LAST, w.comm) = 1

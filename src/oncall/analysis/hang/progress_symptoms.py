@@ -291,8 +291,12 @@ def _call_symptoms() -> str:
                 || ' ms; earlier, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits LEFT JOIN all_wait a USING (job)
         UNION ALL
-        SELECT job, 'all wait', ln(1 - $end_so), 'not all others wait for one call'
+        SELECT job, 'all wait', CASE WHEN places > 2 THEN -$sure ELSE ln(1 - $end_so) END,
+            CASE WHEN places > 2 THEN 'ranks wait for ' || places || ' unrelated calls'
+                ELSE 'not all others wait for one call' END
         FROM waits SEMI JOIN last_calls USING (job) ANTI JOIN all_wait USING (job)
+            JOIN (SELECT job, count(DISTINCT place) AS places FROM awaited_callers GROUP BY job)
+                USING (job)
             ANTI JOIN odd_calls USING (job) ANTI JOIN crossed_calls USING (job)
         WHERE waited_ns > longest_ns
         UNION ALL
@@ -383,9 +387,7 @@ def _reported_symptom() -> str:
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "times": "standstills.times",
-        "hiccup": Param(
-            "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
-        ),
+        "hiccup": "overdue_calls.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "end_so": Param(
             0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"

@@ -49,6 +49,14 @@ class Books:
         return float((lack * self.length_ns).sum() / self.length_ns.sum())
 
     @property
+    def covered(self) -> float:
+        """Of the time from a segment's begin to the next one's, the part that lies in it (median).
+        Where hosts call ahead and then wait, little does: what devices do is not accounted for."""
+        order = np.argsort(self.begin_ns, kind="stable")
+        apart_ns = np.diff(self.begin_ns[order])
+        return float(np.median(self.length_ns[order[:-1]] / np.maximum(apart_ns, 1)))
+
+    @property
     def begin_ns(self) -> Ints:
         return np.concatenate([one.begin_ns for one in self.classes])
 
@@ -57,9 +65,9 @@ class Books:
         return np.concatenate([values(one) for one in self.classes], axis=1)
 
     def shares(self, gains: Callable[[Class], Times]) -> Times:
-        """Gains as shares of the segments, of all classes (candidates, s)."""
+        """Gains as shares of the segments, of all classes (candidates, s): no more than all."""
         whole = np.maximum(self.length_ns, self.replayed_ns)
-        return np.asarray(self.joined(gains) / whole)
+        return np.minimum(self.joined(gains) / whole, 1.0)
 
 
 def books_of(programs: Programs, limits: Limits) -> Books | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
-from oncall.analysis.lost_time.chance import by_turns, in_a_row, is_duty
+from oncall.analysis.lost_time.chance import by_turns, counts_alone, in_a_row, is_duty
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
@@ -20,19 +20,24 @@ from oncall.analysis.lost_time.programs import Flags, Times
 BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
 
 
-def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
-    """The ranks whose lateness costs most, if it is no chance."""
+def latecomers(lateness: Lateness, limits: Limits, delays: bool = False) -> Entry | None:
+    """The ranks whose lateness costs most, if it is no chance. `delays`: of hosts, which devices
+    may make up for, so that other iterations have to be shorter; then a few late ones count as
+    well, if they cost enough and no other rank is as late in any."""
     iterations = lateness.iterations
     share = lateness.late_ns / iterations.length_ns[:, None]
     best, gap = _best(share, limits)
     ranks = np.flatnonzero(best)
     there = ~np.isnan(gap)
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
-    if late.sum() < limits.repeats or not _all_of_them(share[late], best):
+    few = late.sum() < limits.repeats
+    if not late.any() or not _all_of_them(share[late], best):
+        return None
+    if few and not (delays and _stands_alone(share, best, late, iterations, limits)):
         return None
     ranks_there = int((~np.isnan(share[there])).sum(1).max())
     blocks, close = ranks_there / len(ranks), in_a_row(late[there])
-    if by_turns(gap[late], _widest(share[there]), blocks, limits, close):
+    if not few and by_turns(gap[late], _widest(share[there]), blocks, limits, close):
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     others, _ = iterations.spans(but=~(there & (gap < limits.least_gain / 2)))
@@ -40,10 +45,10 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
         pass  # They are of equal length, whatever was lost in them.
     elif len(others) >= limits.repeats:
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
-    elif not lateness.timed and iterations.ahead > limits.least_gain:
+    elif delays or (not lateness.timed and iterations.ahead > limits.least_gain):
         return None  # Hosts are ahead of their devices: that one calls late may cost nothing.
     late &= gain >= limits.least_gain
-    if late.sum() < limits.repeats:
+    if late.sum() < (1 if few else limits.repeats):
         return None
     lost_ns = np.where(late, gain * iterations.length_ns, 0.0)
     since = iterations.begin_ns >= iterations.begin_ns[late].min()
@@ -63,15 +68,27 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     )
 
 
+def _stands_alone(
+    share: Times, best: Flags, late: Flags, iterations: Iterations, limits: Limits
+) -> bool:
+    """Whether the ranks cost as much in a few iterations as if all were longer, and no other rank
+    was half as late in any."""
+    mine, others = np.nanmin(share[:, best], axis=1), share[:, ~best]
+    lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
+    if np.nanmax(others) >= limits.as_late * mine[late].min():
+        return False
+    return counts_alone(lost_ns, iterations.length_ns, limits)
+
+
 def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
-    """The ranks that the others waited for a good part of all time, though it may be chance."""
+    """The ranks that the others waited for a good part of their time, though it may be chance."""
     iterations = lateness.iterations
     share = lateness.late_ns / iterations.length_ns[:, None]
     best, gap = _best(share, limits)
     late = (gap >= limits.least_gain) & _has_peers(iterations, best)
     lost_ns = np.where(late, np.minimum(gap, 1.0), 0.0) * iterations.length_ns
-    part = float(lost_ns.sum() / iterations.length_ns.sum())
-    if part < limits.too_much:
+    part = float(lost_ns.sum() / iterations.length_ns[~np.isnan(gap)].sum())
+    if not part >= limits.too_much:
         return None
     return Entry(
         cause="perhaps",

@@ -90,19 +90,10 @@ def _in_collectives(programs: Programs, moments: Moments) -> Times:
 
 def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
     """How long each batch of sends and receives waited for its other sides, below 0 (n,)."""
-    parts = programs.parts
     found = np.zeros(len(programs.rank))
-    mine = np.flatnonzero((number[parts.node] != NONE) & (parts.peer != NONE))
-    if not len(mine) or not moments.timed:
+    if not moments.timed:
         return found
-    node, peer, sends = parts.node[mine], parts.peer[mine], parts.sends[mine]
-    rank, ranks = programs.rank[node], len(programs.ranks)
-    pair = np.where(sends, rank * ranks + peer, peer * ranks + rank)
-    pair += number[node] * ranks * ranks
-    key = (pair * 2 + sends) << 12 | np.minimum(_nth(pair * 2 + sends), (1 << 12) - 1)
-    out, into = np.flatnonzero(sends), np.flatnonzero(~sends)
-    _, a, b = np.intersect1d(key[out] - (1 << 12), key[into], return_indices=True)
-    sender, receiver = node[out[a]], node[into[b]]
+    sender, receiver = matched(programs, number)
     took = programs.duration_ns
     needed = np.fmin(took[sender], took[receiver])
     longest = np.full(len(found), -np.inf)
@@ -111,6 +102,21 @@ def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
     met = np.isfinite(longest) & np.isfinite(took)
     found[met] = longest[met] - took[met]
     return found
+
+
+def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
+    """The nodes of each send in an iteration (m,) and of its receive (m,): those between two ranks
+    in their order."""
+    parts = programs.parts
+    mine = np.flatnonzero((number[parts.node] != NONE) & (parts.peer != NONE))
+    node, peer, sends = parts.node[mine], parts.peer[mine], parts.sends[mine]
+    rank, ranks = programs.rank[node], len(programs.ranks)
+    pair = np.where(sends, rank * ranks + peer, peer * ranks + rank)
+    pair += number[node] * ranks * ranks
+    key = (pair * 2 + sends) << 12 | np.minimum(_nth(pair * 2 + sends), (1 << 12) - 1)
+    out, into = np.flatnonzero(sends), np.flatnonzero(~sends)
+    _, a, b = np.intersect1d(key[out] - (1 << 12), key[into], return_indices=True)
+    return node[out[a]], node[into[b]]
 
 
 def _nth(key: Ints) -> Ints:

@@ -14,6 +14,8 @@ class Limits:
     batch_gap: float = decides("30 us", "calls of one batch are made within; 250 us is as good")
     timed: float = decides("90 %", "of the calls say how long they took, or when they began")
 
+    uneven: float = decides("10 %", "of an operation's calls, members differ in size: by data")
+
     # Segments
     most_ranks: float = decides("90 %", "of the ranks call a cut, and take part in a class")
     same_calls: float = decides("70 %", "of the ranks do the same in segments of one class")
@@ -34,6 +36,7 @@ class Limits:
     early: float = decides("20 %", "of the segments: lateness only adds to a clock's offset")
     gone_early: float = decides("1 %", "of calls, left before the last came: clocks are right")
     drifts: int = decides(12, "segments that show a drift of clocks")
+    most_delays: int = decides(1024, "an iteration, the largest: each is compared with all others")
     most_lead: int = decides(12, "calls that a host is ahead of its device by")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
     equally_good_share: float = decides("2 %", "... and so many of all places")
@@ -44,6 +47,7 @@ class Limits:
     overlaps_time: float = decides("300 us", "... and this long")
 
     replays: float = decides("25 %", "a replay that is off by more does not know who waits")
+    covers: float = decides("50 %", "of an iteration: a replay of less does not account for it")
     replay_error: float = decides(
         "25 %", "quantile over iterations of what replays are too long by: so much they always are"
     )

@@ -18,6 +18,7 @@ from oncall.analysis.lost_time.causes import Entry, gains_together
 from oncall.analysis.lost_time.chance import counts_alone
 from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.exposure import exposure_of
+from oncall.analysis.lost_time.host_delays import host_delays
 from oncall.analysis.lost_time.iterations import Iterations, iterations_of
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
@@ -26,7 +27,7 @@ from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.onsets import changed_with, own_time_in
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
-from oncall.analysis.lost_time.sibling_transfers import slow_beside_siblings
+from oncall.analysis.lost_time.sibling_transfers import late_by_transfers, slow_beside_siblings
 from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, repeated, slowdowns_of
 from oncall.evidence import params_of, relation
 
@@ -76,9 +77,13 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     entries = entries_of(books, limits)
     length_ns, begin_ns = books.length_ns, books.begin_ns
     slowdowns = [] if entries else slowdowns_of(books, limits)
-    lateness = _lateness(programs, limits) if slowdowns else None
+    # Of calls alone a replay knows hosts only as far as devices follow them.
+    unseen = not (entries or books.timed or programs.on_device)
+    lateness = _lateness(programs, limits) if slowdowns or unseen else None
     changed = changed_with(slowdowns, programs, lateness, limits) if lateness else None
     changed = changed or own_time_in(slowdowns, books, limits)
+    if changed is None and unseen and lateness is not None:
+        changed = _delayed(programs, lateness, limits)
     if changed is not None:
         return Account([changed], length_ns, begin_ns, None, books.timed)
     slowdown = _unexplained(slowdowns, limits)
@@ -113,6 +118,8 @@ def _by_exposure(
 
 def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     books = books_of(programs, limits)
+    if books is not None and books.covered < limits.covers:
+        books = None
     if books is not None and books.error > limits.replays:
         return _by_lateness(programs, None, limits, books)
     if books is not None and len(books.length_ns) >= limits.fewest_iterations:
@@ -139,6 +146,8 @@ def _by_lateness(
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     if stages and not lateness.of_all:
         entry = None  # Who is late in its group may have waited for a transfer from a stage.
+    if not (lateness.timed or programs.on_device or (entry and entry.cause != "perhaps")):
+        entry = _delayed(programs, lateness, limits) or entry
     entry = entry or suspected(lateness, limits)
     if entry is not None and books is not None:
         gains = partial(gains_together, sets=[np.array(entry.ranks)])
@@ -159,6 +168,8 @@ def _by_lateness(
             entry is None or entry.cause == "perhaps" or entry.ranks == beside.ranks
         ):
             entry = beside
+        elif entry is not None and entry.cause == "own":
+            entry = late_by_transfers(programs, lateness, entry, limits)
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
@@ -172,6 +183,13 @@ def _by_lateness(
     hidden = not lateness.timed and iterations.hosts_wait_last(limits)
     whole = proven or not (slowdown or once or hidden or not lateness.of_all)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, decides, whole, slowdown)
+
+
+def _delayed(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | None:
+    """The rank whose host holds up its calls in longer iterations."""
+    moments = moments_of(programs, limits, lateness.iterations.nth)
+    delays_ns = host_delays(programs, lateness.iterations, moments, limits)
+    return latecomers(replace(lateness, late_ns=delays_ns), limits, delays=True)
 
 
 def _slowdowns(iterations: Iterations, limits: Limits) -> list[Slowdown]:

@@ -120,10 +120,11 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     names = [*ops, "AllToAll"]
     op[exchange] = len(names) - 1
     part = np.flatnonzero(p2p & ~exchange[node])
+    asked = np.where(_uneven(comm[first], seq[first], count[first], op, limits), 0, count[first])
     signature = np.where(
         batch,
         _summed(_mixed(2 * count + sends) * p2p, first),
-        _mixed(_mixed(count[first] * 64 + op) ^ size[first].astype(np.uint64)),
+        _mixed(_mixed(asked * 64 + op) ^ size[first].astype(np.uint64)),
     )
     return Programs(
         ranks=ranks,
@@ -205,6 +206,22 @@ def _exchanges(node: Ints, comm: Ints, sends: Flags, p2p: Flags, size: Ints, nod
     np.minimum.at(low, node, comm)
     np.maximum.at(high, node, comm)
     return np.asarray((calls > 2) & (sent == size) & (calls == 2 * size) & (low == high))
+
+
+def _uneven(comm: Ints, seq: Ints, count: Ints, op: Ints, limits: Limits) -> Flags:
+    """Collectives (n,) of operations whose members bring different sizes to one call, as experts
+    do: sizes that the data decide, not the program."""
+    found = np.zeros(len(op), dtype=np.bool_)
+    at = np.flatnonzero((op != NONE) & (seq >= 0))
+    at = at[np.lexsort((seq[at], comm[at]))]
+    if not len(at):
+        return found
+    new = (np.diff(comm[at], prepend=-1) != 0) | (np.diff(seq[at], prepend=-1) != 0)
+    first = np.flatnonzero(new)
+    differ = np.maximum.reduceat(count[at], first) != np.minimum.reduceat(count[at], first)
+    calls = np.bincount(op[at[first]])
+    uneven = np.flatnonzero(np.bincount(op[at[first]], differ) > limits.uneven * calls)
+    return np.isin(op, uneven)
 
 
 def _mixed(values: Ints | Hashes) -> Hashes:

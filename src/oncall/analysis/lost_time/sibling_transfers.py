@@ -7,6 +7,8 @@ slow link, of the group or of the rank that all slow groups share.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -20,22 +22,24 @@ from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
 
 def slow_beside_siblings(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | None:
-    """The ranks that share all groups whose transfers take longer than their siblings', if the
-    members of these groups come later than others by it."""
+    """The ranks that share all groups whose transfers take longer than their siblings', if others
+    wait for these ranks, or all ranks are in a transfer with them meanwhile."""
     iterations = lateness.iterations
-    excess_ns = _excess(programs, taken(programs, iterations, limits), lateness, limits)
-    share = excess_ns / iterations.length_ns[:, None]
-    common = np.nan_to_num(quantile(share, 0.5, 0))
-    slow = np.flatnonzero(common >= max(limits.least_gain, limits.as_late * common.max(initial=0)))
+    taken_ns = taken(programs, iterations, limits)
+    share = _excess(programs, taken_ns, lateness, limits) / iterations.length_ns[:, None]
+    slow = _slow(share, limits)
     if not len(slow):
         return None
     members = [np.asarray(programs.members[comm]) for comm in slow]
     ranks, together = reduce(np.intersect1d, members), reduce(np.union1d, members)
     if not len(ranks) or 2 * len(together) > lateness.late_ns.shape[1]:
         return None
-    shown = np.fmin(np.nanmax(share[:, slow], axis=1), _late(lateness, ranks, together))
+    ranks = _of_two(programs, lateness, taken_ns, ranks, limits)
+    meanwhile = _with_all(programs, taken_ns, ranks, limits) / iterations.length_ns
+    waited = np.fmax(_late(lateness, ranks, together), meanwhile)
+    shown = np.fmin(np.nanmax(share[:, slow], axis=1), waited)
     concerned = shown >= limits.least_gain
-    if concerned.sum() < limits.repeats or 2 * concerned.sum() < len(shown):
+    if concerned.sum() < limits.repeats:
         return None
     values = shown[concerned]
     return Entry(
@@ -49,11 +53,78 @@ def slow_beside_siblings(programs: Programs, lateness: Lateness, limits: Limits)
     )
 
 
+def _slow(share: Times, limits: Limits) -> Ints:
+    """The groups that, by their excess (s, comms), stand out from all others in the same
+    iterations, several times."""
+    found = np.nan_to_num(share)
+    total = np.where(found >= limits.least_gain, found, 0.0).sum(0)
+    slow = np.flatnonzero(total >= max(limits.as_late * total.max(initial=0.0), limits.least_gain))
+    if not len(slow):
+        return slow
+    others = np.abs(np.delete(found, slow, axis=1)).max(1, initial=0.0)
+    clear = (found[:, slow] >= limits.least_gain) & (
+        found[:, slow] >= limits.stands_out * others[:, None]
+    )
+    return slow if (clear.all(1).sum() >= limits.repeats) else slow[:0]
+
+
+def late_by_transfers(
+    programs: Programs, lateness: Lateness, entry: Entry, limits: Limits
+) -> Entry:
+    """The entry of ranks that come late together, as their transfers if these take as much longer
+    than those of their only sibling group."""
+    taken_ns = taken(programs, lateness.iterations, limits)
+    for slower, excess in _slower_of_two(programs, lateness, taken_ns):
+        if set(programs.members[slower]) == set(entry.ranks) and (
+            excess >= limits.as_late * entry.share
+        ):
+            return replace(entry, cause="transfer")
+    return entry
+
+
+def _of_two(
+    programs: Programs, lateness: Lateness, taken_ns: Times, ranks: Ints, limits: Limits
+) -> Ints:
+    """Those of the ranks that are in the slower of two sibling groups as well, where there are
+    such: two have no median, but agree with what others show."""
+    for slower, excess in _slower_of_two(programs, lateness, taken_ns):
+        both = np.intersect1d(ranks, programs.members[slower])
+        if len(both) and excess >= limits.least_gain:
+            ranks = both
+    return ranks
+
+
+def _slower_of_two(
+    programs: Programs, lateness: Lateness, taken_ns: Times
+) -> Iterator[tuple[int, float]]:
+    """Of each two groups without other siblings the slower one, and by which share of iterations it
+    is slower (median)."""
+    kind = _kinds(programs, lateness)
+    for one in np.unique(kind[kind != 0]):
+        mine = np.flatnonzero(kind == one)
+        if len(mine) == 2:
+            slower, other = mine if np.nansum(np.diff(taken_ns[:, mine])) < 0 else mine[::-1]
+            excess_ns = taken_ns[:, slower] - taken_ns[:, other]
+            yield int(slower), float(np.nanmedian(excess_ns / lateness.iterations.length_ns))
+
+
 def _late(lateness: Lateness, ranks: Ints, together: Ints) -> Times:
     """By which share of each iteration (s,) the ranks are later than those in no slow group."""
     beside = np.delete(lateness.late_ns, together, axis=1)
     late_ns = np.nanmin(lateness.late_ns[:, ranks], axis=1) - quantile(beside, 0.5, 1)
     return np.asarray(np.nan_to_num(late_ns) / lateness.iterations.length_ns)
+
+
+def _with_all(programs: Programs, taken_ns: Times, ranks: Ints, limits: Limits) -> Times:
+    """How long (s,), ns, the transfers of groups that these ranks and nearly all others are in
+    take: a slow link slows these as well, and nobody waits for anybody."""
+    fewest = limits.most_ranks * len(programs.ranks)
+    large = [
+        comm
+        for comm, members in enumerate(programs.members)
+        if len(members) >= fewest and np.isin(ranks, members).all()
+    ]
+    return np.asarray(np.nansum(taken_ns[:, large], axis=1))
 
 
 def _excess(programs: Programs, taken_ns: Times, lateness: Lateness, limits: Limits) -> Times:

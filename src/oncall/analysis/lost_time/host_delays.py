@@ -1,0 +1,106 @@
+"""How long hosts held up their own calls: what calls alone show where hosts run ahead of devices.
+
+From one call to the next a host takes as long as its program needs, plus what it waits for: members
+that called later, of this call or of any before. What it takes beyond that and beyond its peers is
+its own: a data loader, a garbage collection, a starved process. That is measured on one clock. Of
+waits that no call explains, as for a transfer whose other side is not recorded, the one that ends
+first is the cause: nobody goes on before whom they wait for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.lateness import matched
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.moments import Moments, numbered
+from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
+
+
+def host_delays(
+    programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
+) -> Times:
+    """By how much each rank's host held up its own calls in each iteration (s, r), ns; NaN where
+    not recorded whole."""
+    number = iterations.number
+    at = np.flatnonzero(number != NONE)
+    at = at[at > 0]
+    at = at[programs.rank[at] == programs.rank[at - 1]]
+    call_ns = _on_one_clock(programs, moments)
+    waited_ns = np.maximum(_held_until(programs, number, call_ns, moments) - call_ns, 0.0)
+    took_ns = np.maximum(programs.at_ns[at] - programs.at_ns[at - 1] - waited_ns[at - 1], 0.0)
+    own_ns = took_ns - _of_peers(programs, iterations, at, took_ns, limits)
+    own_ns = np.where(own_ns >= limits.exact, own_ns, 0.0)
+    own_ns = _first_to_end(programs, iterations, at, call_ns, own_ns, limits)
+    shape = (len(iterations.begin_ns), len(programs.ranks))
+    place = number[at] * shape[1] + programs.rank[at]
+    found = np.bincount(place, own_ns, shape[0] * shape[1]).reshape(shape)
+    return np.where(iterations.program != 0, found, np.nan)
+
+
+def _on_one_clock(programs: Programs, moments: Moments) -> Times:
+    """When each call was made (n,), ns, on the clock that `moments` compare ranks by."""
+    call_ns = programs.at_ns - float(programs.at_ns.min())
+    known = np.isfinite(moments.came_ns)
+    ahead_ns = np.zeros(len(programs.ranks))
+    ahead_ns[programs.rank[known]] = (call_ns - moments.came_ns)[known]
+    return np.asarray(call_ns - ahead_ns[programs.rank])
+
+
+def _held_until(programs: Programs, number: Ints, call_ns: Times, moments: Moments) -> Times:
+    """Until when each rank may have to wait after each call (n,): for the last member of all
+    collectives so far, and for the other side of all transfers."""
+    until_ns = np.zeros(len(call_ns))
+    met = np.isfinite(moments.came_ns)
+    group = numbered(programs.comm, programs.seq)
+    latest_ns = np.zeros(int(group.max()) + 1)
+    np.maximum.at(latest_ns, group[met], call_ns[met])
+    until_ns[met] = latest_ns[group[met]]
+    sender, receiver = matched(programs, number)
+    np.maximum.at(until_ns, sender, call_ns[receiver])
+    np.maximum.at(until_ns, receiver, call_ns[sender])
+    # Ranks lie apart by more than any of them is long, so that a maximum stays in its own.
+    apart_ns = programs.rank * (2 * float(call_ns.max()) + 1)
+    return np.asarray(np.maximum.accumulate(until_ns + apart_ns) - apart_ns)
+
+
+def _of_peers(
+    programs: Programs, iterations: Iterations, at: Ints, took_ns: Times, limits: Limits
+) -> Times:
+    """What peers take to the same call in the same iteration, in the median (n,), ns; infinite
+    where fewer than a few have the same program."""
+    number = iterations.number[at]
+    program = iterations.program[number, programs.rank[at]].view(np.int64)
+    kind = numbered(number, program, iterations.nth[at])
+    order = np.lexsort((took_ns, kind))
+    first = np.flatnonzero(np.diff(kind[order], prepend=-1))
+    size = np.diff(first, append=len(kind))
+    middle_ns = took_ns[order][first + (size - 1) // 2]
+    return np.where(size >= limits.few_peers, middle_ns, np.inf)[kind]
+
+
+def _first_to_end(
+    programs: Programs,
+    iterations: Iterations,
+    at: Ints,
+    call_ns: Times,
+    own_ns: Times,
+    limits: Limits,
+) -> Times:
+    """The delays (n,) without what they share with one of another rank that ended before and is
+    not much smaller."""
+    found_ns = own_ns.copy()
+    number = iterations.number[at]
+    large = np.flatnonzero(own_ns >= limits.least_gain / 2 * iterations.length_ns[number])
+    for one in np.unique(number[large]):
+        mine = large[number[large] == one]
+        mine = mine[np.argsort(-own_ns[mine])[: limits.most_delays]]
+        rank, end_ns, begin_ns = programs.rank[at[mine]], call_ns[at[mine]], call_ns[at[mine] - 1]
+        before = end_ns[None, :] < end_ns[:, None] - limits.exact
+        before &= end_ns[None, :] > begin_ns[:, None]
+        before &= own_ns[mine][None, :] >= limits.as_late * own_ns[mine][:, None]
+        before &= rank[None, :] != rank[:, None]
+        latest_ns = np.where(before, end_ns[None, :], begin_ns[:, None]).max(1)
+        found_ns[mine] = np.minimum(own_ns[mine], end_ns - latest_ns)
+    return found_ns
