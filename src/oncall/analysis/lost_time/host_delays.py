@@ -68,16 +68,22 @@ def _held_until(programs: Programs, number: Ints, call_ns: Times, moments: Momen
 def _of_peers(
     programs: Programs, iterations: Iterations, at: Ints, took_ns: Times, limits: Limits
 ) -> Times:
-    """What peers take to the same call in the same iteration, in the median (n,), ns; infinite
-    where fewer than a few have the same program."""
+    """What peers take to the same call in the same iteration, in the median (n,), ns; where fewer
+    than a few have the same program, in all iterations; infinite where there are as few."""
     number = iterations.number[at]
     program = iterations.program[number, programs.rank[at]].view(np.int64)
-    kind = numbered(number, program, iterations.nth[at])
-    order = np.lexsort((took_ns, kind))
+    place = numbered(program, iterations.nth[at])
+    beside_ns = _middle(numbered(number, place), took_ns, limits)
+    return np.where(np.isfinite(beside_ns), beside_ns, _middle(place, took_ns, limits))
+
+
+def _middle(kind: Ints, values: Times, limits: Limits) -> Times:
+    """Of each value (n,) the median of its kind; infinite where there are too few."""
+    order = np.lexsort((values, kind))
     first = np.flatnonzero(np.diff(kind[order], prepend=-1))
     size = np.diff(first, append=len(kind))
-    middle_ns = took_ns[order][first + (size - 1) // 2]
-    return np.where(size >= limits.few_peers, middle_ns, np.inf)[kind]
+    middle = values[order][first + (size - 1) // 2]
+    return np.where(size >= limits.few_peers, middle, np.inf)[kind]
 
 
 def _first_to_end(
@@ -88,19 +94,24 @@ def _first_to_end(
     own_ns: Times,
     limits: Limits,
 ) -> Times:
-    """The delays (n,) without what they share with one of another rank that ended before and is
-    not much smaller."""
+    """The delays (n,) without what they share with those of another rank that ended before: the one
+    that explains most."""
     found_ns = own_ns.copy()
     number = iterations.number[at]
-    large = np.flatnonzero(own_ns >= limits.least_gain / 2 * iterations.length_ns[number])
-    for one in np.unique(number[large]):
-        mine = large[number[large] == one]
-        mine = mine[np.argsort(-own_ns[mine])[: limits.most_delays]]
-        rank, end_ns, begin_ns = programs.rank[at[mine]], call_ns[at[mine]], call_ns[at[mine] - 1]
-        before = end_ns[None, :] < end_ns[:, None] - limits.exact
-        before &= end_ns[None, :] > begin_ns[:, None]
-        before &= own_ns[mine][None, :] >= limits.as_late * own_ns[mine][:, None]
-        before &= rank[None, :] != rank[:, None]
-        latest_ns = np.where(before, end_ns[None, :], begin_ns[:, None]).max(1)
-        found_ns[mine] = np.minimum(own_ns[mine], end_ns - latest_ns)
+    begin_ns, end_ns, rank = call_ns[at - 1], call_ns[at], programs.rank[at]
+    every = np.flatnonzero(own_ns > 0)
+    for one in np.unique(number[every]):
+        mine = every[number[every] == one]
+        near = (end_ns[every] > begin_ns[mine].min()) & (begin_ns[every] < end_ns[mine].max())
+        near = every[near]
+        near = near[np.argsort(-own_ns[near], kind="stable")[: limits.most_delays]]
+        near = near[np.argsort(rank[near], kind="stable")]
+        mine = mine[np.argsort(-own_ns[mine], kind="stable")[: limits.most_delays]]
+        shared_ns = end_ns[near] - np.maximum(begin_ns[near], begin_ns[mine][:, None])
+        before = end_ns[near] < end_ns[mine][:, None] - limits.exact
+        before &= rank[near] != rank[mine][:, None]
+        shared_ns = np.where(before, np.clip(shared_ns, 0.0, own_ns[near]), 0.0)
+        ranks = np.flatnonzero(np.diff(rank[near], prepend=-1))
+        explained_ns = np.add.reduceat(shared_ns, ranks, axis=1).max(1)
+        found_ns[mine] = np.maximum(own_ns[mine] - explained_ns, 0.0)
     return found_ns
