@@ -13,7 +13,8 @@ START, ITERATIONS, EXPERTS = 1_760_000_000_000 * MS, 12, (2, 3)
 
 
 def job(slow_ms: float, exchanges: bool) -> list[dict[str, Any]]:
-    """Calls of four ranks, of which rank 2 is late for some AllReduces of all, and does not make the
+    """Calls of four ranks, of which rank 2 is late for some AllReduces of all, and does not make
+    the
     last one. Ranks 2 and 3 then exchange tokens, or reduce in their pair; so do 0 and 1."""
     rows: list[dict[str, Any]] = []
 
