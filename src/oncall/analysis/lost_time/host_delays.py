@@ -15,14 +15,18 @@ from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import matched
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments, numbered
-from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
 
 
 def host_delays(
-    programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
+    programs: Programs,
+    iterations: Iterations,
+    moments: Moments,
+    limits: Limits,
+    waited_for: bool = False,
 ) -> Times:
     """By how much each rank's host held up its own calls in each iteration (s, r), ns; NaN where
-    not recorded whole."""
+    not recorded whole. Only what all others `waited_for` meanwhile, if so."""
     number = iterations.number
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
@@ -32,6 +36,8 @@ def host_delays(
     took_ns = np.maximum(programs.at_ns[at] - programs.at_ns[at - 1] - waited_ns[at - 1], 0.0)
     own_ns = took_ns - _of_peers(programs, iterations, at, took_ns, limits)
     own_ns = np.where(own_ns >= limits.exact, own_ns, 0.0)
+    if waited_for:
+        own_ns = np.where(_all_idle(programs, at, call_ns, own_ns, limits), own_ns, 0.0)
     own_ns = _first_to_end(programs, iterations, at, call_ns, own_ns, limits)
     shape = (len(iterations.begin_ns), len(programs.ranks))
     place = number[at] * shape[1] + programs.rank[at]
@@ -84,6 +90,33 @@ def _middle(kind: Ints, values: Times, limits: Limits) -> Times:
     size = np.diff(first, append=len(kind))
     middle = values[order][first + (size - 1) // 2]
     return np.where(size >= limits.few_peers, middle, np.inf)[kind]
+
+
+def _all_idle(
+    programs: Programs, at: Ints, call_ns: Times, own_ns: Times, limits: Limits
+) -> Flags:
+    """The delays (n,) of calls of the largest groups that the other members' hosts were idle for a
+    good part of, and soon no more: they waited for it, and not for their devices."""
+    size = np.array([len(line) for line in programs.members])
+    found = np.zeros(len(at), dtype=np.bool_)
+    # Ranks lie apart by more than any of them is long, so that one search serves all.
+    apart_ns = 2 * float(call_ns.max()) + 1
+    line_ns = np.maximum.accumulate(call_ns + programs.rank * apart_ns)
+    large = (own_ns > 0) & ~programs.batch[at] & (size[programs.comm[at]] == size.max())
+    for one in np.flatnonzero(large):
+        node = at[one]
+        others = programs.members[programs.comm[node]]
+        others = others[others != programs.rank[node]]
+        last = np.searchsorted(line_ns, others * apart_ns + call_ns[node]) - 1
+        known = (last >= 0) & (last + 1 < len(line_ns))
+        known[known] &= programs.rank[last[known]] == others[known]
+        known[known] &= programs.rank[last[known] + 1] == others[known]
+        part_ns = limits.as_late * own_ns[one]
+        since_ns = call_ns[node] - call_ns[last[known]]
+        until_ns = call_ns[last[known] + 1] - call_ns[node]
+        waited = (since_ns >= part_ns) & (until_ns <= part_ns)
+        found[one] = known.any() and waited.mean() >= limits.most_ranks
+    return found
 
 
 def _first_to_end(

@@ -67,10 +67,13 @@ class _Edges:
     seen: Ints
 
 
-def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
-    """The iterations of a job; None if there are too few, or hosts wait nowhere."""
+def iterations_of(
+    programs: Programs, moments: Moments, limits: Limits, evenly: bool = False
+) -> Iterations | None:
+    """The iterations of a job; None if there are too few, or hosts wait nowhere. Where nothing
+    shows them, and durations are recorded or it may be `evenly`, stretches of equal time."""
     cut = _cut(programs, moments, limits)
-    stretches = moments.timed and not cut.any()
+    stretches = (moments.timed or evenly) and not cut.any()
     if stretches:
         cut = _evenly(programs, moments, limits)
     edges = _edges(programs, cut, limits)

@@ -20,10 +20,9 @@ from oncall.analysis.lost_time.programs import Flags, Times
 BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
 
 
-def latecomers(lateness: Lateness, limits: Limits, delays: bool = False) -> Entry | None:
-    """The ranks whose lateness costs most, if it is no chance. `delays`: of hosts, which devices
-    may make up for, so that other iterations have to be shorter; then a few late ones count as
-    well, if they cost enough and no other rank is as late in any."""
+def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
+    """The ranks whose lateness costs most, if it is no chance. What hosts hold up themselves counts
+    in a few iterations as well, if it costs enough and no other rank is as late in any."""
     iterations = lateness.iterations
     share = lateness.late_ns / iterations.length_ns[:, None]
     best, gap = _best(share, limits)
@@ -33,7 +32,7 @@ def latecomers(lateness: Lateness, limits: Limits, delays: bool = False) -> Entr
     few = late.sum() < limits.repeats
     if not late.any() or not _all_of_them(share[late], best):
         return None
-    if few and not (delays and _stands_alone(share, best, late, iterations, limits)):
+    if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
         return None
     ranks_there = int((~np.isnan(share[there])).sum(1).max())
     blocks, close = ranks_there / len(ranks), in_a_row(late[there])
@@ -45,8 +44,8 @@ def latecomers(lateness: Lateness, limits: Limits, delays: bool = False) -> Entr
         pass  # They are of equal length, whatever was lost in them.
     elif len(others) >= limits.repeats:
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
-    elif delays or (not lateness.timed and iterations.ahead > limits.least_gain):
-        return None  # Hosts are ahead of their devices: that one calls late may cost nothing.
+    elif _may_cost_nothing(lateness, limits):
+        return None
     late &= gain >= limits.least_gain
     if late.sum() < (1 if few else limits.repeats):
         return None
@@ -66,6 +65,12 @@ def latecomers(lateness: Lateness, limits: Limits, delays: bool = False) -> Entr
         gain_ns=float(lost_ns.sum()),
         begin_ns=int(iterations.begin_ns[late].min()),
     )
+
+
+def _may_cost_nothing(lateness: Lateness, limits: Limits) -> bool:
+    """Whether hosts may be ahead of their devices, so that one may call late for nothing."""
+    ahead = not lateness.timed and lateness.iterations.ahead > limits.least_gain
+    return lateness.by == "delays" or (lateness.by == "waits" and ahead)
 
 
 def _stands_alone(

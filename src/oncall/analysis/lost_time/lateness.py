@@ -14,6 +14,7 @@ next call. So with calls of several groups that a host makes at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -27,13 +28,15 @@ from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 class Lateness:
     """By how much each rank was late by itself in each iteration (s, r), ns against the median
     rank; NaN where not recorded whole. `iterations` say when and how long. `timed`: from durations.
-    `of_all`: iterations are those of all ranks, not of one group each.
+    `of_all`: iterations are those of all ranks, not of one group each. `by`: the others' "waits" in
+    calls; "delays" of hosts, which devices may make up for; "stalls" of hosts that all waited for.
     """
 
     late_ns: Times
     iterations: Iterations
     timed: bool
     of_all: bool = True
+    by: Literal["waits", "delays", "stalls"] = "waits"
 
 
 def lateness_of(

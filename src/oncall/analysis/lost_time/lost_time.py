@@ -138,7 +138,7 @@ def _by_lateness(
     show who differs in longer iterations."""
     lateness = _lateness(programs, limits)
     if lateness is None:
-        return None
+        return None if programs.on_device else _by_stretches(programs, limits)
     iterations = lateness.iterations
     entry = None if programs.on_device else latecomers(lateness, limits)
     stages = bool(programs.batch.any())
@@ -186,10 +186,29 @@ def _by_lateness(
 
 
 def _delayed(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | None:
-    """The rank whose host holds up its calls in longer iterations."""
-    moments = moments_of(programs, limits, lateness.iterations.nth)
-    delays_ns = host_delays(programs, lateness.iterations, moments, limits)
-    return latecomers(replace(lateness, late_ns=delays_ns), limits, delays=True)
+    """The rank whose host holds up its calls in longer iterations, or all others in any."""
+    iterations = lateness.iterations
+    moments = moments_of(programs, limits, iterations.nth)
+    delays_ns = host_delays(programs, iterations, moments, limits)
+    entry = latecomers(replace(lateness, late_ns=delays_ns, by="delays"), limits)
+    if entry is not None:
+        return entry
+    stalls_ns = host_delays(programs, iterations, moments, limits, waited_for=True)
+    return latecomers(replace(lateness, late_ns=stalls_ns, by="stalls"), limits)
+
+
+def _by_stretches(programs: Programs, limits: Limits) -> Account | None:
+    """The account of calls alone that show no iterations, as a service's: a host that all others
+    wait for holds them up as long, whatever they call."""
+    moments = moments_of(programs, limits)
+    iterations = iterations_of(programs, moments, limits, evenly=True)
+    if iterations is None or not iterations.stretches:
+        return None
+    delays_ns = host_delays(programs, iterations, moments, limits, waited_for=True)
+    entry = latecomers(Lateness(delays_ns, iterations, timed=False, by="stalls"), limits)
+    if entry is None:
+        return None
+    return Account([entry], iterations.length_ns, iterations.begin_ns, None, timed=False)
 
 
 def _slowdowns(iterations: Iterations, limits: Limits) -> list[Slowdown]:
