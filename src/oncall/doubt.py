@@ -11,6 +11,10 @@ from oncall.core.nodeset import fold_ranks
 from oncall.evidence.incident import Incident
 
 UNTIMED = "no durations of operations are recorded: a slow GPU or link would not show"
+IN_PART = (
+    "one iteration took much longer, or no iteration of all ranks was recorded: whoever slows the "
+    "job need not show"
+)
 _MOST_AWAITED = 3  # ranks to look at first; of more it is none in particular
 # Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
 _BY_COUNTERS = """
@@ -121,11 +125,14 @@ def _not_shown(incident: Incident) -> str:
         return ""
     except RelationFailed:
         return few
-    ((shown, calls_hide, baselines, durations, devices_hide),) = incident.con.execute(
-        "SELECT EXISTS (FROM replayed_jobs WHERE timed OR whole), EXISTS (FROM replayed_jobs), "
+    ((part, shown, calls_hide, baselines, durations, devices_hide),) = incident.con.execute(
+        "SELECT EXISTS (FROM replayed_jobs WHERE timed AND NOT whole), "
+        "EXISTS (FROM replayed_jobs WHERE timed OR whole), EXISTS (FROM replayed_jobs), "
         "EXISTS (FROM round_baselines), EXISTS (FROM rounds WHERE basis = 'duration'), "
         "EXISTS (FROM device_lags WHERE hidden)"
     ).fetchall()
+    if part:
+        return IN_PART
     if devices_hide or (calls_hide and not shown):
         return UNTIMED
     if shown or (baselines and durations):
@@ -161,12 +168,12 @@ def _by_chance(incident: Incident) -> str:
         incident,
         ["lost_time"],
         "SELECT list(rank ORDER BY rank), any_value(share) FROM lost_time "
-        "WHERE cause = 'perhaps' GROUP BY job",
+        "WHERE cause = 'perhaps' GROUP BY job ORDER BY max(share) DESC, job",
     )
     if not rows:
         return ""
-    ((ranks, part),) = rows
-    late = " and ".join(f"rank {rank}" for rank in ranks)
+    ((ranks, part), *_) = rows
+    late = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {fold_ranks(ranks)}"
     other = "chance, or work that rank 0 does for all," if ranks == [0] else "chance"
     return (
         f"{100 * part:.0f} % of the time may be lost to waits for {late}, but {other} is not "
