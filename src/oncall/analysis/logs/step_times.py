@@ -34,7 +34,7 @@ def step_times() -> str:
 @relation(
     "slow_steps",
     reads=["log_events|logged_steps|watchdog_reports"],
-    optional=["step_times", "log_events"],
+    optional=["step_times", "step_changes", "log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
@@ -59,20 +59,25 @@ def step_times() -> str:
     },
 )
 def slow_steps() -> str:
-    """Spans of at least `$span` consecutive slow iterations."""
+    """Spans of at least `$span` consecutive slow iterations; or all since they became longer for
+    good."""
     return """
         WITH baselines AS (
           SELECT job, attempt, quantile_cont(cost, $quick) AS baseline
           FROM step_times GROUP BY job, attempt),
+        limits AS (
+          SELECT job, attempt, coalesce(c.baseline, b.baseline) AS baseline, c.nth AS since
+          FROM baselines b LEFT JOIN step_changes c USING (job, attempt)),
         timers AS (
           SELECT job, attempt, arg_max(text, number) AS spread FROM log_events
           WHERE kind = 'timer' AND NOT regexp_matches(code, 'setup|checkpoint|interval')
           GROUP BY ALL),
         marked AS (
-          SELECT *, cost >= $slow * baseline AS is_slow,
+          SELECT *, coalesce(nth >= since, cost >= $slow * baseline) AS is_slow,
             nth - row_number() OVER (
-              PARTITION BY job, attempt, cost >= $slow * baseline ORDER BY nth) AS span_key
-          FROM step_times JOIN baselines USING (job, attempt))
+              PARTITION BY job, attempt, coalesce(nth >= since, cost >= $slow * baseline)
+              ORDER BY nth) AS span_key
+          FROM step_times JOIN limits USING (job, attempt))
         SELECT job, attempt, min(iteration) AS first_iteration, max(iteration) AS last_iteration,
           count(*) AS steps, median(cost) / any_value(baseline) AS times,
           any_value(baseline) AS baseline_ns, median(cost) AS slow_ns,

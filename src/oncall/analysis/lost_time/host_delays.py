@@ -92,9 +92,7 @@ def _middle(kind: Ints, values: Times, limits: Limits) -> Times:
     return np.where(size >= limits.few_peers, middle, np.inf)[kind]
 
 
-def _all_idle(
-    programs: Programs, at: Ints, call_ns: Times, own_ns: Times, limits: Limits
-) -> Flags:
+def _all_idle(programs: Programs, at: Ints, call_ns: Times, own_ns: Times, limits: Limits) -> Flags:
     """The delays (n,) of calls of the largest groups that the other members' hosts were idle for a
     good part of, and soon no more: they waited for it, and not for their devices."""
     size = np.array([len(line) for line in programs.members])

@@ -1,0 +1,85 @@
+"""When the iterations of a log became longer for good, by less than any two may differ.
+
+Single iterations vary with their samples, and a slow GPU or link may cost all of them a fifth. Over
+many iterations that shows: of all places to cut a log in two, one has the most different sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.evidence import Param, relation
+
+_COLUMNS = [
+    ("job", "VARCHAR", "", "the job's name"),
+    ("attempt", "INTEGER", "", "start of the job, 1 first"),
+    ("nth", "BIGINT", "", "which of the attempt's logged iterations is the first longer one"),
+    ("baseline", "DOUBLE", "", "the median cost before"),
+    ("cost", "DOUBLE", "", "and since"),
+]
+
+
+@relation(
+    "step_changes",
+    reads=["step_times"],
+    empty_without=["step_times"],
+    columns=_COLUMNS,
+    source="step lines of training frameworks",
+    params={
+        "lasting": Param(
+            1.15, "times as long for good: batches, caches and clocks change it by less"
+        ),
+        "side": Param(10, "iterations before and after: fewer have no median that holds"),
+        "scatter": Param(3, "times what iterations scatter by, on either side"),
+        "at_once": Param("70 %", "of the change comes at one place: else it is a drift"),
+        "warm_up": "slow_steps.warm_up",
+    },
+)
+def step_changes(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
+    """The lasting change of each attempt, if there is one."""
+    rows = con.execute(
+        "SELECT job, attempt, nth, cost FROM step_times WHERE nth > ? ORDER BY job, attempt, nth",
+        [params["warm_up"]],
+    ).fetchnumpy()
+    found: list[tuple[Any, ...]] = []
+    each = list(zip(rows["job"].tolist(), rows["attempt"].tolist(), strict=True))
+    for key in dict.fromkeys(each):
+        mine = np.array([one == key for one in each])
+        change = _change(np.asarray(rows["cost"][mine], dtype=np.float64), params)
+        if change is not None:
+            at, before, after = change
+            found.append((*key, int(rows["nth"][mine][at]), before, after))
+    return {name: [row[i] for row in found] for i, (name, *_) in enumerate(_COLUMNS)}
+
+
+def _change(
+    cost: NDArray[np.float64], params: Mapping[str, Any]
+) -> tuple[int, float, float] | None:
+    """Where the costs (n,) become larger for good, and their medians before and since."""
+    side, n = int(params["side"]), len(cost)
+    if n < 2 * side:
+        return None
+    height = np.log(cost)
+    middle = np.median(height)
+    far = 2 * params["scatter"] * np.median(np.abs(height - middle))
+    evened = np.clip(height, middle - far, middle + far)  # a checkpoint shifts no mean
+    at = np.arange(side, n - side + 1)
+    sums = np.cumsum(evened)
+    before, after = sums[at - 1] / at, (sums[-1] - sums[at - 1]) / (n - at)
+    cut = int(at[np.argmax(at * (n - at) * np.maximum(after - before, 0.0) ** 2)])
+    sides = height[:cut], height[cut:]
+    low, high = (float(np.median(one)) for one in sides)
+    change = high - low
+    scatter = float(np.median(np.abs(np.concatenate([sides[0] - low, sides[1] - high]))))
+    if change < np.log(params["lasting"]) or change < params["scatter"] * scatter:
+        return None
+    step = np.median(sides[1][:side]) - np.median(sides[0][-side:])
+    still = np.median(sides[1][-side:]) - low
+    if min(step, still) < params["at_once"] * change:
+        return None
+    return cut, float(np.exp(low)), float(np.exp(high))

@@ -1,0 +1,57 @@
+"""Iterations that became longer for good, in a log that names nobody."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from oncall.core.units import NS_PER_S
+from oncall.evidence import Incident
+
+STEPS = 120
+
+
+def spans(seconds: Callable[[int], float], seed: int) -> list[tuple[int, int, float]]:
+    """The first and last slow iteration and how many times the baseline they take."""
+    draw = random.Random(seed)
+    with Incident.empty() as incident:
+        for step in range(1, STEPS + 1):
+            took_ns = int(seconds(step) * draw.gauss(1, 0.03) * NS_PER_S)
+            row = {"job": "j", "path": "a.log", "line": step, "attempt": 1, "iteration": step}
+            incident.append(
+                "logged_steps", row | {"duration_ns": took_ns, "at_ns": step * NS_PER_S}
+            )
+        incident.require(["slow_steps"])
+        return incident.con.execute(
+            "SELECT first_iteration, last_iteration, times FROM slow_steps ORDER BY ALL"
+        ).fetchall()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fifth_more_for_good_is_a_slowdown(seed: int) -> None:
+    ((first, last, times),) = spans(lambda step: 1.25 if step >= 70 else 1, seed)
+    assert abs(first - 70) <= 2 and last == STEPS
+    assert times == pytest.approx(1.25, rel=0.03)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        lambda _: 1,
+        lambda step: 1 + step / 200,  # longer and longer: a curriculum of sequence lengths
+        lambda step: 9 if step % 20 == 0 else 1,  # checkpoints
+        lambda step: 1.3 if 50 <= step < 60 else 1,
+        lambda step: 1.05 if step >= 70 else 1,
+    ],
+)
+def test_what_is_no_lasting_change_is_none(seconds: Callable[[int], float], seed: int) -> None:
+    assert spans(seconds, seed) == []
+
+
+def test_what_takes_twice_as_long_for_a_while_still_counts() -> None:
+    ((first, last, times),) = spans(lambda step: 2.5 if 50 <= step < 60 else 1, 0)
+    assert (first, last) == (50, 59)
+    assert times > 2
