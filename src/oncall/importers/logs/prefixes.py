@@ -32,6 +32,25 @@ def _stamp(found: re.Match[str], line: Line, clock: Clock) -> None:
     line.at_ns = clock.iso(found["stamp"]) or line.at_ns
 
 
+def _epoch(found: re.Match[str], line: Line, _: Clock) -> None:
+    digits = found["whole"] + (found["part"] or "")
+    line.at_ns = int(digits.ljust(19, "0")[:19])
+
+
+def _numbers(found: re.Match[str], line: Line, clock: Clock) -> None:
+    """Month first between slashes, unless that is no month; day first between dots."""
+    first, second = int(found["first"]), int(found["second"])
+    month_first = found["between"] == "/" and first <= 12
+    month, day = (first, second) if month_first else (second, first)
+    stamp = f"{found['year']}-{month:02}-{day:02} {found['time']}"
+    line.at_ns = clock.iso(stamp) or line.at_ns
+
+
+def _logged_by(found: re.Match[str], line: Line, clock: Clock) -> None:
+    _stamp(found, line, clock)
+    line.node = line.node or found["host"]
+
+
 def _c10(found: re.Match[str], line: Line, clock: Clock) -> None:
     line.level = found["level"]
     if found["day"]:
@@ -104,6 +123,7 @@ def _skip(_found: re.Match[str], _line: Line, _clock: Clock) -> None:
 
 
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
     (re.compile(pattern), peel)
     for pattern, peel in (
@@ -114,7 +134,34 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
             r"NCCL (?P<level>WARN|INFO|ERROR|TRACE|CALL) ",
             _nccl,
         ),
+        # rsyslog and `journalctl -o short-iso`, then as RFC 5424 and `-o short-full` have it.
+        (
+            rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)) (?P<host>{_HOST}) "
+            r"(?:[\w./@-]+\[\d+\]: |(?=kernel: ))",
+            _logged_by,
+        ),
+        (
+            rf"<\d{{1,3}}>1 (?P<stamp>{_DATE}(?:Z|[+-]\d\d:\d\d)) (?P<host>{_HOST}) "
+            r"\S+ \S+ \S+ (?:-|(?:\[[^\]]*\])+) (?:\ufeff|BOM)?",
+            _logged_by,
+        ),
+        (
+            rf"[A-Z][a-z]{{2}} (?P<stamp>{_DATE})(?: [A-Z]{{3,4}})? (?P<host>{_HOST}) "
+            r"(?:[\w./@-]+\[\d+\]: |(?=kernel: ))",
+            _logged_by,
+        ),
         (rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)?)(?= |$|\||:)[ |:]*", _stamp),
+        (
+            r"\[?(?P<first>\d{1,2})(?P<between>[/.])(?P<second>\d{1,2})[/.]"
+            rf"(?P<year>20\d\d),? (?P<time>{_TIME})\]?(?= |$|\||:)[ |:]*",
+            _numbers,
+        ),
+        (
+            r"\[?(?P<whole>1[4-9]\d{8}(?:\d{3})?)(?:\.(?P<part>\d{1,9}))?\]?(?:: | +)(?=\S)",
+            _epoch,
+        ),
+        # `grep` over several files.
+        (r"[\w./-]{1,200}\.(?:log|out|err|txt)(?:\.\d+)?:(?:\d{1,9}:)?(?=\S)", _skip),
         # SGLang's and vLLM's servers: of one replica and stage, the tensor rank is the rank.
         (
             rf" ?\[(?P<stamp>{_DATE}) (?:DP0 )?TP(?P<rank>\d{{1,4}})(?: EP\d+)?(?: PP0)?\]:? ?",
@@ -167,6 +214,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (r"\[\d{3,9}\] (?=\S)", _skip),
         (rf"(?P<level>{_LEVELS}):[\w.]+: ?", _level),
         (rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ", _level),
+        (rf"- (?P<level>{_LEVELS}) - [\w.]+ - ", _level),
         (rf"\[(?P<level>{_LEVELS})\] ?", _level),
         (rf"(?P<level>{_LEVELS}) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]+:\d+\] ?", _level),
         (rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?", _level),

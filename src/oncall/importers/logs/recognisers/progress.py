@@ -63,6 +63,7 @@ _FORMS = tuple(
         r"^ *(?P<step>\d+)/\d+ \[[=>.]+\] - (?:ETA: |.* (?P<ms>[\d.]+)ms/step)",
     )
 )
+_NO_NUMBER = re.compile(r"\bloss['\"]?\s*[:=]?\s*\(?[+-]?(?:nan|inf)\b", re.I)
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
     r"\b(?:(?:global|train|training|trainer)[_/])?(?:step|iter|iteration|batch)\b[ :=#\[]*"
@@ -176,6 +177,14 @@ def _seconds(said: dict[str, str | None]) -> float | None:
     return _number(said.get("time") or "")
 
 
+def _steps_and_losses(line: Line) -> list[Found]:
+    """A step, and whether its loss is no number."""
+    found = _steps(line)
+    if found and found[0].table == "logged_steps" and _NO_NUMBER.search(line.text):
+        found.append(event("loss", "nan", text=line.text))
+    return found
+
+
 def _steps(line: Line) -> list[Found]:
     text = line.text
     if "elapsed time" in text and (found := _MEGATRON.search(text)):
@@ -283,7 +292,7 @@ def read(line: Line) -> Sequence[Found]:
     if len(line.text) > 2_000 or line.nccl or line.text.lstrip().startswith("File "):
         return []
     if "elapsed time per iteration" in line.text:
-        return _steps(line)  # the commonest line of all, and it says nothing else
+        return _steps_and_losses(line)  # the commonest line of all, and it says nothing else
     if _TIMERS in line.text:
         return _timers(line)
     if "STRAGGLER" in line.text or "MnEtpt" in line.text:
@@ -296,7 +305,7 @@ def _said(line: Line) -> Sequence[Found]:
         return [event("served")]
     if _FINISHED.search(line.text):
         return [event("phase", "finished", text=line.text)]
-    if steps := _steps(line):
+    if steps := _steps_and_losses(line):
         return steps
     for code, pattern in _PHASES:
         if pattern.search(line.text):
