@@ -48,9 +48,9 @@ def job(slow_ms: float, exchanges: bool) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("exchanges", [False, True])
-@pytest.mark.parametrize(("slow_ms", "usual"), [(60, True), (1, False)])
+@pytest.mark.parametrize(("slow_ms", "normal"), [(60, True), (1, False)])
 def test_that_all_wait_for_a_slow_rank_is_usual(
-    slow_ms: float, usual: bool, exchanges: bool
+    slow_ms: float, normal: bool, exchanges: bool
 ) -> None:
     with Incident.empty() as incident:
         for row in job(slow_ms, exchanges):
@@ -62,6 +62,6 @@ def test_that_all_wait_for_a_slow_rank_is_usual(
             "SELECT rank, share, longest_silent_ns FROM overdue_calls WHERE rank = 2"
         ).fetchall()
     assert rank == 2
-    assert (share > 0.2) == usual
+    assert (share > 0.2) == normal
     # From the exchange to its next call, not from one of its transfers to the next.
     assert silent_ns == pytest.approx((slow_ms + 2) * MS, abs=3 * MS)

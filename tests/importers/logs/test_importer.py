@@ -406,6 +406,31 @@ def test_an_offset_from_utc_is_taken_off(stamp: str) -> None:
     assert peeled(1, f"{stamp} INFO step 0 loss 2.1", Clock(0)).at_ns == 1_795_748_400_500_000_000
 
 
+@pytest.mark.parametrize(
+    ("line", "node"),
+    [
+        ("2026-11-27T10:00:01.5+00:00 node07 kernel: said", "node07"),
+        ("2026-11-27T11:00:01.5+0100 node07 slurmstepd[1234]: said", "node07"),
+        ("<34>1 2026-11-27T10:00:01.5Z node07 kernel - - - said", "node07"),
+        ('<165>1 2026-11-27T10:00:01.5Z node07 app 12 ID47 [a b="c"] said', "node07"),
+        ("Fri 2026-11-27 10:00:01.5 UTC node07 systemd[1]: said", "node07"),
+        ("11/27/2026 10:00:01.5 - INFO - __main__ - said", None),
+        ("[27/11/2026 10:00:01.5] said", None),
+        ("27.11.2026 10:00:01,5 said", None),
+        ("1795773601.5 said", None),
+        ("[1795773601500] said", None),
+        ("logs/a.err:12:2026-11-27 10:00:01,5 said", None),
+    ],
+)
+def test_stamps_of_every_form_are_one_moment(line: str, node: str | None) -> None:
+    found = peeled(1, line, Clock(0))
+    assert (found.text, found.node, found.at_ns) == ("said", node, 1_795_773_601_500_000_000)
+
+
+def test_a_number_at_the_begin_is_no_moment() -> None:
+    assert peeled(1, "1795773601 tokens in all", Clock(0)).at_ns is None
+
+
 def test_standard_input_is_called_so() -> None:
     with pytest.raises(BadInput, match=r"^standard input: empty"), as_file(io.BytesIO(b"")):
         pass

@@ -82,7 +82,7 @@ def _stands_alone(
     lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
     if np.nanmax(others) >= limits.as_late * mine[late].min():
         return False
-    return counts_alone(lost_ns, iterations.length_ns, limits)
+    return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
 
 
 def suspected(lateness: Lateness, limits: Limits) -> Entry | None:

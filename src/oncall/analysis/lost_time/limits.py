@@ -64,6 +64,7 @@ class Limits:
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
     hiccup: float = decides("20 ms", "in all: a host loses as much at any time, by one interrupt")
+    once: float = decides("500 ms", "a full garbage collection stops a healthy host for less")
     least_part: float = decides("1 %", "of all time since: less is not worth waking anyone for")
     stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
     as_late: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
