@@ -49,7 +49,7 @@ def job(slow_ms: float, exchanges: bool) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("exchanges", [False, True])
 @pytest.mark.parametrize(("slow_ms", "normal"), [(60, True), (1, False)])
-def test_that_all_wait_for_a_slow_rank_is_usual(
+def test_that_all_wait_for_a_slow_rank_is_normal(
     slow_ms: float, normal: bool, exchanges: bool
 ) -> None:
     with Incident.empty() as incident:
