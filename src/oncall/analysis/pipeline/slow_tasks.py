@@ -53,7 +53,8 @@ def slow_tasks() -> str:
     columns = ", ".join(f"g.{name}" for name in VERTEX)
     return f"""
         WITH cost AS (
-            SELECT c.* FROM stage_costs c JOIN training_iterations i USING (job, iteration)
+            SELECT c.*, greatest(i.excess_ns, 0) AS longer_ns
+            FROM stage_costs c JOIN training_iterations i USING (job, iteration)
             WHERE explained >= $explains AND actual_ns - without_ns > greatest(
                 $least_saved * i.duration_ns, CASE WHEN slow THEN $explains * excess_ns END)),
         calls_alone AS (
@@ -78,7 +79,10 @@ def slow_tasks() -> str:
                     ELSE coalesce(g.mostly_late, false) END AS from_the_beginning,
                 CASE c.kind WHEN 'computation' THEN g.slack_ns
                     ELSE least(g.slack_ns, h.slack_ns) END::BIGINT AS slack_ns,
-                g.spread_ns, c.explained, c.actual_ns - c.without_ns AS saved_ns,
+                g.spread_ns, c.explained,
+                -- What began later costs no more than the iteration is longer than others.
+                least(c.actual_ns - c.without_ns, CASE WHEN NOT from_the_beginning
+                    THEN c.longer_ns END)::BIGINT AS saved_ns,
                 CASE c.kind WHEN 'computation' THEN g.duration_ns ELSE g.latency_ns END AS took_ns,
                 CASE c.kind WHEN 'computation' THEN g.expected_ns
                     ELSE g.baseline_latency_ns END AS should_ns,
