@@ -24,7 +24,7 @@ def _worst() -> str:
                 -- Of the tasks whose own time is recorded: recorders lose some.
                 sum(s.own_excess_ns) OVER same >= $own_part
                     * sum(s.excess_ns) FILTER (s.own_excess_ns IS NOT NULL) OVER same AS own_work,
-                c.slow_iterations, c.episodes, c.lag_ns, c.share_of_lost, c.share_of_time,
+                c.iterations, c.slow_iterations, c.episodes, c.lag_ns, c.share_of_lost, c.share_of_time,
                 c.first_ns AS at_ns
             FROM slow_stages s JOIN costs c
                 ON c.job = s.job AND c.replica = s.replica AND c.stage = s.stage
@@ -49,6 +49,7 @@ def _certain() -> str:
                             WHERE i.job = t.job)))
                 -- What happened once must stand out by itself (VenusTrace 3.3, beta).
                 AND (saved_ns >= $slow_iteration * baseline_iteration_ns
+                        AND (longer >= $slow_iteration OR 2 * slow_iterations >= iterations)
                         AND (network OR decided <> 'spread')
                     OR share_of_time >= $cost_share AND slow_iterations >= $repeat)
                 -- A group none of whose ranks has more time of its own waits within its own calls:

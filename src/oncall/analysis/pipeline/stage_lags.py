@@ -35,7 +35,7 @@ def stage_lags() -> str:
     """Each culprit with the lost time over all iterations."""
     return """
         WITH numbered AS (
-            SELECT job, iteration, duration_ns,
+            SELECT job, iteration, duration_ns, greatest(excess_ns, 0) AS longer_ns,
                 row_number() OVER (PARTITION BY job ORDER BY iteration) AS place
             FROM training_iterations WHERE NOT warm_up),
         total AS (
@@ -50,15 +50,18 @@ def stage_lags() -> str:
                 max(saved_ns) AS saved_ns, min(started_ns) AS at_ns
             FROM slow_stages GROUP BY ALL),
         placed AS (
-            SELECT e.*, n.place - lag(n.place) OVER (
+            SELECT e.*, n.longer_ns, n.place - lag(n.place) OVER (
                 PARTITION BY e.job, e.replica, e.stage, e.rank, e.network ORDER BY n.place) AS since
             FROM each e JOIN numbered n USING (job, iteration))
         SELECT p.job, p.replica, p.stage, p.rank, p.network, any_value(p.node) AS node,
             any_value(t.iterations) AS iterations, count(*) AS slow_iterations,
             count(*) FILTER (since IS NULL OR since > 1) AS episodes,
-            min(at_ns) AS first_ns, max(at_ns) AS last_ns, sum(saved_ns) AS lag_ns,
-            sum(saved_ns) / any_value(l.lost_ns) AS share_of_lost,
-            sum(saved_ns) / any_value(t.time_ns) AS share_of_time
+            min(at_ns) AS first_ns, max(at_ns) AS last_ns,
+            -- What is slow in a few iterations alone makes these longer than the others.
+            CASE WHEN 2 * count(*) >= any_value(t.iterations) THEN sum(saved_ns)
+                ELSE sum(least(saved_ns, longer_ns)) END::BIGINT AS lag_ns,
+            lag_ns / any_value(l.lost_ns) AS share_of_lost,
+            lag_ns / any_value(t.time_ns) AS share_of_time
         FROM placed p JOIN total t USING (job) JOIN lost l USING (job)
         GROUP BY p.job, p.replica, p.stage, p.rank, p.network
     """
