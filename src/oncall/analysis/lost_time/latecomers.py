@@ -34,8 +34,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
         return None
     if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
         return None
-    ranks_there = int((~np.isnan(share[there])).sum(1).max())
-    blocks, close = ranks_there / len(ranks), in_a_row(late[there])
+    blocks, close = _taking_turns(share, best, late, limits) / len(ranks), in_a_row(late[there])
     if not few and by_turns(gap[late], _widest(share[there]), blocks, limits, close):
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
@@ -65,6 +64,15 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
         gain_ns=float(lost_ns.sum()),
         begin_ns=int(iterations.begin_ns[late].min()),
     )
+
+
+def _taking_turns(share: Times, best: Flags, late: Flags, limits: Limits) -> int:
+    """How many ranks may be late by turns: those that are ever half as late, as the last of each
+    sequence where work grows with it; all that were recorded, where hardly any is."""
+    much = limits.as_late * float(np.nanmedian(share[np.ix_(late, best)]))
+    ever = int((np.fmax.reduce(share, axis=0) >= much).sum())
+    recorded = int((~np.isnan(share)).sum(1).max())
+    return ever if ever - int(best.sum()) >= limits.few_peers else recorded
 
 
 def _may_cost_nothing(lateness: Lateness, limits: Limits) -> bool:
