@@ -39,8 +39,8 @@ LOG_TABLES: tuple[Table, ...] = (
             "VARCHAR",
             "",
             "error, cuda, memory, exit, crash, signal, scheduler, xid, sxid, ib, port, mismatch, "
-            "desync, version, nvls, fabric, init, net, nccl_init, nccl_version, phase, loss, world, "
-            "heartbeat, attempt, echo, process (it writes to the log)",
+            "desync, version, nvls, fabric, init, net, nccl_init, nccl_version, phase, loss, "
+            "world, heartbeat, attempt, echo, process (it writes to the log)",
         ),
         ("code", "VARCHAR", "", "which of its kind: an exception's type, a status, an exit code"),
         _COMM_RANK,

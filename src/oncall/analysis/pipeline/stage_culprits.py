@@ -24,8 +24,8 @@ def _worst() -> str:
                 -- Of the tasks whose own time is recorded: recorders lose some.
                 sum(s.own_excess_ns) OVER same >= $own_part
                     * sum(s.excess_ns) FILTER (s.own_excess_ns IS NOT NULL) OVER same AS own_work,
-                c.iterations, c.slow_iterations, c.episodes, c.lag_ns, c.share_of_lost, c.share_of_time,
-                c.first_ns AS at_ns
+                c.iterations, c.slow_iterations, c.episodes, c.lag_ns, c.share_of_lost,
+                c.share_of_time, c.first_ns AS at_ns
             FROM slow_stages s JOIN costs c
                 ON c.job = s.job AND c.replica = s.replica AND c.stage = s.stage
                 AND c.network = s.network AND c.rank IS NOT DISTINCT FROM s.rank

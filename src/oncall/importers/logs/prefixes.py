@@ -157,7 +157,8 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
             _numbers,
         ),
         (
-            r"(?=\[|\d{10}\.|\d{13}\b)\[?(?P<whole>1[4-9]\d{8}(?:\d{3})?)(?:\.(?P<part>\d{1,9}))?\]?(?:: | +)(?=\S)",
+            r"(?=\[|\d{10}\.|\d{13}\b)\[?(?P<whole>1[4-9]\d{8}(?:\d{3})?)"
+            r"(?:\.(?P<part>\d{1,9}))?\]?(?:: | +)(?=\S)",
             _epoch,
         ),
         # `grep` over several files.
