@@ -41,7 +41,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     others, _ = iterations.spans(but=~(there & (gap < limits.least_gain / 2)))
     if iterations.stretches:
         pass  # They are of equal length, whatever was lost in them.
-    elif len(others) >= limits.repeats:
+    elif _are_baseline(others, iterations.length_ns[late], limits):
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
     elif _may_cost_nothing(lateness, limits):
         return None
@@ -64,6 +64,15 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
         gain_ns=float(lost_ns.sum()),
         begin_ns=int(iterations.begin_ns[late].min()),
     )
+
+
+def _are_baseline(others: Times, late: Times, limits: Limits) -> bool:
+    """Whether the lengths of other iterations (k,) say what the late ones (s,) cost: of two, if
+    these are clearly shorter."""
+    if len(others) < 2:
+        return False
+    shorter = float(others.max()) < (1 - limits.lasting) * float(late.min())
+    return len(others) >= limits.repeats or shorter
 
 
 def _taking_turns(share: Times, best: Flags, late: Flags, limits: Limits) -> int:
