@@ -31,7 +31,7 @@ def delays_ms(columns: dict[str, Any]) -> Times:
     iterations = iterations_of(programs, moments_of(programs, LIMITS), LIMITS)
     assert iterations is not None
     moments = moments_of(programs, LIMITS, iterations.nth)
-    return host_delays(programs, iterations, moments, LIMITS) / MS
+    return host_delays(programs, iterations, moments, LIMITS).own_ns / MS
 
 
 def stalls(*when: tuple[int, int]) -> Callable[[int, int], float]:

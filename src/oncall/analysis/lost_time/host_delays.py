@@ -9,6 +9,8 @@ first is the cause: nobody goes on before whom they wait for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
@@ -18,15 +20,19 @@ from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
 
 
-def host_delays(
-    programs: Programs,
-    iterations: Iterations,
-    moments: Moments,
-    limits: Limits,
-    waited_for: bool = False,
-) -> Times:
+@dataclass(frozen=True)
+class HostDelays:
     """By how much each rank's host held up its own calls in each iteration (s, r), ns; NaN where
-    not recorded whole. Only what all others `waited_for` meanwhile, if so."""
+    not recorded whole. `stalls_ns`: of that, what all other hosts waited for meanwhile."""
+
+    own_ns: Times
+    stalls_ns: Times
+
+
+def host_delays(
+    programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
+) -> HostDelays:
+    """The delays of all hosts."""
     number = iterations.number
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
@@ -36,13 +42,18 @@ def host_delays(
     took_ns = np.maximum(programs.at_ns[at] - programs.at_ns[at - 1] - waited_ns[at - 1], 0.0)
     own_ns = took_ns - _of_peers(programs, iterations, at, took_ns, limits)
     own_ns = np.where(own_ns >= limits.exact, own_ns, 0.0)
-    if waited_for:
-        own_ns = np.where(_all_idle(programs, at, call_ns, own_ns, limits), own_ns, 0.0)
-    own_ns = _first_to_end(programs, iterations, at, call_ns, own_ns, limits)
-    shape = (len(iterations.begin_ns), len(programs.ranks))
-    place = number[at] * shape[1] + programs.rank[at]
-    found = np.bincount(place, own_ns, shape[0] * shape[1]).reshape(shape)
-    return np.where(iterations.program != 0, found, np.nan)
+    large = own_ns >= limits.least_gain / 2 * iterations.length_ns[number[at]]
+    waited_for = _all_idle(programs, at, call_ns, np.where(large, own_ns, 0.0), limits)
+    stalls_ns = np.where(waited_for, own_ns, 0.0)
+
+    def summed(delays_ns: Times) -> Times:
+        delays_ns = _first_to_end(programs, iterations, at, call_ns, delays_ns, limits)
+        shape = (len(iterations.begin_ns), len(programs.ranks))
+        place = number[at] * shape[1] + programs.rank[at]
+        found = np.bincount(place, delays_ns, shape[0] * shape[1]).reshape(shape)
+        return np.where(iterations.program != 0, found, np.nan)
+
+    return HostDelays(summed(own_ns), summed(stalls_ns))
 
 
 def _on_one_clock(programs: Programs, moments: Moments) -> Times:
@@ -101,7 +112,8 @@ def _all_idle(programs: Programs, at: Ints, call_ns: Times, own_ns: Times, limit
     apart_ns = 2 * float(call_ns.max()) + 1
     line_ns = np.maximum.accumulate(call_ns + programs.rank * apart_ns)
     large = (own_ns > 0) & ~programs.batch[at] & (size[programs.comm[at]] == size.max())
-    for one in np.flatnonzero(large):
+    large = np.flatnonzero(large)
+    for one in large[np.argsort(-own_ns[large], kind="stable")[: limits.most_delays]]:
         node = at[one]
         others = programs.members[programs.comm[node]]
         others = others[others != programs.rank[node]]

@@ -36,7 +36,9 @@ class Limits:
     early: float = decides("20 %", "of the segments: lateness only adds to a clock's offset")
     gone_early: float = decides("1 %", "of calls, left before the last came: clocks are right")
     drifts: int = decides(12, "segments that show a drift of clocks")
-    most_delays: int = decides(1024, "an iteration, the largest: each is compared with all others")
+    most_delays: int = decides(
+        1024, "the largest ones of an iteration: each is compared with all others"
+    )
     most_lead: int = decides(12, "calls that a host is ahead of its device by")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
     equally_good_share: float = decides("2 %", "... and so many of all places")

@@ -189,12 +189,9 @@ def _delayed(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | 
     """The rank whose host holds up its calls in longer iterations, or all others in any."""
     iterations = lateness.iterations
     moments = moments_of(programs, limits, iterations.nth)
-    delays_ns = host_delays(programs, iterations, moments, limits)
-    entry = latecomers(replace(lateness, late_ns=delays_ns, by="delays"), limits)
-    if entry is not None:
-        return entry
-    stalls_ns = host_delays(programs, iterations, moments, limits, waited_for=True)
-    return latecomers(replace(lateness, late_ns=stalls_ns, by="stalls"), limits)
+    delays = host_delays(programs, iterations, moments, limits)
+    entry = latecomers(replace(lateness, late_ns=delays.own_ns, by="delays"), limits)
+    return entry or latecomers(replace(lateness, late_ns=delays.stalls_ns, by="stalls"), limits)
 
 
 def _by_stretches(programs: Programs, limits: Limits) -> Account | None:
@@ -204,8 +201,8 @@ def _by_stretches(programs: Programs, limits: Limits) -> Account | None:
     iterations = iterations_of(programs, moments, limits, evenly=True)
     if iterations is None or not iterations.stretches:
         return None
-    delays_ns = host_delays(programs, iterations, moments, limits, waited_for=True)
-    entry = latecomers(Lateness(delays_ns, iterations, timed=False, by="stalls"), limits)
+    stalls_ns = host_delays(programs, iterations, moments, limits).stalls_ns
+    entry = latecomers(Lateness(stalls_ns, iterations, timed=False, by="stalls"), limits)
     if entry is None:
         return None
     return Account([entry], iterations.length_ns, iterations.begin_ns, None, timed=False)
