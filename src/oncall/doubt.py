@@ -12,8 +12,8 @@ from oncall.evidence.incident import Incident
 
 UNTIMED = "no durations of operations are recorded: a slow GPU or link would not show"
 IN_PART = (
-    "one iteration took much longer, or no iteration of all ranks was recorded: whoever slows the "
-    "job need not show"
+    "one iteration took much longer, or no iteration of all ranks was recorded: a rank that slows "
+    "the job may not show"
 )
 _MOST_AWAITED = 3  # ranks to look at first; of more it is none in particular
 # Why counters, where no operation is recorded, do not show that the job moves; empty if they do.

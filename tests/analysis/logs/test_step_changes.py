@@ -13,12 +13,14 @@ from oncall.evidence import Incident
 STEPS = 120
 
 
-def spans(seconds: Callable[[int], float], seed: int) -> list[tuple[int, int, float]]:
+def spans(
+    seconds: Callable[[int], float], seed: int, scatter: float = 0.03
+) -> list[tuple[int, int, float]]:
     """The first and last slow iteration and how many times the baseline they take."""
     draw = random.Random(seed)
     with Incident.empty() as incident:
         for step in range(1, STEPS + 1):
-            took_ns = int(seconds(step) * draw.gauss(1, 0.03) * NS_PER_S)
+            took_ns = int(seconds(step) * draw.gauss(1, scatter) * NS_PER_S)
             row = {"job": "j", "path": "a.log", "line": step, "attempt": 1, "iteration": step}
             incident.append(
                 "logged_steps", row | {"duration_ns": took_ns, "at_ns": step * NS_PER_S}
@@ -34,6 +36,27 @@ def test_a_fifth_more_for_good_is_a_slowdown(seed: int) -> None:
     ((first, last, times),) = spans(lambda step: 1.25 if step >= 70 else 1, seed)
     assert abs(first - 70) <= 2 and last == STEPS
     assert times == pytest.approx(1.25, rel=0.03)
+
+
+def test_times_that_are_printed_alike_scatter_by_nothing() -> None:
+    ((first, last, times),) = spans(lambda step: 1.25 if step >= 90 else 1, 0, scatter=0)
+    assert (first, last) == (90, STEPS)
+    assert times == pytest.approx(1.25)
+
+
+def test_each_start_of_each_job_is_compared_with_itself() -> None:
+    with Incident.empty() as incident:
+        for job, attempt, slow_s in (("a", 1, 1.0), ("a", 2, 1.3), ("b", 1, 1.3)):
+            for step in range(1, 61):
+                row = {"job": job, "path": f"{job}{attempt}.log", "line": step, "attempt": attempt}
+                took_s = slow_s if step > 40 else 1
+                row |= {"iteration": step, "duration_ns": int(took_s * NS_PER_S), "at_ns": step}
+                incident.append("logged_steps", row)
+        incident.require(["step_changes"])
+        found = incident.con.execute(
+            "SELECT job, attempt, nth FROM step_changes ORDER BY ALL"
+        ).fetchall()
+    assert found == [("a", 2, 41), ("b", 1, 41)]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -46,14 +46,16 @@ def step_changes(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, 
         "SELECT job, attempt, nth, cost FROM step_times WHERE nth > ? ORDER BY job, attempt, nth",
         [params["warm_up"]],
     ).fetchnumpy()
+    cost = np.asarray(rows["cost"], dtype=np.float64)
+    begins = (rows["job"][1:] != rows["job"][:-1]) | (np.diff(rows["attempt"]) != 0)
     found: list[tuple[Any, ...]] = []
-    each = list(zip(rows["job"].tolist(), rows["attempt"].tolist(), strict=True))
-    for key in dict.fromkeys(each):
-        mine = np.array([one == key for one in each])
-        change = _change(np.asarray(rows["cost"][mine], dtype=np.float64), params)
+    for mine in np.split(np.arange(len(cost)), np.flatnonzero(begins) + 1):
+        change = _change(cost[mine], params)
         if change is not None:
             at, before, after = change
-            found.append((*key, int(rows["nth"][mine][at]), before, after))
+            first = mine[at]
+            key = rows["job"][first], int(rows["attempt"][first]), int(rows["nth"][first])
+            found.append((*key, before, after))
     return {name: [row[i] for row in found] for i, (name, *_) in enumerate(_COLUMNS)}
 
 
@@ -66,7 +68,10 @@ def _change(
         return None
     height = np.log(cost)
     middle = np.median(height)
-    far = 2 * params["scatter"] * np.median(np.abs(height - middle))
+    # Where most are printed alike, none scatters: the change itself is not evened out.
+    far = 2 * max(
+        params["scatter"] * float(np.median(np.abs(height - middle))), np.log(params["lasting"])
+    )
     evened = np.clip(height, middle - far, middle + far)  # a checkpoint shifts no mean
     at = np.arange(side, n - side + 1)
     sums = np.cumsum(evened)

@@ -78,7 +78,7 @@ def _compared() -> str:
             FROM candidates t LEFT JOIN baseline USING (job, rank, micro_batches)
             LEFT JOIN spread USING (job, rank, micro_batches)
             WHERE t.whole GROUP BY t.job, t.iteration),
-        -- Of many ranks some one is always late by chance: as in the calmest iterations but one.
+        -- Of many ranks one is always late by chance; the second calmest iteration shows how late.
         calmest AS (
             SELECT job, micro_batches,
                 greatest(list_sort(list(excess_ns))[2], 0) AS chance_ns
