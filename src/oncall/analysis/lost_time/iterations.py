@@ -203,7 +203,8 @@ def _median_of(key: Ints, values: Ints) -> Ints:
 
 def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     """The collectives (n,) of the largest groups that hosts wait in, or that show who waited; of
-    these the rarest kind that is called often enough. Every rank has such a group.
+    these the rarest kind that is called often enough. Every rank has such a group; where stages of
+    a pipeline call it in different ways, those of smaller groups show iterations.
 
     What comes back after as many calls, as a rule, is preferred, if need be by the call before:
     sharded jobs call few kinds, and all of them many times an iteration.
@@ -215,9 +216,11 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     enough = limits.fewest_iterations, limits.repeats
     regular = limits.returns, limits.same_calls
     kinds, called = (kind, after), (moments.waits, moments.shown)
-    for fewest, often, one, calls in product(enough, regular, kinds, called):
+    for any_size, fewest, often, one, calls in product(
+        (False, True), enough, regular, kinds, called
+    ):
         mine = np.where(calls, one, NONE)
-        cut = _rarest(programs, moments, size, mine, often, fewest, limits)
+        cut = _rarest(programs, moments, size, mine, often, fewest, limits, any_size)
         if cut.any():
             return cut
     if moments.timed:
@@ -255,9 +258,11 @@ def _rarest(
     regular: float,
     fewest: int,
     limits: Limits,
+    any_size: bool = False,
 ) -> Flags:
     """Of the kinds (n,) that nearly all ranks call often enough for so many iterations, and at
-    least so regularly, the calls (n,) of the rarest in the largest groups."""
+    least so regularly, the calls (n,) of the rarest in the largest groups: in those that are called
+    as often, or in the largest of `any_size` that are called as regularly."""
     at = np.flatnonzero(kind != NONE)
     if not len(at):
         return np.zeros(len(kind), dtype=np.bool_)
@@ -267,7 +272,8 @@ def _rarest(
     chosen &= callers / ranks >= fewest + 1
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
-    chosen &= large == large[chosen].max(initial=0)
+    if not any_size:
+        chosen &= large == large[chosen].max(initial=0)
     reached_ns = moments.reached_ns[at]
     often, covered, calls, each = _regularity(at, programs.rank[at], kind[at], reached_ns, limits)
     # Else each call were an iteration, and who lags by one without a loss were late.
@@ -275,6 +281,7 @@ def _rarest(
     most = limits.most_calls if moments.timed else limits.short
     chosen &= (often >= regular) & (covered >= most)
     chosen &= calls >= limits.most_calls * len(kind)
+    chosen &= large == large[chosen].max(initial=0)
     best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])
 
@@ -282,17 +289,19 @@ def _rarest(
 def _regularity(
     at: Ints, rank: Ints, kind: Ints, at_ns: Ints, limits: Limits
 ) -> tuple[Times, Times, Times, Times]:
-    """Which part of the times each kind comes back after about its median number of calls, which
-    part of the time from its first call to its last that is, how many calls lie between, and that
-    median."""
+    """Which part of the times each kind comes back after about the rank's median number of calls,
+    which part of the time from its first call to its last that is, how many calls lie between, and
+    the median of all ranks."""
     order = np.lexsort((at, rank, kind))
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
     again, spacing = kind[order][1:][same], np.diff(at[order])[same]
+    of_rank = numbered(again, rank[order][1:][same])
     took_ns = np.diff(at_ns[order])[same]
     kinds = int(kind.max()) + 1
     common = np.zeros(kinds)
     common[np.unique(again)] = _median_of(again, spacing)
-    regular = np.abs(spacing - common[again]) <= limits.spacing * common[again]
+    own = _median_of(of_rank, spacing)[of_rank]  # stages of a pipeline make more calls or fewer
+    regular = np.abs(spacing - own) <= limits.spacing * own
 
     def part(of: Ints) -> Times:
         whole = np.bincount(again, of, kinds)

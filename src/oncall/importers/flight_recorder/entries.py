@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oncall.importers.documents import scalars
+from oncall.importers.flight_recorder.device_ends import ended_by_then
 from oncall.importers.flight_recorder.names import DTYPE_BYTES, CallName, parse_call
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -135,9 +136,14 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
     retired = np.fromiter(map(bool, column["retired"]), dtype=bool)
     called = _integers(column["time_created_ns"])
     ended = np.where(completed, _integers(column["time_discovered_completed_ns"]), 0)
-    seen = np.maximum(ended, _integers(column["time_discovered_started_ns"]))
+    discovered = _integers(column["time_discovered_started_ns"])
+    seen = np.maximum(ended, discovered)
     begun = np.array([state == "started" for state in column["state"]], dtype=bool) & ~retired
     aborted = ~retired & _outlived(called, ended, _integers(column["timeout_ms"]))
+    p2p = _is_p2p(column["is_p2p"], parsed, call)
+    duration = _durations(entries)
+    # Transfers between other ranks have streams of their own.
+    stream = group * (len(calls) + 1) + np.where(p2p, call + 1, 0)
     unnamed = np.array([name is None for name in dtypes], dtype=bool)
     return Entries(
         pairs=[(str(name), str(desc)) for name, desc in pairs],
@@ -147,7 +153,7 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         group=group,
         pg_id=_integers(column["pg_id"]),
         call=call,
-        p2p=_is_p2p(column["is_p2p"], parsed, call),
+        p2p=p2p,
         collective_seq=np.fromiter(column["collective_seq_id"], dtype=np.int64),
         p2p_seq=_integers(column["p2p_seq_id"]),
         op_id=_integers(column["op_id"]),
@@ -157,8 +163,8 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         enqueued_ns=called,
         # Discovered when the dump was written, not when it began.
         started_ns=np.where(begun, called, 0),
-        ended_ns=np.where(aborted, 0, ended),
-        duration_ns=_durations(entries),
+        ended_ns=np.where(aborted, 0, ended_by_then(stream, called, discovered, ended, duration)),
+        duration_ns=duration,
         finished=(completed | retired) & ~aborted,
         aborted=aborted,
         seen_ns=np.where(retired, 0, _written_ns(called, np.where(retired, 0, seen))),
