@@ -20,6 +20,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import middle_of
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
@@ -53,18 +54,25 @@ def lateness_of(
     late_ns, again_ns = (_summed(programs, iterations, each) for each in (again, late))
     if _late_ranks(again_ns) < limits.fewer * _late_ranks(late_ns):
         late_ns = again_ns
-    of_all = float((iterations.program != 0).mean()) >= limits.heard
+    of_all = float(np.isfinite(late_ns).mean()) >= limits.heard
     return Lateness(late_ns, iterations, moments.timed, of_all)
 
 
 def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:
-    """The lateness of each rank in each iteration (s, r), against that of the median rank."""
+    """The lateness of each rank in each iteration (s, r), against that of the median rank; in a
+    pipeline, of those with the same calls: how long a stage waits is its place's."""
     inside = iterations.number != NONE
     shape = (len(iterations.begin_ns), len(programs.ranks))
     flat = iterations.number[inside] * shape[1] + programs.rank[inside]
-    found = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
-    found = np.where(iterations.program != 0, found, np.nan)
-    return np.asarray(found - np.nanmedian(found, 1)[:, None])
+    total = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
+    found: Times = np.where(iterations.program != 0, total, np.nan)
+    if not programs.batch.any():
+        return np.asarray(found - np.nanmedian(found, 1)[:, None])
+    there = np.flatnonzero(iterations.program)
+    iteration, rank = np.divmod(there, shape[1])
+    alike = numbered(iteration, iterations.program[iteration, rank].view(np.int64))
+    found[iteration, rank] -= middle_of(alike, found[iteration, rank], 2)
+    return np.asarray(np.where(np.isfinite(found), found, np.nan))
 
 
 def _late_ranks(late_ns: Times) -> float:

@@ -20,6 +20,7 @@ from oncall.analysis.lost_time.entries import entries_of
 from oncall.analysis.lost_time.exposure import exposure_of
 from oncall.analysis.lost_time.host_delays import host_delays
 from oncall.analysis.lost_time.iterations import Iterations, iterations_of
+from oncall.analysis.lost_time.late_hosts import late_hosts
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
@@ -142,6 +143,8 @@ def _by_lateness(
     iterations = lateness.iterations
     entry = None if programs.on_device else latecomers(lateness, limits)
     stages = bool(programs.batch.any())
+    if entry is None and lateness.timed and not (programs.on_device or stages):
+        entry = late_hosts(lateness, limits)
     if entry is not None and iterations.stretches and stages and entry.share < limits.too_much:
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
     if stages and not lateness.of_all:

@@ -1,0 +1,78 @@
+"""Whether all ranks of one host come late, though samples that differ in length hide it.
+
+Who is last in an iteration is mostly the rank with the longest sample, of any host. What a hot or
+throttled host adds, it adds to all of its ranks: the middle one of them is late in nearly every
+iteration. Without it the host's last rank would come earlier by as much.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.chance import at_least
+from oncall.analysis.lost_time.lateness import Lateness
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import quantile
+from oncall.analysis.lost_time.programs import Flags, Times
+
+_SIZES = (8, 4)  # ranks of a host that have a middle one
+
+
+def late_hosts(lateness: Lateness, limits: Limits) -> Entry | None:
+    """The host whose ranks are late as a whole. Of a pipeline it may be a stage, whose lateness is
+    its design: not to be asked of one."""
+    iterations = lateness.iterations
+    share = lateness.late_ns / iterations.length_ns[:, None]
+    found = [one for size in _SIZES if (one := _best(share, size, limits)) is not None]
+    if not found:
+        return None
+    host, gain = max(found, key=lambda one: float(one[1].sum()))
+    concerned = gain >= limits.least_gain
+    if concerned.sum() < limits.repeats:
+        return None
+    values = gain[concerned]
+    drawn = np.random.default_rng(0).choice(values, (limits.resampled, len(values)))
+    return Entry(
+        cause="own",
+        ranks=tuple(map(int, np.flatnonzero(host))),
+        share=float(values.mean()),
+        low=float(np.quantile(drawn.mean(1), limits.certain)),
+        segments=len(values),
+        gain_ns=float((gain * iterations.length_ns)[concerned].sum()),
+        begin_ns=int(iterations.begin_ns[concerned].min()),
+    )
+
+
+def _best(share: Times, size: int, limits: Limits) -> tuple[Flags, Times] | None:
+    """The host of so many ranks (r,) whose middle rank is the latest of all hosts' in more
+    iterations than chance explains, and what it costs each of them (s,)."""
+    ranks = share.shape[1]
+    hosts = ranks // size
+    if hosts < 2 or ranks % size:
+        return None
+    middle = quantile(share.reshape(len(share), hosts, size), 0.5, 2)
+    there = np.isfinite(middle)  # of a service, the hosts of one replica
+    compared = there.sum(1) > 1
+    latest = np.bincount(np.nanargmax(middle[compared], axis=1), minlength=hosts)
+    best = int(latest.argmax())
+    seen = compared & there[:, best]
+    if not seen.any():
+        return None
+    of = int(there[seen].sum(1).min())
+    if at_least(int(latest[best]), int(seen.sum()), 1 / of) > limits.by_chance / of:
+        return None
+    host = np.arange(ranks) // size == best
+    if not _all_later(quantile(share[seen], 0.5, 0), host, limits):
+        return None
+    beside, alone = np.where(host, np.nan, share), np.where(host, share, np.nan)
+    shift = quantile(alone, 0.5, 1) - quantile(beside, 0.5, 1)
+    last = np.fmax.reduce(alone, axis=1) - np.fmax.reduce(beside, axis=1)
+    return host, np.where(seen, np.nan_to_num(np.clip(np.fmin(shift, last), 0.0, 1.0)), 0.0)
+
+
+def _all_later(each: Times, host: Flags, limits: Limits) -> bool:
+    """Is a rank of the host later than one of another host in nearly all pairs of them? `each`
+    (r,) is the lateness of ranks in the median iteration."""
+    later = each[host][:, None] > each[~host & np.isfinite(each)]
+    return bool(later.mean() >= limits.most_ranks)
