@@ -116,7 +116,7 @@ def _transfers(programs: Programs, where: Ints) -> tuple[Ints, Ints, int]:
     if not len(mine):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     rank, peer, sends = programs.rank[parts.node[mine]], parts.peer[mine], parts.sends[mine]
-    known = peer != NONE
+    known = peer >= 0
     pair = np.where(sends, rank * (1 << 24) + peer, peer * (1 << 24) + rank)
     key = pair * 2 + sends
     nth = _nth(key)

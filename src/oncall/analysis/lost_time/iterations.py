@@ -41,6 +41,15 @@ class Iterations:
         begins = np.diff(self.number, prepend=NONE - 1) != 0
         return np.asarray(place - np.maximum.accumulate(np.where(begins, place, 0)))
 
+    @property
+    def mostly_called(self) -> Hashes:
+        """The program of each rank (r,) in most iterations."""
+        found = np.zeros(self.program.shape[1], dtype=np.uint64)
+        for rank, programs in enumerate(self.program.T):
+            values, votes = np.unique(programs, return_counts=True)
+            found[rank] = values[np.argmax(votes * (values != 0))]
+        return found
+
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they
         stay there for much longer than a call takes. Calls alone then hide a slow rank."""
@@ -146,10 +155,7 @@ def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> In
 def _like_most(found: Iterations, limits: Limits) -> Iterations:
     """Without those in which most ranks made other calls than they mostly do: evaluations and
     checkpoints. Where no two are alike, all of them."""
-    common = np.zeros(found.program.shape[1], dtype=np.uint64)
-    for rank in range(len(common)):
-        values, votes = np.unique(found.program[:, rank], return_counts=True)
-        common[rank] = values[np.argmax(votes * (values != 0))]
+    common = found.mostly_called
     there = found.program != 0
     same = ((found.program == common) & there).sum(1) >= limits.same_calls * there.sum(1)
     if same.sum() < max(limits.fewest_iterations, len(same) / 2):

@@ -109,8 +109,9 @@ def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
     best, gap = _best(share, limits)
     late = (gap >= limits.least_gain) & _has_peers(iterations, best)
     lost_ns = np.where(late, np.minimum(gap, 1.0), 0.0) * iterations.length_ns
-    part = float(lost_ns.sum() / iterations.length_ns[~np.isnan(gap)].sum())
-    if not part >= limits.too_much:
+    seen_ns = float(iterations.length_ns[~np.isnan(gap)].sum())
+    part = float(lost_ns.sum()) / seen_ns if seen_ns else 0.0
+    if part < limits.too_much:
         return None
     return Entry(
         cause="perhaps",

@@ -20,9 +20,10 @@ import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import middle_of
+from oncall.analysis.lost_time.measured import middle_of, quantile
 from oncall.analysis.lost_time.moments import Moments, numbered
-from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
+from oncall.analysis.lost_time.places import places_of
+from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs, Times
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,16 @@ class Lateness:
     of_all: bool = True
     by: Literal["waits", "delays", "stalls"] = "waits"
 
+    def compares(self, limits: Limits) -> bool:
+        """Whether most of the ranks that were recorded have peers at the same place."""
+        recorded = int((self.iterations.program != 0).sum())
+        return bool(np.isfinite(self.late_ns).sum() >= limits.heard * recorded)
+
+    def leaves_open(self, limits: Limits) -> bool:
+        """Whether some rank is clearly late in most iterations, whoever stands out."""
+        share = self.late_ns / self.iterations.length_ns[:, None]
+        return bool((quantile(share, 0.25, 0) >= limits.stands_out * limits.least_gain).any())
+
 
 def lateness_of(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
@@ -54,23 +65,25 @@ def lateness_of(
     late_ns, again_ns = (_summed(programs, iterations, each) for each in (again, late))
     if _late_ranks(again_ns) < limits.fewer * _late_ranks(late_ns):
         late_ns = again_ns
-    of_all = float(np.isfinite(late_ns).mean()) >= limits.heard
+    of_all = float((iterations.program != 0).mean()) >= limits.heard
     return Lateness(late_ns, iterations, moments.timed, of_all)
 
 
 def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:
     """The lateness of each rank in each iteration (s, r), against that of the median rank; in a
-    pipeline, of those with the same calls: how long a stage waits is its place's."""
+    pipeline, of those that call the same at the same place: a stage waits by its place."""
     inside = iterations.number != NONE
     shape = (len(iterations.begin_ns), len(programs.ranks))
     flat = iterations.number[inside] * shape[1] + programs.rank[inside]
     total = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
     found: Times = np.where(iterations.program != 0, total, np.nan)
+    absent = programs.parts.node[programs.parts.peer == ABSENT]
+    found[:, programs.rank[absent]] = np.nan  # they may have waited for it
     if not programs.batch.any():
         return np.asarray(found - np.nanmedian(found, 1)[:, None])
-    there = np.flatnonzero(iterations.program)
-    iteration, rank = np.divmod(there, shape[1])
-    alike = numbered(iteration, iterations.program[iteration, rank].view(np.int64))
+    iteration, rank = np.nonzero(np.isfinite(found))
+    program = iterations.program[iteration, rank].view(np.int64)
+    alike = numbered(iteration, program, places_of(programs, iterations)[rank])
     found[iteration, rank] -= middle_of(alike, found[iteration, rank], 2)
     return np.asarray(np.where(np.isfinite(found), found, np.nan))
 
@@ -119,7 +132,7 @@ def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
     """The nodes of each send in an iteration (m,) and of its receive (m,): those between two ranks
     in their order."""
     parts = programs.parts
-    mine = np.flatnonzero((number[parts.node] != NONE) & (parts.peer != NONE))
+    mine = np.flatnonzero((number[parts.node] != NONE) & (parts.peer >= 0))
     node, peer, sends = parts.node[mine], parts.peer[mine], parts.sends[mine]
     rank, ranks = programs.rank[node], len(programs.ranks)
     pair = np.where(sends, rank * ranks + peer, peer * ranks + rank)

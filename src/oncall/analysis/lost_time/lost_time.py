@@ -180,11 +180,13 @@ def _by_lateness(
     enough = len(known) >= limits.fewest_iterations
     # Durations show who came late in each iteration, however long it was.
     enough = enough or (lateness.timed and len(length_ns) >= limits.fewest_timed)
-    decides = proven or (enough and not (programs.on_device or iterations.stretches))
+    shown = lateness.compares(limits) and not (programs.on_device or iterations.stretches)
+    decides = proven or (enough and shown)
     slowdown = None if entries else _unexplained(slowdowns, limits)
     once = bool(counts_alone(length_ns.max() - np.median(length_ns), length_ns, limits))
     hidden = not lateness.timed and iterations.hosts_wait_last(limits)
-    whole = proven or not (slowdown or once or hidden or not lateness.of_all)
+    late = stages and lateness.leaves_open(limits)
+    whole = proven or not (slowdown or once or hidden or late or not lateness.of_all)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, decides, whole, slowdown)
 
 

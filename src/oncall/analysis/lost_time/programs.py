@@ -20,6 +20,7 @@ Hashes = NDArray[np.uint64]
 Times = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NONE = -1
+ABSENT = -2  # a rank that is known, and left nothing behind
 
 _OPERATIONS = """
     SELECT o.rank, CASE WHEN $on_device THEN o.entered_ns ELSE o.called_ns END AS at_ns,
@@ -42,7 +43,8 @@ _OPERATIONS = """
 @dataclass(frozen=True)
 class Parts:
     """The sends and receives of all batches (m,): the node of each, its communicator, direction,
-    who is on the other side (a place in `Programs.ranks`, or NONE), and how much is sent."""
+    who is on the other side (a place in `Programs.ranks`, ABSENT, or NONE where that is not known),
+    and how much is sent."""
 
     node: Ints
     comm: Ints
@@ -95,14 +97,16 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
         return None
     ranks, rank = np.unique(np.asarray(rows["rank"], dtype=np.int64), return_inverse=True)
     comms, comm = np.unique(np.asarray(rows["comm"]), return_inverse=True)
-    members = _members(con, job, ranks, comms, rank, comm)
+    members, sizes = _members(con, job, ranks, comms, rank, comm)
     at_ns = np.asarray(rows["at_ns"], dtype=np.int64)
     p2p = np.asarray(rows["p2p"], dtype=np.bool_)
     seq, given = (np.asarray(rows[name], dtype=np.int64) for name in ("seq", "batch"))
     op = np.asarray(rows["op"], dtype=np.int64)
     count = np.asarray(rows["count"], dtype=np.int64)
     duration = np.ma.filled(np.ma.asarray(rows["duration_ns"], dtype=np.float64), np.nan)
-    peer = _places(ranks, np.asarray(rows["peer"], dtype=np.int64))
+    other = np.asarray(rows["peer"], dtype=np.int64)
+    peer = _places(ranks, other)
+    peer = np.where((peer == NONE) & (other >= 0), ABSENT, peer)
 
     together = (np.diff(rank, prepend=-1) == 0) & p2p & np.roll(p2p, 1)
     same = (
@@ -114,7 +118,7 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     node = np.cumsum(~(together & same)) - 1
     sends = op == (ops.index("Send") if "Send" in ops else NONE)
     batch = p2p[first]
-    size = np.array([len(line) for line in members])[comm]
+    size = sizes[comm]
     exchange = _exchanges(node, comm, sends, p2p, size[first], len(first))
     op = np.where(batch, NONE, op[first])
     names = [*ops, "AllToAll"]
@@ -123,8 +127,8 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     asked = np.where(_uneven(comm[first], seq[first], count[first], op, limits), 0, count[first])
     signature = np.where(
         batch,
-        _summed(_mixed(2 * count + sends) * p2p, first),
-        _mixed(_mixed(asked * 64 + op) ^ size[first].astype(np.uint64)),
+        _summed(mixed(2 * count + sends) * p2p, first),
+        mixed(mixed(asked * 64 + op) ^ size[first].astype(np.uint64)),
     )
     return Programs(
         ranks=ranks,
@@ -150,7 +154,7 @@ def _once(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     mine = np.flatnonzero(np.append(False, together) | np.append(together, False))
     key = np.zeros(len(mine), dtype=np.uint64)
     for name in ("rank", "at_ns", "comm", "p2p", "seq", "op", "peer"):
-        key = _mixed(key ^ np.ma.getdata(rows[name])[mine].astype(np.int64).view(np.uint64))
+        key = mixed(key ^ np.ma.getdata(rows[name])[mine].astype(np.int64).view(np.uint64))
     again = np.ones(len(mine), dtype=np.bool_)
     again[np.unique(key, return_index=True)[1]] = False
     if not again.any():
@@ -167,9 +171,9 @@ def _members(
     comms: NDArray[np.uint64],
     rank: Ints,
     comm: Ints,
-) -> list[Ints]:
+) -> tuple[list[Ints], Ints]:
     """The places of the ranks of each communicator, in the order of their ranks there: as recorded,
-    else those seen in it."""
+    else those seen in it. And how many it has, with those that left nothing behind."""
     members = con.execute(
         "SELECT comm, rank FROM members WHERE job = ? AND comm IS NOT NULL"
         " ORDER BY comm, coalesce(comm_rank, rank)",
@@ -183,7 +187,9 @@ def _members(
     numbers = np.concatenate([number[here], acting[0][silent]])
     order = np.argsort(numbers, kind="stable")
     found = np.concatenate([place[here], acting[1][silent]])[order]
-    return np.split(found, np.searchsorted(numbers[order], np.arange(1, len(comms))))
+    lines = np.split(found, np.searchsorted(numbers[order], np.arange(1, len(comms))))
+    known = np.bincount(number[number != NONE], minlength=len(comms))
+    return lines, np.maximum(known, [len(line) for line in lines])
 
 
 def pairs_of(first: Ints, second: Ints) -> tuple[Ints, Ints]:
@@ -224,7 +230,7 @@ def _uneven(comm: Ints, seq: Ints, count: Ints, op: Ints, limits: Limits) -> Fla
     return np.isin(op, uneven)
 
 
-def _mixed(values: Ints | Hashes) -> Hashes:
+def mixed(values: Ints | Hashes) -> Hashes:
     """Numbers spread over 64 bits (splitmix64), so that sums of them tell sets apart."""
     mixed = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
