@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,27 +12,28 @@ from oncall.evidence import Incident
 
 from .jobs import MS, UNIX_NS
 
-REPLICAS, STEPS, MICRO_BATCHES = 4, 14, 3
-RANKS = 2 * REPLICAS  # stage 0, then stage 1
-STAGES = [tuple(range(REPLICAS)), tuple(range(REPLICAS, RANKS))]
+REPLICAS, STAGES, STEPS, MICRO_BATCHES = 4, 4, 14, 3
+RANKS = REPLICAS * STAGES
 COMPUTES_MS = 10.0
 
 
-def pipeline(slow: int | None, *, heavier: float = 1.0, loss: bool = True) -> dict[str, Any]:
+def pipeline(
+    slow: int | None, *, heavy: int | None = None, loss: bool = True, absent: int | None = None
+) -> dict[str, Any]:
     """Columns of `ops`: micro-batches one after the other, gradients reduced within each stage,
-    the norm between the stages of a replica. Hosts wait in every call. `heavier`: the work of the
-    last stage, by design; it averages the `loss` as well, so that no two calls of its group are as
-    far apart as those of the first stage."""
+    the norm along each replica. Hosts wait in every call. `heavy`: a stage with twice the work, by
+    design; the last one averages the `loss` as well, so that no calls of its group are as far apart
+    as those of other stages; `absent` left no dump."""
     rows: list[dict[str, Any]] = []
     free = [0.0] * RANKS
     seqs: dict[int, int] = {}
     chance = random.Random(5)
 
     def compute(rank: int) -> None:
-        work = COMPUTES_MS * (heavier if rank >= REPLICAS else 1.0) * (1 + 0.02 * chance.random())
-        free[rank] += work * (1.5 if rank == slow else 1.0)
+        work = COMPUTES_MS * (2 if rank // REPLICAS == heavy else 1) * (1 + 0.02 * chance.random())
+        free[rank] += work * (1.5 if rank == slow else 1)
 
-    def call(comm: int, ranks: tuple[int, ...], op: str, count: int) -> None:
+    def call(comm: int, ranks: list[int], op: str, count: int) -> None:
         seqs[comm] = seq = seqs.get(comm, -1) + 1
         over = max(free[rank] for rank in ranks) + 1
         for rank in ranks:
@@ -45,20 +47,22 @@ def pipeline(slow: int | None, *, heavier: float = 1.0, loss: bool = True) -> di
             )
             free[rank] = over
 
+    replicas = [list(range(first, RANKS, REPLICAS)) for first in range(REPLICAS)]
     for _ in range(STEPS):
         for _ in range(MICRO_BATCHES):
-            for first in STAGES[0]:
-                last = first + REPLICAS
-                compute(first)
-                call(100 + first, (first, last), "p2p", 512)
-                compute(last)
-                call(100 + first, (last, first), "p2p", 512)
-                compute(first)
-        for stage, ranks in enumerate(STAGES):
-            for _ in range(1 + stage * loss):
-                call(10 + stage, ranks, "AllReduce", 4096)
-        for first in STAGES[0]:
-            call(20 + first, (first, first + REPLICAS), "AllReduce", 1)
+            for replica in replicas:
+                for line in (replica, replica[::-1]):
+                    for rank, other in pairwise(line):
+                        compute(rank)
+                        call(100 + rank, [rank, other], "p2p", 512)
+                    compute(line[-1])
+        for stage in range(STAGES):
+            members = list(range(stage * REPLICAS, (stage + 1) * REPLICAS))
+            for _ in range(1 + (loss and stage == STAGES - 1)):
+                call(10 + stage, members, "AllReduce", 4096)
+        for first, replica in enumerate(replicas):
+            call(20 + first, replica, "AllReduce", 1)
+    rows = [row for row in rows if row["rank"] != absent]
     same = {"job": "j", "done": True}
     return same | {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -72,12 +76,18 @@ def named(columns: dict[str, Any]) -> list[tuple[str, int]]:
         ).fetchall()
 
 
-@pytest.mark.parametrize("slow", [2, 5])
+@pytest.mark.parametrize("slow", [2, 5, 10])
 @pytest.mark.parametrize("loss", [True, False])
 def test_the_slow_rank_of_a_stage_is_named(slow: int, loss: bool) -> None:
     assert named(pipeline(slow, loss=loss)) == [("own", slow)]
 
 
-@pytest.mark.parametrize("heavier", [1.0, 2.0])
-def test_a_stage_with_more_layers_is_nobodys_fault(heavier: float) -> None:
-    assert named(pipeline(None, heavier=heavier)) == []
+@pytest.mark.parametrize("heavy", [None, *range(STAGES)])
+def test_a_stage_with_more_layers_is_nobodys_fault(heavy: int | None) -> None:
+    assert named(pipeline(None, heavy=heavy)) == []
+
+
+@pytest.mark.parametrize("absent", [1, 4, 10])
+def test_who_waits_for_a_rank_without_a_dump_is_not_late(absent: int) -> None:
+    """What its partners waited for it is not recorded on its side."""
+    assert named(pipeline(absent, absent=absent)) == []
