@@ -77,7 +77,7 @@ def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:
     flat = iterations.number[inside] * shape[1] + programs.rank[inside]
     total = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
     found: Times = np.where(iterations.program != 0, total, np.nan)
-    absent = programs.parts.node[programs.parts.peer == ABSENT]
+    absent = programs.parts.node[programs.parts.peer <= ABSENT]
     found[:, programs.rank[absent]] = np.nan  # they may have waited for it
     if not programs.batch.any():
         return np.asarray(found - np.nanmedian(found, 1)[:, None])

@@ -1,9 +1,8 @@
-"""Which ranks have the same place in a job: what they call, and whom they exchange data with.
+"""Which place each rank has in its pipeline.
 
 Stages in the middle of a pipeline call the same, and wait differently long by their distance from
-its ends. So a place is what a rank calls, what its partners call, what the partners' partners call, and
-so on (colour refinement, Weisfeiler and Leman 1968). Ranks of a ring all
-have the same place.
+its ends. A pipeline is the ranks that send to one another, in the order of their numbers; the same
+stage of each has the same place in it. In a ring all call the same, and no place is another.
 """
 
 from __future__ import annotations
@@ -11,29 +10,38 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
-from oncall.analysis.lost_time.programs import ABSENT, NONE, Hashes, Ints, Programs, mixed
+from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs
 
 
 def places_of(programs: Programs, iterations: Iterations) -> Ints:
-    """The number of each rank's place (r,)."""
-    place = iterations.mostly_called
+    """The place of each rank (r,), from 0. Ranks that left nothing behind have theirs as well."""
     parts = programs.parts
     known = np.flatnonzero(parts.peer != NONE)
-    rank, sends = programs.rank[parts.node[known]], parts.sends[known].astype(np.int64)
-    pair = np.unique(np.stack([rank, parts.peer[known], sends]), axis=1)
-    rank, peer, sent = pair[0], pair[1], pair[2].astype(np.uint64)
-    number, places = _numbered(place)
+    peer = parts.peer[known]
+    other = np.where(peer <= ABSENT, ABSENT - peer, programs.ranks[np.maximum(peer, 0)])
+    one = programs.ranks[programs.rank[parts.node[known]]]
+    everyone, number = np.unique(np.concatenate([programs.ranks, one, other]), return_inverse=True)
+    mine, one, other = np.split(number, np.cumsum([len(programs.ranks), len(one)]))
+    pipeline = _joined(len(everyone), one, other)
+    order = np.argsort(pipeline, kind="stable")
+    first = np.flatnonzero(np.diff(pipeline[order], prepend=-1))
+    place = np.empty(len(everyone), dtype=np.int64)
+    place[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    called = np.unique(
+        np.stack([pipeline[mine].astype(np.uint64), iterations.mostly_called]), axis=1
+    )
+    kinds = np.bincount(called[0].astype(np.int64), minlength=len(everyone))
+    return np.where(kinds[pipeline[mine]] > 1, place[mine], 0)
+
+
+def _joined(ranks: int, one: Ints, other: Ints) -> Ints:
+    """The smallest of all ranks that each (r,) is joined with, by pairs."""
+    found = np.arange(ranks)
     while True:
-        partner = np.where(peer == ABSENT, np.uint64(1), place[np.maximum(peer, 0)])
-        beside = np.zeros(len(place), dtype=np.uint64)
-        np.add.at(beside, rank, mixed(partner ^ sent))
-        place = mixed(place ^ mixed(beside))
-        number, finer = _numbered(place)
-        if finer == places:
-            return number
-        places = finer
-
-
-def _numbered(place: Hashes) -> tuple[Ints, int]:
-    values, number = np.unique(place, return_inverse=True)
-    return number, len(values)
+        least = np.minimum(found[one], found[other])
+        joined = found.copy()
+        np.minimum.at(joined, one, least)
+        np.minimum.at(joined, other, least)
+        if (joined == found).all():
+            return found
+        found = joined

@@ -20,7 +20,7 @@ Hashes = NDArray[np.uint64]
 Times = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NONE = -1
-ABSENT = -2  # a rank that is known, and left nothing behind
+ABSENT = -2  # less the number of a rank that left nothing behind
 
 _OPERATIONS = """
     SELECT o.rank, CASE WHEN $on_device THEN o.entered_ns ELSE o.called_ns END AS at_ns,
@@ -43,8 +43,8 @@ _OPERATIONS = """
 @dataclass(frozen=True)
 class Parts:
     """The sends and receives of all batches (m,): the node of each, its communicator, direction,
-    who is on the other side (a place in `Programs.ranks`, ABSENT, or NONE where that is not known),
-    and how much is sent."""
+    who is on the other side (a place in `Programs.ranks`; ABSENT or less: a rank that left nothing
+    behind; NONE where that is not known), and how much is sent."""
 
     node: Ints
     comm: Ints
@@ -106,7 +106,7 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     duration = np.ma.filled(np.ma.asarray(rows["duration_ns"], dtype=np.float64), np.nan)
     other = np.asarray(rows["peer"], dtype=np.int64)
     peer = _places(ranks, other)
-    peer = np.where((peer == NONE) & (other >= 0), ABSENT, peer)
+    peer = np.where((peer == NONE) & (other >= 0), ABSENT - other, peer)
 
     together = (np.diff(rank, prepend=-1) == 0) & p2p & np.roll(p2p, 1)
     same = (
@@ -127,8 +127,8 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     asked = np.where(_uneven(comm[first], seq[first], count[first], op, limits), 0, count[first])
     signature = np.where(
         batch,
-        _summed(mixed(2 * count + sends) * p2p, first),
-        mixed(mixed(asked * 64 + op) ^ size[first].astype(np.uint64)),
+        _summed(_mixed(2 * count + sends) * p2p, first),
+        _mixed(_mixed(asked * 64 + op) ^ size[first].astype(np.uint64)),
     )
     return Programs(
         ranks=ranks,
@@ -154,7 +154,7 @@ def _once(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     mine = np.flatnonzero(np.append(False, together) | np.append(together, False))
     key = np.zeros(len(mine), dtype=np.uint64)
     for name in ("rank", "at_ns", "comm", "p2p", "seq", "op", "peer"):
-        key = mixed(key ^ np.ma.getdata(rows[name])[mine].astype(np.int64).view(np.uint64))
+        key = _mixed(key ^ np.ma.getdata(rows[name])[mine].astype(np.int64).view(np.uint64))
     again = np.ones(len(mine), dtype=np.bool_)
     again[np.unique(key, return_index=True)[1]] = False
     if not again.any():
@@ -230,7 +230,7 @@ def _uneven(comm: Ints, seq: Ints, count: Ints, op: Ints, limits: Limits) -> Fla
     return np.isin(op, uneven)
 
 
-def mixed(values: Ints | Hashes) -> Hashes:
+def _mixed(values: Ints | Hashes) -> Hashes:
     """Numbers spread over 64 bits (splitmix64), so that sums of them tell sets apart."""
     mixed = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
