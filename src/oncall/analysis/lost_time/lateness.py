@@ -20,7 +20,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import middle_of, quantile
+from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.places import places_of
 from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs, Times
@@ -32,6 +32,7 @@ class Lateness:
     rank; NaN where not recorded whole. `iterations` say when and how long. `timed`: from durations.
     `of_all`: iterations are those of all ranks, not of one group each. `by`: the others' "waits" in
     calls; "delays" of hosts, which devices may make up for; "stalls" of hosts that all waited for.
+    `compared`: most ranks were, with others at the same place of their pipelines.
     """
 
     late_ns: Times
@@ -39,11 +40,7 @@ class Lateness:
     timed: bool
     of_all: bool = True
     by: Literal["waits", "delays", "stalls"] = "waits"
-
-    def compares(self, limits: Limits) -> bool:
-        """Whether most of the ranks that were recorded have peers at the same place."""
-        recorded = int((self.iterations.program != 0).sum())
-        return bool(np.isfinite(self.late_ns).sum() >= limits.heard * recorded)
+    compared: bool = True
 
     def leaves_open(self, limits: Limits) -> bool:
         """Whether some rank is clearly late in most iterations, whoever stands out."""
@@ -62,16 +59,19 @@ def lateness_of(
     at_once, in_group = _pairs(programs, number, limits)
     late = late - _seen_before(programs, iterations, late, at_once)
     again = late - _seen_before(programs, iterations, late, in_group)
-    late_ns, again_ns = (_summed(programs, iterations, each) for each in (again, late))
+    place = places_of(programs, iterations)
+    late_ns, again_ns = (_summed(programs, iterations, each, place) for each in (again, late))
     if _late_ranks(again_ns) < limits.fewer * _late_ranks(late_ns):
         late_ns = again_ns
     of_all = float((iterations.program != 0).mean()) >= limits.heard
-    return Lateness(late_ns, iterations, moments.timed, of_all)
+    seen = np.isfinite(late_ns).any(0)
+    compared = float((seen & (np.bincount(place[seen])[place] > 1)).mean()) >= limits.heard
+    return Lateness(late_ns, iterations, moments.timed, of_all, compared=compared)
 
 
-def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:
-    """The lateness of each rank in each iteration (s, r), against that of the median rank; in a
-    pipeline, of those that call the same at the same place: a stage waits by its place."""
+def _summed(programs: Programs, iterations: Iterations, late: Times, place: Ints) -> Times:
+    """The lateness of each rank in each iteration (s, r), against that of the median rank, less
+    what those at its place (r,) mostly have: a stage of a pipeline waits by its place."""
     inside = iterations.number != NONE
     shape = (len(iterations.begin_ns), len(programs.ranks))
     flat = iterations.number[inside] * shape[1] + programs.rank[inside]
@@ -79,13 +79,11 @@ def _summed(programs: Programs, iterations: Iterations, late: Times) -> Times:
     found: Times = np.where(iterations.program != 0, total, np.nan)
     absent = programs.parts.node[programs.parts.peer <= ABSENT]
     found[:, programs.rank[absent]] = np.nan  # they may have waited for it
-    if not programs.batch.any():
-        return np.asarray(found - np.nanmedian(found, 1)[:, None])
-    iteration, rank = np.nonzero(np.isfinite(found))
-    program = iterations.program[iteration, rank].view(np.int64)
-    alike = numbered(iteration, program, places_of(programs, iterations)[rank])
-    found[iteration, rank] -= middle_of(alike, found[iteration, rank], 2)
-    return np.asarray(np.where(np.isfinite(found), found, np.nan))
+    found -= quantile(found, 0.5, 1)[:, None]
+    for one in np.unique(place) if place.any() else []:
+        mine = place == one
+        found[:, mine] -= quantile(quantile(found[:, mine], 0.5, 1), 0.5, 0)
+    return found
 
 
 def _late_ranks(late_ns: Times) -> float:

@@ -180,7 +180,7 @@ def _by_lateness(
     enough = len(known) >= limits.fewest_iterations
     # Durations show who came late in each iteration, however long it was.
     enough = enough or (lateness.timed and len(length_ns) >= limits.fewest_timed)
-    shown = lateness.compares(limits) and not (programs.on_device or iterations.stretches)
+    shown = lateness.compared and not (programs.on_device or iterations.stretches)
     decides = proven or (enough and shown)
     slowdown = None if entries else _unexplained(slowdowns, limits)
     once = bool(counts_alone(length_ns.max() - np.median(length_ns), length_ns, limits))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.moments import numbered
 from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs
 
 
 def places_of(programs: Programs, iterations: Iterations) -> Ints:
-    """The place of each rank (r,), from 0. Ranks that left nothing behind have theirs as well."""
+    """The place of each rank (r,), from 0; of those at one place, some may call something else, and
+    are a place of their own. Ranks that left nothing behind have theirs as well."""
     parts = programs.parts
     known = np.flatnonzero(parts.peer != NONE)
     peer = parts.peer[known]
@@ -31,7 +33,8 @@ def places_of(programs: Programs, iterations: Iterations) -> Ints:
         np.stack([pipeline[mine].astype(np.uint64), iterations.mostly_called]), axis=1
     )
     kinds = np.bincount(called[0].astype(np.int64), minlength=len(everyone))
-    return np.where(kinds[pipeline[mine]] > 1, place[mine], 0)
+    found = np.where(kinds[pipeline[mine]] > 1, place[mine] + 1, 0)
+    return np.where(found, numbered(found, iterations.mostly_called.view(np.int64)) + 1, 0)
 
 
 def _joined(ranks: int, one: Ints, other: Ints) -> Ints:
