@@ -59,7 +59,8 @@ _CALLS = """
         coalesce(o.peer, s.rank, two.both - o.rank) AS known_peer,
         coalesce(known_peer, o.rank + o.comm_peer - own.comm_rank, -1)::INTEGER AS peer,
         known_peer IS NOT NULL AS peer_recorded, o.called_ns, o.entered_ns,
-        coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) AS ended_ns
+        CASE WHEN o.on_device OR o.duration_ns IS NOT NULL
+            THEN coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) ELSE -1 END AS ended_ns
     FROM operations o JOIN numbered n ON n.job = o.job AND n.comm IS NOT DISTINCT FROM o.comm
     LEFT JOIN seats s ON s.job = o.job AND s.comm = o.comm AND s.comm_rank = o.comm_peer
         AND o.peer IS NULL AND o.comm_peer IS NOT NULL
