@@ -66,7 +66,6 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     page.flow((f"{job} · {words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim"))
-    causes = words.roots(diagnosis)
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     for finding in shown:
         _finding(page, diagnosis, finding, titled=len(shown) > 1, explain=explain)
@@ -74,8 +73,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
         page.blank()
         page.heading("Would decide it, while the job is alive")
         _advice(page, diagnosis.would_decide)
-    others = [f"{one.id}  {clean(one.title)}: {words.who(one.blame)}" for one in causes]
-    page.section("Also found", others[_MOST_ROOTS:])
+    page.section("Also found", words.in_short(diagnosis, shown))
     page.blank()
     _coverage(page, diagnosis, explain=explain)
 

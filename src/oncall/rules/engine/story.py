@@ -106,12 +106,13 @@ class _Teller:
         weighed = [one for weight in weights for one in weight]
         choices: list[Sequence[Conditional]] = [
             self.next,
+            self.leaf.title,
             self.leaf.say,
             *(turn.question.say for turn in self.path),
             weighed,
         ]
         texts = [turn.question.ask for turn in self.path]
-        texts += [said.text for said in (*self.next, *self.leaf.say)]
+        texts += [said.text for said in (*self.next, *self.leaf.title, *self.leaf.say)]
         texts += [said.text for turn in self.path for said in turn.question.say]
         texts += [one.because for one in weighed]
         read = {slot.name for text in texts for slot in self.rulebook.templates[text].slots}
@@ -134,7 +135,7 @@ class _Teller:
             id="",
             rulebook=self.rulebook.name,
             verdict=self.leaf.verdict,
-            title=self.verdict.title,
+            title=self._say(self.leaf.title, values) or self.verdict.title,
             fault_class=self.verdict.fault_class,
             severity=self.verdict.severity,
             confidence=confidence,

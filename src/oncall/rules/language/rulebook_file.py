@@ -191,6 +191,9 @@ class Leaf:
     """An end of the tree: a verdict, or `verdict: none`."""
 
     verdict: str = key(Text(example=NO_VERDICT), "An id under verdicts:, or none.")
+    title: tuple[Said, ...] = key(
+        _TEXTS, "Instead of the verdict's, where more is known here.", default=()
+    )
     say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
     blame: str | None = key(NAME, "The fact whose rows are the culprits.", default=None)
     next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())

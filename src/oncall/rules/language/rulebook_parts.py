@@ -69,6 +69,10 @@ def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:
     for where, node in nodes(book.tree):
         if isinstance(node, Question):
             yield (*where, "ask"), node.ask
+        else:
+            yield from (
+                ((*where, "title", n, "text"), one.text) for n, one in enumerate(node.title)
+            )
         yield from (((*where, "say", n, "text"), said.text) for n, said in enumerate(node.say))
     for where, steps in advice_of(book):
         yield from (((*where, n, "text"), step.text) for n, step in enumerate(steps))
@@ -97,6 +101,8 @@ def choices_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Conditional]
     """Every list of which one is taken, texts and weights, with its place in the file."""
     for where, node in nodes(book.tree):
         yield (*where, "say"), node.say
+        if isinstance(node, Leaf):
+            yield (*where, "title"), node.title
     for name, weight in book.weights.items():
         yield ("weights", name), weight
 
