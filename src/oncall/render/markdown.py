@@ -59,7 +59,7 @@ def _document(
 def _finding(
     diagnosis: Diagnosis, finding: Finding, explain: bool, drawing: Sequence[str]
 ) -> Iterator[str]:
-    yield from ("", f"## {finding.id}: {escape(finding.title)}: {escape(words.who(finding.blame))}")
+    yield from ("", f"## {finding.id}: {escape(words.sentence(finding))}")
     yield from (
         "",
         f"- **Verdict:** {escape(f'{finding.rulebook} {finding.verdict}')}, "

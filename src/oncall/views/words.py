@@ -189,7 +189,7 @@ def in_short(diagnosis: Diagnosis, shown: Sequence[Finding]) -> list[str]:
     known = {one.id for one in shown}
     others = (one for one in roots(diagnosis) if one.id not in known)
     return [
-        f"{one.id}  {_sentence(one)}"
+        f"{one.id}  {sentence(one)}"
         + (f": {clean(one.story[-1].say)}" if one.severity == "info" and one.story else "")
         for one in others
     ]
@@ -208,7 +208,7 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
     first = [cause for cause in causes if cause.severity == worst]
-    parts = [*map(_sentence, first)]
+    parts = [*map(sentence, first)]
     also = _also(len(causes) - len(first))
     if len(first) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
@@ -222,7 +222,8 @@ def _also(lesser: int) -> str:
     return f"; and {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
 
 
-def _sentence(cause: Finding) -> str:
+def sentence(cause: Finding) -> str:
+    """The title and who is blamed, if anybody is."""
     title = clean(cause.title)
     return f"{title}: {who(cause.blame)}" if cause.blame else title
 
@@ -233,7 +234,7 @@ def found_so_far(so_far: SoFar) -> str:
     run = f"{so_far.run} of {so_far.of} rulebooks have run"
     if so_far.worst is None:
         return run
-    return f"{GLYPHS[so_far.worst.severity]} {_sentence(so_far.worst)} so far; {run}"
+    return f"{GLYPHS[so_far.worst.severity]} {sentence(so_far.worst)} so far; {run}"
 
 
 def since(cause: Finding, until_ns: int | None) -> str:

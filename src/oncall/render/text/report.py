@@ -90,9 +90,8 @@ def _finding(
         f"confidence {words.percent(finding.confidence)}",
     ]
     if titled:
-        title = f"{clean(finding.title)}: {words.who(finding.blame)}"
         badge = f"{finding.id} {words.GLYPHS[finding.severity]} {finding.severity.upper()}  "
-        page.flow((badge + title, _STYLES[finding.severity]))
+        page.flow((badge + words.sentence(finding), _STYLES[finding.severity]))
         since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
         about = [*about[1:], since]
     page.flow((" · ".join(part for part in about if part), "dim"))
