@@ -21,7 +21,7 @@ from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
 from oncall.core.scheduler import Scheduler, with_removal
 from oncall.deciding import would_decide
-from oncall.doubt import UNTIMED, why_logs_say_too_little, why_undecided
+from oncall.doubt import why_logs_say_too_little, why_undecided
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
@@ -95,6 +95,7 @@ def diagnose(
         contradictions=_contradictions(incident),
         by_logs=why_logs_say_too_little(incident),
     )
+    doubt = why_undecided(incident, checked)
     diagnosis = Diagnosis(
         job=name,
         since_ns=since_ns,
@@ -110,12 +111,11 @@ def diagnose(
             if book.site_file and book.name in checked and book.name not in broke
         },
         rests_on=outcome.rests_on,
-        undecided=why_undecided(incident, checked),
+        undecided=doubt.why,
     )
     if diagnosis.result != "inconclusive":
         return diagnosis
-    untimed = diagnosis.undecided == UNTIMED
-    advice = would_decide(incident, diagnosis.coverage, untimed=untimed)
+    advice = would_decide(incident, diagnosis.coverage, doubt.lacks)
     return replace(diagnosis, would_decide=advice)
 
 
