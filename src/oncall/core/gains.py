@@ -43,9 +43,9 @@ def weighed(
         and not blamed & places
         and (stages or any(kind == "rank" for kind, _ in blamed))
     }
-    told = [_idle(one) if one.id in idle else one for one in findings]
-    told = [replace(one, explained_by=None) if one.explained_by in idle else one for one in told]
-    return _numbered(sorted(told, key=lambda one: one.id in idle))
+    weighted = [_idle(one) if one.id in idle else one for one in findings]
+    weighted = [replace(one, explained_by=None) if one.explained_by in idle else one for one in weighted]
+    return _numbered(sorted(weighted, key=lambda one: one.id in idle))
 
 
 def _idle(finding: Finding) -> Finding:
