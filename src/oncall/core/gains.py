@@ -44,7 +44,9 @@ def weighed(
         and (stages or any(kind == "rank" for kind, _ in blamed))
     }
     weighted = [_idle(one) if one.id in idle else one for one in findings]
-    weighted = [replace(one, explained_by=None) if one.explained_by in idle else one for one in weighted]
+    weighted = [
+        replace(one, explained_by=None) if one.explained_by in idle else one for one in weighted
+    ]
     return _numbered(sorted(weighted, key=lambda one: one.id in idle))
 
 
