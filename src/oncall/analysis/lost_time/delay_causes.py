@@ -88,7 +88,7 @@ def _sets() -> str:
             SELECT job, entry, of_ranks, together,
                 CASE WHEN number = 1 THEN 'rank ' || ranks[1]
                     WHEN in_a_row AND number > 2 THEN 'ranks ' || ranks[1] || '-' || ranks[-1]
-                    WHEN number <= 4 THEN 'ranks ' || list_aggregate(ranks, 'string_agg', ', ')
+                    WHEN number <= $few THEN 'ranks ' || list_aggregate(ranks, 'string_agg', ', ')
                     ELSE 'ranks ' || list_aggregate(ranks[:3], 'string_agg', ', ') || ', … '
                         || ranks[-1] || ' (' || number || ' ranks)'
                     END AS suspect,
