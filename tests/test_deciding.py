@@ -84,4 +84,4 @@ def test_a_network_alone_has_no_ranks_to_look_at() -> None:
 def test_operations_without_durations_want_durations() -> None:
     with incident("gpu01") as made:
         made.append("ops", {"job": "j", "rank": [0], "seq": 1})
-        assert "TORCH_NCCL_ENABLE_TIMING=1" in would_decide(made, NOTHING_MISSING, untimed=True)
+        assert "TORCH_NCCL_ENABLE_TIMING=1" in would_decide(made, NOTHING_MISSING, "durations")

@@ -280,7 +280,7 @@ def test_calls_that_ended_without_a_member_show_no_health() -> None:
         made.append("ops", {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce"} | calls
                     | {"done": True})  # fmt: skip
         made.append("recordings", {"job": "j", "kind": "flight_recorder", "rank": [0, 1, 2]})
-        assert why_undecided(made, ()) == (
+        assert why_undecided(made, ()).why == (
             "operations of ranks 1-2 ended that rank 0 never called, and nobody went on: they "
             "failed when rank 0 ended, or its recording is older; look at rank 0 first"
         )
@@ -292,5 +292,5 @@ def test_who_is_looked_at_first_is_said_with_its_stack(incident: Incident) -> No
     incident.append(
         "thread_stacks", {"job": "j", "rank": [0, 1], "is_main": True, "frames": frames}
     )
-    doubt = why_undecided(incident, ())
+    doubt = why_undecided(incident, ()).why
     assert doubt.endswith("look at rank 0 (in user code: load at train.py:7) first")

@@ -18,7 +18,6 @@ _LONGEST = 120  # characters of folded hosts in a command
 # The stacks of several processes are known, and all of them do the same.
 _ALIKE = "SELECT count(*) > 1 AND count(DISTINCT activity) = 1 FROM main_threads"
 _LOOKED = "SELECT count(*) > 0 FROM main_threads WHERE looks > 0"
-_SLOWER = "SELECT count(*) > 0 FROM lost_time WHERE cause = 'unexplained'"
 _NODES = " UNION ".join(
     f"SELECT node FROM {table}" for table in ("ranks", "log_events", "thread_stacks", "collectors")
 )
@@ -36,8 +35,7 @@ class _Known:
     counters: bool
     stacks: bool
     stacks_alike: bool
-    slower: bool
-    untimed: bool
+    lacks: str  # of Doubt
     logs: bool
 
     @property
@@ -85,17 +83,24 @@ _TABLE = (
         ),
     ),
     _Lack(
-        lambda known: known.slower,
+        lambda known: known.lacks == "pings",
         lambda known: (
             "Have the nodes ping one another, to know whether the network or the hosts became "
             f"slower: `oncall probe {_folded(known.hosts)}`"
         ),
     ),
     _Lack(
-        lambda known: known.untimed,
+        lambda known: known.lacks == "durations",
         lambda _: (
             "Profile ten steps of every rank with torch.profiler. At the next start, set "
             "`TORCH_NCCL_ENABLE_TIMING=1`, so that dumps show durations"
+        ),
+    ),
+    _Lack(
+        lambda known: known.lacks == "iterations",
+        lambda _: (
+            "Dump again after some more iterations. At the next start, keep more of them: "
+            "`TORCH_FR_BUFFER_SIZE=20000`"
         ),
     ),
     _Lack(
@@ -114,10 +119,10 @@ _TABLE = (
 )
 
 
-def would_decide(incident: Incident, coverage: Coverage, *, untimed: bool = False) -> str:
+def would_decide(incident: Incident, coverage: Coverage, lacks: str = "") -> str:
     """A sentence with the command; empty where the evidence is not of a training job's ranks.
-    `untimed`: all that is missing is how long operations took."""
-    known = _known(incident, coverage, untimed)
+    `lacks`: what in particular would settle the doubt."""
+    known = _known(incident, coverage, lacks)
     return next((lack.advice(known) for lack in _TABLE if lack.applies(known)), "")
 
 
@@ -130,7 +135,7 @@ def _shown(incident: Incident, relation: str, sql: str) -> bool:
     return bool(incident.con.execute(sql).fetchall()[0][0])
 
 
-def _known(incident: Incident, coverage: Coverage, untimed: bool) -> _Known:
+def _known(incident: Incident, coverage: Coverage, lacks: str) -> _Known:
     con = incident.con
     nodes = {node for (node,) in con.execute(_NODES).fetchall() if node and _HOST.fullmatch(node)}
     (job,) = con.execute(
@@ -148,8 +153,7 @@ def _known(incident: Incident, coverage: Coverage, untimed: bool) -> _Known:
         counters=not incident.is_empty("launches"),
         stacks=_shown(incident, "main_threads", _LOOKED),
         stacks_alike=_shown(incident, "main_threads", _ALIKE),
-        slower=_shown(incident, "lost_time", _SLOWER),
-        untimed=untimed,
+        lacks=lacks,
         logs=not incident.is_empty("log_events") or not incident.is_empty("logged_steps"),
     )
 

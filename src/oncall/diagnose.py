@@ -21,7 +21,7 @@ from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
 from oncall.core.scheduler import Scheduler, with_removal
 from oncall.deciding import would_decide
-from oncall.doubt import UNTIMED, why_logs_say_too_little, why_undecided
+from oncall.doubt import why_logs_say_too_little, why_undecided
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.rules.language.rulebook import Rulebook
 
-# If many ranks are blocked in the same place, show only three stacks.
+# Of ranks that are in the same place, one stack is shown; three in all, of the first few ranks.
 _MOST_STACKS = 3
+_MOST_LOOKED_AT = 64
 
 
 def diagnose(
@@ -94,6 +95,7 @@ def diagnose(
         contradictions=_contradictions(incident),
         by_logs=why_logs_say_too_little(incident),
     )
+    doubt = why_undecided(incident, checked)
     diagnosis = Diagnosis(
         job=name,
         since_ns=since_ns,
@@ -109,12 +111,11 @@ def diagnose(
             if book.site_file and book.name in checked and book.name not in broke
         },
         rests_on=outcome.rests_on,
-        undecided=why_undecided(incident, checked),
+        undecided=doubt.why,
     )
     if diagnosis.result != "inconclusive":
         return diagnosis
-    untimed = diagnosis.undecided == UNTIMED
-    advice = would_decide(incident, diagnosis.coverage, untimed=untimed)
+    advice = would_decide(incident, diagnosis.coverage, doubt.lacks)
     return replace(diagnosis, would_decide=advice)
 
 
@@ -269,10 +270,18 @@ def _with_stacks(incident: Incident, findings: Sequence[Finding]) -> tuple[Findi
     stacks = stacks_of(incident, ranks)
     return tuple(
         replace(
-            finding, stacks=tuple(stacks[rank] for rank in blamed[finding.id] if rank in stacks)
+            finding, stacks=_different(stacks[one] for one in blamed[finding.id] if one in stacks)
         )
         for finding in findings
     )
+
+
+def _different(stacks: Iterable[Stack]) -> tuple[Stack, ...]:
+    """The first few stacks that are not like another before."""
+    by_frames: dict[tuple[str, ...], Stack] = {}
+    for stack in stacks:
+        by_frames.setdefault(stack.frames, stack)
+    return tuple(by_frames.values())[:_MOST_STACKS]
 
 
 def _costly(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -324,7 +333,7 @@ def _blamed_ranks(finding: Finding) -> tuple[int, ...]:
     if finding.explained_by is not None:
         return ()
     ranks = {one.where["rank"] for one in finding.blame if one.where.get("rank") is not None}
-    return tuple(sorted(ranks)[:_MOST_STACKS])
+    return tuple(sorted(ranks)[:_MOST_LOOKED_AT])
 
 
 def stacks_of(incident: Incident, ranks: Iterable[int]) -> dict[int, Stack]:

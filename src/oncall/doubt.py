@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from oncall.analysis.stacks.activities import COLLECTIVE
 from oncall.core.errors import MissingEvidence, RelationFailed
@@ -15,6 +15,7 @@ IN_PART = (
     "one iteration took much longer, or no iteration of all ranks was recorded: a rank that slows "
     "the job may not show"
 )
+FEW = "too few iterations were recorded to show a rank that slows the job"
 _MOST_AWAITED = 3  # ranks to look at first; of more it is none in particular
 # Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
 _BY_COUNTERS = """
@@ -37,17 +38,26 @@ _BY_COUNTERS = """
 """
 
 
-def why_undecided(incident: Incident, checked: Container[str]) -> str:
+class Doubt(NamedTuple):
+    """Why a question is open, "" if it is not, and what in particular would settle it."""
+
+    why: str = ""
+    lacks: Literal["", "durations", "iterations", "pings"] = ""
+
+
+def why_undecided(incident: Incident, checked: Container[str]) -> Doubt:
     """Why it is not known whether the job moves, or moves as it should; empty if that is known."""
-    return (
+    stopped = (
         _waiting(incident)
         or _ended_without(incident)
         or _calls_alone(incident)
         or _seen_once(incident)
         or _alike(incident)
-        or (_slow(incident) if "slow" in checked else "")
-        or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0])
     )
+    slow = _slow(incident) if "slow" in checked and not stopped else Doubt()
+    if slow.why:
+        return slow
+    return Doubt(stopped or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0]))
 
 
 def _waiting(incident: Incident) -> str:
@@ -118,13 +128,12 @@ def _calls_alone(incident: Incident) -> str:
 
 def _not_shown(incident: Incident) -> str:
     """Why operations do not show which rank slows the job; empty if they could."""
-    few = "too few iterations were recorded to show a rank that slows the job"
     try:
         incident.require(["replayed_jobs", "round_baselines", "rounds", "device_lags"])
     except MissingEvidence:
         return ""
     except RelationFailed:
-        return few
+        return FEW
     ((part, shown, calls_hide, baselines, durations, devices_hide),) = incident.con.execute(
         "SELECT EXISTS (FROM replayed_jobs WHERE timed AND NOT whole), "
         "EXISTS (FROM replayed_jobs WHERE timed OR whole), EXISTS (FROM replayed_jobs), "
@@ -137,12 +146,17 @@ def _not_shown(incident: Incident) -> str:
         return UNTIMED
     if shown or (baselines and durations):
         return ""
-    return UNTIMED if baselines else few
+    return UNTIMED if baselines else FEW
 
 
-def _slow(incident: Incident) -> str:
+def _slow(incident: Incident) -> Doubt:
     """Why it is not known that no rank slows the job; empty if that is known."""
-    return _by_chance(incident) or _unexplained(incident) or _not_shown(incident)
+    if perhaps := _by_chance(incident):
+        return Doubt(perhaps, "iterations")
+    if unexplained := _unexplained(incident):
+        return Doubt(unexplained, "pings")
+    hidden = _not_shown(incident)
+    return Doubt(hidden, "durations" if hidden == UNTIMED else "iterations")
 
 
 def _unexplained(incident: Incident) -> str:
@@ -177,7 +191,7 @@ def _by_chance(incident: Incident) -> str:
     other = "chance, or work that rank 0 does for all," if ranks == [0] else "chance"
     return (
         f"{100 * part:.0f} % of the time may be lost to waits for {late}, but {other} is not "
-        "excluded: record more iterations"
+        "excluded"
     )
 
 

@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from oncall.core.diagnosis import Finding, Reason
+from oncall.core.diagnosis import Finding, Reason, Step
 
 DELAYS = ("slow", "network")  # classes of fault that cost time, and do not stop a job
-_NO_GAIN = Reason(
-    "lost time", 1.0, "iterations would take as long without it: others wait for someone else"
-)
+_COSTS_NOTHING = "iterations would take as long without it: others wait for someone else"
+_NO_GAIN = Reason("lost time", 1.0, _COSTS_NOTHING)
+_CONCLUSION = Step("", "no", "It costs nothing: " + _COSTS_NOTHING + ".", "", 0)
 
 
 def weighed(
@@ -28,7 +28,8 @@ def weighed(
 
     `costly` are the ranks without whom iterations would be shorter; `is_known`: that was found out.
     `stages`: the stage of each rank; a blamed stage or group costs what its ranks cost. Findings
-    that blame neither are left as they are. What costs nothing explains nothing.
+    that blame neither are left as they are. What costs nothing explains nothing, asks for nothing,
+    and comes last.
     """
     if not is_known:
         return tuple(findings)
@@ -42,14 +43,35 @@ def weighed(
         and not blamed & places
         and (stages or any(kind == "rank" for kind, _ in blamed))
     }
+    weighted = [_idle(one) if one.id in idle else one for one in findings]
+    weighted = [
+        replace(one, explained_by=None) if one.explained_by in idle else one for one in weighted
+    ]
+    return _numbered(sorted(weighted, key=lambda one: one.id in idle))
+
+
+def _idle(finding: Finding) -> Finding:
+    """The finding as one that costs nothing."""
+    return replace(
+        finding,
+        severity="info",
+        story=(*finding.story, _CONCLUSION),
+        reasons=(*finding.reasons, _NO_GAIN),
+        next=(),
+    )
+
+
+def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings with the ids that belong to their order."""
+    ids = sorted((one.id for one in findings), key=lambda name: (len(name), name))
+    renamed = dict(zip((one.id for one in findings), ids, strict=True))
     return tuple(
         replace(
-            finding,
-            severity="info" if finding.id in idle else finding.severity,
-            reasons=(*finding.reasons, _NO_GAIN) if finding.id in idle else finding.reasons,
-            explained_by=None if finding.explained_by in idle else finding.explained_by,
+            one,
+            id=renamed[one.id],
+            explained_by=renamed.get(one.explained_by or "", one.explained_by),
         )
-        for finding in findings
+        for one in findings
     )
 
 

@@ -49,15 +49,17 @@ def _document(
     if diagnosis.would_decide:
         yield from ("", "## Would decide it, while the job is alive", "")
         yield from _advice(diagnosis.would_decide)
-    for finding in words.in_full(diagnosis, len(diagnosis.findings), explain=explain):
+    shown = words.in_full(diagnosis, len(diagnosis.findings), explain=explain)
+    for finding in shown:
         yield from _finding(diagnosis, finding, explain, drawings.get(finding.id, ()))
+    yield from _section("Also found", words.in_short(diagnosis, shown))
     yield from _coverage(diagnosis, explain)
 
 
 def _finding(
     diagnosis: Diagnosis, finding: Finding, explain: bool, drawing: Sequence[str]
 ) -> Iterator[str]:
-    yield from ("", f"## {finding.id}: {escape(finding.title)}: {escape(words.who(finding.blame))}")
+    yield from ("", f"## {finding.id}: {escape(words.sentence(finding))}")
     yield from (
         "",
         f"- **Verdict:** {escape(f'{finding.rulebook} {finding.verdict}')}, "

@@ -171,14 +171,28 @@ def roots(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 
 
 def in_full(diagnosis: Diagnosis, most: int, *, explain: bool) -> list[Finding]:
-    """The findings to tell in full: the first roots, each followed, where all is to be explained,
-    by what it explains (`most` of either)."""
+    """The findings to tell in full: the first roots, faults where there are any, or, where all is
+    to be explained, each root followed by what it explains (`most` of either)."""
     shown: list[Finding] = []
-    for root in roots(diagnosis)[:most]:
+    causes = roots(diagnosis)
+    faults = [one for one in causes if one.severity != "info"]
+    for root in (causes if explain else faults or causes)[:most]:
         shown.append(root)
         if explain:
             shown += [one for one in diagnosis.findings if one.explained_by == root.id][:most]
     return shown
+
+
+def in_short(diagnosis: Diagnosis, shown: Sequence[Finding]) -> list[str]:
+    """The roots that are not `shown` in full, one line each; of what is for information what it
+    comes to, as nobody has to act on it."""
+    known = {one.id for one in shown}
+    others = (one for one in roots(diagnosis) if one.id not in known)
+    return [
+        f"{one.id}  {sentence(one)}"
+        + (f": {clean(one.story[-1].say)}" if one.severity == "info" and one.story else "")
+        for one in others
+    ]
 
 
 def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Severity | None, str]:
@@ -194,11 +208,12 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
     first = [cause for cause in causes if cause.severity == worst]
-    parts = [*map(_sentence, first)]
+    parts = [*map(sentence, first)]
     also = _also(len(causes) - len(first))
     if len(first) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
-        said = f"{len(first)} root causes. {'; '.join(parts[:2])}{more}{also}"
+        kind = "findings for information" if worst == "info" else "root causes"
+        said = f"{len(first)} {kind}. {'; '.join(parts[:2])}{more}{also}"
         return GLYPHS[worst], worst, said
     return GLYPHS[worst], worst, parts[0] + since(first[0], until_ns) + also
 
@@ -207,7 +222,8 @@ def _also(lesser: int) -> str:
     return f"; and {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
 
 
-def _sentence(cause: Finding) -> str:
+def sentence(cause: Finding) -> str:
+    """The title and who is blamed, if anybody is."""
     title = clean(cause.title)
     return f"{title}: {who(cause.blame)}" if cause.blame else title
 
@@ -218,7 +234,7 @@ def found_so_far(so_far: SoFar) -> str:
     run = f"{so_far.run} of {so_far.of} rulebooks have run"
     if so_far.worst is None:
         return run
-    return f"{GLYPHS[so_far.worst.severity]} {_sentence(so_far.worst)} so far; {run}"
+    return f"{GLYPHS[so_far.worst.severity]} {sentence(so_far.worst)} so far; {run}"
 
 
 def since(cause: Finding, until_ns: int | None) -> str:

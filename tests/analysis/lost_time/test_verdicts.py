@@ -100,8 +100,10 @@ def test_what_costs_nothing_is_reported_and_not_blamed() -> None:
         for number, one in enumerate([finding(1), finding(2), finding(None), finding(2, "hang")])
     )
     result = weighed([costly, idle, of_node, hang], [1], is_known=True)
-    assert [one.severity for one in result] == ["warning", "info", "warning", "warning"]
-    assert "others wait for someone else" in result[1].reasons[-1].why
+    assert [one.severity for one in result] == ["warning", "warning", "warning", "info"]
+    assert [one.id for one in result] == ["F0", "F1", "F2", "F3"]
+    assert "others wait for someone else" in result[3].reasons[-1].why
+    assert result[3].story[-1].say.startswith("It costs nothing") and not result[3].next
     assert weighed([idle], [], is_known=False) == (idle,)
 
 
@@ -120,7 +122,10 @@ def test_what_costs_nothing_explains_nothing() -> None:
     idle = replace(finding(2), id="F2")
     shadow = replace(finding(1), explained_by="F2")
     result = weighed([idle, shadow], [1], is_known=True)
-    assert (result[0].severity, result[1].explained_by) == ("info", None)
+    assert [(one.severity, one.explained_by) for one in result] == [
+        ("warning", None),
+        ("info", None),
+    ]
 
 
 def test_what_the_last_member_did_not_record_is_no_slow_transfer() -> None:

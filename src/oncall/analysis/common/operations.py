@@ -56,7 +56,7 @@ CALL = f"""
         CASE WHEN (o.op NOT IN {_UNEVEN} OR EXISTS (
                 FROM even_sizes e WHERE e.job = o.job AND e.comm = o.comm AND e.op = o.op))
               AND coalesce(o.bytes, o.count) IS NOT NULL
-             THEN coalesce(o.bytes || ' B', o.count || ' elements') END,
+             THEN coalesce(format('{{:,}} B', o.bytes), format('{{:,}} elements', o.count)) END,
         CASE WHEN o.root IS NOT NULL THEN 'root ' || o.root END)
 """
 # How NCCL runs it. Known only once it is launched: calls of a round may be compared by it only

@@ -114,7 +114,10 @@ def unmet_calls() -> str:
         crowd AS (SELECT job, count(DISTINCT rank) AS waiting FROM front GROUP BY job),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job)
         SELECT r.job, r.comm, r.seq, r.kind, p.op, p.comm_name,
-            coalesce(p.role, p.comm_name, 'the communicator') AS label, r.how, g.state, g.stopped,
+            coalesce(nullif(p.role, 'undefined'),
+                CASE WHEN regexp_full_match(p.comm_name, '[0-9]+') THEN 'communicator ' ELSE '' END
+                    || p.comm_name,
+                'the communicator') AS label, r.how, g.state, g.stopped,
             g.why, p.size, p.reporting, r.victims, c.waiting, w.ranks, p.at_ns, q.quiet_ns
         FROM roots r JOIN jobs j USING (job) JOIN places p USING (job, comm, seq)
         JOIN job_progress g USING (job)

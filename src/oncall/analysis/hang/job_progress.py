@@ -35,8 +35,15 @@ def job_progress() -> str:
             SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
                 coalesce(bool_or(s.weight < 0 AND s.name IN (
                     'time', 'same place', 'file times', 'contradiction')), false) AS moved,
-                coalesce(string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name),
+                -- What says nothing either way is no reason, unless there is no other.
+                coalesce(
+                    string_agg(s.but || s.why, '; ' ORDER BY abs(s.weight) DESC, s.name)
+                        FILTER (s.weight <> 0),
+                    string_agg(s.why, '; ' ORDER BY s.name),
                     'nothing shows when it was recorded') AS why
-            FROM (SELECT DISTINCT job FROM hang_roots) r LEFT JOIN progress_symptoms s USING (job)
+            FROM (SELECT DISTINCT job FROM hang_roots) r
+            LEFT JOIN (
+                SELECT *, CASE WHEN weight * sum(weight) OVER j < 0 THEN 'but ' ELSE '' END AS but
+                FROM progress_symptoms WINDOW j AS (PARTITION BY job)) s USING (job)
             GROUP BY r.job)
     """

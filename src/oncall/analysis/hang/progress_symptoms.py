@@ -8,6 +8,7 @@ odds: above 0 for stopped, below 0 for moving.
 
 from __future__ import annotations
 
+from oncall.analysis.common.durations import spoken
 from oncall.evidence import Param, relation
 
 
@@ -202,15 +203,16 @@ def _all_wait() -> str:
 
 def _time_symptoms() -> str:
     """Symptoms from times: how long nothing has ended, and when the recording was made."""
-    return """
+    return f"""
         SELECT job, 'time' AS name,
             CASE WHEN quiet_ns <= normal_ns THEN -$certain
                  WHEN quiet_ns <= pause_ns THEN -$likely
                  ELSE least($certain, $sure * ln(quiet_ns / greatest(normal_ns, pause_ns))
                      / ln(greatest(patience_ns, 2 * normal_ns)
                           / greatest(normal_ns, pause_ns))) END AS weight,
-            'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s' || coalesce(
-                '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
+            'nothing completed for ' || {spoken("quiet_ns")} || coalesce(
+                ', before for at most ' || CASE WHEN longest_gap_ns IS NOT NULL
+                    THEN {spoken("longest_gap_ns")} END, '') AS why
         FROM timed ANTI JOIN polled USING (job)
         UNION ALL
         -- RAS writes no time in its text: looks without one are a nanosecond apart here.
@@ -218,13 +220,13 @@ def _time_symptoms() -> str:
                 WHEN quiet_ns BETWEEN 1000 AND $blink THEN $likely ELSE $sure + $weak END,
             CASE WHEN quiet_ns = 0 THEN 'ranks launched more between two looks'
                 WHEN quiet_ns < 1000 THEN 'no rank launched anything between two looks'
-                ELSE 'no rank launched anything for ' || round(quiet_ns / 1e9, 1) || ' s' END
+                ELSE 'no rank launched anything for ' || {spoken("quiet_ns")} END
         FROM timed SEMI JOIN polled USING (job)
         UNION ALL
         SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure
                 WHEN later_ns <= $written_in THEN -$weak
                 WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
-            'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
+            'the files were written ' || {spoken("later_ns")} || ' after the last operation'
         FROM files WHERE later_ns < $copied_after
         UNION ALL
         -- Its last interval is a tenth of a second: a running job may pause for as long.
@@ -273,9 +275,8 @@ def _place_symptoms() -> str:
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
         SELECT job, 'all wait', greatest(0, least(most, ln($end_so / share))),
-            what || CASE WHEN coalesce(before, 0) = 0 THEN ''
-                ELSE '; earlier, for at most ' || round(100 * least(before, 1), 1)
-                    || ' % of the time' END
+            what || CASE WHEN round(100 * before, 1) > 0 THEN ', before for at most '
+                || round(100 * least(before, 1), 1) || ' % of the time' ELSE '' END
         FROM all_wait
     """
 
@@ -283,12 +284,12 @@ def _place_symptoms() -> str:
 def _call_symptoms() -> str:
     """Symptoms from logs of calls: how long others have gone on without a call, and how the logs
     end."""
-    return """
+    return f"""
         SELECT job, 'wait', CASE WHEN waited_ns > longest_ns
                 THEN least($sure + $weak, ln(greatest(waited_ns / normal_ns, 1)))
                 WHEN a.share IS NULL THEN -$sure ELSE 0 END,
-            waits.what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1)
-                || ' ms; earlier, for up to ' || round(longest_ns / 1e6, 1) || ' ms'
+            waits.what || ' for ' || {spoken("greatest(waited_ns, 0)")}
+                || ', before for up to ' || {spoken("longest_ns")}
         FROM waits LEFT JOIN all_wait a USING (job)
         UNION ALL
         SELECT job, 'all wait', CASE WHEN places > 2 THEN -$sure ELSE ln(1 - $end_so) END,
@@ -312,9 +313,8 @@ def _call_symptoms() -> str:
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
                 ELSE 0 END,
-            'others went on for ' || round(max(waited_ns) / 1e6)::BIGINT || ' ms until the log '
-                || 'ends; this job paused for ' || round(any_value(pause_ns) / 1e6)::BIGINT
-                || ' ms before'
+            'others went on for ' || {spoken("max(waited_ns)")} || ' until the log ends; before, '
+                || 'this job paused for ' || {spoken("any_value(pause_ns)")}
         FROM standstills JOIN longest_pauses USING (job) GROUP BY job
     """
 

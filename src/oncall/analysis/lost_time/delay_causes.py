@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -31,37 +31,20 @@ def replayed_jobs() -> str:
     """
 
 
-@relation(
-    "delay_causes",
-    reads=["lost_time", "replayed_jobs", "operations"],
-    optional=["members", "ranks"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
-        ("cause", "VARCHAR", "", "own: work of the rank; transfer: of what it sends and receives"),
-        ("rank", "INTEGER", "", "global rank; several if the evidence cannot tell them apart"),
-        ("node", "VARCHAR", "", "its host"),
-        ("gpu", "INTEGER", "", "its GPU"),
-        ("nic", "VARCHAR", "", "its RDMA device"),
-        ("tied", "INTEGER", "ranks", "how many share the cost"),
-        ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
-        ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
-        ("iterations", "INTEGER", "", "concerned"),
-        ("of_iterations", "INTEGER", "", "in the account"),
-        ("gain_ns", "BIGINT", "ns", "lost in all of them"),
-        ("at_ns", "BIGINT", "ns", "begin of the first one"),
-        ("replay_error", "DOUBLE", "ratio", "of the account"),
-        ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
-    ],
-    source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
-    params={"rate_below": "slow_round_links.rate_below"},
-)
-def delay_causes() -> str:
-    """What iterations would gain without each cause, by the ranks that have it. Of ranks that share
-    all slow transfers, rates show which one sends and receives most slowly."""
+def _placed() -> str:
+    """Where each rank is, and how many a job has."""
     return """
-        WITH placed AS (
-            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members ORDER BY ALL),
+        placed AS (
+            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members
+            ORDER BY ALL),
+        sizes AS (SELECT job, count(*) AS of_ranks FROM placed GROUP BY job)
+    """
+
+
+def _slowest() -> str:
+    """Of ranks that share all slow transfers the one that, by rates, sends and receives most
+    slowly."""
+    return """
         tied AS (FROM lost_time WHERE cause = 'transfer' AND tied > 1),
         common AS (  -- communicators that all of them are in
             SELECT t.job, t.entry, m.comm FROM tied t JOIN members m USING (job, rank)
@@ -75,20 +58,103 @@ def delay_causes() -> str:
         slowest AS (
             SELECT job, entry, rank FROM rates WINDOW e AS (PARTITION BY job, entry)
             QUALIFY rate = min(rate) OVER e
-                AND rate < $rate_below * (sum(rate) OVER e - rate) / (count(rate) OVER e - 1)),
+                AND rate < $rate_below * (sum(rate) OVER e - rate) / (count(rate) OVER e - 1))
+    """
+
+
+def _sets() -> str:
+    """The ranks of each cause: what they are called, whether they are all of one part of a machine
+    or of the job, and whether only one of them may be the cause."""
+    return """
+        parts AS (
+            SELECT job, 'host ' || node AS together, list(DISTINCT rank) AS ranks
+            FROM placed WHERE node IS NOT NULL GROUP BY job, node
+            UNION ALL SELECT job, 'stage ' || stage, list(DISTINCT rank)
+            FROM stage_layout WHERE stage IS NOT NULL GROUP BY job, stage
+            UNION ALL SELECT job, coalesce(any_value(role), any_value(name), 'a communicator'),
+                list(DISTINCT rank)
+            FROM members GROUP BY job, comm),
+        listed AS (
+            SELECT job, entry, any_value(cause) AS cause, list(rank ORDER BY rank) AS ranks,
+                count(*) AS number, max(rank) - min(rank) + 1 = count(*) AS in_a_row,
+                min(rank) % count(*) = 0 AS aligned, count(node) = 0 AS nowhere
+            FROM causes LEFT JOIN placed USING (job, rank) GROUP BY job, entry),
+        whole AS (
+            SELECT DISTINCT ON (l.job, l.entry) l.job, l.entry, p.together
+            FROM listed l JOIN parts p ON p.job = l.job AND list_sort(p.ranks) = l.ranks
+            WHERE l.number > 1
+            ORDER BY l.job, l.entry, NOT starts_with(p.together, 'host'), p.together),
+        sets AS (
+            SELECT job, entry, of_ranks, together,
+                CASE WHEN number = 1 THEN 'rank ' || ranks[1]
+                    WHEN in_a_row AND number > 2 THEN 'ranks ' || ranks[1] || '-' || ranks[-1]
+                    WHEN number <= $few THEN 'ranks ' || list_aggregate(ranks, 'string_agg', ', ')
+                    ELSE 'ranks ' || list_aggregate(ranks[:3], 'string_agg', ', ') || ', … '
+                        || ranks[-1] || ' (' || number || ' ranks)'
+                    END AS suspect,
+                number > 1 AND (cause = 'transfer' OR (together IS NULL
+                    AND NOT (nowhere AND in_a_row AND aligned AND number <= $on_a_host)))
+                    AS one_of_them,
+                NOT one_of_them OR number <= least($few, $part * of_ranks) AS located
+            FROM listed LEFT JOIN whole USING (job, entry) LEFT JOIN sizes USING (job))
+    """
+
+
+@relation(
+    "delay_causes",
+    reads=["lost_time", "replayed_jobs", "operations"],
+    optional=["members", "ranks", "stage_layout"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
+        ("cause", "VARCHAR", "", "own: work of the rank; transfer: of what it sends and receives"),
+        ("shown_by", "VARCHAR", "", "what shows it, as in lost_time"),
+        ("rank", "INTEGER", "", "global rank; several if the evidence cannot tell them apart"),
+        ("node", "VARCHAR", "", "its host"),
+        ("gpu", "INTEGER", "", "its GPU"),
+        ("nic", "VARCHAR", "", "its RDMA device"),
+        ("tied", "INTEGER", "ranks", "how many share the cost"),
+        ("of_ranks", "INTEGER", "ranks", "the job has"),
+        ("together", "VARCHAR", "", "the host, stage or communicator whose ranks they are"),
+        (
+            "one_of_them",
+            "BOOLEAN",
+            "",
+            "any of the tied ranks may be the cause: they share all slow transfers, or come late "
+            "together and are no part of a machine or of the job",
+        ),
+        ("located", "BOOLEAN", "", "it is not one of so many that nobody is named"),
+        ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
+        ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
+        ("iterations", "INTEGER", "", "concerned"),
+        ("of_iterations", "INTEGER", "", "in the account"),
+        ("gain_ns", "BIGINT", "ns", "lost in all of them"),
+        ("at_ns", "BIGINT", "ns", "begin of the first one"),
+        ("replay_error", "DOUBLE", "ratio", "of the account"),
+        ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
+    ],
+    source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
+    params={
+        "rate_below": "slow_round_links.rate_below",
+        "few": Param(8, "ranks to look at one by one, as those of a host"),
+        "part": Param("25 %", "of the ranks of a small job are no few either"),
+        "on_a_host": Param(
+            8, "GPUs of a host: where hosts are not recorded, neighbours up to this share one"
+        ),
+    },
+)
+def delay_causes() -> str:
+    """What iterations would gain without each cause, by the ranks that have it."""
+    return f"""
+        WITH {_placed()}, {_slowest()},
         causes AS (
             SELECT l.* REPLACE (CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied)
             FROM lost_time l LEFT JOIN slowest s USING (job, entry)
-            WHERE s.rank IS NULL OR s.rank = l.rank)
-        SELECT l.job,
-            CASE WHEN l.tied = 1 THEN 'rank ' || l.rank
-                WHEN l.tied > 2 AND max(l.rank) OVER e - min(l.rank) OVER e = l.tied - 1
-                THEN 'ranks ' || min(l.rank) OVER e || '-' || max(l.rank) OVER e
-                ELSE 'ranks ' || list_aggregate(list_sort(list(l.rank) OVER e), 'string_agg', ', ')
-                END AS suspect,
-            l.cause, l.rank, p.node, p.gpu, p.nic, l.tied, l.share, l.low, l.iterations,
+            WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
+        {_sets()}
+        SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, p.node, p.gpu, p.nic, l.tied,
+            s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.iterations,
             l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed
-        FROM causes l JOIN replayed_jobs USING (job) LEFT JOIN placed p USING (job, rank)
-        WHERE l.cause IN ('own', 'transfer')
-        WINDOW e AS (PARTITION BY l.job, l.entry)
+        FROM causes l JOIN replayed_jobs USING (job) JOIN sets s USING (job, entry)
+        LEFT JOIN placed p USING (job, rank)
     """

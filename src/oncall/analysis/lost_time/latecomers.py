@@ -63,6 +63,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
         segments=int(late.sum()),
         gain_ns=float(lost_ns.sum()),
         begin_ns=int(iterations.begin_ns[late].min()),
+        shown_by=lateness.by,
     )
 
 
@@ -95,9 +96,9 @@ def _stands_alone(
 ) -> bool:
     """Whether the ranks cost as much in a few iterations as if all were longer, and no other rank
     was half as late in any."""
-    mine, others = np.nanmin(share[:, best], axis=1), share[:, ~best]
+    mine, others = np.fmin.reduce(share[:, best], axis=1), share[:, ~best]
     lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
-    if np.nanmax(others) >= limits.as_late * mine[late].min():
+    if np.fmax.reduce(others, axis=None) >= limits.as_late * mine[late].min():
         return False
     return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
 
@@ -121,6 +122,7 @@ def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
         segments=int(late.sum()),
         gain_ns=float(lost_ns.sum()),
         begin_ns=int(iterations.begin_ns[late].min()),
+        shown_by=lateness.by,
     )
 
 

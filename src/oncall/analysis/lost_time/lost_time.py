@@ -54,6 +54,14 @@ _SCHEMA = [
     ("replay_error", "DOUBLE", "ratio", "median deviation of replayed from measured lengths"),
     ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
     ("whole", "BOOLEAN", "", "of an account: what it does not name costs nothing"),
+    (
+        "shown_by",
+        "VARCHAR",
+        "",
+        "what shows a cause: a replay without it; waits of others in calls; delays of its host "
+        "between calls; stalls, such that all hosts waited for; siblings: transfers of like "
+        "groups; a change with longer iterations",
+    ),
 ]
 
 
@@ -281,7 +289,7 @@ def _rows(job: str, programs: Programs, account: Account) -> list[dict[str, Any]
             | {"entry": number, "cause": entry.cause, "rank": int(programs.ranks[rank])}
             | {"tied": len(entry.ranks), "share": entry.share, "low": entry.low}
             | {"iterations": entry.segments, "gain_ns": int(entry.gain_ns)}
-            | {"at_ns": entry.begin_ns}
+            | {"at_ns": entry.begin_ns, "shown_by": entry.shown_by}
             for rank in entry.ranks
         ]
     return rows

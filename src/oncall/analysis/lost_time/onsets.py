@@ -124,6 +124,7 @@ def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns:
         segments=len(longer_ns),
         gain_ns=slowdown.share * float(longer_ns.sum()),
         begin_ns=slowdown.begin_ns,
+        shown_by="change",
     )
 
 

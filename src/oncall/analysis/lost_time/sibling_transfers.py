@@ -16,7 +16,7 @@ import numpy as np
 from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import quantile
+from oncall.analysis.lost_time.measured import median, quantile
 from oncall.analysis.lost_time.onsets import taken
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
@@ -50,6 +50,7 @@ def slow_beside_siblings(programs: Programs, lateness: Lateness, limits: Limits)
         segments=int(concerned.sum()),
         gain_ns=float((shown * iterations.length_ns)[concerned].sum()),
         begin_ns=int(iterations.begin_ns[concerned].min()),
+        shown_by="siblings",
     )
 
 
@@ -78,7 +79,7 @@ def late_by_transfers(
         if set(programs.members[slower]) == set(entry.ranks) and (
             excess >= limits.as_late * entry.share
         ):
-            return replace(entry, cause="transfer")
+            return replace(entry, cause="transfer", shown_by="siblings")
     return entry
 
 
@@ -105,7 +106,7 @@ def _slower_of_two(
         if len(mine) == 2:
             slower, other = mine if np.nansum(np.diff(taken_ns[:, mine])) < 0 else mine[::-1]
             excess_ns = taken_ns[:, slower] - taken_ns[:, other]
-            yield int(slower), float(np.nanmedian(excess_ns / lateness.iterations.length_ns))
+            yield int(slower), float(median(excess_ns / lateness.iterations.length_ns, 0))
 
 
 def _late(lateness: Lateness, ranks: Ints, together: Ints) -> Times:

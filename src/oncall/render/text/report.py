@@ -66,7 +66,6 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     page.flow((f"{job} · {words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim"))
-    causes = words.roots(diagnosis)
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     for finding in shown:
         _finding(page, diagnosis, finding, titled=len(shown) > 1, explain=explain)
@@ -74,8 +73,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
         page.blank()
         page.heading("Would decide it, while the job is alive")
         _advice(page, diagnosis.would_decide)
-    others = [f"{one.id}  {clean(one.title)}: {words.who(one.blame)}" for one in causes]
-    page.section("Also found", others[_MOST_ROOTS:])
+    page.section("Also found", words.in_short(diagnosis, shown))
     page.blank()
     _coverage(page, diagnosis, explain=explain)
 
@@ -92,9 +90,8 @@ def _finding(
         f"confidence {words.percent(finding.confidence)}",
     ]
     if titled:
-        title = f"{clean(finding.title)}: {words.who(finding.blame)}"
         badge = f"{finding.id} {words.GLYPHS[finding.severity]} {finding.severity.upper()}  "
-        page.flow((badge + title, _STYLES[finding.severity]))
+        page.flow((badge + words.sentence(finding), _STYLES[finding.severity]))
         since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
         about = [*about[1:], since]
     page.flow((" · ".join(part for part in about if part), "dim"))

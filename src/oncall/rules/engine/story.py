@@ -25,6 +25,7 @@ from oncall.rules.language.rulebook_parts import (
     MEASURING,
     ROLE_COLUMNS,
     chosen,
+    holding,
     nodes,
     roles,
 )
@@ -104,12 +105,14 @@ class _Teller:
         weights = [self.book.weights.get(name, ()) for name in self.leaf.confidence]
         weighed = [one for weight in weights for one in weight]
         choices: list[Sequence[Conditional]] = [
+            self.next,
+            self.leaf.title,
             self.leaf.say,
             *(turn.question.say for turn in self.path),
             weighed,
         ]
-        texts = [*self.next, *(turn.question.ask for turn in self.path)]
-        texts += [said.text for said in self.leaf.say]
+        texts = [turn.question.ask for turn in self.path]
+        texts += [said.text for said in (*self.next, *self.leaf.title, *self.leaf.say)]
         texts += [said.text for turn in self.path for said in turn.question.say]
         texts += [one.because for one in weighed]
         read = {slot.name for text in texts for slot in self.rulebook.templates[text].slots}
@@ -132,7 +135,7 @@ class _Teller:
             id="",
             rulebook=self.rulebook.name,
             verdict=self.leaf.verdict,
-            title=self.verdict.title,
+            title=self._say(self.leaf.title, values) or self.verdict.title,
             fault_class=self.verdict.fault_class,
             severity=self.verdict.severity,
             confidence=confidence,
@@ -144,7 +147,10 @@ class _Teller:
             },
             story=tuple(self._steps(case, values)),
             ruled_out=tuple(self._ruled_out(values)),
-            next=tuple(self.rulebook.templates[line].render_advice(values) for line in self.next),
+            next=tuple(
+                self.rulebook.templates[step.text].render_advice(values)
+                for step in holding(self.next, values)
+            ),
             sources=tuple(self.book.sources),
             reasons=reasons,
             picture=self.book.draw if self.verdict.draw else None,

@@ -35,8 +35,7 @@ DEFAULT_CONFIDENCE = 0.9
 
 Status = Literal["experimental", "test", "stable", "deprecated"]
 
-_STEPS = Items(TEXT, or_one=True)
-_NEXT = "What to do next: one sentence or command, or several."
+_NEXT = "What to do next: one sentence or command, or several; those whose `when` holds are shown."
 _BOOK = Text(
     r"[a-z][a-z0-9_-]*", "a rulebook's name is lower-case letters, digits, `-` and `_`", "x"
 )
@@ -65,19 +64,8 @@ _PARAM = Record(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What a leaf may conclude."""
-
-    title: str = key(TEXT)
-    fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
-    severity: Severity = key(Choice(get_args(Severity)))
-    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
-    draw: bool = key(BOOLEAN, "Whether the rulebook's picture shows it.", default=True)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Conditional:
-    """One of a list, of which the first one whose `when` holds is taken."""
+    """A choice, and when it is taken: of a list of texts or weights, the first that holds."""
 
     when: str | None = key(
         TEXT,
@@ -89,9 +77,39 @@ class Conditional:
 
 @dataclass(frozen=True, kw_only=True)
 class Said(Conditional):
-    """A text, and when it is said; the last one of a list has no `when`."""
+    """A text, and when it is said; the last one of a list of which one is said has no `when`."""
 
     text: str = key(TEXT)
+
+
+class _Step(Shape):
+    """A text, or one with its condition: a Said."""
+
+    def read(self, value: Any, where: Path, faults: list[Fault]) -> Said:
+        if isinstance(value, dict):
+            said: Said = record(Said).read(value, where, faults)
+            return said
+        return Said(text=TEXT.read(value, where, faults))
+
+    def stand_in(self) -> Said:
+        return Said(text=TEXT.stand_in())
+
+    def schema(self, defs: Defs) -> Schema:
+        return {"anyOf": [TEXT.schema(defs), record(Said).schema(defs)]}
+
+
+_STEPS = Items(_Step(), or_one=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a leaf may conclude."""
+
+    title: str = key(TEXT)
+    fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
+    severity: Severity = key(Choice(get_args(Severity)))
+    next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())
+    draw: bool = key(BOOLEAN, "Whether the rulebook's picture shows it.", default=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +191,12 @@ class Leaf:
     """An end of the tree: a verdict, or `verdict: none`."""
 
     verdict: str = key(Text(example=NO_VERDICT), "An id under verdicts:, or none.")
+    title: tuple[Said, ...] = key(
+        _TEXTS, "Instead of the verdict's, where more is known here.", default=()
+    )
     say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
     blame: str | None = key(NAME, "The fact whose rows are the culprits.", default=None)
-    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
+    next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())
     confidence: tuple[str, ...] = key(
         Items(NAME, or_one=True),
         "Weights whose product it is, or facts with columns value (0..1), why and perhaps name.",

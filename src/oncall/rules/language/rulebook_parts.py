@@ -16,6 +16,7 @@ from oncall.rules.language.rulebook_file import (
     Node,
     Question,
     RulebookFile,
+    Said,
 )
 
 IDENTIFYING = (
@@ -68,28 +69,40 @@ def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:
     for where, node in nodes(book.tree):
         if isinstance(node, Question):
             yield (*where, "ask"), node.ask
+        else:
+            yield from (
+                ((*where, "title", n, "text"), one.text) for n, one in enumerate(node.title)
+            )
         yield from (((*where, "say", n, "text"), said.text) for n, said in enumerate(node.say))
-        if isinstance(node, Leaf):
-            yield from (((*where, "next", n), step) for n, step in enumerate(node.next))
+    for where, steps in advice_of(book):
+        yield from (((*where, n, "text"), step.text) for n, step in enumerate(steps))
     for name, weight in book.weights.items():
         yield from ((("weights", name, n, "because"), one.because) for n, one in enumerate(weight))
-    for name, verdict in book.verdicts.items():
-        for n, step in enumerate(verdict.next):
-            yield ("verdicts", name, "next", n), step
 
 
 def conditions(book: RulebookFile) -> Iterator[tuple[Path, str]]:
     """Every condition of a text or a weight with its place in the file."""
-    for where, choices in choices_of(book):
+    for where, choices in (*choices_of(book), *advice_of(book)):
         for n, one in enumerate(choices):
             if one.when is not None:
                 yield (*where, n, "when"), one.when
 
 
+def advice_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Said]]]:
+    """What to do next, of every leaf and verdict, with its place in the file."""
+    for where, node in nodes(book.tree):
+        if isinstance(node, Leaf):
+            yield (*where, "next"), node.next
+    for name, verdict in book.verdicts.items():
+        yield ("verdicts", name, "next"), verdict.next
+
+
 def choices_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Conditional]]]:
-    """Every list of texts and every weight with its place in the file."""
+    """Every list of which one is taken, texts and weights, with its place in the file."""
     for where, node in nodes(book.tree):
         yield (*where, "say"), node.say
+        if isinstance(node, Leaf):
+            yield (*where, "title"), node.title
     for name, weight in book.weights.items():
         yield ("weights", name), weight
 
@@ -100,6 +113,11 @@ One = TypeVar("One", bound=Conditional)
 def chosen(choices: Sequence[One], values: Mapping[str, Any]) -> One | None:
     """The first one whose condition holds for a case."""
     return next((one for one in choices if parse_condition(one.when).holds(values)), None)
+
+
+def holding(steps: Sequence[One], values: Mapping[str, Any]) -> list[One]:
+    """All whose condition holds for a case."""
+    return [one for one in steps if parse_condition(one.when).holds(values)]
 
 
 def answered(book: RulebookFile, answers: Iterable[Answer]) -> Iterator[tuple[str, Answer]]:

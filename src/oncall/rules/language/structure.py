@@ -143,7 +143,8 @@ def _choices(book: RulebookFile) -> Iterator[Fault]:
                 yield Fault(
                     (*where, n), "without `when` it is always taken: what follows is never taken"
                 )
-            if one.when is not None and last and isinstance(one, Said):
+            # Where no title holds, there is the verdict's.
+            if one.when is not None and last and isinstance(one, Said) and where[-1] != "title":
                 yield Fault((*where, n), "the last text must have no `when`: it is the default")
 
 

@@ -1,0 +1,36 @@
+"""Why a diagnosis without findings may be inconclusive: what accounts in part leave open."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncall.diagnose import diagnose
+from oncall.doubt import IN_PART, Doubt, why_undecided
+from oncall.evidence.incident import Incident
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+
+from .test_lateness import Work, even, played
+
+LONG = 6
+
+
+def evaluating(long: int | None) -> Work:
+    """Even work of all ranks; ten times as much in the iteration `long`, as in an evaluation."""
+
+    def work(iteration: int, rank: int) -> float:
+        jitter = (7 * iteration + 3 * rank) % 5 / 10
+        return (10 if iteration == long else 1) * (even(iteration, rank) + jitter)
+
+    return work
+
+
+@pytest.mark.parametrize(("long", "doubt"), [(LONG, Doubt(IN_PART, "iterations")), (None, Doubt())])
+def test_an_account_in_part_shows_no_health(long: int | None, doubt: Doubt) -> None:
+    """What made one iteration as long is not known, so a slow rank is not excluded."""
+    with Incident.empty() as incident:
+        incident.append("ops", played(evaluating(long), overlaps=True))
+        assert why_undecided(incident, ["slow"]) == doubt
+        rulebooks = [book for book in load_rulebooks([shipped_folder()]) if book.name == "slow"]
+        found = diagnose(incident, rulebooks)
+        assert (found.result, found.undecided) == (("inconclusive" if long else "none"), doubt.why)
+        assert ("BUFFER_SIZE" in found.would_decide) is (long is not None)
