@@ -41,6 +41,7 @@ def late_hosts(lateness: Lateness, limits: Limits) -> Entry | None:
         segments=len(values),
         gain_ns=float((gain * iterations.length_ns)[concerned].sum()),
         begin_ns=int(iterations.begin_ns[concerned].min()),
+        shown_by=lateness.by,
     )
 
 
