@@ -87,7 +87,7 @@ def host_consequences() -> str:
         says(part, words) AS (VALUES {says}),
         faults AS (
             SELECT * FROM reported_faults WHERE NOT is_old AND (code = 'oom' OR (
-                weight = 'fault' AND part <> 'pcie' AND NOT is_up))),
+                weight = 'fault' AND part <> 'pcie' AND NOT (is_up OR is_elsewhere)))),
         -- An error that only shows that another process is gone is no failure of its host's own.
         logged AS (
             SELECT DISTINCT c.job, c.cause, c.rank, coalesce(c.node, r.node) AS node,

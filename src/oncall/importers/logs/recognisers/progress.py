@@ -320,6 +320,8 @@ PROGRESS = Recogniser(
         "step ",
         "step:",
         "step=",
+        'step":',
+        'iter":',
         "Step ",
         "iter ",
         "s/it",
