@@ -15,7 +15,8 @@ _RANKS = ("rank", "global_rank", "process_rank")
 _HOSTS = ("pod_name", "hostname", "host", "nodename", "node", "node_name")
 _NAMES = "|".join(map(re.escape, (*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS)))
 _FIELD = re.compile(
-    rf'"(?P<name>{_NAMES})": ?(?:"(?P<value>(?:[^"\\]|\\.)*)"|(?P<number>-?\d{{1,20}}(?:\.\d{{1,9}})?)\b)'
+    rf'"(?P<name>{_NAMES})": ?'
+    r'(?:"(?P<value>(?:[^"\\]|\\.)*)"|(?P<number>-?\d{1,20}(?:\.\d{1,9})?)\b)'
 )
 # An object without a message whose numbers are those of a step.
 _METRICS = re.compile(r'"(?:(?:global|train|training|trainer)?[_/]?(?:step|iter|iteration))": ?\d')
