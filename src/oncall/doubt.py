@@ -247,4 +247,6 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
         return ""
     if steps:
         return f"the log ends after step {last:,}" if last is not None else "the log just ends"
+    if _asked(incident, [], "SELECT 1 FROM log_events WHERE kind = 'served' LIMIT 1"):
+        return "the log shows no fault of a server that answers; whether it is slow is unknown"
     return "the log shows neither a fault nor steps of training"

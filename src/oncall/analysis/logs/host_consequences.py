@@ -21,6 +21,7 @@ _CAUSES = (
     ("terminated", "logs", "TERMINATED", "anywhere", None),
     ("not_joined", "logs", "NOT_JOINED", "anywhere", None),
     ("all_waiting", "logs", "ALL_WAITING", "anywhere", None),
+    ("server_hung", "serving", "SERVER_HUNG", "anywhere", None),
     ("heartbeat", "logs", "HEARTBEAT_STUCK", "anywhere", None),
     ("long_phase", "logs", "CHECKPOINT_OR_EVALUATION", "anywhere", None),
     ("link_down", "setup", "LINK_DOWN", "here", "nic"),

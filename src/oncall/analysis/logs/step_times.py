@@ -26,8 +26,8 @@ from oncall.evidence.relations import Param
 def step_times() -> str:
     """Each iteration that states a time or a rate, once. `costs` are that, the time of a sample or
     token, the inverse of the rate of these, and of the floating-point operations: an iteration of a
-    larger batch takes longer, and is no slower by the others. What a line announces begins a regime:
-    iterations of one are compared with one another alone."""
+    larger batch takes longer, and is no slower by the others. A change that a line announces begins
+    a regime: iterations of one are compared with one another alone."""
     return """
         WITH stated AS (
             SELECT job, attempt, iteration, duration_ns IS NULL AS untimed,

@@ -106,6 +106,11 @@ def _level(found: re.Match[str], line: Line, _: Clock) -> None:
     line.level = found["level"][0]
 
 
+def _vllm(found: re.Match[str], line: Line, clock: Clock) -> None:
+    _level(found, line, clock)
+    line.at_ns = clock.month_day(found["month"] + found["day"], found["time"]) or line.at_ns
+
+
 def _nccl(found: re.Match[str], line: Line, clock: Clock) -> None:
     line.node, line.pid, line.nccl = found["host"], int(found["pid"]), found["level"]
     line.gpu = int(found["gpu"]) if found["gpu"] else None
@@ -212,7 +217,11 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ", _level),
         (rf"- (?P<level>{_LEVELS}) - [\w.]+ - ", _level),
         (rf"\[(?P<level>{_LEVELS})\] ?", _level),
-        (rf"(?P<level>{_LEVELS}) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]+:\d+\] ?", _level),
+        (
+            rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
+            r"\[?[\w./-]+:\d+\] ?",
+            _vllm,
+        ),
         (rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?", _level),
         (rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*(?:\.\w+)+: )?(?=\S)", _level),
         (rf"(?P<level>{_LEVELS}) +[\w.]+: ", _level),

@@ -119,11 +119,6 @@ _FINISHED = re.compile(
     r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
     r"Avg bus bandwidth|successfully finished training"
 )
-# An inference server at work.
-_SERVED = re.compile(
-    r"Avg generation throughput: (?!0\.0 )|\"POST /(?:v1/|generate)\S* HTTP/[\d.]+\" 200\b|"
-    r"\bgen throughput \(token/s\): (?!0\.0)"
-)
 _PHASES = (
     (
         "checkpoint_done",
@@ -344,8 +339,6 @@ def read(line: Line) -> Sequence[Found]:
 
 
 def _said(line: Line) -> Sequence[Found]:
-    if _SERVED.search(line.text):
-        return [event("served")]
     if _FINISHED.search(line.text):
         return [event("phase", "finished", text=line.text)]
     if steps := _steps_and_losses(line):
@@ -393,9 +386,6 @@ PROGRESS = Recogniser(
         "SamplesPerSec",
         "samples/s",
         "tokens/s",
-        '"POST /v1/',
-        '"POST /generate',
-        "gen throughput",
         "toks/s",
         "raining is done",
         "raining completed",
