@@ -202,12 +202,14 @@ def _seen_once(incident: Incident) -> str:
     rows = _asked(
         incident,
         ["odd_stacks"],
-        "SELECT list(process ORDER BY rank), any_value(others) FROM odd_stacks WHERE doubted "
-        "GROUP BY job",
+        "SELECT list(process ORDER BY rank), list(rank), any_value(others) FROM odd_stacks "
+        "WHERE doubted GROUP BY job",
     )
     if not rows:
         return ""
-    ((processes, others),) = rows
+    ((processes, ranks, others),) = rows
+    if len(ranks) > 1 and None not in ranks:
+        processes = [f"ranks {fold_ranks(ranks)}"]
     return (
         f"one look at stacks shows {' and '.join(processes)} apart from {others} others, as it may "
         "of a job that runs: take the stacks again"
