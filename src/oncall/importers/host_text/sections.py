@@ -45,9 +45,10 @@ class Section:
         self.numbers.append(number)
 
 
-def sections(lines: Sequence[str]) -> list[Section]:
-    """The text host by host; all of it, where it is of one."""
-    return _by_prefix(lines) or _by_heading(lines)
+def sections(lines: Sequence[str], prompts: bool = True) -> list[Section]:
+    """The text host by host; all of it, where it is of one. `prompts` of shells name hosts, too,
+    unless who reads the text reads their commands."""
+    return _by_prefix(lines) or _by_heading(lines, _HEADINGS if prompts else _HEADINGS[:-1])
 
 
 def _by_prefix(lines: Sequence[str]) -> list[Section]:
@@ -71,13 +72,13 @@ def _prefix(line: str) -> str | None:
     return host if host and may_be_host(host) and not _DEVICE.fullmatch(host) else None
 
 
-def _by_heading(lines: Sequence[str]) -> list[Section]:
+def _by_heading(lines: Sequence[str], headings: Sequence[re.Pattern[str]]) -> list[Section]:
     """Parts below headings, or below prompts of shells. Of hosts that are folded, as they print the
     same, each has the part."""
     parts = [Section(None)]
     hosts: list[tuple[str, ...]] = [()]
     for number, line in enumerate(lines, start=1):
-        named = _heading(lines, number - 1)
+        named = _heading(lines, number - 1, headings)
         if named:
             parts.append(Section(None))
             hosts.append(named)
@@ -98,7 +99,7 @@ def _joined(parts: Sequence[Section], hosts: Sequence[tuple[str, ...]]) -> Itera
     yield from (one for one in found.values() if any(line.strip() for line in one.lines))
 
 
-def _heading(lines: Sequence[str], at: int) -> tuple[str, ...]:
+def _heading(lines: Sequence[str], at: int, headings: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
     """The hosts that a line names as those of the lines below it."""
     line = lines[at].strip()
     if not line or len(line) > 200:
@@ -107,7 +108,7 @@ def _heading(lines: Sequence[str], at: int) -> tuple[str, ...]:
         host = host_named(found["name"])
         return (host,) if host else ()
     between = _between_rules(lines, at)
-    for pattern in _HEADINGS:
+    for pattern in headings:
         if found := pattern.match(line):
             return _hosts(found["host"])
     return _hosts(line) if between else ()

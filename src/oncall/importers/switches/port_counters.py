@@ -99,7 +99,7 @@ def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone
     text = head.decode("utf-8", "replace")
     lines = text.splitlines()[:_HEAD_LINES]
     return (
-        any(map(_is_of_nic, (line for one in sections(lines) for line in one.lines)))
+        any(map(_is_of_nic, (line for one in sections(lines, prompts=False) for line in one.lines)))
         or any(reader_of(line) is not None and is_rule(rule) for line, rule in pairwise(lines))
         or _known_counters(text) >= _LEAST_KNOWN
     )
@@ -173,7 +173,7 @@ def _read(path: Path) -> _File:
         data = files.whole(path, _FACTOR)
         pages = _Pages(path, file.written_ns)
         lines = data.decode("utf-8", "replace").splitlines()
-        file.priorities, file.ports = _rows(pages.of_hosts(sections(lines)))
+        file.priorities, file.ports = _rows(pages.of_hosts(sections(lines, prompts=False)))
         file.dated = pages.dated
         if pages.bad:
             file.problem = f"{pages.bad:,} lines could not be read"
@@ -202,7 +202,8 @@ class _Pages:
     """Reads the output of commands one after the other; `bad` counts rows that fit no table."""
 
     def __init__(self, path: Path, written_ns: int) -> None:
-        self.node = host_named(path.name) or re.split(r"[.\-_]", path.name)[0]
+        named = host_named(path.name)
+        self.node = re.split(r"[._]" if named else r"[.\-_]", named or path.name)[0]
         self.port = _port_in(path)  # of ethtool and perfquery, where no command names it
         self.at_ns, self.dated = written_ns, False
         self.table: tuple[list[str], Reader] | None = None

@@ -64,7 +64,9 @@ _FORMS = tuple(
         r"^ *(?P<step>\d+)/\d+ \[[=>.]+\] - (?:ETA: |.* (?P<ms>[\d.]+)ms/step)",
     )
 )
-_NO_NUMBER = re.compile(r"(?:\b|(?<=train_)|(?<=training_)|(?<=total_))loss['\"]?\s*[:=]?\s*\(?[+-]?(?:nan|inf)\b", re.I)
+_NO_NUMBER = re.compile(
+    r"(?:\b|(?<=train_)|(?<=training_)|(?<=total_))loss['\"]?\s*[:=]?\s*\(?[+-]?(?:nan|inf)\b", re.I
+)
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
     r"\b(?:(?:global|train|training|trainer)[_/])?(?:step|iter|iteration|batch)\b[ :=#\[]*"
