@@ -216,12 +216,14 @@ def _seen_once(incident: Incident) -> str:
     rows = _asked(
         incident,
         ["odd_stacks"],
-        "SELECT list(process ORDER BY rank), any_value(others) FROM odd_stacks WHERE doubted "
-        "GROUP BY job",
+        "SELECT list(process ORDER BY rank), list(rank), any_value(others) FROM odd_stacks "
+        "WHERE doubted GROUP BY job",
     )
     if not rows:
         return ""
-    ((processes, others),) = rows
+    ((processes, ranks, others),) = rows
+    if len(ranks) > 1 and None not in ranks:
+        processes = [f"ranks {fold_ranks(ranks)}"]
     return (
         f"one look at stacks shows {' and '.join(processes)} apart from {others} others, as it may "
         "of a job that runs: take the stacks again"
@@ -261,4 +263,6 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
         return ""
     if steps:
         return f"the log ends after step {last:,}" if last is not None else "the log just ends"
+    if _asked(incident, [], "SELECT 1 FROM log_events WHERE kind = 'served' LIMIT 1"):
+        return "the log shows no fault of a server that answers; whether it is slow is unknown"
     return "the log shows neither a fault nor steps of training"

@@ -41,10 +41,12 @@ _NODES_OBSERVED = " UNION ".join(
         *(
             f"SELECT node FROM {table}"
             for table in (
-                *("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows"),
+                *("qps", "nics", "gpus", "hosts", "epochs", "wr_windows"),
                 *("log_events", "thread_stacks"),
             )
         ),
+        # A scheduler lists the cluster's nodes, whose job or none.
+        "SELECT node FROM host_events WHERE source IS DISTINCT FROM 'slurm'",
         f"SELECT node FROM collectors WHERE source = '{GATHERED}' AND error IS NULL",
     )
 )

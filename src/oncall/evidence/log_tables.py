@@ -40,7 +40,8 @@ LOG_TABLES: tuple[Table, ...] = (
             "",
             "error, cuda, memory, exit, crash, signal, scheduler, xid, sxid, ib, port, mismatch, "
             "desync, version, nvls, fabric, init, net, nccl_init, nccl_version, phase, loss, "
-            "world, heartbeat, attempt, echo, process (it writes to the log)",
+            "world, work (a batch is said to change), heartbeat, attempt, echo, "
+            "process (it writes to the log), served, server (it waits for its workers)",
         ),
         ("code", "VARCHAR", "", "which of its kind: an exception's type, a status, an exit code"),
         _COMM_RANK,
@@ -102,5 +103,12 @@ LOG_TABLES: tuple[Table, ...] = (
         ("of_iterations", "BIGINT", "", "iterations in all, if stated"),
         ("duration_ns", "BIGINT", "ns", "time of one iteration, as stated"),
         ("rate", "DOUBLE", "1/s", "tokens or samples a second, as stated"),
+        (
+            "work",
+            "DOUBLE",
+            "",
+            "samples or tokens of the iteration, as far as stated: only ratios mean something",
+        ),
+        ("flops", "DOUBLE", "", "TFLOP/s a GPU, or the share of its peak (MFU), as stated"),
     ),
 )

@@ -341,5 +341,11 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("problem", "VARCHAR", "", "why it, or a part of it, could not be read; NULL if all was"),
         ("note", "VARCHAR", "", "what was inferred in reading it, and how; NULL if nothing was"),
         ("written_ns", "BIGINT", "ns", "when the file was written, by its own time; NULL: unknown"),
+        (
+            "undated",
+            "BOOLEAN",
+            "",
+            "its text states no time: its rows up to `written_ns` only have an order",
+        ),
     ),
 )

@@ -62,11 +62,20 @@ def keep_job(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
     return job or (found[0] if found else "")
 
 
+# Readings that files may show. Of one without a time in its text they lie before its own time, and
+# closer to it than a day: when a file was written is not when its evidence is of.
+_OF_FILES = ("gpus", "nics", "nic_priorities")
+_STATED = (
+    "WHERE NOT EXISTS (FROM recordings f WHERE f.undated "
+    f"AND at_ns BETWEEN f.written_ns - {86_400 * 10**9} AND f.written_ns)"
+)
+
+
 def span(con: duckdb.DuckDBPyConnection) -> tuple[int | None, int | None]:
     """First and last instant of the evidence, Unix time in ns; None if it has no times."""
     parts = " UNION ALL ".join(
         f"SELECT least({_each('min', columns)}) AS low, greatest({_each('max', columns)}) AS high"
-        f" FROM {table}"
+        f" FROM {table} {_STATED if table in _OF_FILES else ''}"
         for table, columns in ((table, TIMED[table]) for table in _with_rows(con, TIMED))
     )
     if not parts:

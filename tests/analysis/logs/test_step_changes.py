@@ -78,3 +78,46 @@ def test_what_takes_twice_as_long_for_a_while_still_counts() -> None:
     ((first, last, times),) = spans(lambda step: 2.5 if 50 <= step < 60 else 1, 0)
     assert (first, last) == (50, 59)
     assert times > 2
+
+
+def slowdowns(rows: Callable[[int], dict[str, float]], announced: int | None = None) -> list[float]:
+    """How many times the baseline the slow spans take, where lines state more than their time."""
+    with Incident.empty() as incident:
+        for step in range(1, 61):
+            row = {"job": "j", "path": "a.log", "line": 2 * step, "attempt": 1, "iteration": step}
+            incident.append("logged_steps", row | rows(step))
+        if announced:
+            event = {"job": "j", "path": "a.log", "line": 2 * announced - 1, "attempt": 1}
+            incident.append("log_events", event | {"kind": "work"})
+        incident.require(["slow_steps"])
+        found = incident.con.execute("SELECT round(times, 2) FROM slow_steps").fetchall()
+    return [times for (times,) in found]
+
+
+def later(step: int, before: float, since: float) -> float:
+    return since if step > 30 else before
+
+
+def test_a_larger_batch_is_no_slowdown() -> None:
+    assert not slowdowns(lambda n: {"duration_ns": later(n, 1e9, 2e9), "work": later(n, 256, 512)})
+    assert not slowdowns(lambda n: {"duration_ns": later(n, 1e9, 2e9), "rate": 81000})
+    assert not slowdowns(lambda n: {"rate": later(n, 7500, 5000), "flops": 430})
+
+
+def test_more_than_the_batch_explains_is_one() -> None:
+    assert slowdowns(
+        lambda n: {"duration_ns": later(n, 1e9, 3.5e9), "work": later(n, 256, 512)}
+    ) == [1.75]
+    assert slowdowns(lambda n: {"rate": later(n, 7500, 5000), "flops": later(n, 430, 287)}) == [1.5]
+
+
+def test_a_smaller_batch_in_the_same_time_is_none() -> None:
+    assert not slowdowns(lambda n: {"duration_ns": 1e9, "work": later(n, 512, 256)})
+
+
+def test_a_change_that_the_log_announces_begins_anew() -> None:
+    def twice(step: int) -> dict[str, float]:
+        return {"duration_ns": later(step, 1e9, 2.2e9)}
+
+    assert slowdowns(twice) == [2.2]
+    assert not slowdowns(twice, announced=31)

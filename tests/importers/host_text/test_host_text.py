@@ -387,7 +387,7 @@ def test_the_table_of_nvidia_smi(tmp_path: Path, incident: Incident) -> None:
 def test_a_gpu_that_nvidia_smi_cannot_open(tmp_path: Path, incident: Incident) -> None:
     text = "Unable to determine the device handle for GPU0000:03:00.0: Unknown Error\n"
     assert reported(incident, tmp_path / "smi.txt", text, "code, device", "host_events") == [
-        ("gpu_lost", "0000:03:00.0")
+        ("gpu_unreachable", "0000:03:00.0")
     ]
 
 

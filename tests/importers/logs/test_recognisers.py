@@ -495,3 +495,71 @@ def test_a_bar_that_is_no_training_is_no_step(tmp_path: Path) -> None:
     assert found_in(bar.format("Map"), tmp_path) == []
     ((_, phase),) = found_in(bar.format("generate"), tmp_path)
     assert phase.columns["code"] == "evaluation"
+
+
+SERVING = "INFO 11-27 03:01:32 [loggers.py:127] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, Waiting: 20 reqs"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "code", "number"),
+    [
+        (SERVING.format("2190.9", 63), "served", None, None),
+        (SERVING.format("0.0", 63), "server", "no_token", 63),
+        (
+            "(EngineCore_0 pid=2211) INFO 11-27 03:02:32 [shm_broadcast.py:466] No available shared memory broadcast block found in 60 second(s). This typically happens when",
+            "server",
+            "no_block",
+            60,
+        ),
+        ("TimeoutError: RPC call to execute_model timed out.", "server", "no_answer", None),
+        (
+            "[2026-11-27 03:06:15 TP3] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
+            "server",
+            "watchdog",
+            300,
+        ),
+        (
+            "ERROR 11-27 03:06:32 [core_client.py:562] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.",
+            "exit",
+            "unknown",
+            0,
+        ),
+    ],
+)
+def test_servers(
+    text: str, kind: str, code: str | None, number: int | None, tmp_path: Path
+) -> None:
+    [(line, found)] = found_in(text + "\n", tmp_path)
+    columns = found.columns
+    assert (columns["kind"], columns["code"], columns.get("number")) == (kind, code, number)
+    assert line.at_ns is not None or "RPC" in text
+
+
+def test_an_idle_server_is_no_event(tmp_path: Path) -> None:
+    assert not found_in(SERVING.format("0.0", 0) + "\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "work", "flops"),
+    [
+        ("step_time: 1.0s batch_size: 16 seq_len: 4096", 16 * 4096, None),
+        ("step_time: 1.0s batch_size: 4 gradient_accumulation_steps: 8", 32, None),
+        ("step_time: 1.0s global_batch_size: 256 gradient_accumulation_steps: 8", 256, None),
+        ("step_time: 1.0s consumed_samples: 4096", None, None),
+        ("step_time: 1.0s tokens_per_step: 131072 batch_size: 3", 131072, None),
+        ("tps: 7,500  tflops: 430.12  mfu: 43.50%", None, 430.12),
+        ("step_time: 1.0s | throughput per GPU (TFLOP/s/GPU): 401.2 |", None, 401.2),
+        ("step_time: 1.0s mfu: 0.41", None, 0.41),
+        ("step_time: 1.0s", None, None),
+    ],
+)
+def test_how_much_an_iteration_is(
+    said: str, work: float | None, flops: float | None, tmp_path: Path
+) -> None:
+    [(_, found)] = found_in(f"step:  5  loss:  8.0  {said}\n", tmp_path)
+    assert (found.columns["work"], found.columns["flops"]) == (work, flops)
+
+
+def test_a_line_that_says_that_the_batch_changes(tmp_path: Path) -> None:
+    [(_, found)] = found_in("setting gradient_accumulation_steps = 16 (was 8)\n", tmp_path)
+    assert found.columns["kind"] == "work"

@@ -7,6 +7,11 @@ from oncall.evidence import Param, relation
 
 # SQL: the one job that the text is about
 JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'job')"
+# SQL: what is said of all GPUs of a host
+_OF_HOST = (
+    "'host_throttled', 'gpu_missing', 'gpus_absent', 'driver_down', 'driver_mismatch', "
+    "'nvml_failed'"
+)
 _SHORT = "regexp_replace(lower({}), '^0+:|[.][0-9]$', '', 'g')"
 
 
@@ -19,6 +24,7 @@ def _reported() -> str:
                 UNION ALL SELECT at_ns FROM watchdog_reports)),
         reported AS (
             SELECT s.* EXCLUDE (gpu), s.gpu AS place_of_gpu, m.weight, m.meaning, m.action,
+                m.command, m.is_there,
                 if(m.part = 'nvlink', 'gpu', m.part) AS part, m.part = 'nvlink' AS of_link,
                 row_number() OVER (PARTITION BY s.node
                     ORDER BY s.at_ns NULLS FIRST, s.path, s.line) AS nth
@@ -75,10 +81,30 @@ def _devices() -> str:
                 any_value(nic) AS nic, count(*) AS lines,
                 min(at_ns) AS at_ns, max(at_ns) AS last_ns,
                 arg_min({'code': code, 'weight': weight, 'meaning': meaning, 'action': action,
+                    'command': command, 'is_there': is_there,
                     'path': path, 'line': line, 'text': text},
                     (list_position(['fault', 'warning', 'program'], weight), nth)) AS first
             FROM own_and_programs GROUP BY ALL)
     """
+
+
+def _command() -> str:
+    """The command of a code, with what the event is about in place of words in capitals; typed on
+    its host, where that is known."""
+    command, device = "first.command", "split_part(said_of, '/', 1)"
+    for word, value in {
+        "NIC": f"coalesce(nic, {device})",
+        "GPU": "coalesce(said_of, place_of_gpu::VARCHAR)",
+        "ADDRESS": device,
+        "PID": device,
+        "NODE": "node",
+    }.items():
+        safe = f"regexp_extract({value}, '^[A-Za-z0-9][A-Za-z0-9_.:-]*$')"
+        command = (
+            f"regexp_replace({command}, '\\b{word}\\b', coalesce(nullif({safe}, ''), '{word}'))"
+        )
+    host = "regexp_extract(node, '^[A-Za-z0-9][A-Za-z0-9.-]*$')"
+    return f"if(first.is_there, coalesce('ssh ' || nullif({host}, '') || ' ', ''), '') || {command}"
 
 
 def _placed() -> str:
@@ -104,13 +130,17 @@ def _placed() -> str:
             UNION SELECT node FROM watchdog_reports WHERE node IS NOT NULL),
         outcome AS (
             SELECT (SELECT at_ns FROM began) AS began_ns,
+                (SELECT count(DISTINCT rank) FROM ranks WHERE node IS NOT NULL)
+                    >= (SELECT max(world_size) FROM jobs) AS is_placed,
                 (SELECT coalesce(bool_and(finished), false) FROM log_progress)
                     AND NOT EXISTS (FROM log_causes WHERE NOT outlived) AS ended_well),
         -- Hosts are alike: where the host is unknown, several ranks have a GPU at that address.
         placed AS (
             SELECT DISTINCT * REPLACE (CASE WHEN node IS NOT NULL
                 OR min(rank) OVER one = max(rank) OVER one THEN rank END AS rank),
-                starts_with(first.code, 'sxid') AS of_switch
+                starts_with(first.code, 'sxid') AS of_switch,
+                EXISTS (FROM job_hosts j WHERE {is_same_host("j.node", "candidates.node")})
+                    AS is_known
             FROM candidates WINDOW one AS (PARTITION BY node, part, device))
     """
 
@@ -120,7 +150,7 @@ def _placed() -> str:
     reads=["reported_states", "event_meanings"],
     optional=[
         *("ranks", "devices", "log_events", "logged_steps", "watchdog_reports", "recordings"),
-        *("nics", "log_progress", "log_causes"),
+        *("nics", "log_progress", "log_causes", "jobs"),
     ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -129,11 +159,12 @@ def _placed() -> str:
         ("rank", "INTEGER", "", "the rank that uses the GPU, or was the process"),
         ("gpu", "VARCHAR", "", "PCI address of a GPU, else its index"),
         ("nic", "VARCHAR", "", "RDMA device, interface or PCI address of a NIC"),
-        ("part", "VARCHAR", "", "gpu, fabric, nic, pcie, memory, cpu, process or storage"),
+        ("part", "VARCHAR", "", "gpu, fabric, nic, pcie, memory, cpu, process, storage or host"),
         ("weight", "VARCHAR", "", "fault, warning or program"),
         ("code", "VARCHAR", "", "the first and gravest of the device's codes"),
         ("meaning", "VARCHAR", "", "in words"),
         ("action", "VARCHAR", "", "what to do"),
+        ("command", "VARCHAR", "", "what to type next"),
         ("lines", "BIGINT", "", "how often it was said"),
         ("at_ns", "BIGINT", "ns", "when first"),
         ("place", "VARCHAR", "", "file and line"),
@@ -146,8 +177,15 @@ def _placed() -> str:
             "",
             "the job's logs state a cause, and neither they nor other recordings name the host",
         ),
+        ("is_known", "BOOLEAN", "", "the job is known to run on that host"),
         ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
         ("is_outlived", "BOOLEAN", "", "the device works on, and the job went on to a normal end"),
+        (
+            "is_elsewhere",
+            "BOOLEAN",
+            "",
+            "of a node that a scheduler reports: the job is not known to run there",
+        ),
         ("is_rare", "BOOLEAN", "", "errors that were corrected, and few of them"),
     ],
     source="NVIDIA Xid catalogue; kernel messages; states that tools print",
@@ -164,11 +202,12 @@ def reported_faults() -> str:
     """Each faulty device once, with its gravest code; what follows from another has no row."""
     return f"""
         WITH {_reported()}, {_without_consequences()}, {_devices()}, {_placed()}
-        SELECT {JOB} AS job, concat_ws(' ', node, CASE part
-                WHEN 'gpu' THEN if(first.code = 'host_throttled', 'GPUs',
+        SELECT {JOB} AS job, concat_ws(' ', if(part = 'host', NULL, node), CASE part
+                WHEN 'gpu' THEN if(first.code IN ({_OF_HOST}), 'GPUs',
                     if(of_switch, 'NVSwitch ', 'GPU ') || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', ''))
                 WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')
+                WHEN 'host' THEN coalesce(first.text, 'out of use')
                 WHEN 'process' THEN coalesce('process ' || said_of, 'a process')
                 ELSE coalesce(nic, said_of, 'the host') END) AS suspect,
             node, rank, if(part = 'gpu' AND NOT of_switch, said_of, NULL) AS gpu,
@@ -176,15 +215,18 @@ def reported_faults() -> str:
             first.code, CASE
                 WHEN starts_with(first.code, 'xid_') THEN 'Xid ' || first.code[5:] || ': '
                 WHEN starts_with(first.code, 'sxid_') THEN 'SXid ' || first.code[6:] || ': '
-                ELSE '' END || first.meaning AS meaning, first.action, lines, p.at_ns,
+                ELSE '' END || first.meaning AS meaning, first.action, {_command()} AS command,
+            lines, p.at_ns,
             split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
             coalesce(l.is_up, false) AS is_up,
             first.code = 'port_down' AND (SELECT count(DISTINCT node) < 2 FROM nics) AS is_alone,
-            coalesce(NOT EXISTS (FROM job_hosts j WHERE {is_same_host("j.node", "p.node")}), false)
-                AND p.node IS NOT NULL AND EXISTS (FROM log_causes WHERE NOT outlived)
+            NOT is_known AND p.node IS NOT NULL AND EXISTS (FROM log_causes WHERE NOT outlived)
                 AS is_unnamed,
+            is_known,
             coalesce(p.last_ns < began_ns, false) AS is_old,
             NOT is_old AND (first.weight = 'warning' OR is_up) AND ended_well AS is_outlived,
+            part = 'host' AND NOT is_known
+                AND (first.weight = 'warning' OR coalesce(is_placed, false)) AS is_elsewhere,
             NOT (is_old OR is_outlived) AND lines < $rare
                 AND first.code IN ('aer_corrected', 'edac_corrected') AS is_rare
         FROM placed p CROSS JOIN outcome LEFT JOIN links l

@@ -6,18 +6,34 @@ from oncall.analysis.devices.reported_faults import JOB
 from oncall.analysis.devices.reported_states import OF_TEXT
 from oncall.evidence import Param, relation
 
+# What two snapshots show the growth of, and no fault by itself: marks and pauses are how networks
+# keep going.
+GROWING = {
+    "out_of_sequence": "packets out of sequence",
+    "retransmits": "packets sent again",
+    "rx_discards": "packets dropped on arrival",
+    "tx_discards": "packets dropped before they were sent",
+    "out_of_buffer": "receives without a work request",
+    "ecn_marked": "ECN-marked packets",
+    "pfc_rx_pause": "pause frames received",
+    "pfc_tx_pause": "pause frames sent",
+    "pcie_stalls": "waits for host memory",
+    "pcie_errors": "errors of its PCIe link",
+}
+
 
 @relation(
     "reported_levels",
     reads=["host_events|gpus|nics"],
-    optional=["gpus", "nics", "recordings", "ranks", "reported_faults"],
+    optional=["gpus", "nics", "nic_rates", "recordings", "ranks", "reported_faults"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         (
             "kind",
             "VARCHAR",
             "",
-            "counters; waiting: GPUs busy at little power; old; outlived; rare",
+            "counters; grown: between two snapshots; waiting: GPUs busy at little power; old; "
+            "outlived; rare; elsewhere: nodes out of use",
         ),
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "index of a GPU"),
@@ -47,6 +63,9 @@ def reported_levels() -> str:
         "link_errors": "symbol and CRC errors",
         "pause_storms": "pause storms",
     }
+    grown = ", ".join(
+        f"if(sum({name}) > 0, sum({name}) || ' {doc}', NULL)" for name, doc in GROWING.items()
+    )
     gpus = " UNION ALL ".join(
         f"SELECT node, gpu, NULL AS nic, "
         f"concat_ws(' ', node, 'GPU', gpu || ':', {name}, '{words}') AS text "
@@ -64,6 +83,9 @@ def reported_levels() -> str:
         one_nic AS (
             FROM nics WHERE {OF_TEXT} QUALIFY count(*) OVER (PARTITION BY node, nic, port) = 1),
         counters AS ({gpus} UNION ALL {nics}),
+        grown AS (
+            SELECT node, nic, concat_ws(', ', {grown}) AS text FROM nic_rates
+            WHERE {OF_TEXT} GROUP BY node, nic),
         looked AS (
             SELECT node, gpu, count(*) AS looks, median(utilisation) AS busy,
                 median(power_w) < coalesce($low_power * max(power_limit_w), $low_watts) AS is_low
@@ -75,6 +97,8 @@ def reported_levels() -> str:
             FROM looked GROUP BY node),
         said AS (
             SELECT 'counters' AS kind, * FROM counters
+            UNION ALL BY NAME SELECT 'grown' AS kind, node, nic,
+                concat_ws(' ', node, nic || ':', text) AS text FROM grown WHERE text <> ''
             UNION ALL BY NAME SELECT 'waiting' AS kind, node, looks,
                 waits || ' of ' || gpus || ' GPUs are busy and draw little power, as kernels that '
                 || 'wait for others do' || coalesce('; idle: GPU '
@@ -82,10 +106,12 @@ def reported_levels() -> str:
             FROM waiting WHERE waits >= $most * gpus AND gpus > 1
             UNION ALL BY NAME SELECT 'old' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', code, place) AS text
-            FROM reported_faults WHERE is_old
+            FROM reported_faults WHERE is_old AND NOT is_elsewhere
+            UNION ALL BY NAME SELECT 'elsewhere' AS kind, node, text FROM reported_faults
+            WHERE is_elsewhere
             UNION ALL BY NAME SELECT 'outlived' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', meaning, '(' || place || ')') AS text
-            FROM reported_faults WHERE is_outlived
+            FROM reported_faults WHERE is_outlived AND NOT is_elsewhere
             UNION ALL BY NAME SELECT 'rare' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', lines, 'times,', meaning, '(' || place || ')')
                     AS text

@@ -55,10 +55,60 @@ def _grown() -> str:
             FROM gpu_states WHERE ecc_uncorrected > 0 AND {OF_TEXT}
             UNION ALL BY NAME SELECT node, 'nvlink_grew' AS code, gpu::VARCHAR AS said_of,
                 gpu, nvlink_errors || ' NVLink errors since the snapshot before' AS text
-            FROM gpu_states WHERE nvlink_errors > 0 AND {OF_TEXT}
-            UNION ALL BY NAME SELECT node, 'link_down' AS code, nic AS said_of, nic,
-                'its link went down ' || link_downs || ' times since the snapshot before' AS text
-            FROM nic_rates WHERE link_downs > 0 AND {OF_TEXT})
+            FROM gpu_states WHERE nvlink_errors > 0 AND {OF_TEXT})
+    """
+
+
+def _grown_ports() -> str:
+    """The same of each port: what it says is one text, whose gravest part is its code."""
+    return f"""
+        port_sums AS (
+            SELECT node, nic, sum(link_downs) AS downs, sum(link_errors) AS errors,
+                sum(timeouts) AS late, coalesce(sum(retransmits), 0) AS again
+            FROM nic_rates WHERE {OF_TEXT} GROUP BY node, nic),
+        grown_ports AS (
+            SELECT node, nic AS said_of, nic,
+                CASE WHEN downs > 0 THEN 'link_downs_grew'
+                    WHEN errors >= $link_errors THEN 'link_errors_grew'
+                    WHEN late >= $timeouts THEN 'timeouts_grew' END AS code,
+                concat_ws(', ',
+                    if(downs > 0, 'its link went down ' || downs
+                        || if(downs = 1, ' time', ' times'), NULL),
+                    if(errors > 0, errors || ' symbol and CRC errors', NULL),
+                    if(late > 0, late || ' requests without an answer in time', NULL),
+                    if(again > 0, again || ' packets sent again', NULL))
+                || ' between two snapshots' AS text
+            FROM port_sums WHERE code IS NOT NULL)
+    """
+
+
+def _slower() -> str:
+    """Ports that are up at a lower rate than the same port of other hosts; of a host that is alone,
+    than its other ports of the same model. A rate that is chosen is the same on all hosts."""
+    return f"""
+        rated AS (
+            SELECT n.node, n.nic, coalesce(port, 1) AS port, any_value(model) AS model,
+                arg_max(rate_bytes_per_s, n.at_ns) AS rate
+            FROM nics n LEFT JOIN devices d
+                ON d.kind = 'nic' AND d.device = n.nic AND d.node IS NOT DISTINCT FROM n.node
+            WHERE link_up AND rate_bytes_per_s > 0 AND {OF_TEXT} GROUP BY ALL),
+        compared AS (
+            SELECT d.*, count(*) AS others, count(*) FILTER (o.rate > d.rate) AS faster,
+                mode(o.rate) FILTER (o.rate > d.rate) AS common,
+                o.node IS DISTINCT FROM d.node AS elsewhere
+            FROM rated d JOIN rated o ON o.port = d.port AND o.model IS NOT DISTINCT FROM d.model
+                AND (o.nic = d.nic) = (o.node IS DISTINCT FROM d.node)
+            GROUP BY ALL),
+        slower AS (
+            SELECT node, 'port_slow' AS code, nic AS said_of, nic,
+                printf('%s port %d: %.0f Gb/s, ', nic, port, rate * 8 / 1e9)
+                || if(elsewhere, 'on ' || if(others = 1, 'the other host', faster || ' of '
+                    || others || ' other hosts'), 'its ' || faster || ' other ports')
+                || printf(' %.0f Gb/s', common * 8 / 1e9) AS text
+            FROM compared c WHERE CASE WHEN elsewhere THEN faster >= $most_faster * others
+                ELSE faster = others AND others >= $siblings AND NOT EXISTS (FROM compared a
+                    WHERE a.elsewhere AND a.node IS NOT DISTINCT FROM c.node AND a.nic = c.nic
+                        AND a.port = c.port) END)
     """
 
 
@@ -159,6 +209,9 @@ def _narrow() -> str:
             "other host has the same one down and nobody disabled it; second ports of adapters "
             "are compared with second ports: often none of them is cabled",
         ),
+        "most_faster": Param("75 %", "of the other hosts: their ports run at the rate meant"),
+        "link_errors": Param(100, "between two snapshots: a good cable has one in hours"),
+        "timeouts": Param(10, "between two snapshots: each holds a queue pair up for a while"),
         "throttled": Param("50 %", "of a GPU's readings; a moment of it is no loss"),
         "capped": Param(
             "50 %", "of a host's GPUs at their power limit: under load all are, and none is odd"
@@ -172,9 +225,11 @@ def _narrow() -> str:
 def reported_states() -> str:
     """What lines say, and what snapshots or hosts show together: since when, they do not."""
     return f"""
-        WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}, {_narrow()}
+        WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}, {_narrow()},
+            {_slower()}, {_grown_ports()}
         SELECT {_DEVICE_COLUMNS} FROM (
             FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
-            UNION ALL BY NAME FROM narrow
+            UNION ALL BY NAME FROM narrow UNION ALL BY NAME FROM slower
+            UNION ALL BY NAME FROM grown_ports
             UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
     """

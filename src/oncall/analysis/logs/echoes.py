@@ -20,7 +20,7 @@ _TYPES = {
         "CheckpointException",
     ),
     *("RendezvousClosedError", "ConnectionAbortedError", "DistStoreError", "TimeoutExpired"),
-    *("TimeoutError", "GetTimeoutError"),
+    *("TimeoutError", "GetTimeoutError", "EngineDeadError", "AsyncEngineDeadError"),
 }
 _SAID = re.compile(
     r"NCCL|HCCL|hccl api failed|"
@@ -28,6 +28,7 @@ _SAID = re.compile(
     r"[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout|Broken pipe|remote peer|"
     r"Pin memory thread exited|store->get|TCPStore|Timed out waiting|[Gg]loo|Detected mismatch|"
     r"process \d+ terminated|SIGTERM|SIGABRT|Aborted|monitoredBarrier|rendezvous|"
+    r"[Ee]ngine ?[Cc]ore (?:initialization failed|encountered an issue)|"
     r"exited unexpectedly|closing signal|"
     r"^(?:DEADLINE_EXCEEDED|UNAVAILABLE|ABORTED|CANCELLED): |[Cc]oordination ?[Ss]ervice"
 )

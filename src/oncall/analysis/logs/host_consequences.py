@@ -17,10 +17,11 @@ _CAUSES = (
     ("oom_host", "logs", "OOM_HOST", "here", "process"),
     ("error", "logs", "FIRST_ERROR", "here", None),
     ("data_loader", "logs", "DATA_LOADER", "here", "storage memory cpu process"),
-    ("node_failed", "logs", "NODE_FAILED", "here", None),
-    ("terminated", "logs", "TERMINATED", "anywhere", None),
+    ("node_failed", "ended", "NODE_FAILED", "here", None),
+    ("terminated", "ended", "TERMINATED", "anywhere", None),
     ("not_joined", "logs", "NOT_JOINED", "anywhere", None),
     ("all_waiting", "logs", "ALL_WAITING", "anywhere", None),
+    ("server_hung", "serving", "SERVER_HUNG", "anywhere", None),
     ("heartbeat", "logs", "HEARTBEAT_STUCK", "anywhere", None),
     ("long_phase", "logs", "CHECKPOINT_OR_EVALUATION", "anywhere", None),
     ("link_down", "setup", "LINK_DOWN", "here", "nic"),
@@ -87,7 +88,7 @@ def host_consequences() -> str:
         says(part, words) AS (VALUES {says}),
         faults AS (
             SELECT * FROM reported_faults WHERE NOT is_old AND (code = 'oom' OR (
-                weight = 'fault' AND part <> 'pcie' AND NOT is_up))),
+                weight = 'fault' AND part <> 'pcie' AND NOT (is_up OR is_elsewhere)))),
         -- An error that only shows that another process is gone is no failure of its host's own.
         logged AS (
             SELECT DISTINCT c.job, c.cause, c.rank, coalesce(c.node, r.node) AS node,

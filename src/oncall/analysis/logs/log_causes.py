@@ -13,6 +13,7 @@ from oncall.analysis.logs.failures import count_echoes, stated_causes
 from oncall.analysis.logs.hangs import hang_cause
 from oncall.analysis.logs.lines import Attempt, attempts
 from oncall.analysis.logs.rows import Cause
+from oncall.analysis.logs.servers import server_cause
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
 
@@ -39,7 +40,7 @@ _COLUMNS = (
         "VARCHAR",
         "",
         "xid, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, not_joined, "
-        "all_waiting, long_phase, heartbeat, data_loader, version, nvls, "
+        "all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, "
         "fabric_manager, init_hang, "
         "wrong_interface, error, terminated, node_failed",
     ),
@@ -128,8 +129,7 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
     stated, hang = stated_causes(attempt), hang_cause(attempt, few)
     began = min((row["place"] for row in attempt.reports if row["kind"] == "timeout"), default=None)
     ranked = [_Ranked(_tier(rows, began), rows) for rows in stated]
-    if hang:
-        ranked.append(_Ranked(2, hang))
+    ranked += [_Ranked(2, rows) for rows in (hang, server_cause(attempt)) if rows]
     if not ranked:
         return []
     root = min(ranked, key=lambda one: one.key)

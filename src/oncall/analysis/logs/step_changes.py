@@ -2,6 +2,8 @@
 
 Single iterations vary with their samples, and a slow GPU or link may cost all of them a fifth. Over
 many iterations that shows: of all places to cut a log in two, one has the most different sides.
+Where a log states how much an iteration is, or its rate, these must show the change, too: a larger
+batch takes longer and is no slowdown.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from numpy.typing import NDArray
 
 from oncall.evidence import Param, relation
 
+# What a step line may state of its cost, the most significant last: by a rate of operations, long
+# samples are no slower.
+_NAMES = ("cost", "of_work", "of_rate", "of_flops")
+_MEASURES = ", ".join(f"costs[{i}] AS {name}" for i, name in enumerate(_NAMES, start=1))
 _COLUMNS = [
     ("job", "VARCHAR", "", "the job's name"),
     ("attempt", "INTEGER", "", "start of the job, 1 first"),
+    ("regime", "BIGINT", "", "of these between changes of the batch that the log announces"),
     ("nth", "BIGINT", "", "which of the attempt's logged iterations is the first longer one"),
-    ("baseline", "DOUBLE", "", "the median cost before"),
-    ("cost", "DOUBLE", "", "and since"),
+    ("times", "DOUBLE", "", "the median cost since, against that before"),
 ]
 
 
@@ -41,22 +47,30 @@ _COLUMNS = [
     },
 )
 def step_changes(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
-    """The lasting change of each attempt, if there is one."""
+    """The lasting change of each attempt between announced ones, if there is one."""
     rows = con.execute(
-        "SELECT job, attempt, nth, cost FROM step_times WHERE nth > ? ORDER BY job, attempt, nth",
+        f"SELECT job, attempt, regime, nth, {_MEASURES} FROM step_times WHERE nth > ? "
+        "ORDER BY job, attempt, nth",
         [params["warm_up"]],
     ).fetchnumpy()
-    cost = np.asarray(rows["cost"], dtype=np.float64)
+    measures = [np.ma.filled(rows[name].astype(np.float64), np.nan) for name in _NAMES]
     begins = (rows["job"][1:] != rows["job"][:-1]) | (np.diff(rows["attempt"]) != 0)
+    begins |= np.diff(rows["regime"]) != 0
     found: list[tuple[Any, ...]] = []
-    for mine in np.split(np.arange(len(cost)), np.flatnonzero(begins) + 1):
-        change = _change(cost[mine], params)
-        if change is not None:
-            at, before, after = change
-            first = mine[at]
-            key = rows["job"][first], int(rows["attempt"][first]), int(rows["nth"][first])
-            found.append((*key, before, after))
+    for mine in np.split(np.arange(len(rows["nth"])), np.flatnonzero(begins) + 1):
+        stated = [one[mine] for one in measures if len(mine) and not np.isnan(one[mine]).any()]
+        change = _change(stated[-1], params) if stated else None
+        times = min(_times(one, change[0]) for one in stated) if change else 0.0
+        if change is not None and times >= params["lasting"]:
+            first = mine[change[0]]
+            key = (int(rows[name][first]) for name in ("attempt", "regime", "nth"))
+            found.append((rows["job"][first], *key, times))
     return {name: [row[i] for row in found] for i, (name, *_) in enumerate(_COLUMNS)}
+
+
+def _times(cost: NDArray[np.float64], cut: int) -> float:
+    """How many times the median cost (n,) before a place it is since."""
+    return float(np.median(cost[cut:]) / np.median(cost[:cut]))
 
 
 def _change(

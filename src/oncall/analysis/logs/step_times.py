@@ -9,26 +9,41 @@ from oncall.evidence.relations import Param
 @relation(
     "step_times",
     reads=["logged_steps"],
+    optional=["log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
         ("iteration", "BIGINT", "", "iteration or step"),
         ("cost", "DOUBLE", "", "time of the slowest process, in ns, or the inverse of a rate"),
+        ("costs", "DOUBLE[]", "", "every measure of it: the cost, that of its work, ..."),
         ("at_ns", "BIGINT", "ns", "when it was logged"),
         ("nth", "BIGINT", "", "which of the attempt's logged iterations, 1 first"),
         ("processes", "BIGINT", "", "processes that logged it"),
+        ("regime", "BIGINT", "", "how many lines before it say that the batch changes"),
     ],
     source="step lines of training frameworks",
 )
 def step_times() -> str:
-    """Each iteration that states a time or a rate, once."""
+    """Each iteration that states a time or a rate, once. `costs` are that, the time of a sample or
+    token, the inverse of the rate of these, and of the floating-point operations: an iteration of a
+    larger batch takes longer, and is no slower by the others. A change that a line announces begins
+    a regime: iterations of one are compared with one another alone."""
     return """
-        SELECT job, attempt, iteration, max(coalesce(duration_ns, 1 / nullif(rate, 0))) AS cost,
-          min(at_ns) AS at_ns,
-          row_number() OVER (PARTITION BY job, attempt ORDER BY min(line)) AS nth,
-          count(DISTINCT coalesce(rank::VARCHAR, process, path)) AS processes
-        FROM logged_steps WHERE iteration IS NOT NULL AND (duration_ns > 0 OR rate > 0)
-        GROUP BY job, attempt, iteration, duration_ns IS NULL"""
+        WITH stated AS (
+            SELECT job, attempt, iteration, duration_ns IS NULL AS untimed,
+                max(coalesce(duration_ns, 1 / nullif(rate, 0))) AS cost,
+                max(duration_ns / nullif(work, 0)) AS of_work, max(1 / nullif(rate, 0)) AS of_rate,
+                max(1 / nullif(flops, 0)) AS of_flops, min(at_ns) AS at_ns, min(line) AS line,
+                arg_min(path, line) AS path,
+                count(DISTINCT coalesce(rank::VARCHAR, process, path)) AS processes
+            FROM logged_steps WHERE iteration IS NOT NULL AND (duration_ns > 0 OR rate > 0)
+            GROUP BY ALL),
+        changes AS (SELECT job, path, line FROM log_events WHERE kind = 'work')
+        SELECT job, attempt, iteration, cost, [cost, of_work, of_rate, of_flops] AS costs, at_ns,
+            row_number() OVER (PARTITION BY job, attempt ORDER BY line) AS nth, processes,
+            (SELECT count(*) FROM changes c
+                WHERE c.job = s.job AND c.path = s.path AND c.line < s.line) AS regime
+        FROM stated s"""
 
 
 @relation(
@@ -41,9 +56,12 @@ def step_times() -> str:
         ("first_iteration", "BIGINT", "", "first iteration of the slow span"),
         ("last_iteration", "BIGINT", "", "last one"),
         ("steps", "BIGINT", "", "logged iterations in it"),
-        ("times", "DOUBLE", "", "their median time against the baseline's"),
-        ("baseline_ns", "DOUBLE", "ns", "the baseline, where times are stated"),
-        ("slow_ns", "DOUBLE", "ns", "the median of the slow ones"),
+        (
+            "times",
+            "DOUBLE",
+            "",
+            "their median against the baseline's, by the least of its measures",
+        ),
         ("processes", "BIGINT", "", "processes that logged them"),
         ("at_ns", "BIGINT", "ns", "when the first was logged"),
         ("spread", "VARCHAR", "", "the timer that differs most between ranks, and by how much"),
@@ -59,28 +77,33 @@ def step_times() -> str:
     },
 )
 def slow_steps() -> str:
-    """Spans of at least `$span` consecutive slow iterations; or all since they became longer for
-    good."""
+    """Spans of at least `$span` consecutive iterations that are slow by every measure that their
+    lines state; or all since they became slower for good."""
     return """
-        WITH baselines AS (
-          SELECT job, attempt, quantile_cont(cost, $quick) AS baseline
-          FROM step_times GROUP BY job, attempt),
-        limits AS (
-          SELECT job, attempt, coalesce(c.baseline, b.baseline) AS baseline, c.nth AS since
-          FROM baselines b LEFT JOIN step_changes c USING (job, attempt)),
+        WITH measures AS (
+            SELECT job, attempt, regime, nth, unnest(costs) AS cost,
+                generate_subscripts(costs, 1) AS which
+            FROM step_times),
+        ratios AS (
+            SELECT job, attempt, nth, min(m.cost / b.cost) AS times
+            FROM measures m JOIN (
+                SELECT job, attempt, regime, which, quantile_cont(cost, $quick) AS cost
+                FROM measures GROUP BY ALL) b USING (job, attempt, regime, which)
+            GROUP BY ALL),
         timers AS (
-          SELECT job, attempt, arg_max(text, number) AS spread FROM log_events
-          WHERE kind = 'timer' AND NOT regexp_matches(code, 'setup|checkpoint|interval')
-          GROUP BY ALL),
+            SELECT job, attempt, arg_max(text, number) AS spread FROM log_events
+            WHERE kind = 'timer' AND NOT regexp_matches(code, 'setup|checkpoint|interval')
+            GROUP BY ALL),
         marked AS (
-          SELECT *, coalesce(nth >= since, cost >= $slow * baseline) AS is_slow,
-            nth - row_number() OVER (
-              PARTITION BY job, attempt, coalesce(nth >= since, cost >= $slow * baseline)
-              ORDER BY nth) AS span_key
-          FROM step_times JOIN limits USING (job, attempt))
+            SELECT t.*, c.nth AS since, r.times, c.times AS lasting,
+                coalesce(t.nth >= since, r.times >= $slow) AS is_slow,
+                t.nth - row_number() OVER (
+                    PARTITION BY t.job, t.attempt, coalesce(t.nth >= since, r.times >= $slow)
+                    ORDER BY t.nth) AS span_key
+            FROM step_times t JOIN ratios r USING (job, attempt, nth)
+            LEFT JOIN step_changes c USING (job, attempt, regime))
         SELECT job, attempt, min(iteration) AS first_iteration, max(iteration) AS last_iteration,
-          count(*) AS steps, median(cost) / any_value(baseline) AS times,
-          any_value(baseline) AS baseline_ns, median(cost) AS slow_ns,
+          count(*) AS steps, coalesce(any_value(lasting), median(times)) AS times,
           max(processes) AS processes, min(at_ns) AS at_ns, any_value(spread) AS spread
         FROM marked LEFT JOIN timers USING (job, attempt) WHERE is_slow
         GROUP BY job, attempt, span_key

@@ -6,9 +6,12 @@ and what to do; the rest are the kernel's own words, or states that a host's too
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
-Part = Literal["gpu", "nvlink", "nic", "pcie", "fabric", "memory", "cpu", "process", "storage"]
+Part = Literal[
+    "gpu", "nvlink", "nic", "pcie", "fabric", "memory", "cpu", "process", "storage", "host"
+]
 # fault: the part is broken, or was for a while. warning: it works, and wears out or is close to
 # its limit. program: what runs there did something wrong, or was ended. notice: nothing is wrong.
 Weight = Literal["fault", "warning", "program", "notice"]
@@ -65,6 +68,23 @@ XIDS: Final[dict[int, tuple[Part, Weight, str]]] = {
 
 KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "gpu_lost": ("gpu", "fault", "the GPU has fallen off the PCIe bus"),
+    "gpu_unreachable": (
+        "gpu",
+        "fault",
+        "nvidia-smi cannot reach the GPU: most likely it has fallen off the PCIe bus",
+    ),
+    "gpus_absent": ("gpu", "fault", "nvidia-smi finds no GPU"),
+    "driver_down": ("gpu", "fault", "the NVIDIA driver is not loaded or does not answer"),
+    "driver_mismatch": (
+        "gpu",
+        "fault",
+        "the loaded NVIDIA driver and its libraries are of different versions",
+    ),
+    "nvml_failed": (
+        "gpu",
+        "fault",
+        "NVML could not be initialised: the driver failed, or a container lost its devices",
+    ),
     "gpu_reset_required": ("gpu", "fault", "the GPU does not answer until it is reset"),
     "gpu_init_failed": ("gpu", "fault", "the driver could not initialise the GPU"),
     "gpu_ecc": (
@@ -95,6 +115,14 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "link_up": ("nic", "notice", "the link of a network interface came up"),
     "port_down": ("nic", "fault", "an RDMA port is down"),
     "port_init": ("nic", "fault", "an RDMA port has a link and no subnet manager configured it"),
+    "port_slow": ("nic", "warning", "an RDMA port runs at a lower rate than the others"),
+    "link_downs_grew": ("nic", "fault", "the link of a network interface went down"),
+    "link_errors_grew": ("nic", "warning", "symbol or CRC errors between two snapshots"),
+    "timeouts_grew": (
+        "nic",
+        "warning",
+        "requests that were not acknowledged in time between two snapshots",
+    ),
     "cable_unplugged": ("nic", "fault", "the cable or its module was pulled out, or lost contact"),
     "cable_error": ("nic", "fault", "the cable's module reports an error"),
     "nic_health": ("nic", "fault", "the NIC's firmware hangs or failed"),
@@ -123,81 +151,134 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "io_error": ("storage", "fault", "reading or writing a disk failed"),
     "storage_stalled": ("storage", "fault", "a file server does not answer"),
     "storage_answers": ("storage", "notice", "a file server answers again"),
+    "node_down": ("host", "fault", "the scheduler lost the node"),
+    "node_drained": ("host", "warning", "the scheduler takes the node out of use"),
 }
 
 MEANINGS: Final = KERNEL | {f"xid_{number}": meaning for number, meaning in XIDS.items()}
 
-_DEBUG = "Look for the fault in the program first: run it with compute-sanitizer"
-_EARLIER = "Look for the earlier fault that this one follows from"
-_LATER = "Reset the GPU once the job has left it: `nvidia-smi --gpu-reset -i INDEX`"
-_RESTART = "Restart the job; it may use the GPU again. If it returns, test it: `dcgmi diag -r 3`"
-_RESET = "Drain the node and reset the GPU; if it returns, test it: `dcgmi diag -r 3`"
-_REBOOT = "Drain the node and restart it; if it returns, reseat or replace the GPU"
-_REPLACE = "Drain the node and replace the GPU: `nvidia-bug-report.sh` for the vendor"
-_NVLINK = (
-    "Drain the node, read `nvidia-smi nvlink -e` and the fabric manager's log, and reset all of "
-    "its GPUs together"
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, as a sentence without its full stop, and a command that shows more or does it.
+
+    In the command NIC, GPU, ADDRESS, PID and NODE stand for what the event is about. `there`: it is
+    typed on the event's host.
+    """
+
+    action: str
+    command: str
+    there: bool = True
+
+
+_DEBUG = Advice(
+    "Look for the fault in the program first: run it with compute-sanitizer",
+    "compute-sanitizer --tool memcheck PROGRAM",
+    there=False,
 )
-_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+_EARLIER = Advice("Look for the earlier fault that this one follows from", "dmesg -T")
+_LATER = Advice("Reset the GPU once the job has left it", "nvidia-smi --gpu-reset -i GPU")
+_RESTART = Advice(
+    "Restart the job; it may use the GPU again. If it returns, test it", "dcgmi diag -r 3"
+)
+_RESET = Advice("Drain the node and reset the GPU; if it returns, test it", "dcgmi diag -r 3")
+_REBOOT = Advice(
+    "Drain the node, save the driver's report and restart the node; if it returns, reseat or "
+    "replace the GPU",
+    "nvidia-bug-report.sh",
+)
+_REPLACE = Advice(
+    "Drain the node, save the driver's report for the vendor and replace the GPU",
+    "nvidia-bug-report.sh",
+)
+_NVLINK = Advice(
+    "Drain the node, read the NVLinks' errors and the fabric manager's log, and reset all of its "
+    "GPUs together",
+    "nvidia-smi nvlink -e",
+)
+_DRIVER = Advice(
+    "See whether the kernel module is loaded, and what it said; after an update of the driver "
+    "restart the node",
+    "cat /proc/driver/nvidia/version",
+)
+_ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
     _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 69, 137)), "gpu_page_fault"),
     _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
     _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
     _RESTART: ("xid_94",),
-    "See airflow, power supply and limit: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE`": (
-        *("gpu_throttled",),
-    ),
-    "See the host's power supplies, fans and inlet: `ipmitool sdr; ipmitool sel list`": (
-        *("host_throttled",),
-    ),
+    Advice(
+        "See airflow, power supply and limit", "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE"
+    ): ("gpu_throttled",),
+    Advice("See the host's power supplies, fans and inlet", "ipmitool sdr"): ("host_throttled",),
     _RESET: (
         *(f"xid_{n}" for n in (38, 46, 48, 61, 62, 95, 109, 119, 120, 140, 154, 158)),
         *("gpu_reset_required", "ecc_grew", "gpu_ecc", "gpu_hung", "gpu_reset"),
     ),
     _REBOOT: (
-        "xid_79",
-        "xid_54",
-        "xid_110",
-        "xid_143",
-        "gpu_lost",
-        "gpu_init_failed",
-        "gpu_missing",
+        *("xid_79", "xid_54", "xid_110", "xid_143"),
+        *("gpu_lost", "gpu_unreachable", "gpu_init_failed", "gpu_missing"),
     ),
     _REPLACE: ("xid_64", "xid_57", "xid_58", "xid_122", "xid_157", "remap_failed", "dcgm_failed"),
     _NVLINK: ("sxid", "nvlink_grew", *(f"xid_{n}" for n in (74, 121, *range(144, 151), 155))),
-    "See its link at both ends: `ibstat; rdma link; mlxlink -d NIC`": ("link_down", "port_down"),
-    "See whether the subnet manager runs, and the port's state: `sminfo; ibstat`": ("port_init",),
-    "Reseat or replace cable and module: `mlxlink -d NIC -m`": (
+    _DRIVER: ("driver_down", "driver_mismatch"),
+    Advice(
+        "See whether the PCIe bus still lists GPUs; if it does, the driver's log says why they are "
+        "unusable, else restart the node",
+        "lspci -d 10de:",
+    ): ("gpus_absent",),
+    Advice(
+        "Run it on the host itself: if it works there, restart the container, which lost its "
+        "devices; else see the driver's log",
+        "nvidia-smi -L",
+    ): ("nvml_failed",),
+    Advice("See its link at both ends", "mlxlink -d NIC"): (
+        *("link_down", "port_down", "link_downs_grew", "link_errors_grew", "timeouts_grew"),
+    ),
+    Advice(
+        "See what both ends agreed on, and its cable: lanes that failed, a cable or a switch port "
+        "of another speed",
+        "mlxlink -d NIC -m",
+    ): ("port_slow",),
+    Advice("See whether a subnet manager runs, then why it does not reach this port", "sminfo"): (
+        *("port_init",),
+    ),
+    Advice("Reseat or replace cable and module", "mlxlink -d NIC -m"): (
         *("cable_unplugged", "cable_error", "nic_hot", "nic_power"),
     ),
-    "Drain the node and read the adapter's health: `devlink health show`": (
+    Advice("Drain the node and read the adapter's health", "devlink health show"): (
         *("nic_health", "nic_gone", "nic_command_timeout", "nic_queue_timeout"),
     ),
-    "Compare LnkSta with LnkCap, reseat the card or riser: `lspci -vv -s ADDRESS`": (
+    Advice("Compare LnkSta with LnkCap, reseat the card or riser", "lspci -vv -s ADDRESS"): (
         *("aer_corrected", "aer_uncorrected", "aer_fatal", "pcie_bandwidth"),
     ),
-    "Drain the node and replace the module: `ras-mc-ctl --error-count`": (
+    Advice("Drain the node and replace the module", "ras-mc-ctl --error-count"): (
         *("edac_corrected", "edac_uncorrected", "memory_failure", "machine_check"),
     ),
-    "Give the job more memory, or find who uses it: `ps aux --sort -rss | head`": ("oom",),
-    "See which process it was and where it crashed: `coredumpctl info PID`": ("segfault",),
-    "See what it waits for: `cat /proc/PID/stack`, storage first": ("hung_task",),
-    "See that server or disk, and who waits for it: `ps -eo pid,stat,wchan,cmd | grep ' D'`": (
+    Advice("Give the job more memory, or find who uses it", "ps aux --sort -rss"): ("oom",),
+    Advice("See where it crashed", "coredumpctl info PID"): ("segfault",),
+    Advice("See what it waits for, storage first", "cat /proc/PID/stack"): ("hung_task",),
+    Advice("See that server or disk, and who waits for it", "ps -eo pid,stat,wchan,cmd"): (
         *("io_error", "storage_stalled"),
     ),
-    "See its state: `systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A4 Fabric`": (
+    Advice("See its state and its log", "systemctl status nvidia-fabricmanager"): (
         *("fabric_manager", "fabric_not_ready"),
     ),
-    "See the domain's state on all of its nodes: `nvidia-imex-ctl -N`": ("imex",),
+    Advice("See the domain's state on all of its nodes", "nvidia-imex-ctl -N"): ("imex",),
+    Advice(
+        "See since when, and whether it can be reached at all; then its console",
+        "scontrol show node NODE",
+        there=False,
+    ): ("node_down", "node_drained"),
 }
-_BY_WEIGHT: Final[dict[Weight, str]] = {
-    "fault": "Drain the node and examine it",
-    "warning": "Watch whether it returns",
+_BY_WEIGHT: Final[dict[Weight, Advice]] = {
+    "fault": Advice("Drain the node and examine it", "dmesg -T"),
+    "warning": Advice("Watch whether it returns", "dmesg -T"),
     "program": _DEBUG,
-    "notice": "Nothing is to be done",
+    "notice": Advice("Nothing is to be done", "dmesg -T"),
 }
-_ACTION_OF: Final = {code: action for action, codes in _ACTIONS.items() for code in codes}
+_ADVICE_OF: Final = {code: advice for advice, codes in _ADVICE.items() for code in codes}
 
 
-def action_of(code: str, weight: Weight) -> str:
-    """What to do about a code, as a sentence without its full stop."""
-    return _ACTION_OF.get(code, _BY_WEIGHT[weight])
+def advice_of(code: str, weight: Weight) -> Advice:
+    """What to do about a code."""
+    return _ADVICE_OF.get(code, _BY_WEIGHT[weight])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,17 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers import files
-from oncall.importers.host_text import dcgm, fabric_logs, kernel_log, nvidia_smi, rdma_ports
+from oncall.importers.host_text import (
+    dcgm,
+    fabric_logs,
+    kernel_log,
+    nvidia_smi,
+    rdma_ports,
+    slurm_nodes,
+)
 from oncall.importers.host_text.page import Format, Page
 from oncall.importers.host_text.places import hosts_of
+from oncall.importers.host_text.sections import sections
 from oncall.importers.printable import printable
 
 KIND = "host_text"
@@ -27,6 +35,7 @@ _FORMATS = (
     Format("nvidia-smi", nvidia_smi.recognises, nvidia_smi.read),
     Format("dcgm", dcgm.recognises, dcgm.read),
     Format("rdma ports", rdma_ports.recognises, rdma_ports.read),
+    Format("slurm", slurm_nodes.recognises, slurm_nodes.read),
     Format("fabric log", fabric_logs.recognises, fabric_logs.read),
 )
 _JOB = re.compile(r"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
@@ -42,7 +51,8 @@ def recognises(path: Path, head: bytes) -> bool:
     text = _text(head[:_HEAD_BYTES])
     if not text or _JOB.search(text):
         return False  # a job's own log, which may begin with what such a tool prints
-    return _format(text) is not None or kernel_log.recognises(text, path.name)
+    parts = ("\n".join(one.lines) for one in sections(text.split("\n")))
+    return any(_format(part) or kernel_log.recognises(part, path.name) for part in parts)
 
 
 def _text(head: bytes) -> str:
@@ -88,6 +98,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
                 "problem": [problem],
                 "note": [None if problem or "host_events" in page.rows else page.note],
                 "written_ns": [page.written_ns],
+                "undated": [page.stated_ns is None],
             },
         )
 
@@ -100,14 +111,28 @@ def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
             head = stream.read(_HEAD_BYTES)
         if not head:
             return page, "empty file"
-        form = _format(_text(head))
-        if form is None:
+        several = any(one.host for one in sections(_text(head).split("\n")))
+        if not several and _format(_text(head)) is None:
             return page, kernel_log.read(path, page)
         text = files.whole(path, _FACTOR).decode("utf-8", "replace")
-        form.read([line[:_LINE].rstrip("\r") for line in text.split("\n")], page)
+        _read_sections([line[:_LINE].rstrip("\r") for line in text.split("\n")], page)
     except Unreadable as error:
         return page, str(error)
     return page, None
+
+
+def _read_sections(lines: list[str], page: Page) -> None:
+    """Read what each host printed as what it is, and number its lines as the file has them."""
+    for section in sections(lines):
+        part = replace(page, node=section.host or page.node, rows={})
+        form = _format("\n".join(section.lines)[:_HEAD_BYTES])
+        (form.read if form else kernel_log.read_lines)(section.lines, part)
+        for table, rows in part.rows.items():
+            for row in rows:
+                if "line" in row:
+                    row["line"] = section.numbers[row["line"] - 1]
+            page.rows.setdefault(table, []).extend(rows)
+        page.note, page.stated_ns = part.note, part.stated_ns or page.stated_ns
 
 
 def _write(incident: Incident, table: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ give no instant: which of two hosts was first is then unknown, and the order in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,23 +82,39 @@ def recognises(head: str, name: str) -> bool:
 def read(path: Path, page: Page) -> str | None:
     """Add the events of a file; returns why it was not read to its end, if so."""
     log = Log(path, _NEEDLES)
+    _add(((one.number, one.text, one.above(2)) for one in log.candidates()), page)
+    return log.problem
+
+
+def read_lines(lines: list[str], page: Page) -> None:
+    """The same of the lines of one host, where a file has several."""
+    _add(
+        (
+            (number, line, lines[max(0, number - 3) : number - 1][::-1])
+            for number, line in enumerate(lines, start=1)
+        ),
+        page,
+    )
+
+
+def _add(candidates: Iterable[tuple[int, str, list[str]]], page: Page) -> None:
+    """Add the events of lines: each with its number and the lines above it, the nearest first."""
     clock = Clock(page.at_ns)
     count: dict[tuple[str, str | None], int] = {}
     started_ns = None
-    for candidate in log.candidates():
-        said = _said(candidate.text, clock) or Said(candidate.text.strip())
+    for number, line, above in candidates:
+        said = _said(line, clock) or Said(line.strip())
         page.node = said.host or page.node
         if said.text.startswith(_STARTED):
             started_ns = said.at_ns
-        for code, device, text in _events(said, candidate.above(2)):
+        for code, device, text in _events(said, above):
             count[code, device] = count.get((code, device), 0) + 1
             if count[code, device] <= _MOST_OF_A_KIND and not _is_of_start(code, said, started_ns):
                 source = "kernel" if said.program in (*_KERNEL, None) else str(said.program)
-                row = page.event(source, code, device, text[:_TEXT], candidate.number)
+                row = page.event(source, code, device, text[:_TEXT], number)
                 row["at_ns"] = said.at_ns
                 row["node"] = said.host or page.node
     page.note = "no line of a kernel's log reports a fault"
-    return log.problem
 
 
 def _events(said: Said, above: list[str]) -> Iterator[tuple[str, str | None, str]]:

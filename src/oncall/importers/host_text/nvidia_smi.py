@@ -31,6 +31,16 @@ _LOST = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu) ?(?P<pci>[0-9A-Fa-f:.]+):|"
     r"(?:GPU|gpu) ?(?P<other>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?:? ?(?:GPU )?is lost"
 )
+# What it prints instead of any GPU.
+_FAILURES = (
+    ("gpus_absent", re.compile(r"No devices were found\s*$")),
+    ("driver_down", re.compile(r"NVIDIA-SMI has failed because it couldn't communicate with the")),
+    ("driver_mismatch", re.compile(r"Failed to initialize NVML: Driver/library version mismatch")),
+    ("driver_down", re.compile(r"Failed to initialize NVML: Driver Not Loaded")),
+    ("nvml_failed", re.compile(r"Failed to initialize NVML: ")),
+)
+# `nvidia-smi -L`
+_LISTED = re.compile(r"GPU (?P<index>\d{1,4}): (?P<model>\S.*?) \(UUID: GPU-[\w-]+\)")
 # Lines of the table and of `-q`, by how they begin.
 _OF_FORMAT = re.compile(
     r"[|+]|==+|GPU [0-9A-Fa-f]{8}:|[A-Z][\w ]{1,40} : | +[A-Z]|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d "
@@ -64,6 +74,9 @@ def recognises(head: str) -> bool:
             _OF_FORMAT.match(line)
             or _SAMPLE.match(line)
             or _LOST.match(line)
+            or _LISTED.match(line)
+            or _failure(line)
+            or line.startswith("NVML library version")
             or line.count(",") == commas
         )
     ]
@@ -71,6 +84,8 @@ def recognises(head: str) -> bool:
         commas > 0
         or _MONITOR.match(head) is not None
         or any(map(_LOST.match, lines))
+        or any(map(_failure, lines))
+        or _LISTED.match(heading) is not None
         or re.search(r"^\| NVIDIA-SMI |^Attached GPUs +:|^==+NVSMI LOG==+", head, re.MULTILINE)
         or (re.search(r"^GPU [0-9A-F]{8}:", head, re.MULTILINE) and "Product Name" in head)
     )
@@ -87,7 +102,12 @@ def read(lines: list[str], page: Page) -> None:
     for place, line in enumerate(lines, start=1):
         if lost := _LOST.search(line):
             device = pci_address((lost["pci"] or lost["other"] or "").strip(":."))
-            page.event(SOURCE, "gpu_lost", device, line.strip(), place)
+            code = "gpu_lost" if "is lost" in line else "gpu_unreachable"
+            page.event(SOURCE, code, device, line.strip(), place)
+        elif failure := _failure(line):
+            page.event(SOURCE, failure, None, line.strip(), place)
+        elif listed := _LISTED.match(line):
+            _device(page, int(listed["index"]), None, listed["model"], None)
     if _csv_columns(lines[0] if lines else ""):
         _read_csv(lines, page)
     elif _MONITOR.match("\n".join(lines[:2])):
@@ -96,6 +116,11 @@ def read(lines: list[str], page: Page) -> None:
         _read_table(lines, page)
     else:
         _read_query(lines, page)
+
+
+def _failure(line: str) -> str | None:
+    """The code of what it prints where it shows no GPU at all."""
+    return next((code for code, form in _FAILURES if form.match(line)), None)
 
 
 # ------------------------------------------------------------------- nvidia-smi -q
@@ -296,6 +321,7 @@ def _read_monitor(lines: list[str], page: Page) -> None:
                 samples.append((samples[-1][0] + again if samples else 0, index, row))
     for look, index, row in samples:
         at_ns = _csv_instant(f"{row.get('date')} {row.get('time')}", "%Y%m%d %H:%M:%S")
+        page.stated_ns = at_ns or page.stated_ns
         found: dict[str, Any] = {"at_ns": at_ns or page.at_ns - (samples[-1][0] - look) * 10**9}
         for name, (column, factor, kind) in _MONITORED.items():
             value = number(row.get(name))
@@ -369,6 +395,7 @@ def _read_csv(lines: list[str], page: Page) -> None:
         if len(cells) != len(names) or index is None or not 0 <= index < _MOST_GPUS:
             continue
         at_ns = _csv_instant(row.get("timestamp"))
+        page.stated_ns = at_ns or page.stated_ns
         found: dict[str, Any] = {} if at_ns is None else {"at_ns": at_ns}
         for name, (column, factor, kind) in _CSV.items():
             value = number(row.get(name))

@@ -10,8 +10,9 @@ from pathlib import Path
 _WORDS = re.compile(
     r"dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|ib|ibstat(?:us)?|ibv|"
     r"devinfo|ibdev2netdev|rdma|link|dcgmi?|diag|health|fabric|fabricmanager|manager|nv|imex|xid|"
+    r"l|sinfo|scontrol|slurm|show|ethtool|perfquery|statistics?|stats|counters?|port|"
     r"performance|serial|console|describe|pod|d|t|"
-    r"log|txt|out|gz|zst|xz|bz2|csv|json|stdin|before|after|first|second|prev(?:ious)?|old|new|boot|"
+    r"log|txt|out|gz|zst|xz|bz2|csv|json|stdin|before|after|first|second|later|prev(?:ious)?|old|new|boot|"
     r"\d{6,14}T?\d*Z?",
     re.IGNORECASE,
 )
@@ -25,7 +26,7 @@ _NUMBERED = re.compile(
 
 def hosts_of(paths: Sequence[Path]) -> dict[Path, str | None]:
     """Each file's host; None where neither its name nor its folder's is that of one."""
-    named = {path: _named(path) for path in paths}
+    named = {path: host_named(path.name) for path in paths}
     folders = {path.parent for path in paths if named[path] is None}
     of_folder = {folder: folder.resolve().name for folder in folders}
     # Several folders of host text are one a host; a single one may be called after the incident.
@@ -42,13 +43,18 @@ def hosts_of(paths: Sequence[Path]) -> dict[Path, str | None]:
     }
 
 
-def _named(path: Path) -> str | None:
+def is_word(part: str) -> bool:
+    """Whether a part of a file's name is that of a tool, or of what it prints."""
+    return _WORDS.fullmatch(part) is not None
+
+
+def host_named(name: str) -> str | None:
     """The host that is left of a file's name without the words of tools at either end."""
-    parts = list(_PARTS.finditer(path.name))
+    parts = list(_PARTS.finditer(name))
     while parts and _WORDS.fullmatch(parts[0][0]):
         parts.pop(0)
     while parts and _WORDS.fullmatch(parts[-1][0]):
         parts.pop()
-    left = path.name[parts[0].start() : parts[-1].end()] if parts else ""
+    left = name[parts[0].start() : parts[-1].end()] if parts else ""
     is_host = _HOST.fullmatch(left) and any(map(str.isdigit, left))
     return left if is_host or _LETTERED.fullmatch(left) else None

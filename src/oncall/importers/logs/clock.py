@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-_MONTHS = {
+MONTHS = {
     name: number
     for number, name in enumerate(
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"],
@@ -49,11 +49,11 @@ class Clock:
     def syslog(self, text: str) -> int | None:
         """`Feb 23 16:24:18`, or dmesg's `Sun Feb 23 16:24:18 2025`."""
         found = re.search(r"([A-Z][a-z]{2}) +(\d+) (\d\d:\d\d:\d\d)(?: (\d{4}))?$", text)
-        if found is None or found[1] not in _MONTHS:
+        if found is None or found[1] not in MONTHS:
             return None
         if found[4]:
-            return self.iso(f"{found[4]}-{_MONTHS[found[1]]:02}-{int(found[2]):02} {found[3]}")
-        return self._without_year(_MONTHS[found[1]], int(found[2]), found[3])
+            return self.iso(f"{found[4]}-{MONTHS[found[1]]:02}-{int(found[2]):02} {found[3]}")
+        return self._without_year(MONTHS[found[1]], int(found[2]), found[3])
 
     def _without_year(self, month: int, day: int, time: str) -> int | None:
         whole, _, fraction = time.strip().partition(".")

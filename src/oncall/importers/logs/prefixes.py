@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from oncall.importers.logs.clock import Clock
+from oncall.importers.logs.json_lines import message_of
 from oncall.importers.logs.line import Line
 
 _MOST_PREFIXES = 10
@@ -14,12 +15,6 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]{0,200}\x07|\x1b.?")
 # A colour whose escape character was lost on the way.
 _LOST_ANSI = re.compile(r"^(?:\[\d{1,2}(?:;\d{1,3})*m)+ ?")
 _FOLDED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
-# A log whose lines are JSON: Docker's own, Cloud Logging, Fluent Bit, Loki, loggers of services.
-_MESSAGES = ("log", "textPayload", "message", "msg", "line")
-_STAMPS = ("timestamp", "time", "ts", "@timestamp")
-_FIELD = re.compile(
-    rf'"(?P<name>{"|".join((*_MESSAGES, *_STAMPS))}|pod_name)": ?"(?P<value>(?:[^"\\]|\\.)*)"'
-)
 _QUOTED = re.compile(r"^(?:(?:>|&gt;) ?)+")
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,4});")
 _HOST = r"[A-Za-z0-9][\w.-]*"
@@ -109,6 +104,11 @@ def _rank_of_host(found: re.Match[str], line: Line, _: Clock) -> None:
 
 def _level(found: re.Match[str], line: Line, _: Clock) -> None:
     line.level = found["level"][0]
+
+
+def _vllm(found: re.Match[str], line: Line, clock: Clock) -> None:
+    _level(found, line, clock)
+    line.at_ns = clock.month_day(found["month"] + found["day"], found["time"]) or line.at_ns
 
 
 def _nccl(found: re.Match[str], line: Line, clock: Clock) -> None:
@@ -217,7 +217,11 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ", _level),
         (rf"- (?P<level>{_LEVELS}) - [\w.]+ - ", _level),
         (rf"\[(?P<level>{_LEVELS})\] ?", _level),
-        (rf"(?P<level>{_LEVELS}) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]+:\d+\] ?", _level),
+        (
+            rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
+            r"\[?[\w./-]+:\d+\] ?",
+            _vllm,
+        ),
         (rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?", _level),
         (rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*(?:\.\w+)+: )?(?=\S)", _level),
         (rf"(?P<level>{_LEVELS}) +[\w.]+: ", _level),
@@ -295,20 +299,7 @@ def _uncoloured(raw: str) -> str:
 def _unquoted(raw: str) -> str:
     """The line as it was before Markdown quoted it, or HTML or JSON escaped it."""
     if raw.startswith('{"'):
-        raw = _of_json(raw)
+        raw = message_of(raw)
     elif raw.startswith((">", "&gt;")):
         raw = _QUOTED.sub("", raw)
     return html.unescape(raw) if "&" in raw and _ENTITY.search(raw) else raw
-
-
-def _of_json(raw: str) -> str:
-    """The message of a JSON object behind its stamp and pod, as `kubectl logs` prints them."""
-    fields: dict[str, str] = {}
-    for found in _FIELD.finditer(raw):
-        fields.setdefault(found["name"], found["value"])
-    said = next((fields[name] for name in _MESSAGES if name in fields), None)
-    if said is None:
-        return raw
-    stamp = next((fields[name] + " " for name in _STAMPS if name in fields), "")
-    pod = f"[pod/{fields['pod_name']}] " if "pod_name" in fields else ""
-    return (stamp + pod + said).replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")

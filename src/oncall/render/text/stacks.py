@@ -20,7 +20,8 @@ _MOST_MISSING = 8
 
 def to_text(stacks: FoldedStacks, taken: TakenStacks, most_frames: int, width: int = WIDTH) -> str:
     """The headline, each group of equal stacks, and what is missing."""
-    about = f"job {clean(stacks.job)} · stacks of {stacks.processes:,} processes"
+    about = f"job {clean(stacks.job)} · stacks of {stacks.processes:,} process"
+    about += "" if stacks.processes == 1 else "es"
     looks = f" · {stacks.looks} looks" if stacks.looks > 1 else ""
     sections = [
         [*flow(stacks.headline, width, "  "), *flow(about + looks, width, "  ")],

@@ -30,6 +30,10 @@ from oncall.core.units import (
 UNKNOWN = "unknown"
 LONGEST_FOLD = 56  # characters of a folded list that still reads as one phrase
 _PLAIN_WORDS = re.compile(r"(?:[\w@%+=:,./][\w@%+=:,./-]*(?: |$))*", re.ASCII)
+# A whole command: options may follow its own name, and ssh's host.
+_PLAIN_COMMAND = re.compile(
+    r"(?:ssh \w[\w.-]* )?(?!ssh )[\w./][\w./-]*(?: [\w@%+=:,./-]+)*", re.ASCII
+)
 LONGEST_LIST = 5  # distinct values listed before "and 3 more"
 
 _MARK = re.compile(r"\{\{|\{%|\{#")
@@ -119,7 +123,7 @@ class Template:
             if own.count("`") % 2 == 0:
                 shown += value.replace("`", "'")
             elif part.filters == _OF_A_COMMAND:
-                shown += value
+                shown += value if own.endswith("`") else _words(value)
             else:
                 shown += _argument(value, part.noun, own.rpartition("`")[2])
         return self._sentence(shown)
@@ -256,6 +260,11 @@ def _argument(value: str, noun: str, command: str) -> str:
 
 def _command(value: Any) -> str:
     """Words of a command as they are; nothing if a shell would read anything into them."""
+    return str(value) if _PLAIN_COMMAND.fullmatch(str(value)) else _words(value)
+
+
+def _words(value: Any) -> str:
+    """The same of words behind others, which may then not be options."""
     return str(value) if _PLAIN_WORDS.fullmatch(str(value)) else ""
 
 

@@ -47,9 +47,7 @@ _DRIVER = re.compile(
 # Servers and runtimes that see that a collective does not end, and not who keeps it; of XLA's
 # rendezvous, that somebody did not come.
 _ENDLESS = (
-    (re.compile(r"Watchdog timeout \(self\.watchdog_timeout=(\d+)"), "no forward pass in {} s"),
     (re.compile(r"\b(EI0002): .*[Nn]otify"), "HCCL {}: no word from another rank in time"),
-    (re.compile(r"RPC call to (\w+) timed out"), "its workers did not answer {}"),
     (
         re.compile(r"Termination timeout for .* exceeded.* All (\d+) threads joined"),
         "all {} threads joined the rendezvous",
@@ -181,8 +179,6 @@ DISAGREEMENTS = Recogniser(
         "unsupported display driver",
         "orward compatibility was",
         "unsupported toolchain",
-        "Watchdog timeout (self.",
-        "RPC call to ",
         "EI0002: ",
         "Termination timeout for",
     ),

@@ -14,6 +14,7 @@ from oncall.importers.logs.recognisers.launchers import LAUNCHERS
 from oncall.importers.logs.recognisers.nccl import NCCL, NVLS, WARNINGS
 from oncall.importers.logs.recognisers.progress import PROGRESS
 from oncall.importers.logs.recognisers.schedulers import SCHEDULERS
+from oncall.importers.logs.recognisers.serving import SERVING
 from oncall.importers.logs.recognisers.stacks import STACKS
 from oncall.importers.logs.recognisers.starting import STARTING
 from oncall.importers.logs.recognisers.test_sessions import TEST_SESSIONS
@@ -21,6 +22,7 @@ from oncall.importers.logs.recognisers.watchdog import WATCHDOG
 
 RECOGNISERS: tuple[Recogniser, ...] = (
     WATCHDOG,
+    SERVING,
     DISAGREEMENTS,
     STACKS,
     KERNEL,

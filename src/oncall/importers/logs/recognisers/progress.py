@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import prod
 from statistics import median
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
@@ -27,7 +28,7 @@ _OF_TRAINING = re.compile(
 _PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
 _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
-_SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
+_SAMPLES = re.compile(r"\b(?:Curr)?SamplesPerSec=(?P<rate>[\d.]+)")
 # Megatron's timers, one a line below this heading, or each with it: all that it says of ranks.
 _TIMERS = "across ranks (ms)"
 _TIMER = re.compile(
@@ -63,7 +64,9 @@ _FORMS = tuple(
         r"^ *(?P<step>\d+)/\d+ \[[=>.]+\] - (?:ETA: |.* (?P<ms>[\d.]+)ms/step)",
     )
 )
-_NO_NUMBER = re.compile(r"\bloss['\"]?\s*[:=]?\s*\(?[+-]?(?:nan|inf)\b", re.I)
+_NO_NUMBER = re.compile(
+    r"(?:\b|(?<=train_)|(?<=training_)|(?<=total_))loss['\"]?\s*[:=]?\s*\(?[+-]?(?:nan|inf)\b", re.I
+)
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
     r"\b(?:(?:global|train|training|trainer)[_/])?(?:step|iter|iteration|batch)\b[ :=#\[]*"
@@ -84,6 +87,32 @@ _SECONDS = (
     (re.compile(r"\| (?P<time>[\d.]+) s\b"), 1.0),
     (re.compile(r"\bseconds: (?P<time>[\d.]+)"), 1.0),
 )
+# What an iteration consists of. `consumed_samples` and their like count all iterations.
+_BATCH = re.compile(
+    r"(?<!micro[_ -])(?<!mini[_ -])(?<!eval[_ ])\b(?P<whole>global[_ -]|train[_ -]|total[_ -])?"
+    r"(?:batch[_ -]size|gbs|bsz)['\"]?\s*[:=]\s*(?P<number>\d{1,9})\b"
+)
+_ACCUMULATED = re.compile(
+    r"\b(?:gradient_accumulation(?:_steps)?|grad_acc(?:um)?(?:_steps)?|accumulate_grad_batches|"
+    r"num_micro_?batches)['\"]?\s*[:=]\s*(?P<number>\d{1,6})\b"
+)
+_LENGTH = re.compile(
+    r"\b(?:max_)?seq(?:uence)?[_ -]?len(?:gth)?s?['\"]?\s*[:=]\s*(?P<number>\d{1,9})\b"
+)
+_TOKENS = re.compile(
+    r"\b(?:tokens_per_step|(?:num_)?tokens_in_batch|(?:global_)?batch_(?:num_)?tokens|wpb)['\"]?"
+    r"\s*[:=]\s*(?P<number>\d{1,12})\b"
+)
+_FLOPS = re.compile(
+    r"(?:\bt?flops?(?:/s)?(?:[/_](?:per_)?gpu)?|TFLOPS?(?:/s)?(?:[/_](?:per_)?GPU)?\)?|\bmfu|\bMFU)"
+    r"['\"]?\s*[:=]\s*(?P<flops>\d[\d.]*)"
+)
+# A line of its own that says so.
+_WORK_CHANGES = re.compile(
+    r"\b(?:[Rr]amp\w*|[Ii]ncreas\w+|[Dd]ecreas\w+|[Cc]hang\w+|[Ss]etting|[Ss]witch\w+|[Uu]pdat\w+)"
+    r"\b.{0,40}(?:batch[_ -]?size|seq(?:uence)?[_ -]?len|gradient[_ -]accumulation|"
+    r"micro-?batches)"
+)
 _RATE = re.compile(r"(?P<rate>[\d,.]+) ?(?:tokens|toks|samples|it)/s(?:ec)?\b")
 _DEVICE = re.compile(r"cuda:(\d+)")
 _FINISHED = re.compile(
@@ -91,11 +120,6 @@ _FINISHED = re.compile(
     r"after training is done|"
     r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
     r"Avg bus bandwidth|successfully finished training"
-)
-# An inference server at work.
-_SERVED = re.compile(
-    r"Avg generation throughput: (?!0\.0 )|\"POST /(?:v1/|generate)\S* HTTP/[\d.]+\" 200\b|"
-    r"\bgen throughput \(token/s\): (?!0\.0)"
 )
 _PHASES = (
     (
@@ -149,6 +173,10 @@ _LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*
 def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
     device = _DEVICE.search(line.text)
     most = found.groupdict().get("most")
+    flops = _FLOPS.search(line.text)
+    if rate is None:
+        rated = _RATE.search(line.text) or _SAMPLES.search(line.text)
+        rate = _number(rated["rate"]) if rated else None
     return Found(
         "logged_steps",
         {
@@ -156,9 +184,21 @@ def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: floa
             "of_iterations": int(most) if most else None,
             "duration_ns": int(duration_s * _NS_PER_S) if duration_s else None,
             "rate": rate,
+            "work": _work(line.text),
+            "flops": _number(flops["flops"]) if flops else None,
             "process": device[0] if device else None,
         },
     )
+
+
+def _work(text: str) -> float | None:
+    """What a step's line says of how much the step is: tokens, or samples times their length."""
+    if tokens := _TOKENS.search(text):
+        return float(tokens["number"])
+    batch, length = _BATCH.search(text), _LENGTH.search(text)
+    accumulated = None if batch and batch["whole"] else _ACCUMULATED.search(text)
+    factors = [int(one["number"]) for one in (batch, accumulated, length) if one]
+    return float(prod(factors)) if factors and all(factors) else None
 
 
 def _number(text: str) -> float | None:
@@ -301,12 +341,12 @@ def read(line: Line) -> Sequence[Found]:
 
 
 def _said(line: Line) -> Sequence[Found]:
-    if _SERVED.search(line.text):
-        return [event("served")]
     if _FINISHED.search(line.text):
         return [event("phase", "finished", text=line.text)]
     if steps := _steps_and_losses(line):
         return steps
+    if _WORK_CHANGES.search(line.text):
+        return [event("work", None, text=line.text)]
     for code, pattern in _PHASES:
         if pattern.search(line.text):
             return [event("phase", code, text=line.text)]
@@ -320,6 +360,8 @@ PROGRESS = Recogniser(
         "step ",
         "step:",
         "step=",
+        'step":',
+        'iter":',
         "Step ",
         "iter ",
         "s/it",
@@ -337,14 +379,15 @@ PROGRESS = Recogniser(
         "global_step",
         " - ETA: ",
         "ms/step",
+        "atch size",
+        "atch_size",
+        "gradient_acc",
+        "equence len",
         "'loss'",
         "sec/step",
         "SamplesPerSec",
         "samples/s",
         "tokens/s",
-        '"POST /v1/',
-        '"POST /generate',
-        "gen throughput",
         "toks/s",
         "raining is done",
         "raining completed",

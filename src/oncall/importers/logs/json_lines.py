@@ -1,0 +1,62 @@
+"""Lines that are JSON: Docker's own, Cloud Logging, Fluent Bit, Loki, and what loggers of programs
+write (python-json-logger, structlog, loguru, zap, pino). Their fields become a line of text."""
+
+from __future__ import annotations
+
+import re
+
+_MESSAGES = ("log", "textPayload", "message", "msg", "line", "event", "text")
+_STAMPS = (
+    *("timestamp", "time", "ts", "@timestamp", "asctime", "datetime", "date", "created"),
+    *("event_time", "t"),
+)
+_ERRORS = ("exc_info", "exception", "exc_text", "stack_trace", "traceback", "stack", "error.stack")
+_RANKS = ("rank", "global_rank", "process_rank")
+_HOSTS = ("pod_name", "hostname", "host", "nodename", "node", "node_name")
+_NAMES = "|".join(map(re.escape, (*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS)))
+_FIELD = re.compile(
+    rf'"(?P<name>{_NAMES})": ?'
+    r'(?:"(?P<value>(?:[^"\\]|\\.)*)"|(?P<number>-?\d{1,20}(?:\.\d{1,9})?)\b)'
+)
+# An object without a message whose numbers are those of a step.
+_METRICS = re.compile(r'"(?:(?:global|train|training|trainer)?[_/]?(?:step|iter|iteration))": ?\d')
+_KEY = re.compile(r'"([\w./-]{1,40})": ?')
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,200}")
+# Seconds, milliseconds, microseconds or nanoseconds since 1970, by their digits: of 2014 to 2033.
+_EPOCH = re.compile(r"(?P<seconds>1[4-9]\d{8})(?P<more>(?:\d{3}){0,3})(?:\.(?P<part>\d{1,9}))?")
+
+
+def message_of(raw: str) -> str:
+    """The message of a JSON object behind its stamp, pod or host, and rank; of a failure, the last
+    line of its traceback. What is no such object stays as it is."""
+    fields: dict[str, str] = {}
+    for found in _FIELD.finditer(raw):
+        fields.setdefault(found["name"], found["value"] or found["number"] or "")
+    said = _first(fields, _MESSAGES)
+    failed = [line for line in (_first(fields, _ERRORS) or "").split("\\n") if line.strip()]
+    if failed:
+        said = failed[-1]
+    elif said is None and _METRICS.search(raw):
+        said = _KEY.sub(r"\1: ", raw.strip("{}\r\n "))
+    if said is None:
+        return raw
+    rank, host = _first(fields, _RANKS) or "", _first(fields, _HOSTS) or ""
+    before = _stamp(_first(fields, _STAMPS) or "")
+    before += f"[pod/{host}] " if _HOST.fullmatch(host) else ""
+    before += f"[rank{rank}]: " if rank.isdecimal() and len(rank) < 8 else ""
+    text = said.replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")
+    return before + text
+
+
+def _first(fields: dict[str, str], names: tuple[str, ...]) -> str | None:
+    return next((fields[name] for name in names if name in fields), None)
+
+
+def _stamp(text: str) -> str:
+    """A stamp as the beginning of a line; numbers as seconds."""
+    found = _EPOCH.fullmatch(text)
+    if found is None:
+        is_number = text.replace(".", "", 1).lstrip("-").isdecimal()
+        return "" if is_number or not text else f"{text} "
+    part = (found["more"] + (found["part"] or "")).ljust(9, "0")[:9]
+    return f"{found['seconds']}.{part} "

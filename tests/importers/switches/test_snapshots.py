@@ -1,0 +1,83 @@
+"""Counters of one host before and after, whose files may state no time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncall.evidence.incident import Incident
+from oncall.evidence.window import span
+from oncall.importers.detect import load
+
+WRITTEN_S = 1_795_800_000
+ETHTOOL = """NIC statistics:
+     rx_discards_phy: {}
+     link_down_events_phy: 3
+     rx_bytes_phy: 9
+"""
+PERFQUERY = """# Port counters: Lid 17 port 1 (CapMask: 0x5A00)
+SymbolErrorCounter:..............{}
+LinkDownedCounter:...............1
+PortXmitData:....................4294967295
+"""
+RDMA = "link mlx5_2/1 out_of_sequence {} local_ack_timeout_err 7\n"
+SYSFS = "/sys/class/infiniband/mlx5_2/ports/1/hw_counters/local_ack_timeout_err:{}\n/sys/class/infiniband/mlx5_2/ports/1/counters/link_downed:0\n"  # noqa: E501
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as incident:
+        yield incident
+
+
+def write(path: Path, text: str, written_s: int) -> None:
+    path.write_text(text)
+    os.utime(path, (written_s, written_s))
+
+
+@pytest.mark.parametrize(
+    ("form", "column"),
+    [
+        (ETHTOOL, "rx_discards"),
+        (PERFQUERY, "link_errors"),
+        (RDMA, "out_of_sequence"),
+        (SYSFS, "timeouts"),
+    ],
+)
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_grew_between_two_files(
+    form: str, column: str, copied: bool, tmp_path: Path, incident: Incident
+) -> None:
+    """Also where both were copied, and so written, at once; and neither is of a known time."""
+    write(tmp_path / "gpu004-before.txt", form.format(100), WRITTEN_S)
+    write(tmp_path / "gpu004-after.txt", form.format(142), WRITTEN_S + (0 if copied else 300))
+    load([tmp_path], incident)
+    incident.require(["nic_rates"])
+    found = incident.con.execute(f"SELECT node, {column}, tx_bytes FROM nic_rates").fetchall()
+    assert found == [("gpu004", 42, None)]  # a counter that saturated is unknown
+    assert span(incident.con) == (None, None)
+
+
+@pytest.mark.parametrize("date", ["Fri Nov 27 03:{}:00 UTC 2026", "2026-11-27 03:{}:00"])
+def test_dates_between_two_readings_in_one_file(
+    date: str, tmp_path: Path, incident: Incident
+) -> None:
+    parts = (date.format(10), ETHTOOL.format(1), date.format(20), ETHTOOL.format(5))
+    (tmp_path / "gpu004.ens1f0np0.txt").write_text("\n".join(parts))
+    load([tmp_path], incident)
+    incident.require(["nic_rates"])
+    found = incident.con.execute("SELECT nic, rx_discards, took_ns FROM nic_rates").fetchall()
+    assert found == [("ens1f0np0", 4, 600 * 10**9)]
+    assert span(incident.con)[0] is not None
+
+
+def test_readings_that_follow_one_another_without_a_date(
+    tmp_path: Path, incident: Incident
+) -> None:
+    (tmp_path / "gpu004.ens2.txt").write_text(ETHTOOL.format(1) + ETHTOOL.format(5))
+    load([tmp_path], incident)
+    incident.require(["nic_rates"])
+    assert incident.con.execute("SELECT rx_discards FROM nic_rates").fetchall() == [(4,)]
