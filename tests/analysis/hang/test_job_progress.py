@@ -122,6 +122,19 @@ def test_what_the_watchdog_aborted_did_not_complete(tmp_path: Path) -> None:
         assert incident.con.execute(found).fetchall() == [(21, 5, "uncalled")]
 
 
+@pytest.mark.parametrize("wrong", [0, 4, 7])
+def test_the_operation_of_most_ranks_is_the_one_that_is_not_met(tmp_path: Path, wrong: int) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        seen = {"time_discovered_started_ns": NOW + 600 * S}
+        name = "all_reduce" if rank == wrong else "reduce_scatter"
+        return [entry(21, NOW - 50 * MS, **WAITING, **seen, profiling_name=f"nccl:{name}")]
+
+    with recorded(tmp_path, last) as incident:
+        incident.require(["unmet_calls"])
+        found = incident.con.execute("SELECT seq, op FROM unmet_calls").fetchall()
+        assert found == [(21, "ReduceScatter")]
+
+
 def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
     def last(rank: int) -> list[dict[str, Any]]:
         open_ = WAITING | {"state": "scheduled"}

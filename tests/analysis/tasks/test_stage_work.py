@@ -93,3 +93,22 @@ def test_iterations_of_nodes_that_began_to_count_apart_are_one() -> None:
         incident.require(["stage_work"])
         rows = incident.con.execute("SELECT iteration, started_ns FROM stage_work").fetchall()
     assert all(started_ns == 100 * iteration for iteration, started_ns in rows)
+
+
+def test_a_node_that_counts_from_a_later_iteration_is_counted_like_the_others() -> None:
+    """Node b saw its first whole iteration two later."""
+    began = [1_000 * number for number in range(4)]
+    with Incident.empty() as incident:
+        incident.append("jobs", {"job": "j", "world_size": [2], "tp": 1, "pp": 2})
+        incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
+        incident.append(
+            "stage_tasks",
+            {"job": "j", "rank": [0] * 4 + [1] * 2, "iteration": [0, 1, 2, 3, 0, 1],
+             "task": "forward", "stage": [0] * 4 + [1] * 2, "whole": True, "source": "calls",
+             "started_ns": began + began[2:], "ended_ns": [at + 900 for at in began + began[2:]]},
+        )  # fmt: skip
+        incident.require(["stage_work"])
+        rows = incident.con.execute(
+            "SELECT rank, iteration FROM stage_work ORDER BY ALL"
+        ).fetchall()
+    assert rows == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 2), (1, 3)]

@@ -106,7 +106,7 @@ def unmet_calls() -> str:
                 max(victims) AS victims
             FROM hang_roots GROUP BY job, comm, seq),
         places AS (
-            SELECT job, comm, seq, any_value(op) FILTER (state <> 'absent') AS op,
+            SELECT job, comm, seq, mode(op ORDER BY op) FILTER (state <> 'absent') AS op,
                 any_value(comm_name) AS comm_name, any_value(role) AS role, count(*) AS size,
                 count(*) FILTER (state <> 'silent') AS reporting, min(entered_ns) AS at_ns,
                 count(*) FILTER (state = 'absent') AS absent

@@ -75,24 +75,30 @@ def stage_vertices() -> str:
     """
     # Who decides: the member with the most time of its own, else the one that enters last.
     decides = "coalesce(own_ns, late_ns, last_calls, ended_ns - started_ns, 0)"
+    # By that and then the lowest rank, as one number: a pair takes longer to compare.
+    decides = f"{decides}::HUGEINT * 4294967296 - rank"
     # Both ends of what is sent and received together differ by less than that.
     after = "sent_before_ns - started_ns < $together * (ended_ns - started_ns)"
     return f"""
-        WITH work AS (
-            SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk)
+        WITH seen AS NOT MATERIALIZED (
+            SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk),
+                coalesce(whole, true) OR ended_ns IS NULL AS sound
             FROM stage_work
-            WHERE iteration IS NOT NULL AND stage IS NOT NULL AND micro_batch IS NOT NULL
-            -- A hole in one member's recording is no delay: its group tells without it.
-            QUALIFY coalesce(whole, true) OR ended_ns IS NULL OR NOT bool_or(coalesce(whole, true))
-                OVER (PARTITION BY {_WHERE}, task)),
+            WHERE iteration IS NOT NULL AND stage IS NOT NULL AND micro_batch IS NOT NULL),
+        -- A hole in one member's recording is no delay: its group tells without it.
+        holes AS (SELECT DISTINCT {_WHERE} FROM seen WHERE NOT sound),
+        whole_groups AS MATERIALIZED (
+            SELECT DISTINCT {_WHERE} FROM seen SEMI JOIN holes USING ({_WHERE})
+            WHERE coalesce(whole, true)),
+        work AS NOT MATERIALIZED (
+            SELECT * FROM seen WHERE sound OR ({_WHERE}) NOT IN (FROM whole_groups)),
         tasks AS (
-            SELECT {_WHERE}, arg_max(rank, ({decides}, -rank)) AS rank,
-                arg_max(node, ({decides}, -rank)) AS node,
+            SELECT {_WHERE}, arg_max(rank, {decides}) AS rank, arg_max(node, {decides}) AS node,
                 count(*) AS ranks, max(started_ns) AS started_ns,
                 CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END AS ended_ns,
                 CASE WHEN bool_and(started_ns = first_call_ns) THEN min(started_ns) END AS first_ns,
-                arg_max(late_ns, ({decides}, -rank)) AS late_ns,
-                arg_max(last_calls, ({decides}, -rank)) AS last_calls, max(calls) AS calls,
+                arg_max(late_ns, {decides}) AS late_ns,
+                arg_max(last_calls, {decides}) AS last_calls, max(calls) AS calls,
                 max(own_ns) AS own_ns,
                 bool_and(coalesce(whole, true)) AS whole, max(clock_error_ns) AS clock_error_ns
             FROM work WHERE task IN ('forward', 'backward') GROUP BY ALL),

@@ -24,6 +24,16 @@ from oncall.evidence.statements import execute
 FACT_TIME_LIMIT_S = 10.0
 MEMORY_LIMIT_BYTES = 4 * 2**30
 _LOOK_EVERY_S = 0.05
+# What DuckDB needs even of few rows: without these an expression, a filter or an EXISTS may take
+# rows times rows. All others find a better order or layout, which costs more than it saves.
+_WORTH_ON_FEW_ROWS = (
+    "cte_inlining",
+    "deliminator",
+    "expression_rewriter",
+    "filter_pushdown",
+    "unnest_rewriter",
+    "unused_columns",
+)
 
 
 def close_sandbox(
@@ -35,7 +45,7 @@ def close_sandbox(
 ) -> None:
     """Lock the connection's database down for running rules; closing it twice is harmless.
 
-    `few_rows` saves what only pays on many: a second thread, and the search for an order of joins.
+    `few_rows` saves what only pays on many: a second thread, and the search for a better plan.
     `bounded`: the memory of tables is bounded already, and what does not fit has its place.
     """
     locked = con.execute("SELECT current_setting('lock_configuration')").fetchone()
@@ -48,7 +58,13 @@ def close_sandbox(
             # A runaway fact must meet the memory limit, not fill the disk.
             con.execute("SET temp_directory = ''")
     if few_rows:
-        con.execute("SET threads = 1; SET disabled_optimizers = 'join_order'")
+        con.execute("SET threads = 1")
+        ((others,),) = con.execute(
+            "SELECT string_agg(name, ',') FROM duckdb_optimizers() "
+            "WHERE NOT list_contains(?, name)",
+            [_WORTH_ON_FEW_ROWS],
+        ).fetchall()
+        con.execute(f"SET disabled_optimizers = '{others}'")
     con.execute(
         "SET enable_external_access = false;"
         "SET python_enable_replacements = false;"
