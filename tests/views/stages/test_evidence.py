@@ -78,13 +78,13 @@ def test_a_hang_is_drawn_where_it_began(hanging: Incident) -> None:
 
 def test_a_rank_that_stopped_before_its_first_call_has_a_lane() -> None:
     """No task of it is recorded in the iteration: those that wait for it must not stand alone."""
-    shape = {"duration_ns": 30 * NS_PER_S, "pp": 2, "dp": 2}
-    with simulate(TrainingScenario(**shape))[0] as healthy:
+    scenario = TrainingScenario(duration_ns=30 * NS_PER_S, pp=2, dp=2)
+    with simulate(scenario)[0] as healthy:
         assert has_stages(healthy)
         ((job_ns,),) = healthy.con.execute("SELECT min(enqueued_ns) FROM ops").fetchall()
         at_ns = iterations(healthy)[9].started_ns + NS_PER_S // 50 - job_ns
     fault = TrainingFault("H1", (1,), at_ns=at_ns)
-    with simulate(TrainingScenario(**shape, faults=(fault,)))[0] as incident:
+    with simulate(replace(scenario, faults=(fault,)))[0] as incident:
         drawn = timeline(incident)
         ((tasks,),) = incident.con.execute(
             "SELECT count(*) FROM stage_work WHERE rank = 1 AND iteration = ?", [drawn.iteration]
