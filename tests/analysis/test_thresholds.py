@@ -32,6 +32,8 @@ FIXED = {
     "counters.MOST_BYTES_PER_NS",  # what no port can count
     "counters.MOST_EVENTS_PER_NS",
     "latecomers.BLOCKS",  # ranks that one host has
+    "late_hosts._SIZES",
+    "programs.ABSENT",  # no rank
     "causes._MOST_NUMBERS",  # that fit into memory
     "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored

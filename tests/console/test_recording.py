@@ -69,6 +69,13 @@ def test_before_the_fault_all_is_well_and_versions_rise(opened: Open, recorded: 
     assert session.ask(GetSnapshot()).diagnosis.findings == end.diagnosis.findings
 
 
+def test_in_a_healthy_job_nobody_is_late(opened: Open, recorded: Recorded) -> None:
+    """Whoever computes is waited for by those that have done so."""
+    snapshot = opened(recorded("healthy")).ask(GetSnapshot())
+    assert snapshot.diagnosis.healthy
+    assert RankState.LATE not in snapshot.ranks.state and RankState.RUNNING in snapshot.ranks.state
+
+
 def test_soon_after_the_fault_the_late_are_reported_from_the_waiting(
     opened: Open, recorded: Recorded
 ) -> None:
@@ -219,6 +226,16 @@ def test_cancel_ends_a_snapshot_and_the_next_one_comes(opened: Open, recorded: R
     worker.join(60)
     assert len(raised) == 1
     assert session.ask(GetSnapshot()).diagnosis.findings
+
+
+def test_what_lies_beside_a_saved_incident_is_said_not_to_be_read(
+    opened: Open, recorded: Recorded, tmp_path: Path
+) -> None:
+    shutil.copy(recorded("hang"), tmp_path / "night.oncall")
+    assert opened(tmp_path).ask(GetSnapshot()).origin == f"recording {tmp_path / 'night.oncall'}"
+    (tmp_path / "slurm.out").write_text("a log")
+    said = opened(tmp_path).ask(GetSnapshot()).origin
+    assert said == f"recording {tmp_path / 'night.oncall'}; not read: 1 more in that folder"
 
 
 def test_a_folder_without_recordings_leaves_nothing_behind(

@@ -100,6 +100,15 @@ def test_what_costs_nothing_does_not_hide_that_the_answer_is_uncertain(hang: Dia
     assert said == "Inconclusive: no durations are recorded; and 1 lesser finding"
 
 
+def test_the_next_command_of_an_inconclusive_one_is_what_would_decide(hang: Diagnosis) -> None:
+    assert words.next_command(hang) == words.first_command(hang.findings[0].next) != ""
+    noticed = replace(hang.findings[0], severity="info")
+    advice = "See in which call each rank is: `oncall stacks --job llama-70b`"
+    doubted = replace(hang, findings=(noticed,), undecided="no times", would_decide=advice)
+    assert words.leading(doubted) is None
+    assert words.next_command(doubted) == "oncall stacks --job llama-70b"
+
+
 def test_the_headline_is_of_the_worst_and_counts_the_rest(two_roots: Diagnosis) -> None:
     [worst, other] = words.roots(two_roots)
     assert (worst.severity, other.severity) == ("critical", "warning")

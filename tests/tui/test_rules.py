@@ -178,7 +178,7 @@ async def test_texts_of_several_rulebooks_wait_side_by_side() -> None:
         await open_editor(running)
         await write(running, "# x ")
         await running.press("escape", "k", "j")
-        await until(running, lambda: "rulebook: slow" in editor(running).text)
+        await until(running, lambda: "rulebook: waits" in editor(running).text)
         await running.press("k")
         await until(running, lambda: editor(running).text.startswith("# x "))
 

@@ -100,7 +100,8 @@ def _states(
     hung = _hung(blocked, held_by, blamed)
     waiting = {*blocked, *_waiting_by_calls(con)}
     absent = {one for holders in held_by.values() for one, how in holders if how == "absent"}
-    late = absent - waiting  # who waits elsewhere is kept from coming
+    # Who waits elsewhere is kept from coming. In a healthy job someone is always waited for.
+    late = set() if diagnosis.healthy and not diagnosis.pending else absent - waiting
     state = np.full(len(rank), RankState.RUNNING, dtype=np.int64)
     # The worst comes last and stays.
     state[np.isin(rank, list(waiting))] = RankState.WAITING

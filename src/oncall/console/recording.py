@@ -19,11 +19,14 @@ from oncall.console.source import Evidence, Source
 from oncall.core.errors import BadInput, SeveralJobs, UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
-from oncall.evidence import window
+from oncall.evidence import room, window
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 
 SUFFIX = ".oncall"
+# What is computed may take so many times the file in memory, and the rest goes to disk: the figures
+# of 4,096 ranks in docs/performance.md are as quick as without a limit.
+_TABLES = 4
 
 
 class Recording(Source):
@@ -56,6 +59,8 @@ class Recording(Source):
                     if job is not None:
                         raise
                     self._several = error
+            else:
+                self._origin = f"recording {saved}{_left_out(paths, saved)}"
             self._file = saved
             self._stack = stack.pop_all()
 
@@ -77,7 +82,10 @@ class Recording(Source):
     def _copy(self) -> Incident:
         with self._opening:  # a judgement may begin while the next snapshot is read
             opened, self._opened = self._opened, None
-        return opened or Incident.in_place(self._file, self._believed)
+        if opened is not None:
+            return opened
+        most_bytes = min(_TABLES * self._file.stat().st_size, room.quarter_bytes())
+        return Incident.in_place(self._file, self._believed, most_bytes)
 
     def choose(self, job: str) -> None:
         if self._several is not None and job != self._job:
@@ -140,6 +148,12 @@ def saved_incident(paths: Sequence[Path]) -> Path | None:
         listed = ", ".join(map(str, saved[:12]))
         raise UsageError(f"open one saved incident at a time, on its own; choose one of: {listed}")
     return saved[0]
+
+
+def _left_out(paths: Sequence[Path], saved: Path) -> str:
+    """What lies beside a saved incident in the folder that was named, and is not read."""
+    others = sum(one != saved for path in paths if path.is_dir() for one in path.iterdir())
+    return f"; not read: {others} more in that folder" if others else ""
 
 
 def _saved(path: Path) -> list[Path]:

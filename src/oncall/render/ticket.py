@@ -25,13 +25,15 @@ def to_line(diagnosis: Diagnosis, finding: Finding | None, until_ns: int | None 
     finding the verdict."""
     job = f"{clean(diagnosis.job)}: " if diagnosis.job else ""
     if finding is None:
-        return job + words.headline(diagnosis, until_ns)[2]
+        command = words.next_command(diagnosis)
+        said = job + words.headline(diagnosis, until_ns)[2]
+        return said + (f". Next: {command}" if command else "")
     who = f": {words.who(finding.blame)}" if finding.blame else ""
     sure = words.percent(finding.confidence)
     said = f"{job}{clean(finding.title)}{who}{words.since(finding, until_ns)} ({sure})."
     if why := _conclusion(finding):
         said += f" {why}"
-    command = words.first_command(finding)
+    command = words.first_command(finding.next)
     return said + (f" Next: {command}" if command else "")
 
 

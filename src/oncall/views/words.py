@@ -31,6 +31,7 @@ from oncall.rules.engine.engine import SoFar
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 
+_WORST_FIRST: tuple[Severity, ...] = ("critical", "warning", "info")
 _MOST_NAMES = 4
 _MOST_FILES = 3
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
@@ -170,6 +171,15 @@ def roots(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     return tuple(one for one in diagnosis.findings if one.explained_by not in known)
 
 
+def leading(diagnosis: Diagnosis) -> Finding | None:
+    """The root cause that the headline is about; None where it says that nothing was found, or that
+    the diagnosis is inconclusive: a finding for information decides nothing."""
+    causes = roots(diagnosis)
+    if not causes or (not diagnosis.faults and diagnosis.doubt):
+        return None
+    return min(causes, key=lambda cause: _WORST_FIRST.index(cause.severity))
+
+
 def in_full(diagnosis: Diagnosis, most: int, *, explain: bool) -> list[Finding]:
     """The findings to tell in full: the first roots, faults where there are any, or, where all is
     to be explained, each root followed by what it explains (`most` of either)."""
@@ -202,11 +212,10 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
     and for how long.
     """
     causes = roots(diagnosis)
-    if not causes or (not diagnosis.faults and diagnosis.doubt):
+    if (lead := leading(diagnosis)) is None:
         glyph = UNSEEN_GLYPH if diagnosis.doubt else HEALTHY_GLYPH
         return glyph, None, _nothing_found(diagnosis) + _also(len(causes))
-    order: tuple[Severity, ...] = ("critical", "warning", "info")
-    worst = min((cause.severity for cause in causes), key=order.index)
+    worst = lead.severity
     first = [cause for cause in causes if cause.severity == worst]
     parts = [*map(sentence, first)]
     also = _also(len(causes) - len(first))
@@ -319,10 +328,16 @@ def next_parts(step: str) -> list[tuple[bool, str]]:
     return parts
 
 
-def first_command(finding: Finding | None) -> str:
+def first_command(advice: Iterable[str]) -> str:
     """The first command of what to do next; empty if it suggests none."""
-    parts = (part for one in (finding.next if finding else ()) for part in next_parts(one))
+    parts = (part for one in advice for part in next_parts(one))
     return next((said for is_command, said in parts if is_command), "")
+
+
+def next_command(diagnosis: Diagnosis) -> str:
+    """What to type about the headline: of an inconclusive one, what would decide."""
+    lead = leading(diagnosis)
+    return first_command(lead.next if lead else [diagnosis.would_decide])
 
 
 # ----------------------------------------------------------------- coverage

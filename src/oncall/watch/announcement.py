@@ -156,7 +156,7 @@ def from_json(values: Mapping[str, Any]) -> Announcement:
 def _details(diagnosis: Diagnosis) -> list[str]:
     """Why, what to do next, and how much was seen: a line each."""
     lines = []
-    root = next(iter(words.roots(diagnosis)), None)
+    root = words.leading(diagnosis)
     if root is not None:
         conclusion = next((step.say for step in reversed(root.story) if step.say), "")
         lines += [clean(conclusion)] if conclusion else []

@@ -105,7 +105,7 @@ def test_values_have_their_unit() -> None:
 def test_silence_is_reported() -> None:
     one = series([10.0, 10.0, math.nan, math.nan, math.nan, math.nan], baseline=(8.0, 12.0))
     assert model.deviation_phrase(one, 5 * S) == (
-        "no data for the last 4 s · within baseline 8 B/s to 12 B/s"
+        "no data for the last 4 s · within baseline 8 to 12 B/s"
     )
     assert model.latest_phrase(one, 5 * S) == "last 10 B/s"
     assert model.latest_phrase(one, 2 * S) == "10 B/s"

@@ -9,12 +9,14 @@ import pytest
 
 from oncall.core.diagnosis import Blame, Coverage, Diagnosis, Finding
 from oncall.core.errors import UsageError
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.render.svg.stages import timeline_svg
 from oncall.render.text.drawings import drawings_of
 from oncall.render.text.spans import plain_lines
 from oncall.render.text.stages import timeline_lines
 from oncall.views.stages.iterations import has_stages, iterations, timeline
+from oncall_lab import TrainingFault, TrainingScenario, simulate
 
 from .conftest import simulated
 
@@ -70,8 +72,29 @@ def test_a_hang_is_drawn_where_it_began(hanging: Incident) -> None:
     lines = plain_lines(timeline_lines(drawn, 80))
     assert "no progress for 5 min" in lines[0]
     (marked,) = (line for line in lines if line.startswith("▶ stage"))
-    assert "stage 2 rank 5" in marked and "─▶" in marked
+    assert "stage 2 rank 5" in marked and "f2██" in marked and "█▶" in marked
     assert any(line.endswith("stage 2, rank 5 (gpu001): not finished") for line in lines)
+
+
+def test_a_rank_that_stopped_before_its_first_call_has_a_lane() -> None:
+    """No task of it is recorded in the iteration: those that wait for it must not stand alone."""
+    scenario = TrainingScenario(duration_ns=30 * NS_PER_S, pp=2, dp=2)
+    with simulate(scenario)[0] as healthy:
+        assert has_stages(healthy)
+        ((job_ns,),) = healthy.con.execute("SELECT min(enqueued_ns) FROM ops").fetchall()
+        at_ns = iterations(healthy)[9].started_ns + NS_PER_S // 50 - job_ns
+    fault = TrainingFault("H1", (1,), at_ns=at_ns)
+    with simulate(replace(scenario, faults=(fault,)))[0] as incident:
+        drawn = timeline(incident)
+        ((tasks,),) = incident.con.execute(
+            "SELECT count(*) FROM stage_work WHERE rank = 1 AND iteration = ?", [drawn.iteration]
+        ).fetchall()
+    culprit, *others = drawn.lanes
+    assert tasks == 0 and (culprit.rank, culprit.stage) == (1, 0)
+    assert [(box.task, box.ended_ns, box.blamed) for box in culprit.boxes] == [
+        ("forward", None, True)
+    ]
+    assert others and not any(lane.blamed for lane in others)
 
 
 def test_a_transfer_that_stands_is_drawn_at_its_sender(torn: Incident) -> None:

@@ -169,7 +169,7 @@ class _Rates:
         for rank in members:
             value = self._rate(counted, rank)
             yield self._series(
-                rank, f"rank {rank} on {where}", "ops/s", f"operations {comm}", value
+                rank, f"rank {rank} completes on {where}", "ops/s", f"operations {comm}", value
             )
         for column, what in (("send_rate", "sends"), ("recv_rate", "receives")):
             measured = self._measured(comm, members, column)

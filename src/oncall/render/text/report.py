@@ -67,12 +67,13 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     page.flow((f"{job} · {words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim"))
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
-    for finding in shown:
-        _finding(page, diagnosis, finding, titled=len(shown) > 1, explain=explain)
-    if diagnosis.would_decide:
+    titled = len(shown) > 1 or words.leading(diagnosis) is None
+    if diagnosis.would_decide:  # before what is for information, which decides nothing
         page.blank()
         page.heading("Would decide it, while the job is alive")
         _advice(page, diagnosis.would_decide)
+    for finding in shown:
+        _finding(page, diagnosis, finding, titled=titled, explain=explain)
     page.section("Also found", words.in_short(diagnosis, shown))
     page.blank()
     _coverage(page, diagnosis, explain=explain)

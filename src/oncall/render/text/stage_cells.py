@@ -61,6 +61,8 @@ def lane_runs(timeline: Timeline, lane: Lane, columns: int, *, plain: bool = Fal
             if box.blamed and box.expected_ns is not None:
                 due = box.started_ns + box.expected_ns
                 limit = round((due - first) * columns / (last - first))
+            elif box.blamed and box.ended_ns is None:
+                limit = place + len(label(box, timeline.chunks))
             runs += _box_runs(box, place, width, limit, timeline.chunks, glyphs)
         place += width
     return runs

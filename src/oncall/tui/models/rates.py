@@ -227,20 +227,24 @@ def deviation(series: Series) -> Literal["below", "above", ""]:
 
 
 def deviation_phrase(series: Series, end_ns: int) -> str:
-    """How long there has been no data, and `below baseline 9 GB/s`."""
+    """How long there has been no data, and `below baseline 9 to 11 GB/s`."""
     parts = []
     if silent := silent_ns(series, end_ns):
         parts.append(f"no data for the last {format_duration(silent)}")
     if series.baseline is not None:
-        low, high = (value_phrase(mark, series.unit) for mark in series.baseline)
-        side = deviation(series)
-        band = {"below": low, "above": high}.get(side, f"{low} to {high}")
-        parts.append(f"{side or 'within'} baseline {band}")
+        parts.append(f"{deviation(series) or 'within'} baseline {_band_phrase(series)}")
     if series.threshold is not None:
         parts.append(f"threshold {value_phrase(series.threshold, series.unit)}")
     if not np.isfinite(series.value).any():
         parts.append("no data")
     return " · ".join(parts)
+
+
+def _band_phrase(series: Series) -> str:
+    """`212 to 403 ops/s`: the unit once, where both ends have the same."""
+    low, high = (value_phrase(mark, series.unit) for mark in series.baseline or ())
+    number, _, unit = low.rpartition(" ")
+    return f"{number if number and high.endswith(f' {unit}') else low} to {high}"
 
 
 # ----------------------------------------------------------------------- list

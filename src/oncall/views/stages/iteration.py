@@ -71,7 +71,8 @@ def task_of(incident: Incident, rank: int, iteration: int, box: Box) -> TaskCard
     incident.provide(("stage_edges", "operations", "members", "clock_offsets"))
     place = incident.con.execute(
         "SELECT stage, coalesce(replica, 0), node FROM stage_work "
-        "WHERE rank = ? AND iteration = ? LIMIT 1",
+        # A rank that stopped before its first call of the iteration is where it was before.
+        "WHERE rank = ? AND iteration <= ? ORDER BY iteration DESC LIMIT 1",
         [rank, iteration],
     ).fetchall()
     if not place:

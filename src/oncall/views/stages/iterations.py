@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -133,6 +133,7 @@ def timeline(
     if not lanes:
         raise UsageError(f"iteration {iteration} has no pipeline {', '.join(map(str, replicas))}")
     job, started_ns, ended_ns, duration_ns, baseline_ns, slow = found[0]
+    lanes = _with_stopped(incident, iteration, started_ns, lanes)
     pipelines, chunks, error_ns, seen_ns = _about(incident, iteration)
     over = _is_over(incident, iteration, lanes)
     return Timeline(
@@ -247,6 +248,37 @@ def _lanes(
         Lane(rank, clean(node or ""), stage, replica, tuple(_box(row) for row in group), ranks)
         for (rank, node, stage, replica, ranks), group in groupby(rows, lambda row: row[:5])
     )
+
+
+def _with_stopped(
+    incident: Incident, iteration: int, began_ns: int, lanes: tuple[Lane, ...]
+) -> tuple[Lane, ...]:
+    """The lanes, with the task in which a pipeline stopped before it made any call of it: nobody
+    recorded when it began, so it is drawn from the iteration's begin."""
+    rows = incident.con.execute(
+        f"SELECT replica, stage, rank, node, task, chunk, micro_batch FROM ({_STUCK}) "
+        "WHERE iteration = ? AND rank IS NOT NULL AND NOT network AND list_contains(?, replica)",
+        [iteration, sorted({lane.replica for lane in lanes})],
+    ).fetchall()
+    known = {(lane.replica, lane.stage) for lane in lanes if lane.blamed}
+    stopped = [
+        Lane(
+            rank=rank,
+            node=clean(node or ""),
+            stage=stage,
+            replica=replica,
+            boxes=(Box(task, chunk or 0, micro_batch, began_ns, None, blamed=True),),
+        )
+        for replica, stage, rank, node, task, chunk, micro_batch in rows
+        if (replica, stage) not in known
+    ]
+    if not stopped:
+        return lanes
+    instead = {lane.rank for lane in stopped}  # a lane of a rank whose earlier tasks are drawn
+    before = {lane.rank: lane.boxes for lane in lanes if lane.rank in instead}
+    drawn = [replace(one, boxes=(*before.get(one.rank, ()), *one.boxes)) for one in stopped]
+    others = [lane for lane in lanes if lane.rank not in instead]
+    return tuple(sorted([*others, *drawn], key=lambda lane: (lane.replica, lane.stage, lane.rank)))
 
 
 def _box(row: tuple[Any, ...]) -> Box:

@@ -12,13 +12,14 @@ from textual.timer import Timer
 from textual.widget import AwaitMount
 
 from oncall.console.queries import GetRankCard, GetRankValues
-from oncall.console.snapshot import RankValues
+from oncall.console.snapshot import Ranks, RankValues
 from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.models.probe import node_of, why_not_probed
 from oncall.tui.screens.fleet import model as fleet
+from oncall.tui.screens.fleet.layout import lay_out
 from oncall.tui.screens.fleet.rank_card import RankCardPane
 from oncall.tui.screens.fleet.rank_grid import RankGrid
 from oncall.tui.shell.action import ActionEntry
@@ -29,7 +30,8 @@ from oncall.tui.shell.probing import ProbeScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 
-_FEW = 512  # ranks: their grid leaves room beside it
+_LINES_AROUND = 5  # title, counts, rank, status, keys
+_WHOLE_CARD = 78  # columns of a card whose operations are not cut
 _WIDE, _ROOMY = 120, 150  # columns from which grid and card stand side by side, and at ease
 _STATE = "state"
 _MEASURES = (_STATE, "lag", "rate", "temperature", "power", "NIC")
@@ -79,7 +81,7 @@ class FleetScreen(ConsoleScreen):
     FleetScreen #fleet-rank { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     FleetScreen RankGrid { padding: 0 1; }
     FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
-    FleetScreen.few RankCardPane { width: 50%; max-width: 84; }
+    FleetScreen.beside RankCardPane { width: 78; }
     FleetScreen.narrow RankCardPane { display: none; }
     FleetScreen.narrow.opened RankCardPane { display: block; width: 1fr; border-left: none; }
     FleetScreen.narrow.opened RankGrid { display: none; }
@@ -164,9 +166,17 @@ class FleetScreen(ConsoleScreen):
         if fleet.groupings(ranks).get(self._by, "unknown"):
             self._by = "node"
         self.query_one(RankGrid).show(ranks, shown, self._by, self.values, self._sorted)
-        self.set_class(len(ranks) <= _FEW, "few")
+        self._make_room(ranks, shown)
         self._say(len(ranks), shown, problem)
         self._say_rank()
+
+    def _make_room(self, ranks: Ranks, shown: fleet.Mask) -> None:
+        """The whole card beside the grid, if cells keep their numbers in what that leaves."""
+        room, height = self.size.width - _WHOLE_CARD - 2, self.size.height - _LINES_AROUND
+        numbered = len(str(int(ranks.rank.max()))) + 2 if len(ranks) else 0
+        beside = lay_out(ranks, self._by, shown, room, height)
+        fits = beside.cell >= numbered and max(beside.width - room, beside.height - height) <= 0
+        self.set_class(fits, "beside")
 
     def _say(self, total: int, shown: fleet.Mask, problem: str) -> None:
         """The line above the grid: how many ranks do what, and how they are grouped."""
@@ -233,6 +243,8 @@ class FleetScreen(ConsoleScreen):
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
         self.set_class(self.size.width >= _ROOMY, "roomy")
+        if self.state.snapshot is not None:
+            self._show_ranks(self.state)  # the card may have the room that the grid does not need
         narrow = self.size.width < _WIDE
         if narrow != self.has_class("narrow"):
             self.set_class(narrow, "narrow")

@@ -98,15 +98,19 @@ def incident(
         lines = [line for line in lines if line.severity != "info"]
     if pattern:
         lines = [line for line in lines if pattern.lower() in _searched(line).lower()]
-    return Incident(headline(snapshot), (*lines, _seen_line(snapshot)), _earlier(snapshot))
+    seen = _seen_line(snapshot)
+    # Of an inconclusive diagnosis what would decide comes first; findings for information follow.
+    decides = diagnosis.result == "inconclusive" and diagnosis.would_decide
+    lines = [seen, *lines] if decides else [*lines, seen]
+    return Incident(headline(snapshot), tuple(lines), _earlier(snapshot))
 
 
 def headline(snapshot: Snapshot) -> Headline:
     """The verdict in a sentence; that nothing was found is said as plainly as a finding."""
     diagnosis = snapshot.diagnosis
     glyph, severity, sentence = words.headline(diagnosis, snapshot.moment.at_ns)
-    causes = words.roots(diagnosis)
-    began_ns = causes[0].at_ns if causes else None
+    lead = words.leading(diagnosis)
+    began_ns = lead.at_ns if lead else None
     pending = len(diagnosis.pending)
     parts = (
         f"{pending} rulebooks have yet to run" if pending else "",
@@ -221,9 +225,9 @@ def _seen_line(snapshot: Snapshot) -> Line:
     seen = words.seen_phrase(coverage)
     if dead:
         seen += f" · {dead} {'collector' if dead == 1 else 'collectors'} dead"
-    if not diagnosis.findings:
+    if not diagnosis.findings or diagnosis.result == "inconclusive":
         unsure = bool(diagnosis.doubt or dead)
-        title = "No findings, inconclusive" if unsure else "No findings"
+        title = "Inconclusive" if unsure else "No findings"
         if diagnosis.pending:
             title = "Nothing that stops the job"
         glyph = words.UNSEEN_GLYPH if unsure else words.HEALTHY_GLYPH

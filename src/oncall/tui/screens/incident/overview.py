@@ -29,7 +29,8 @@ Pieces = list[Piece]
 
 _LABEL, _VALUE = 12, 12  # columns before and after a curve
 _SHORT = {"completed operations": "completed", "iteration time": "iteration"}
-_MOST_CHART, _LEAST_CHART = 10, 4  # lines
+_MOST_CHART, _LEAST_CHART = 18, 6  # lines of all charts together
+_LEAST_OF_ONE = 2  # lines of a chart beside the first
 _MOST_MAP = 8
 _COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING, RankState.UNKNOWN)
 
@@ -55,13 +56,13 @@ def narrow(glance: Glance, width: int, plain: bool) -> list[Pieces]:
 
 
 def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
-    """The same in a pane of its own, the first curve as a chart, and below it the log."""
+    """The same in a pane of its own, the curves as charts, and below it the log."""
     ranks = _map(glance.snapshot.ranks, width, _MOST_MAP)
     unseen = _unseen(glance.snapshot, width, 3)
     least = 6 if glance.log else 0
     room = height - len(ranks) - len(unseen) - least - 8
     lines = [
-        *_chart(glance, width, min(_MOST_CHART, max(_LEAST_CHART, room)), plain),
+        *_charts(glance, width, min(_MOST_CHART, max(_LEAST_CHART, room)), plain),
         [],
         *ranks,
         [],
@@ -106,29 +107,40 @@ def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Piece
     ]
 
 
-def _chart(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
-    """The first curve with its scale and its times, the others a line each."""
+def _charts(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
+    """The curves one below the other over the same time, the first as high as the others together,
+    and below them the moment."""
     if not glance.series or isinstance(glance.series, str):
         return [[(_no_curve(glance.series), "faint")]]
     first, *others = glance.series
     span = rates.span(glance.series)
-    (scale,) = rates.scales([first])
-    marks = [rates.value_phrase(mark, first.unit) for mark in (scale.high, scale.low)]
+    each = max(height // (2 * len(others)), _LEAST_OF_ONE) if others else 0
+    lines = _chart(first, span, width, max(height - each * len(others), _LEAST_OF_ONE), plain)
+    for one in others:
+        lines += _chart(one, span, width, each, plain)
     room = max(width - _LABEL, 8)
-    values = rates.columns_of(first, *span, room)
-    said = rates.latest_phrase(first, span[1])
-    deviation = rates.deviation_phrase(first, span[1])
+    return lines + (_moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)])
+
+
+def _chart(
+    one: Series, span: tuple[int, int], width: int, height: int, plain: bool
+) -> list[Pieces]:
+    """What it is now against its baseline, and below that `height` lines with its scale."""
+    (scale,) = rates.scales([one])
+    marks = [rates.value_phrase(mark, one.unit) for mark in (scale.high, scale.low)]
+    values = rates.columns_of(one, *span, max(width - _LABEL, 8))
+    said = rates.latest_phrase(one, span[1])
+    deviation = rates.deviation_phrase(one, span[1])
     deviation = f" · {deviation}" if deviation else ""
-    fits = cell_len(f"{first.name}: {said}{deviation}") <= width
-    name = first.name if fits else _SHORT.get(first.name, first.name)
+    fits = cell_len(f"{one.name}: {said}{deviation}") <= width
+    name = one.name if fits else _SHORT.get(one.name, one.name)
     pieces: Pieces = [(f"{name}: ", "heading"), (said, "strong"), (deviation, "faint")]
     lines = [_cut(pieces, width)]
-    rows = rates.chart(first, values, scale, height, plain)
+    rows = rates.chart(one, values, scale, height, plain)
     for number, row in enumerate(rows):
         mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
         lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row)])
-    lines += _moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)]
-    return lines + [_curve(one, span, width, plain) for one in others]
+    return lines
 
 
 def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]]) -> Pieces:

@@ -43,7 +43,7 @@ from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.views.log_lines import LoggedLine
-from oncall.views.words import first_command, roots
+from oncall.views.words import first_command, leading, next_command
 
 _MOST_LOG = 60  # lines around the moment
 
@@ -111,9 +111,9 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
 
 
 def _began_ns(snapshot: Snapshot) -> int | None:
-    """When the first root cause began, Unix ns."""
-    causes = roots(snapshot.diagnosis)
-    return causes[0].at_ns if causes else None
+    """When what the headline is about began, Unix ns."""
+    lead = leading(snapshot.diagnosis)
+    return lead.at_ns if lead else None
 
 
 class IncidentScreen(ConsoleScreen):
@@ -170,8 +170,7 @@ class IncidentScreen(ConsoleScreen):
         )
         if self._known is None:
             self._known = frozenset(line.name for line in found.lines)
-        causes = roots(snapshot.diagnosis)
-        self.query_one(Verdict).show(found.headline, first_command(causes[0] if causes else None))
+        self.query_one(Verdict).show(found.headline, next_command(snapshot.diagnosis))
         items = model.items(found)
         if items:
             # Who has not moved yet and reads no story sees the worst, whenever it comes.
@@ -355,7 +354,10 @@ class IncidentScreen(ConsoleScreen):
         item = self._story.item
         if item is not None and item.kind == "command":
             return item.copy
-        return first_command(self.finding())
+        finding, snapshot = self.finding(), self.state.snapshot
+        if finding is None:
+            return next_command(snapshot.diagnosis) if snapshot else ""
+        return first_command(finding.next)
 
     def action_run(self) -> AwaitMount:
         command = self.command()

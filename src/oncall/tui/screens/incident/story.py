@@ -127,7 +127,7 @@ def _confidence(finding: Finding) -> Iterator[Item]:
 def _seen(snapshot: Snapshot) -> Iterator[Item]:
     """What was seen, checked and not: for a healthy snapshot, the whole answer."""
     diagnosis, coverage = snapshot.diagnosis, snapshot.diagnosis.coverage
-    if not diagnosis.findings:
+    if not diagnosis.findings or diagnosis.result == "inconclusive":
         yield from _nothing_found(diagnosis)
     yield heading("Coverage")
     yield readable("coverage", words.seen_phrase(coverage))

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from oncall.console.snapshot import Series
 from oncall.core.printable import clean
-from oncall.render.text.cells import cut, padded
+from oncall.render.text.cells import cell_len, cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
@@ -19,6 +19,7 @@ from oncall.tui.models.rates import Kind, Scale
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.words import axis_phrases
 
+_SHORTEST_NAME = 14  # columns
 _NUMBER = 14  # columns of the number with its unit
 _SIDE = 2  # columns of the mark on which side of the baseline it lies
 _MARKS = {"below": "▼ ", "above": "▲ ", "": "  "}
@@ -54,14 +55,16 @@ line."""
         super().__init__(id=id)
         self._scales: dict[str, Scale] = {}
         self._span = (0, 0)
+        self._longest = 0  # columns of a name
         self.plain = False
 
     def show_rates(self, series: Sequence[Series], shared: bool) -> None:
         scales = model.scales(series, shared)
         span = model.span(series)
         now = {one.name: scale for one, scale in zip(series, scales, strict=True)}
-        if (now, span) != (self._scales, self._span):
-            self._scales, self._span = now, span
+        longest = max((cell_len(clean(one.name)) for one in series), default=0)
+        if (now, span, longest) != (self._scales, self._span, self._longest):
+            self._scales, self._span, self._longest = now, span, longest
             self.refresh()
         self.show(series)
 
@@ -84,10 +87,10 @@ line."""
         super().dress()
 
     def draw(self, row: Series, width: int) -> Iterable[tuple[str, Style]]:
-        named = min(max(width // 4, 16), 36)
+        named = min(max(self._longest, _SHORTEST_NAME), width // 3)
         yield "! " if row.suspect else "  ", self._kinds["outside"]
-        yield padded(cut(clean(row.name), named - 3), named - 2), Style()
-        room = max(width - named - _NUMBER - _SIDE - 1, 4)
+        yield padded(cut(clean(row.name), named), named + 1), Style()
+        room = max(width - named - _NUMBER - _SIDE - 4, 4)
         values = model.columns_of(row, *self._span, room)
         yield from _pieces(model.line(row, values, self.scale_of(row), self.plain), self._kinds)
         if silent_ns := model.silent_ns(row, self._span[1]):

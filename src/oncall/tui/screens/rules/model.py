@@ -50,7 +50,6 @@ def in_force(rules: Sequence[RuleLine]) -> tuple[object, ...]:
 def _rule(rule: RuleLine, unsaved: bool) -> Item:
     outcome = clean(rule.outcome)
     glyph, role = _glyph(rule)
-    took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
     broken = clean(rule.broken)
     said = f"{outcome}: {clean(rule.why_skipped)}" if rule.why_skipped else outcome or broken
     name: tuple[tuple[str, Role], ...] = ((f"{glyph} ", role), (rule.name, "strong"))
@@ -61,8 +60,8 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
         paragraphs=(
             Paragraph("", name, (outcome, role), folds=False),
             *_wrong(rule, broken),
-            Paragraph("  ", ((clean(rule.title), "plain"),), folds=False),
-            Paragraph("  ", ((" · ".join(_about(rule)), "faint"),), (took, "faint"), folds=False),
+            Paragraph("  ", ((clean(rule.title), "plain"),)),
+            *_result(rule),
         ),
         copy=f"{rule.name}: {clean(rule.title)} ({rule.status}), {said}; {rule.path}",
     )
@@ -78,6 +77,17 @@ def _wrong(rule: RuleLine, broken: str) -> Iterator[Paragraph]:
     else:
         instead = "the shipped rulebook is used" if rule.shipped else "used without that file"
     yield Paragraph("  ", ((instead, "warning"),))
+
+
+def _result(rule: RuleLine) -> Iterator[Paragraph]:
+    """Why it could not run; else how long it took. And whose it is."""
+    about: tuple[tuple[str, Role], ...] = ((" · ".join(_about(rule)), "faint"),)
+    if rule.why_skipped:
+        yield Paragraph("  ", ((clean(rule.why_skipped), "faint"),))
+        if rule.shipped and rule.enabled and not rule.changed_by:
+            return
+    took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
+    yield Paragraph("  ", about, (took, "faint"), folds=False)
 
 
 def _about(rule: RuleLine) -> Iterator[str]:

@@ -32,7 +32,13 @@ _COLOURS = {
     "reduction": "state-unknown",
     "other": "warning",
     "blamed": "state-blamed",
+    "blocked": "state-hung",
 }
+
+
+def _is_blocked(box: Box) -> bool:
+    """Whether it waits and is not over: it is no work, and its rank no culprit."""
+    return box.ended_ns is None and box.task not in COMPUTE and not box.blamed
 
 
 def _kind(task: str) -> str:
@@ -76,9 +82,9 @@ class StageLanes(Lanes[Timeline, Lane, Box]):
 A line is a pipeline stage, shown by one rank: the blamed one, else the one on the critical path. \
 F3━━ is the forward of micro-batch 3 on the critical path, f3── one off it; B and b are backwards, \
 P and G parameters and gradients, O the optimizer; dots are send/recv, blanks are bubbles. █ is \
-time beyond the expected time of a blamed task. At the right is the share of \
-time without a task. Left and right move between tasks; tab goes to the text below, where arrows \
-scroll."""
+time beyond the expected time of a blamed task, or a blamed task that is not over. At the right is \
+the share of time without a task. Left and right move between tasks; tab goes to the text below, \
+where arrows scroll."""
 
     def lanes_of(self, drawing: Timeline) -> Sequence[Lane]:
         return drawing.lanes
@@ -130,6 +136,9 @@ scroll."""
             return Style()
         if run.beyond:
             return self._boxes["blamed", True]
+        if _is_blocked(run.box):
+            style = self._boxes["blocked", True]
+            return style + Style(reverse=True) if run.box is under else style
         style = self._boxes[_kind(run.box.task), run.box.critical]
         return style + Style(reverse=True) if run.box is under else style
 
@@ -149,7 +158,9 @@ scroll."""
             yield f"F3{glyphs.critical * 2}", self._boxes["forward", True], "critical"
         if any(box.blamed for box in boxes):
             yield glyphs.beyond, self._boxes["blamed", True], "too long"
-        if not tasks.isdisjoint(TRANSFERS):
+        if any(map(_is_blocked, boxes)):
+            yield glyphs.transfer * 2, self._boxes["blocked", True], "blocked"
+        if any(box.task in TRANSFERS and not _is_blocked(box) for box in boxes):
             yield glyphs.transfer * 2, self._boxes["transfer", True], "send"
         for kind, means in (("reduction", "reduce"), ("other", "other")):
             letters = [LETTERS.get(one, "X") for one in sorted(tasks) if _kind(one) == kind]
