@@ -208,6 +208,26 @@ def test_a_link_that_became_slow_shows_beside_siblings_in_a_few_iterations() -> 
     assert causes(columns) == [("transfer", 1), ("transfer", 5)]
 
 
+def test_a_rank_whose_partner_left_no_dump_is_in_no_slow_transfer() -> None:
+    """It was in the calls of its pair for as long as it waited for its partner."""
+
+    def work(iteration: int, rank: int) -> float:
+        return even(iteration, rank) + (30 if rank == 5 and iteration % 3 else 0)
+
+    columns = played(work, PAIRS, overlaps=True)
+    kept = [at for at, rank in enumerate(columns["rank"]) if rank != 5]
+    pair = [(comm, rank) for comm, members in PAIRS for rank in members]
+    with Incident.empty() as incident:
+        incident.append(
+            "ops", {name: [values[at] for at in kept] for name, values in columns.items()}
+        )
+        comms = {"job": "j", "comm": [comm for comm, _ in pair], "rank": [rank for _, rank in pair]}
+        incident.append("comms", comms)
+        incident.require(["delay_causes"])
+        found = incident.con.execute("SELECT cause, rank FROM delay_causes").fetchall()
+    assert ("transfer", 1) not in found
+
+
 def test_one_long_stop_is_an_event_and_no_slow_rank() -> None:
     def pause(iteration: int, rank: int) -> float:
         return 900 if (iteration, rank) == (6, 0) else 0

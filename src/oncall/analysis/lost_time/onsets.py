@@ -141,7 +141,7 @@ def taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
     _, first, members = np.unique(call, return_index=True, return_counts=True)
     took_ns = np.full(len(first), np.inf)
     np.minimum.at(took_ns, call, programs.duration_ns[at])
-    size = np.array([len(line) for line in programs.members])[programs.comm[at[first]]]
+    size = programs.sizes[programs.comm[at[first]]]
     whole = members >= limits.most_ranks * size
     place = iterations.number[at[first]] * shape[1] + programs.comm[at[first]]
     total = np.bincount(place[whole], took_ns[whole], shape[0] * shape[1])

@@ -60,7 +60,8 @@ class Programs:
     `ranks` (r,) are the job's ranks, `rank` the place of each node's in it. `at_ns` is when the
     host called, or on the device when the rank entered; `duration_ns` NaN where unknown.
     `signature` is equal for calls that ask for the same: operation, size, size of the group.
-    `members` names the ranks of each communicator, by their places.
+    `members` names the ranks of each communicator, by their places; `sizes` (c,) counts those that
+    left nothing behind as well.
     """
 
     ranks: Ints
@@ -76,6 +77,7 @@ class Programs:
     signature: Hashes
     parts: Parts
     members: list[Ints]
+    sizes: Ints
     on_device: bool
 
 
@@ -144,6 +146,7 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
         signature=signature,
         parts=Parts(node[part], comm[part], sends[part], peer[part], count[part]),
         members=members,
+        sizes=sizes,
         on_device=bool(on_device),
     )
 
@@ -175,8 +178,8 @@ def _members(
     """The places of the ranks of each communicator, in the order of their ranks there: as recorded,
     else those seen in it. And how many it has, with those that left nothing behind."""
     members = con.execute(
-        "SELECT comm, rank FROM members WHERE job = ? AND comm IS NOT NULL"
-        " ORDER BY comm, coalesce(comm_rank, rank)",
+        "SELECT comm, rank, coalesce(size, 0) AS size FROM members"
+        " WHERE job = ? AND comm IS NOT NULL ORDER BY comm, coalesce(comm_rank, rank)",
         [job],
     ).fetchnumpy()
     place = _places(ranks, np.asarray(members["rank"], dtype=np.int64))
@@ -188,8 +191,10 @@ def _members(
     order = np.argsort(numbers, kind="stable")
     found = np.concatenate([place[here], acting[1][silent]])[order]
     lines = np.split(found, np.searchsorted(numbers[order], np.arange(1, len(comms))))
-    known = np.bincount(number[number != NONE], minlength=len(comms))
-    return lines, np.maximum(known, [len(line) for line in lines])
+    sizes = np.array([len(line) for line in lines], dtype=np.int64)
+    known = number != NONE
+    np.maximum.at(sizes, number[known], np.asarray(members["size"], dtype=np.int64)[known])
+    return lines, np.maximum(sizes, np.bincount(number[known], minlength=len(comms)))
 
 
 def pairs_of(first: Ints, second: Ints) -> tuple[Ints, Ints]:
