@@ -7,6 +7,8 @@ neighbours that share a host.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
@@ -38,7 +40,11 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     if not few and by_turns(gap[late], _widest(share[there]), blocks, limits, close):
         return None
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
-    others, _ = iterations.spans(but=~(there & (gap < limits.least_gain / 2)))
+    # Others may be as long because of somebody else: without whom is what they last.
+    last_ns = np.nan_to_num(np.fmax.reduce(lateness.late_ns, axis=1))
+    rest_ns = np.maximum(iterations.length_ns - last_ns, iterations.length_ns / 2)
+    without = replace(iterations, length_ns=rest_ns)
+    others, _ = without.spans(but=~(there & (gap < limits.least_gain / 2)))
     if iterations.stretches:
         pass  # They are of equal length, whatever was lost in them.
     elif _are_baseline(others, iterations.length_ns[late], limits):
