@@ -65,7 +65,8 @@ def lateness_of(
         late_ns = again_ns
     of_all = float((iterations.program != 0).mean()) >= limits.heard
     seen = np.isfinite(late_ns).any(0)
-    compared = float((seen & (np.bincount(place[seen])[place] > 1)).mean()) >= limits.heard
+    peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
+    compared = float((seen & (peers > 1)).mean()) >= limits.heard
     return Lateness(late_ns, iterations, moments.timed, of_all, compared=compared)
 
 
