@@ -60,3 +60,14 @@ def test_what_has_no_duration_ended_when_it_was_discovered() -> None:
     ended = np.array([5_000_000_000, 0], dtype=np.int64)
     found = ended_by_then(none, none + 4_000_000_000, none, ended, none)
     assert found.tolist() == ended.tolist()
+
+
+TIMES = st.tuples(*[st.integers(0, 2**62)] * 3, st.integers(-(10**18), 10**18))
+
+
+@given(st.lists(TIMES, min_size=1, max_size=30))
+def test_what_a_damaged_file_says_stays_between_call_and_stamp(rows: list[tuple[int, ...]]) -> None:
+    called, begun, ended, took = (np.array(column) for column in zip(*rows, strict=True))
+    found = ended_by_then(np.zeros(len(rows), dtype=np.int64), called, begun, ended, took)
+    assert (found <= ended).all()
+    assert (found >= np.minimum(called, ended)).all()

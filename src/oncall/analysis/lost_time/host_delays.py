@@ -16,7 +16,6 @@ import numpy as np
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import matched
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import middle_of
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
 
@@ -91,8 +90,18 @@ def _of_peers(
     number = iterations.number[at]
     program = iterations.program[number, programs.rank[at]].view(np.int64)
     place = numbered(program, iterations.nth[at])
-    beside_ns = middle_of(numbered(number, place), took_ns, limits.few_peers)
-    return np.where(np.isfinite(beside_ns), beside_ns, middle_of(place, took_ns, limits.few_peers))
+    beside_ns = _middle(numbered(number, place), took_ns, limits)
+    return np.where(np.isfinite(beside_ns), beside_ns, _middle(place, took_ns, limits))
+
+
+def _middle(kind: Ints, values: Times, limits: Limits) -> Times:
+    """Of each value (n,) the median of its kind; infinite where there are too few."""
+    order = np.lexsort((values, kind))
+    first = np.flatnonzero(np.diff(kind[order], prepend=-1))
+    size = np.diff(first, append=len(kind))
+    ordered = values[order]
+    middle = (ordered[first + (size - 1) // 2] + ordered[first + size // 2]) / 2
+    return np.where(size >= limits.few_peers, middle, np.inf)[kind]
 
 
 def _all_idle(programs: Programs, at: Ints, call_ns: Times, own_ns: Times, limits: Limits) -> Flags:

@@ -147,14 +147,7 @@ def _by_lateness(
     show who differs in longer iterations."""
     lateness = _lateness(programs, limits)
     if lateness is None:
-        if programs.on_device:
-            return None
-        account = _by_stretches(programs, limits)
-        if account is not None or inexact is None or inexact.timed:
-            return account
-        # Hosts wait nowhere, so that their calls do not show rounds either.
-        length_ns, begin_ns = inexact.length_ns, inexact.begin_ns
-        return Account([], length_ns, begin_ns, None, timed=False, whole=False)
+        return None if programs.on_device else _of_hosts_alone(programs, inexact, limits)
     iterations = lateness.iterations
     entry = None if programs.on_device else latecomers(lateness, limits)
     stages = bool(programs.batch.any())
@@ -180,14 +173,7 @@ def _by_lateness(
             changed = own_time_in(slowdowns_of(inexact, limits), inexact, limits)
         entry = changed or entry
     if lateness.timed and not programs.on_device:
-        beside = slow_beside_siblings(programs, lateness, limits)
-        # A rank that is late itself slows the transfers of its group, not the other way round.
-        if beside is not None and (
-            entry is None or entry.cause == "perhaps" or entry.ranks == beside.ranks
-        ):
-            entry = beside
-        elif entry is not None and entry.cause == "own":
-            entry = late_by_transfers(programs, lateness, entry, limits)
+        entry = _or_transfers(programs, lateness, entry, limits)
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"
@@ -212,6 +198,30 @@ def _delayed(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | 
     delays = host_delays(programs, iterations, moments, limits)
     entry = latecomers(replace(lateness, late_ns=delays.own_ns, by="delays"), limits)
     return entry or latecomers(replace(lateness, late_ns=delays.stalls_ns, by="stalls"), limits)
+
+
+def _or_transfers(
+    programs: Programs, lateness: Lateness, entry: Entry | None, limits: Limits
+) -> Entry | None:
+    """The entry, or the transfers that it comes from, or that are slow where it is not proven. A
+    rank that is late itself slows the transfers of its group, not the other way round."""
+    beside = slow_beside_siblings(programs, lateness, limits)
+    open_still = entry is None or entry.cause == "perhaps"
+    if beside is not None and (entry is None or open_still or entry.ranks == beside.ranks):
+        return beside
+    if entry is not None and entry.cause == "own":
+        return late_by_transfers(programs, lateness, entry, limits)
+    return entry
+
+
+def _of_hosts_alone(programs: Programs, inexact: Books | None, limits: Limits) -> Account | None:
+    """The account of a job whose iterations show nobody who waits."""
+    account = _by_stretches(programs, limits)
+    if account is not None or inexact is None or inexact.timed:
+        return account
+    # Hosts wait nowhere, so that their calls do not show rounds either.
+    length_ns, begin_ns = inexact.length_ns, inexact.begin_ns
+    return Account([], length_ns, begin_ns, None, timed=False, whole=False)
 
 
 def _by_stretches(programs: Programs, limits: Limits) -> Account | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Flags, Programs, Times
 from oncall.analysis.lost_time.segments import Segments
 
 
@@ -75,13 +75,3 @@ def smallest(values: Times, axis: int) -> Times:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nanmin(values, axis=axis))
-
-
-def middle_of(kind: Ints, values: Times, fewest: int) -> Times:
-    """Of each value (n,) the median of its kind (n,); infinite where there are fewer of it."""
-    order = np.lexsort((values, kind))
-    first = np.flatnonzero(np.diff(kind[order], prepend=-1))
-    size = np.diff(first, append=len(kind))
-    ordered = values[order]
-    middle = (ordered[first + (size - 1) // 2] + ordered[first + size // 2]) / 2
-    return np.asarray(np.where(size >= fewest, middle, np.inf)[kind])

@@ -1,9 +1,10 @@
 """When timed operations ended: between the watchdog's last two looks, and after their durations.
 
 A dump says when the watchdog discovered that an operation was over. It looks every 100 ms
-(kWatchdogThreadSleepMillis, PyTorch 2.2 and later), so that this is late by up to as much: more
-than most iterations can bear. With timing, an operation ended no sooner than its duration after its
-call, and after the operation before it on its stream; nor before the look that did not find it.
+(kWatchdogThreadSleepMillis of each PyTorch that has a recorder), so that this is late by up to as
+much: more than most iterations can bear. With timing, an operation ended no sooner than its
+duration after its call, and after the operation before it on its stream; nor before the look that
+did not find it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def ended_by_then(
     if not len(timed):
         return ended_ns
     timed = timed[np.argsort(stream[timed], kind="stable")]
-    called, ended, took = called_ns[timed], ended_ns[timed], duration_ns[timed]
+    called, ended = called_ns[timed], ended_ns[timed]
+    took = np.clip(duration_ns[timed], 0, np.maximum(ended - called, 0))  # a file may say anything
     began = np.maximum(called, ended - _LOOKS_EVERY_NS - took)
     began = np.maximum(began, begun_ns[timed] - _LOOKS_EVERY_NS)
     # Each begins once the one before it is over: a running maximum of what lies before their sum.
@@ -40,5 +42,5 @@ def ended_by_then(
     for begin, end in zip(first, [*first[1:], len(timed)], strict=True):
         free[begin:end] = np.maximum.accumulate((began - busy)[begin:end])
     found = ended_ns.copy()
-    found[timed] = np.minimum(free + busy + took, ended)
+    found[timed] = np.clip(free + busy + took, np.minimum(called + took, ended), ended)
     return found
