@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncall.importers.flight_recorder.device_ends import ended_by_then
@@ -65,6 +65,7 @@ def test_what_has_no_duration_ended_when_it_was_discovered() -> None:
 TIMES = st.tuples(*[st.integers(0, 2**62)] * 3, st.integers(-(10**18), 10**18))
 
 
+@example([(0, 0, 5 * 10**18, 10**18)] * 12)  # their sum is no int64
 @given(st.lists(TIMES, min_size=1, max_size=30))
 def test_what_a_damaged_file_says_stays_between_call_and_stamp(rows: list[tuple[int, ...]]) -> None:
     called, begun, ended, took = (np.array(column) for column in zip(*rows, strict=True))
