@@ -9,7 +9,7 @@ import pytest
 from oncall.core.diagnosis import UNPLACED, Gap
 from oncall.evidence.coverage import measure
 from oncall.evidence.incident import Incident
-from oncall.views.words import gap_phrase, seen_phrase
+from oncall.views.coverage_words import gap_phrase, seen_phrase
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oncall.core.diagnosis import Blame, Diagnosis, SkippedRule
 from oncall.core.printable import clean
 from oncall.rules.engine.engine import SoFar
-from oncall.views import words
+from oncall.views import coverage_words, words
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_rulebooks_that_lack_evidence_share_a_line_and_others_keep_theirs() -> N
         SkippedRule("slow.link", ("ranks",), "not recorded: ranks; 1 case(s) end there"),
         SkippedRule("site", (), "disabled by site.yaml"),
     )
-    assert words.skipped_phrases(rules) == [
+    assert coverage_words.skipped_phrases(rules) == [
         "latency, waits: not recorded: NCCL transfers, NIC counters, pings",
         "slow.link: not recorded: ranks; 1 case(s) end there",
         "site: disabled by site.yaml",
     ]
-    assert words.skipped_phrases(rules[1:2]) == ["waits: not recorded: NCCL transfers"]
+    assert coverage_words.skipped_phrases(rules[1:2]) == ["waits: not recorded: NCCL transfers"]
 
 
 def test_what_rulebooks_lacked_is_said_in_words_with_who_records_it() -> None:
@@ -156,7 +156,7 @@ def test_what_rulebooks_lacked_is_said_in_words_with_who_records_it() -> None:
         SkippedRule("latency", ("pings or nics",), "not recorded: pings or NIC counters"),
         SkippedRule("site.fact", ("a_relation",), "not recorded: a_relation"),
     )
-    assert words.lacking_phrases(rules) == [
+    assert coverage_words.lacking_phrases(rules) == [
         "NIC counters: recorded by sysfs, ethtool",
         "pings: recorded by UDP and RDMA probes",
     ]

@@ -27,8 +27,8 @@ from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.template import nearest
 from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
+from oncall.views.coverage_words import skipped_phrase
 from oncall.views.table import Table
-from oncall.views.words import skipped_phrase
 
 _STARTERS_VERDICT = "HOT"
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from oncall.core.diagnosis import Diagnosis, Finding, Step
 from oncall.core.printable import clean, clean_lines, harmless
-from oncall.views import words
+from oncall.views import coverage_words, words
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")
 
@@ -116,18 +116,18 @@ def _advice(advice: str) -> Iterator[str]:
 
 def _coverage(diagnosis: Diagnosis, explain: bool) -> Iterator[str]:
     coverage = diagnosis.coverage
-    yield from ("", "## Coverage", "", escape(words.seen_phrase(coverage)))
-    gaps = [words.gap_phrase(gap) for gap in coverage.gaps]
+    yield from ("", "## Coverage", "", escape(coverage_words.seen_phrase(coverage)))
+    gaps = [coverage_words.gap_phrase(gap) for gap in coverage.gaps]
     if gaps:
         yield from ("", *(f"- {escape(gap)}" for gap in gaps))
     for gap in coverage.gaps if explain else ():
         if gap.details:
             yield from ("", *_block(clean_lines(gap.details)))
-    yield from ("", f"Checked: {escape(words.checked_phrase(diagnosis))}.")
+    yield from ("", f"Checked: {escape(coverage_words.checked_phrase(diagnosis))}.")
     yield from _section(
-        "Not to be trusted", map(words.contradiction_phrase, coverage.contradictions)
+        "Not to be trusted", map(coverage_words.contradiction_phrase, coverage.contradictions)
     )
-    yield from _section("Not checked", words.skipped_phrases(coverage.skipped_rules))
+    yield from _section("Not checked", coverage_words.skipped_phrases(coverage.skipped_rules))
     yield from _section("Notes", diagnosis.notes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
 from oncall.render.markdown import escape
-from oncall.views import words
+from oncall.views import coverage_words, words
 
 _MOST_CAUSES = 3
 _MOST_OTHERS = 5  # further causes, a line each
@@ -42,7 +42,10 @@ def _ticket(diagnosis: Diagnosis, until_ns: int | None) -> Iterator[str]:
     yield f"# {glyph} {f'{severity.capitalize()}: ' if severity else ''}{escape(sentence)}"
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     job = f"Job {escape(diagnosis.job)}" if diagnosis.job else "A job without a name"
-    yield from ("", f"{job}, evidence {window}, {escape(words.seen_phrase(diagnosis.coverage))}.")
+    yield from (
+        "",
+        f"{job}, evidence {window}, {escape(coverage_words.seen_phrase(diagnosis.coverage))}.",
+    )
     causes = words.roots(diagnosis)
     for finding in causes[:_MOST_CAUSES]:
         yield from _cause(diagnosis, finding)
@@ -83,8 +86,8 @@ def _conclusion(finding: Finding) -> str:
 
 def _unseen(diagnosis: Diagnosis) -> Iterator[str]:
     coverage = diagnosis.coverage
-    said = [words.gap_phrase(gap) for gap in coverage.gaps[:_MOST_OTHERS]]
-    if lacking := words.unseen_phrase(coverage.skipped_rules):
+    said = [coverage_words.gap_phrase(gap) for gap in coverage.gaps[:_MOST_OTHERS]]
+    if lacking := coverage_words.unseen_phrase(coverage.skipped_rules):
         said.append(lacking)
     if said:
         yield from ("", "## Not seen", "")

@@ -12,7 +12,7 @@ from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S, format_duration
-from oncall.views import words
+from oncall.views import coverage_words, words
 from oncall.watch.course import Kind, Open
 from oncall.watch.look import Trouble
 
@@ -163,5 +163,5 @@ def _details(diagnosis: Diagnosis) -> list[str]:
         lines += [f"Next: {clean(advice)}" for advice in root.next[:_MOST_STEPS]]
     elif diagnosis.doubt:
         lines.append(f"Inconclusive: {clean(diagnosis.doubt)}")
-    lines.append(f"Seen: {words.seen_phrase(diagnosis.coverage)}")
+    lines.append(f"Seen: {coverage_words.seen_phrase(diagnosis.coverage)}")
     return lines

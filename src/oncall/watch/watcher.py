@@ -23,7 +23,7 @@ from oncall.fleet.outcome import lost_gateways_phrases
 from oncall.fleet.reach import Reach
 from oncall.fleet.stacks import TakenStacks
 from oncall.rules.language.rulebook import Rulebook
-from oncall.views import words
+from oncall.views import coverage_words, words
 from oncall.watch.announcement import of_end, of_trouble
 from oncall.watch.course import Kind, after, announced
 from oncall.watch.keeping import Kept, WatchFolder
@@ -142,7 +142,10 @@ class Watcher:
         mark = mark_of(incident)
         diagnosis = self._judging(incident, self._source.job)
         troubles = troubles_of(diagnosis)
-        headline, seen = words.headline(diagnosis)[2], words.seen_phrase(diagnosis.coverage)
+        headline, seen = (
+            words.headline(diagnosis)[2],
+            coverage_words.seen_phrase(diagnosis.coverage),
+        )
         # What is inconclusive names how far the job came: at every look another step.
         news = headline if troubles else _DIGITS.sub("", headline)
         self._show(f"{headline} ({seen})", f"{news} ({seen})")

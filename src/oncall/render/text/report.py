@@ -17,7 +17,7 @@ from rich.text import Text
 
 from oncall.core.diagnosis import Diagnosis, Finding, Severity, Step
 from oncall.core.printable import clean, clean_lines, harmless, short
-from oncall.views import words
+from oncall.views import coverage_words, words
 
 WIDTH = 80
 _WIDEST = 100  # longer lines are hard to read on any terminal
@@ -65,7 +65,9 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     page.flow((badge + sentence, _STYLES[severity]))
     job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
-    page.flow((f"{job} · {words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim"))
+    page.flow(
+        (f"{job} · {coverage_words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim")
+    )
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     titled = len(shown) > 1 or words.leading(diagnosis) is None
     if diagnosis.would_decide:  # before what is for information, which decides nothing
@@ -174,26 +176,27 @@ def _advice(page: _Page, advice: str) -> None:
 def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     """What was seen and what was not: with a finding or without, never left out."""
     coverage = diagnosis.coverage
-    gaps = [words.gap_phrase(gap) for gap in coverage.gaps]
+    gaps = [coverage_words.gap_phrase(gap) for gap in coverage.gaps]
     page.section(
-        "Not to be trusted", list(map(words.contradiction_phrase, coverage.contradictions))
+        "Not to be trusted", list(map(coverage_words.contradiction_phrase, coverage.contradictions))
     )
     if not explain:
         page.section("Not seen", gaps, most=_MOST_IN_SHORT)
         page.section(
-            "Not checked", words.failed_phrases(words.without_lacking(coverage.skipped_rules))
+            "Not checked",
+            coverage_words.failed_phrases(coverage_words.without_lacking(coverage.skipped_rules)),
         )
         if not diagnosis.findings:
-            page.labelled("Checked", words.checked_phrase(diagnosis))
-        if unseen := words.unseen_phrase(coverage.skipped_rules):
+            page.labelled("Checked", coverage_words.checked_phrase(diagnosis))
+        if unseen := coverage_words.unseen_phrase(coverage.skipped_rules):
             page.labelled("Not recorded", f"{unseen} (--explain)")
         return
-    page.labelled("Coverage", words.seen_phrase(coverage))
+    page.labelled("Coverage", coverage_words.seen_phrase(coverage))
     page.listed(gaps)
     for gap in coverage.gaps:
         page.verbatim(clean_lines(gap.details), "    ", "dim")
-    page.labelled("Checked", words.checked_phrase(diagnosis))
-    page.section("Not checked", words.skipped_phrases(coverage.skipped_rules))
+    page.labelled("Checked", coverage_words.checked_phrase(diagnosis))
+    page.section("Not checked", coverage_words.skipped_phrases(coverage.skipped_rules))
     page.section("Note", [clean(note) for note in diagnosis.notes])
 
 

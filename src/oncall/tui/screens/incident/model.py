@@ -14,7 +14,7 @@ from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
 from oncall.tui.models.reading import Item, Paragraph, Role
-from oncall.views import words
+from oncall.views import coverage_words, words
 
 _MOST_EARLIER = 5
 MOST_FOLDED = 60  # consequences listed under one root
@@ -222,7 +222,7 @@ def _seen_line(snapshot: Snapshot) -> Line:
     dead = sum(bool(host.collector) for host in snapshot.hosts)
     unknown = not coverage.ranks
     lacking = bool(unknown or silent or coverage.answered < coverage.nodes or dead)
-    seen = words.seen_phrase(coverage)
+    seen = coverage_words.seen_phrase(coverage)
     if dead:
         seen += f" · {dead} {'collector' if dead == 1 else 'collectors'} dead"
     if not diagnosis.findings or diagnosis.result == "inconclusive":

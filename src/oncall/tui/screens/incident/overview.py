@@ -18,7 +18,7 @@ from oncall.console.snapshot import Ranks, RankState, Series, Snapshot
 from oncall.render.text.cells import cell_len, cut, padded
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models import rates
-from oncall.views import words
+from oncall.views import coverage_words, words
 from oncall.views.log_lines import LoggedLine
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ def _legend(ranks: Ranks, width: int) -> Pieces:
 def _unseen(snapshot: Snapshot, width: int, most: int) -> list[Pieces]:
     """Ranks and nodes without evidence, and kinds of evidence that were not recorded."""
     coverage = snapshot.diagnosis.coverage
-    said = [words.gap_phrase(gap) for gap in coverage.gaps]
-    if lacking := words.unseen_phrase(coverage.skipped_rules):
+    said = [coverage_words.gap_phrase(gap) for gap in coverage.gaps]
+    if lacking := coverage_words.unseen_phrase(coverage.skipped_rules):
         said.append(lacking)
     if not said:
         whole: Pieces = [(padded("not seen", _LABEL), "faint"), ("nothing is missing", "plain")]

@@ -15,7 +15,7 @@ from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.fleet.outcome import REASONS, lost_gateways_phrases
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
-from oncall.views import words
+from oncall.views import coverage_words, words
 
 MOST_FRAMES = 8
 
@@ -130,9 +130,9 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     if not diagnosis.findings or diagnosis.result == "inconclusive":
         yield from _nothing_found(diagnosis)
     yield heading("Coverage")
-    yield readable("coverage", words.seen_phrase(coverage))
+    yield readable("coverage", coverage_words.seen_phrase(coverage))
     for number, gap in enumerate(coverage.gaps):
-        yield readable(f"gap {number}", words.gap_phrase(gap), " ? ", "warning")
+        yield readable(f"gap {number}", coverage_words.gap_phrase(gap), " ? ", "warning")
     ill = [host for host in snapshot.hosts if host.silent or host.collector]
     if ill or snapshot.lost_gateways:
         yield heading("Hosts with problems")
@@ -152,9 +152,9 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
         yield text(f"checked {name}", paragraph)
     if not diagnosis.checked:
         yield text("unchecked", line("no rulebook could run", "warning", lead=" ? "))
-    skipped = words.skipped_phrases(coverage.skipped_rules)
+    skipped = coverage_words.skipped_phrases(coverage.skipped_rules)
     yield from _section("Not checked", skipped)
-    yield from _section("Not recorded", words.lacking_phrases(coverage.skipped_rules))
+    yield from _section("Not recorded", coverage_words.lacking_phrases(coverage.skipped_rules))
     yield from _section("Notes", [clean(note) for note in diagnosis.notes])
 
 

@@ -7,7 +7,8 @@ from oncall.core.units import NS_PER_S, format_duration
 from oncall.render.text.cells import cell_len
 from oncall.tui.shell.cursor import TimeCursor
 from oncall.tui.shell.state import State
-from oncall.views.words import instant, seen_phrase
+from oncall.views.coverage_words import seen_phrase
+from oncall.views.words import instant
 
 # Evidence of a running job: what is older is amber, then red. A gather is due every 5 s.
 OLD_S, VERY_OLD_S = 15.0, 60.0
