@@ -3,8 +3,8 @@
 A dump says when the watchdog discovered that an operation was over. It looks every 100 ms
 (kWatchdogThreadSleepMillis of each PyTorch that has a recorder), so that this is late by up to as
 much: more than most iterations can bear. With timing, an operation ended no sooner than its
-duration after its call, and after the operation before it on its stream; nor before the look that
-did not find it.
+duration after its call and after the previous operation on its stream, and it had not ended when
+the watchdog last looked without finding it.
 """
 
 from __future__ import annotations
