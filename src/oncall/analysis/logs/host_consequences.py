@@ -49,7 +49,7 @@ _SAYS = (
 _WAITS = (
     ("logs", "NO_PROGRESS"),
     ("logs", "SLOW_ITERATIONS"),
-    *((book, None) for book in ("hang", "process", "stages", "waits", "slow")),
+    *((book, None) for book in ("hang", "process", "stages", "waits", "slow", "rounds")),
 )
 
 
