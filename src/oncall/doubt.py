@@ -16,6 +16,7 @@ IN_PART = (
     "the job may not show"
 )
 FEW = "too few iterations were recorded to show a rank that slows the job"
+_ITERATIONS = 4  # of which each call should be seen, where nothing shows how long they are
 _MOST_AWAITED = 3  # ranks to look at first; of more it is none in particular
 # Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
 _BY_COUNTERS = """
@@ -134,19 +135,24 @@ def _not_shown(incident: Incident) -> str:
         return ""
     except RelationFailed:
         return FEW
-    ((part, shown, calls_hide, baselines, durations, devices_hide),) = incident.con.execute(
-        "SELECT EXISTS (FROM replayed_jobs WHERE timed AND NOT whole), "
-        "EXISTS (FROM replayed_jobs WHERE timed OR whole), EXISTS (FROM replayed_jobs), "
-        "EXISTS (FROM round_baselines), EXISTS (FROM rounds WHERE basis = 'duration'), "
-        "EXISTS (FROM device_lags WHERE hidden)"
-    ).fetchall()
+    ((part, shown, calls_hide, baselines, durations, devices_hide, repeated),) = (
+        incident.con.execute(
+            "SELECT EXISTS (FROM replayed_jobs WHERE timed AND NOT whole), "
+            "EXISTS (FROM replayed_jobs WHERE timed OR whole), EXISTS (FROM replayed_jobs), "
+            "EXISTS (FROM round_baselines), EXISTS (FROM rounds WHERE basis = 'duration'), "
+            "EXISTS (FROM device_lags WHERE hidden), "
+            "(SELECT min(calls) FROM "
+            "(SELECT count(DISTINCT seq) AS calls FROM rounds GROUP BY job, comm, op)) >= ?",
+            [_ITERATIONS],
+        ).fetchall()
+    )
     if part:
         return IN_PART
     if devices_hide or (calls_hide and not shown):
         return UNTIMED
-    if shown or (baselines and durations):
+    if shown or (baselines and durations and repeated):
         return ""
-    return UNTIMED if baselines else FEW
+    return UNTIMED if baselines and not durations else FEW
 
 
 def _slow(incident: Incident) -> Doubt:

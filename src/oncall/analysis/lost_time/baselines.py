@@ -41,7 +41,9 @@ def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: 
     """The account of a class of segments."""
     graph, own = order.graph, spent.own.copy()
     if not timed:
-        _to_the_late(order, own, _of_groups(graph, groups, own, limits), limits)
+        fastest = _of_groups(graph, groups, own, limits)
+        _with_leaders(groups, own, fastest, spent.lead, limits)
+        _to_the_late(order, own, fastest, limits)
     role_own = _of_role(graph, own, limits)
     baseline = role_own.copy()
     for members in _of_one_size(groups):
@@ -49,6 +51,7 @@ def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: 
             rank, mates = members[:, place], np.delete(members, place, axis=1)
             theirs = median(own[:, mates], 2)
             baseline[:, rank] = np.where(np.isnan(theirs), role_own[:, rank], theirs)
+    _with_leaders(groups, own, baseline, spent.lead, limits)
     if timed:
         rounds, transfers = spent.rounds, spent.transfers
         baseline_rounds = _baseline_transfer(rounds, _round_kinds(graph), limits)
@@ -97,6 +100,16 @@ def _of_groups(graph: Graph, groups: Groups, own: Times, limits: Limits) -> Time
         least = [smallest(own[:, mine[groups.group[mine] == one]], 1) for one in numbers]
         found[:, mine] = _of_peers(np.stack(least, axis=1), limits)[:, :1]
     return found
+
+
+def _with_leaders(groups: Groups, own: Times, baseline: Times, lead: int, limits: Limits) -> None:
+    """Who loads data for its group takes as long before it broadcasts them as others who do: a
+    host, so that it shows where the device is when the host, ahead by the `lead`, calls."""
+    flat, found = own.reshape(len(own), -1), baseline.reshape(len(own), -1)
+    width = own.shape[2]
+    for called in groups.broadcasts:
+        nodes = called - np.minimum(called % width, lead)
+        found[:, nodes] = np.fmax(found[:, nodes], _of_peers(flat[:, nodes], limits))
 
 
 def _of_peers(times: Times, limits: Limits) -> Times:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.lost_time.graph import Graph
+from oncall.analysis.lost_time.leaders import broadcasts_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs
 
@@ -15,11 +16,12 @@ from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs
 class Groups:
     """`group` (r,) is the number of each rank's tensor group, NONE without one: the communicator
     that it calls most, if all members do the same. `tight_rounds` (k,) are collectives of one.
-    `ops` are names of operations."""
+    `ops` are names of operations. `broadcasts` as in `leaders.broadcasts_of`."""
 
     group: Ints
     tight_rounds: Flags
     ops: list[str]
+    broadcasts: list[Ints]
 
     def mates(self, rank: int) -> Ints:
         """The others of its tensor group."""
@@ -54,4 +56,5 @@ def groups_of(programs: Programs, graph: Graph, limits: Limits) -> Groups:
     if len(rounds):
         leader = rounds.nodes[rounds.start] // graph.width
         tight = group[leader] == rounds.comm
-    return Groups(group, np.asarray(tight), programs.ops)
+    broadcasts = list(broadcasts_of(programs, graph))
+    return Groups(group, np.asarray(tight), programs.ops, broadcasts)

@@ -127,7 +127,7 @@ def _by_exposure(
 
 def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     books = books_of(programs, limits)
-    if books is not None and books.covered < limits.covers:
+    if books is not None and not _holds(books, limits):
         books = None
     if books is not None and books.error > limits.replays:
         return _by_lateness(programs, None, limits, books)
@@ -137,6 +137,12 @@ def _of_operations(programs: Programs, limits: Limits) -> Account | None:
             return account
         return _by_lateness(programs, None, limits) or account
     return _by_lateness(programs, books, limits)
+
+
+def _holds(books: Books, limits: Limits) -> bool:
+    """Whether hosts wait for devices where a replay has it, for most of the time."""
+    possible = books.timed or books.backwards < limits.backwards
+    return possible and books.covered >= limits.covers
 
 
 def _by_lateness(

@@ -1,8 +1,9 @@
-"""Which place each rank has in its pipeline.
+"""Which place each rank has in its pipeline, and in its group.
 
 Stages in the middle of a pipeline call the same, and wait differently long by their distance from
 its ends. A pipeline is the ranks that send to one another, in the order of their numbers; the same
-stage of each has the same place in it. In a ring all call the same, and no place is another.
+stage of each has the same place in it. In a ring all call the same, and no place is another. Who
+loads data for its group has a place of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.leaders import leaders_of
 from oncall.analysis.lost_time.moments import numbered
 from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs
 
@@ -34,7 +36,8 @@ def places_of(programs: Programs, iterations: Iterations) -> Ints:
     )
     kinds = np.bincount(called[0].astype(np.int64), minlength=len(everyone))
     found = np.where(kinds[pipeline[mine]] > 1, place[mine] + 1, 0)
-    return np.where(found, numbered(found, iterations.mostly_called.view(np.int64)) + 1, 0)
+    stage = np.where(found, numbered(found, iterations.mostly_called.view(np.int64)) + 1, 0)
+    return stage * 2 + leaders_of(programs)
 
 
 def _joined(ranks: int, one: Ints, other: Ints) -> Ints:
