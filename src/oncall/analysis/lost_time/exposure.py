@@ -64,6 +64,7 @@ def exposure_of(
     waited = waited[left]
     return Lateness(
         late_ns=(np.nanmedian(waited, 1)[:, None] - waited) * length_ns,
+        ranks=ranks,
         iterations=_stretches(low, length_ns, _stages(con, job, ranks), left),
         timed=True,
     )

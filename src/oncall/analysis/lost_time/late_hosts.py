@@ -11,6 +11,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.chance import at_least
+from oncall.analysis.lost_time.latecomers import by_hosts
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
@@ -23,8 +24,7 @@ def late_hosts(lateness: Lateness, limits: Limits) -> Entry | None:
     """The host whose ranks are late as a whole. Of a pipeline it may be a stage, whose lateness is
     its design: not to be asked of one."""
     iterations = lateness.iterations
-    share = lateness.late_ns / iterations.length_ns[:, None]
-    found = [one for size in _SIZES if (one := _best(share, size, limits)) is not None]
+    found = [one for size in _SIZES if (one := _best(lateness, size, limits)) is not None]
     if not found:
         return None
     host, gain = max(found, key=lambda one: float(one[1].sum()))
@@ -45,14 +45,15 @@ def late_hosts(lateness: Lateness, limits: Limits) -> Entry | None:
     )
 
 
-def _best(share: Times, size: int, limits: Limits) -> tuple[Flags, Times] | None:
+def _best(lateness: Lateness, size: int, limits: Limits) -> tuple[Flags, Times] | None:
     """The host of so many ranks (r,) whose middle rank is the latest of all hosts' in more
     iterations than chance explains, and what it costs each of them (s,)."""
-    ranks = share.shape[1]
-    hosts = ranks // size
-    if hosts < 2 or ranks % size:
+    share = lateness.share
+    of_rank, each = by_hosts(share, lateness.ranks, size)
+    hosts = each.shape[1]
+    if hosts < 2:
         return None
-    middle = quantile(share.reshape(len(share), hosts, size), 0.5, 2)
+    middle = quantile(each, 0.5, 2)
     there = np.isfinite(middle)  # of a service, the hosts of one replica
     compared = there.sum(1) > 1
     latest = np.bincount(np.nanargmax(middle[compared], axis=1), minlength=hosts)
@@ -63,7 +64,7 @@ def _best(share: Times, size: int, limits: Limits) -> tuple[Flags, Times] | None
     of = int(there[seen].sum(1).min())
     if at_least(int(latest[best]), int(seen.sum()), 1 / of) > limits.by_chance / of:
         return None
-    host = np.arange(ranks) // size == best
+    host = of_rank == best
     if not _all_later(quantile(share[seen], 0.5, 0), host, limits):
         return None
     beside, alone = np.where(host, np.nan, share), np.where(host, share, np.nan)
@@ -73,7 +74,10 @@ def _best(share: Times, size: int, limits: Limits) -> tuple[Flags, Times] | None
 
 
 def _all_later(each: Times, host: Flags, limits: Limits) -> bool:
-    """Is a rank of the host later than one of another host in nearly all pairs of them? `each`
-    (r,) is the lateness of ranks in the median iteration."""
-    later = each[host][:, None] > each[~host & np.isfinite(each)]
-    return bool(later.mean() >= limits.most_ranks)
+    """Is a rank of the host later than one of another host in nearly all pairs of them, and all of
+    them by about as much? `each` (r,) is the lateness of ranks in the median iteration."""
+    others = each[~host & np.isfinite(each)]
+    later = each[host][:, None] > others
+    by = each[host] - np.median(others)
+    alike = np.nanmin(by) >= limits.as_late * np.nanmax(by)
+    return bool(alike and later.mean() >= limits.most_ranks)

@@ -17,7 +17,7 @@ from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.programs import Flags, Times
+from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
 BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
 
@@ -26,8 +26,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     """The ranks whose lateness costs most, if it is no chance. What hosts hold up themselves counts
     in a few iterations as well, if it costs enough and no other rank is as late in any."""
     iterations = lateness.iterations
-    share = lateness.late_ns / iterations.length_ns[:, None]
-    best, gap = _best(share, limits)
+    share = lateness.share
+    best, gap = _best(share, lateness.ranks, limits)
     ranks = np.flatnonzero(best)
     there = ~np.isnan(gap)
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
@@ -112,8 +112,8 @@ def _stands_alone(
 def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
     """The ranks that the others waited for a good part of their time, though it may be chance."""
     iterations = lateness.iterations
-    share = lateness.late_ns / iterations.length_ns[:, None]
-    best, gap = _best(share, limits)
+    share = lateness.share
+    best, gap = _best(share, lateness.ranks, limits)
     late = (gap >= limits.least_gain) & _has_peers(iterations, best)
     lost_ns = np.where(late, np.minimum(gap, 1.0), 0.0) * iterations.length_ns
     seen_ns = float(iterations.length_ns[~np.isnan(gap)].sum())
@@ -132,19 +132,15 @@ def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
     )
 
 
-def _best(share: Times, limits: Limits) -> tuple[Flags, Times]:
-    """The ranks (r,) that stand out most, and by how much they do in each iteration (s,)."""
-    ranks = share.shape[1]
-    found = np.zeros(ranks, dtype=np.bool_), np.full(len(share), np.nan)
+def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:
+    """Which of the ranks (r,) stand out most, and by how much they do in each iteration (s,)."""
+    found = np.zeros(len(ranks), dtype=np.bool_), np.full(len(share), np.nan)
     most = -1.0
     for size in BLOCKS:
-        if 2 * size > ranks:
+        if 2 * size > len(ranks):
             break
-        blocks = np.arange(ranks) // size
-        number = int(blocks[-1]) + 1
-        padded = np.full((len(share), number * size), np.nan)
-        padded[:, :ranks] = share
-        padded = np.sort(padded.reshape(len(share), number, size), axis=2)  # NaN last
+        blocks, padded = by_hosts(share, ranks, size)
+        padded = np.sort(padded, axis=2)  # NaN last
         middle = padded[:, :, (size - 1) // 2]
         highest = np.fmax.reduce(padded, axis=2)
         gap = middle - _highest_beside(highest)
@@ -153,6 +149,15 @@ def _best(share: Times, limits: Limits) -> tuple[Flags, Times]:
         if total[one] > most:
             most, found = float(total[one]), (blocks == one, gap[:, one])
     return found
+
+
+def by_hosts(share: Times, ranks: Ints, size: int) -> tuple[Ints, Times]:
+    """The host of each rank (r,), each of so many neighbours; and what each iteration has (s, r) by
+    hosts (s, hosts, size), NaN for ranks that left nothing behind."""
+    host = ranks // size - ranks.min() // size
+    found = np.full((len(share), int(host.max()) + 1, size), np.nan)
+    found[:, host, ranks % size] = share
+    return host, found
 
 
 def _highest_beside(highest: Times) -> Times:

@@ -28,24 +28,30 @@ from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs, Tim
 
 @dataclass(frozen=True)
 class Lateness:
-    """By how much each rank was late by itself in each iteration (s, r), ns against the median
-    rank; NaN where not recorded whole. `iterations` say when and how long. `timed`: from durations.
-    `of_all`: iterations are those of all ranks, not of one group each. `by`: the others' "waits" in
-    calls; "delays" of hosts, which devices may make up for; "stalls" of hosts that all waited for.
-    `compared`: most ranks were, with others at the same place of their pipelines.
+    """By how much each of the `ranks` (r,) was late by itself in each iteration (s, r), ns against
+    the median rank; NaN where not recorded whole. `iterations` say when and how long. `timed`:
+    from durations. `of_all`: iterations are those of all ranks, not of one group each. `by`: the
+    others' "waits" in calls; "delays" of hosts, which devices may make up for; "stalls" of hosts
+    that all waited for. `compared`: most ranks were, with others at the same place of their
+    pipelines.
     """
 
     late_ns: Times
+    ranks: Ints
     iterations: Iterations
     timed: bool
     of_all: bool = True
     by: Literal["waits", "delays", "stalls"] = "waits"
     compared: bool = True
 
+    @property
+    def share(self) -> Times:
+        """The lateness as a share of each iteration (s, r)."""
+        return self.late_ns / self.iterations.length_ns[:, None]
+
     def leaves_open(self, limits: Limits) -> bool:
         """Whether some rank is clearly late in most iterations, whoever stands out."""
-        share = self.late_ns / self.iterations.length_ns[:, None]
-        return bool((quantile(share, 0.25, 0) >= limits.stands_out * limits.least_gain).any())
+        return bool((quantile(self.share, 0.25, 0) >= limits.stands_out * limits.least_gain).any())
 
 
 def lateness_of(
@@ -67,7 +73,7 @@ def lateness_of(
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
     compared = float((seen & (peers > 1)).mean()) >= limits.heard
-    return Lateness(late_ns, iterations, moments.timed, of_all, compared=compared)
+    return Lateness(late_ns, programs.ranks, iterations, moments.timed, of_all, compared=compared)
 
 
 def _summed(programs: Programs, iterations: Iterations, late: Times, place: Ints) -> Times:

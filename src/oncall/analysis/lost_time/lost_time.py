@@ -27,7 +27,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import moments_of
 from oncall.analysis.lost_time.onsets import changed_with, own_time_in
 from oncall.analysis.lost_time.peers import with_peers
-from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
+from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times, read_programs
 from oncall.analysis.lost_time.sibling_transfers import late_by_transfers, slow_beside_siblings
 from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, repeated, slowdowns_of
 from oncall.evidence import params_of, relation
@@ -161,8 +161,8 @@ def _by_lateness(
         entry = late_hosts(lateness, limits)
     if entry is not None and iterations.stretches and stages and entry.share < limits.too_much:
         entry = None  # Stages differ by design, and no iteration shows which calls are alike.
-    if stages and not lateness.of_all:
-        entry = None  # Who is late in its group may have waited for a transfer from a stage.
+    if not lateness.of_all and (stages or _wait_in_larger(programs, iterations)):
+        entry = None  # Who is late in its group may have waited for someone outside.
     if not (lateness.timed or programs.on_device or (entry and entry.cause != "perhaps")):
         entry = _delayed(programs, lateness, limits) or entry
     entry = entry or suspected(lateness, limits)
@@ -195,6 +195,12 @@ def _by_lateness(
     late = stages and lateness.leaves_open(limits)
     whole = proven or not (slowdown or once or hidden or late or not lateness.of_all)
     return Account(entries, length_ns, begin_ns, None, lateness.timed, decides, whole, slowdown)
+
+
+def _wait_in_larger(programs: Programs, iterations: Iterations) -> bool:
+    """Whether ranks call in groups larger than those that iterations are of."""
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    return bool(size[iterations.number != NONE].max() > size[iterations.cut].max())
 
 
 def _delayed(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | None:
@@ -238,7 +244,9 @@ def _by_stretches(programs: Programs, limits: Limits) -> Account | None:
     if iterations is None or not iterations.stretches:
         return None
     stalls_ns = host_delays(programs, iterations, moments, limits).stalls_ns
-    entry = latecomers(Lateness(stalls_ns, iterations, timed=False, by="stalls"), limits)
+    entry = latecomers(
+        Lateness(stalls_ns, programs.ranks, iterations, timed=False, by="stalls"), limits
+    )
     if entry is None:
         return None
     return Account([entry], iterations.length_ns, iterations.begin_ns, None, timed=False)
