@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from oncall.diagnose import diagnose
-from oncall.doubt import IN_PART, Doubt, why_undecided
+from oncall.doubt import FEW, IN_PART, Doubt, why_undecided
 from oncall.evidence.incident import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 
+from .jobs import UNIX_NS
 from .test_lateness import Work, even, played
 
 LONG = 6
@@ -34,3 +35,21 @@ def test_an_account_in_part_shows_no_health(long: int | None, doubt: Doubt) -> N
         found = diagnose(incident, rulebooks)
         assert (found.result, found.undecided) == (("inconclusive" if long else "none"), doubt.why)
         assert ("BUFFER_SIZE" in found.would_decide) is (long is not None)
+
+
+@pytest.mark.parametrize("calls", [3, 40])
+def test_durations_of_a_part_of_an_iteration_show_no_health(calls: int) -> None:
+    """Forty layers, and `calls` of what comes once an iteration: how long it is, nothing shows."""
+    rows = [
+        {"job": "j", "comm": comm, "seq": seq, "rank": rank, "kind": "coll", "op": "AllReduce"}
+        | {"count": 4096, "done": True, "duration_ns": 1_000_000}
+        | {"enqueued_ns": UNIX_NS + (seq * 5 + comm) * 1_000_000}
+        for comm, number in ((1, 40), (2, calls))
+        for seq in range(number)
+        for rank in range(2)
+    ]
+    with Incident.empty() as incident:
+        incident.append("ops", {name: [row[name] for row in rows] for name in rows[0]})
+        incident.require(["replayed_jobs"])
+        assert incident.con.execute("FROM replayed_jobs").fetchall() == []
+        assert (why_undecided(incident, ["slow"]).why == FEW) is (calls == 3)

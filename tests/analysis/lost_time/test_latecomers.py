@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time.chance import at_least, either, in_a_row, is_duty
+from oncall.analysis.lost_time.latecomers import by_hosts
 from oncall.analysis.lost_time.limits import Limits
 
 
@@ -59,3 +60,10 @@ def test_two_doubts_together_are_as_seldom_as_one() -> None:
     draw = np.random.default_rng(3).random((20_000, 2))
     small = np.array([either(*one) <= 0.02 for one in draw])
     assert small.mean() == pytest.approx(0.02, abs=0.004)
+
+
+def test_ranks_without_a_dump_move_no_other_to_another_host() -> None:
+    ranks = np.array([0, 2, 3, 4, 5])
+    host, share = by_hosts(np.arange(5.0)[None], ranks, 2)
+    assert host.tolist() == [0, 1, 1, 2, 2]
+    assert np.nan_to_num(share, nan=-1).tolist() == [[[0, -1], [1, 2], [3, 4]]]
