@@ -67,6 +67,10 @@ class AnswerFolder:
         self.parts.append(ReceivedPart(sender, table, rows, path))
         return path.open("wb")
 
+    def clear(self) -> None:
+        """Forget the parts so far; files of the same numbers take their places."""
+        self.parts.clear()
+
     def take(self, frames: Iterable[Part | End]) -> list[str]:
         """Write the parts; returns the gaps listed at the end of the answer."""
         gaps: list[str] = []
