@@ -128,7 +128,8 @@ class Snapshot:
     """Everything the screens show at one moment. `version` rises with each new snapshot.
 
     Where the diagnosis still has rulebooks pending, `earlier` is what these found last.
-    `lost_gateways`: why gateways failed whose nodes are asked directly since.
+    `lost_gateways`: why gateways failed whose nodes are asked directly since. `due`: of a running
+    job newer evidence has come, which JudgeSnapshot judges; it stopped no other way since.
     """
 
     version: int
@@ -142,6 +143,7 @@ class Snapshot:
     timings_s: Mapping[str, float] = field(default_factory=dict)  # rulebook -> seconds
     earlier: Earlier | None = None
     lost_gateways: Mapping[str, str] = field(default_factory=dict)
+    due: bool = False
 
 
 @dataclass(frozen=True)
