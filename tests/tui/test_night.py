@@ -30,7 +30,9 @@ def test_verdicts_come_and_go() -> None:
     healthy, hung = live(healthy_snapshot()), live(hang_snapshot())
     assert said(None, healthy) == ["verdict: No fault found"]
     assert said(healthy, healthy) == []
-    assert said(healthy, hung) == ["verdict: Not entered: rank 5 on gpu017"]
+    assert said(healthy, hung) == [
+        "verdict: Not entered: rank 5 on gpu017, since 2025-10-09 08:55:50 UTC"
+    ]
     assert said(hung, hung) == []
     gone = ["no longer: Not entered: rank 5 on gpu017", "verdict: No fault found"]
     assert said(hung, healthy) == gone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis
+from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
 from oncall.fleet.outcome import lost_gateways_phrases
@@ -29,12 +29,13 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]
 def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
     earlier = _causes(before.diagnosis) if before is not None else {}
     causes = _causes(now.diagnosis)
-    for name, said in causes.items():
+    for name, cause in causes.items():
         if name not in earlier:
-            yield f"verdict: {said}", True
-    for name, said in earlier.items():
+            began = f", since {words.instant(cause.at_ns)}" if cause.at_ns is not None else ""
+            yield f"verdict: {words.sentence(cause)}{began}", True
+    for name, cause in earlier.items():
         if name not in causes:
-            yield f"no longer: {said}", False
+            yield f"no longer: {words.sentence(cause)}", False
     quiet = not causes and (
         before is None or earlier or before.diagnosis.doubt != now.diagnosis.doubt
     )
@@ -42,11 +43,10 @@ def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, boo
         yield f"verdict: {words.headline(now.diagnosis)[2]}", bool(now.diagnosis.doubt)
 
 
-def _causes(diagnosis: Diagnosis) -> dict[str, str]:
+def _causes(diagnosis: Diagnosis) -> dict[str, Finding]:
     """The root causes by what they say, without when: that moves."""
     return {
-        f"{one.rulebook} {one.verdict} {words.who(one.blame)}": clean(one.title)
-        + (f": {words.who(one.blame)}" if one.blame else "")
+        f"{one.rulebook} {one.verdict} {words.who(one.blame)}": one
         for one in words.roots(diagnosis)
     }
 

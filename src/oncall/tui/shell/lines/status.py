@@ -165,10 +165,14 @@ class StatusLine(_Line):
             left.append(f"✖ {trouble}", self._style("error"))
         else:
             left.append(phrases.narrowing_phrase(state), self._style("accent"))
-        right = [phrases.activity_phrase(state), phrases.time_phrase(state.cursor, state.live)]
-        said = "   ".join(part for part in right if part)
         old = (phrases.old_phrase(state), self._age_style(state.snapshot_age_s))
-        return spread(left, Text.assemble((said, self._style("muted")), old, " "), self.size.width)
+        time = phrases.time_phrase(state.cursor, state.live)
+        for doing in (phrases.activity_phrase(state), ""):  # what went wrong is read first
+            said = "   ".join(part for part in (doing, time) if part)
+            right = Text.assemble((said, self._style("muted")), old, " ")
+            if left.cell_len + right.cell_len < self.size.width or not left.plain.strip():
+                break
+        return spread(left, right, self.size.width)
 
     def _age_style(self, age_s: float) -> str:
         if age_s >= phrases.VERY_OLD_S:
