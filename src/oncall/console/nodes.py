@@ -76,6 +76,7 @@ class Nodes:
         self._all: _Line | None = None
         self._one: tuple[str, _Line] | None = None  # the host whose finer grain was asked last
         self._outcomes: Mapping[str, Outcome] = {}
+        self._had: dict[str, set[str]] = defaultdict(set)  # job -> hosts that ever knew of it
         self._clocks: Mapping[str, Clock] = {}
         self.lost_gateways: Mapping[str, str] = {}  # of the last gather: gateway -> why
         self._answered_ns: dict[str, int] = {}
@@ -171,7 +172,7 @@ class Nodes:
     def hosts(self) -> tuple[HostAnswer, ...]:
         """What became of each host that was asked last; those that know nothing of the job left
         out."""
-        now_ns, clocks, way = self._clock(), self._clocks, way_to(self._reach.transport)
+        now_ns = self._clock()
         return tuple(
             HostAnswer(
                 host=clean(outcome.node),
@@ -181,15 +182,18 @@ class Nodes:
                 if host in self._answered_ns
                 else None,
                 no_probe=_no_probe(outcome),
-                collector=clean(
-                    collector_problem(checkup_of(outcome, clocks.get(host), way))
-                    if outcome.kind in ("ok", "lost")
-                    else ""
-                ),
+                collector=self._collector_problem(host, outcome),
             )
             for host, outcome in self._outcomes.items()
             if outcome.kind != "no-data"
         )
+
+    def _collector_problem(self, host: str, outcome: Outcome) -> str:
+        """What is wrong with the collector of a host that answers; empty if nothing is."""
+        if outcome.kind not in ("ok", "lost"):
+            return ""
+        way = way_to(self._reach.transport)
+        return clean(collector_problem(checkup_of(outcome, self._clocks.get(host), way)))
 
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with the hosts, by their last answers, and which command to type: folded,
@@ -234,21 +238,31 @@ class Nodes:
         nodes: dict[str, int] = defaultdict(int)
         ranks: dict[str, set[int]] = defaultdict(set)
         last_ns: dict[str, int] = defaultdict(int)
-        for outcome in self._outcomes.values():
+        quiet: set[str] = set()  # hosts that may know more than they say
+        for host, outcome in self._outcomes.items():
             jobs = outcome.status.get("jobs")
+            if outcome.kind != "ok" or self._collector_problem(host, outcome):
+                quiet.add(host)
             for job, at_ns in jobs_of(outcome).items():
                 here = jobs[job].get("ranks") if isinstance(jobs, dict) else ()
                 nodes[job] += 1
+                self._had[job].add(host)
                 ranks[job] |= {rank for rank in here or () if isinstance(rank, int)}
                 last_ns[job] = max(last_ns[job], at_ns)
         now_ns = self._clock()
+
+        def state(job: str) -> str:
+            if live and now_ns - last_ns[job] < _RUNS_NS:
+                return "running"
+            return "silent" if live and quiet & self._had[job] else "ended"
+
         return tuple(
             JobLine(
                 job=job,
                 nodes=nodes[job],
                 ranks=len(ranks[job]),
                 last_ns=last_ns[job],
-                state="running" if live and now_ns - last_ns[job] < _RUNS_NS else "ended",
+                state=state(job),
             )
             for job in sorted(nodes, key=lambda job: -last_ns[job])
         )
