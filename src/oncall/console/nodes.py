@@ -279,6 +279,7 @@ class Nodes:
         task.on_stop(lambda: self._loop.call(stop))
 
     async def _greeted(self, folder: Path) -> None:
+        self._greeted_ns = None  # who looks for jobs again wants those of now
         gather = await self._everybody(Window(), folder)
         await gather.greet()
         self._note(gather)
