@@ -52,6 +52,9 @@ def test_nodes_and_collectors_are_lost_and_come_back() -> None:
         HostAnswer("gpu017", "ok", collector="no collector is running"),
         HostAnswer("gpu018", "timeout"),
     )
+    slow = HostAnswer("gpu017", "ok", collector="the collector did not answer", collector_slow=True)
+    late = live(healthy_snapshot(), slow)
+    assert said(live(healthy_snapshot()), late) == ["collector silent on: gpu017"]
     assert said(well, ill) == ["silent: gpu018", "collector dead on: gpu017"]
     assert said(ill, well) == ["answering again: gpu018", "collector back on: gpu017"]
 

@@ -36,6 +36,7 @@ from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.fleet.ssh.transport import SshTransport
 from oncall.fleet.transport import Clock, Transport, opened
+from oncall.node.store.wire import NO_COLLECTOR
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.
@@ -173,6 +174,9 @@ class Nodes:
         """What became of each host that was asked last; those that know nothing of the job left
         out."""
         now_ns = self._clock()
+        problems = {
+            host: self._collector_problem(host, outcome) for host, outcome in self._outcomes.items()
+        }
         return tuple(
             HostAnswer(
                 host=clean(outcome.node),
@@ -182,7 +186,8 @@ class Nodes:
                 if host in self._answered_ns
                 else None,
                 no_probe=_no_probe(outcome),
-                collector=self._collector_problem(host, outcome),
+                collector=problems[host],
+                collector_slow=problems[host] not in ("", NO_COLLECTOR),
             )
             for host, outcome in self._outcomes.items()
             if outcome.kind != "no-data"

@@ -97,6 +97,7 @@ class HostAnswer:
     age_ns: int | None = None
     no_probe: str = ""  # why it cannot be probed, although it answers
     collector: str = ""
+    collector_slow: bool = False  # it may still record: it only did not answer in time
 
     @property
     def silent(self) -> bool:

@@ -54,7 +54,12 @@ def _causes(diagnosis: Diagnosis) -> dict[str, Finding]:
 def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
     for lost, back, who in (
         ("silent", "answering again", lambda host: host.silent),
-        ("collector dead on", "collector back on", lambda host: bool(host.collector)),
+        (
+            "collector dead on",
+            "collector back on",
+            lambda host: bool(host.collector) and not host.collector_slow,
+        ),
+        ("collector silent on", "collector answers again on", lambda host: host.collector_slow),
     ):
         earlier = {host.host for host in before.hosts if who(host)} if before is not None else set()
         ill = {host.host for host in now.hosts if who(host)}
