@@ -52,6 +52,7 @@ def _causes(diagnosis: Diagnosis) -> dict[str, Finding]:
 
 
 def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
+    answering = {host.host for host in now.hosts if not host.silent}
     for lost, back, who in (
         ("silent", "answering again", lambda host: host.silent),
         (
@@ -65,8 +66,8 @@ def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]
         ill = {host.host for host in now.hosts if who(host)}
         if ill - earlier:
             yield f"{lost}: {clean(fold_hosts(ill - earlier))}", True
-        if earlier - ill:
-            yield f"{back}: {clean(fold_hosts(earlier - ill))}", False
+        if well := (earlier - ill) & answering:
+            yield f"{back}: {clean(fold_hosts(well))}", False
     known = before.lost_gateways if before is not None else {}
     fresh = {one: why for one, why in now.lost_gateways.items() if one not in known}
     for phrase in lost_gateways_phrases(fresh):
