@@ -255,19 +255,15 @@ class Nodes:
                 ranks[job] |= {rank for rank in here or () if isinstance(rank, int)}
                 last_ns[job] = max(last_ns[job], at_ns)
         now_ns = self._clock()
-
-        def state(job: str) -> str:
-            if live and now_ns - last_ns[job] < _RUNS_NS:
-                return "running"
-            return "silent" if live and quiet & self._had[job] else "ended"
-
         return tuple(
             JobLine(
                 job=job,
                 nodes=nodes[job],
                 ranks=len(ranks[job]),
                 last_ns=last_ns[job],
-                state=state(job),
+                state=_state_of(now_ns - last_ns[job], bool(quiet & self._had[job]))
+                if live
+                else "ended",
             )
             for job in sorted(nodes, key=lambda job: -last_ns[job])
         )
@@ -411,6 +407,13 @@ class Nodes:
         for host, outcome in self._outcomes.items():
             if outcome.kind == "ok":
                 self._answered_ns[host] = now_ns
+
+
+def _state_of(age_ns: int, quiet: bool) -> str:
+    """A job's, by the age of its last evidence; `quiet`: one of its hosts may know of newer."""
+    if age_ns < _RUNS_NS:
+        return "running"
+    return "silent" if quiet else "ended"
 
 
 def _no_probe(outcome: Outcome) -> str:
