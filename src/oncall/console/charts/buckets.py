@@ -35,10 +35,10 @@ BASELINE_NS = 120 * NS_PER_S
 NEARLY_NOTHING = 0.05  # of the mean of a baseline
 _STOPPED = 2  # times as long as any pause before
 _BASELINE_LEAST = 5  # buckets
-# Of what keeps to its baseline 3 standard deviations leave out one column in 370, not one in 22;
-# and nobody gets up for a tenth, which a busy host or a checkpoint takes.
-_BAND = 3.0  # standard deviations
-_LEAST_BAND = 0.1  # of the mean
+# What a pause or a burst in it reached is no baseline; and nobody gets up for a tenth, which a busy
+# host or a checkpoint takes.
+_BAND = (0.05, 0.95)  # quantiles
+_LEAST_BAND = 0.1  # of the median, beyond them
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,6 @@ def baseline_of(
     known = value[:first][~np.isnan(value[:first])]
     if len(known) < _BASELINE_LEAST:
         return None
-    middle = float(known.mean())
-    spread = max(_BAND * float(known.std()), _LEAST_BAND * middle)
-    return max(0.0, middle - spread), middle + spread
+    low, middle, high = np.quantile(known, [_BAND[0], 0.5, _BAND[1]]).tolist()
+    margin = _LEAST_BAND * middle
+    return max(0.0, low - margin), high + margin
