@@ -200,9 +200,17 @@ def test_the_baseline_is_of_the_first_part_alone() -> None:
     buckets = Buckets.over(0, 400 * NS_PER_S)
     value = np.full(buckets.count, 2.0)
     value[buckets.count // 4 :] = 100.0
-    assert baseline_of(value, buckets) == (2.0, 2.0)
+    assert baseline_of(value, buckets) == pytest.approx((1.8, 2.2))
     value[: buckets.count // 4] = np.nan
     assert baseline_of(value, buckets) is None
+
+
+def test_one_pause_widens_no_baseline() -> None:
+    """Nor does what varies by less than a tenth leave it."""
+    value = np.full(240, 100.0)
+    value[20:22] = 3.0
+    band = baseline_of(value, Buckets(0, 10**9, 240))
+    assert band == pytest.approx((90.0, 110.0))
 
 
 @pytest.mark.parametrize("span_ns", [1, 59_801_954_148, 785_340_000_001])

@@ -10,7 +10,7 @@ import pytest
 
 from oncall.console import replay
 from oncall.console.history import Gathered
-from oncall.console.queries import GetRankCard, GetSnapshot, JudgeSnapshot
+from oncall.console.queries import GatherSnapshot, GetRankCard, GetSnapshot, JudgeSnapshot
 from oncall.core.errors import Interrupted
 from oncall.core.units import NS_PER_S
 from oncall.evidence import saved
@@ -117,3 +117,28 @@ def test_of_a_running_jobs_past_the_hang_comes_first_too(
     with pytest.raises(Interrupted):  # the reader has moved on, and the answers are gone
         session.ask(GetSnapshot(hung_ns - 5 * NS_PER_S, first=True))
         session.ask(JudgeSnapshot(hung_ns))
+
+
+@pytest.mark.usefixtures("large")
+def test_a_running_jobs_verdict_stays_until_newer_evidence_is_judged(
+    live: Live, shards: Path
+) -> None:
+    """It does not come and go with each gather; why a job stopped is shown at once."""
+    session = live(reach_fleet(f"local:{shards}/gpu*", None))
+    first = session.ask(GatherSnapshot(first=True))
+    assert first.diagnosis.pending and not first.due
+    whole = session.ask(JudgeSnapshot())
+    kept = session.ask(GatherSnapshot(first=True))
+    assert kept.due
+    assert kept.version > whole.version
+    assert (kept.diagnosis, kept.moment) == (whole.diagnosis, whole.moment)
+    session.ask(GetRankCard(CULPRIT))  # the evidence shown is still open
+    anew = session.ask(JudgeSnapshot())
+    assert not anew.due and not anew.diagnosis.pending
+
+    assert session.shown is not None
+    healthy = replace(anew.diagnosis, findings=())
+    session.shown.snapshot = replace(anew, diagnosis=healthy)
+    stopped = session.ask(GatherSnapshot(first=True))
+    assert stopped.diagnosis.pending and not stopped.due
+    assert [one.verdict for one in stopped.diagnosis.findings] == ["H1"]

@@ -138,6 +138,14 @@ def test_nodes_of_a_hang_are_asked_and_diagnosed(live: Live, shards: Path) -> No
     assert session.ask(GetRates())
 
 
+def test_a_job_whose_nodes_do_not_answer_has_not_ended(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    assert [one.state for one in session.ask(ListJobs())] == ["ended"]
+    transport.down.add("gpu001")
+    assert [one.state for one in session.ask(ListJobs())] == ["silent"]
+
+
 def test_a_gateway_that_fails_is_reported_until_it_is_back(
     live: Live, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

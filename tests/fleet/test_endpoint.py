@@ -183,6 +183,26 @@ def test_one_answer_opens_so_many_shards_and_says_what_it_left(
     assert "1 older shards not read" in status["gaps"][0]
 
 
+@pytest.mark.parametrize("seals", [1, 99])
+def test_no_row_is_lost_to_a_shard_that_is_sealed_during_the_answer(
+    seals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector answers with the rows that it has not sealed, so after a seal with none."""
+    asked = []
+
+    def ask(*_: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        if len(asked) < seals:
+            _shard(tmp_path, len(asked))
+        asked.append(1)
+        return {"alive": True}, {}
+
+    monkeypatch.setattr(evidence, "ask_collector", ask)
+    live = Node("gpu017", tmp_path, tmp_path / "run")
+    rows = answered(live, Request("detail", job="llama", tables=("ops",)))[1]
+    assert rows["ops"] == min(seals, len(asked)) * ROWS
+    assert len(asked) == min(seals + 1, 3)
+
+
 def test_a_question_in_json_that_repeats_a_table_is_short(node: Node) -> None:
     line = json.dumps({"ask": "digest", "job": "llama", "tables": ["ops"] * 5_000}).encode()
     stream, sink = io.BytesIO(), Sink()

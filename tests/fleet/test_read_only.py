@@ -25,6 +25,10 @@ from oncall.fleet.read_only import RemoteCommand, read_only_command
         ("ssh gpu002 cat /proc/pressure/cpu", "cat /proc/pressure/cpu"),
         ("ssh gpu002 taskset -cp 4013", "taskset -cp 4013"),
         ("ssh root@gpu002 uptime", "uptime"),
+        (
+            "ssh gpu002 'ps -o pid,ppid,stat,wchan:32,cmd -p 4013; journalctl --since -1h'",
+            "ps -o pid,ppid,stat,wchan:32,cmd -p 4013 ; journalctl --since -1h",
+        ),
     ],
 )
 def test_what_only_reads_is_run_as_shown(typed: str, line: str) -> None:
@@ -36,6 +40,7 @@ def test_what_only_reads_is_run_as_shown(typed: str, line: str) -> None:
     [
         "ssh gpu002 kill -CONT 4013",
         "ssh gpu002 sudo dmesg",
+        "ssh gpu002 py-spy dump --pid PID",
         "ssh gpu002 dmesg -C",
         "ssh gpu002 dmesg --clear",
         "ssh gpu002 nvidia-smi -r",

@@ -92,6 +92,23 @@ def test_headline_names_every_severity_by_word(hang: Diagnosis, two_roots: Diagn
     assert words.roots(hang) == hang.findings[:1]
 
 
+def test_ranks_of_one_host_that_stopped_alike_are_one_cause(hang: Diagnosis) -> None:
+    alike = [
+        replace(
+            hang.findings[0],
+            id=f"F{rank}",
+            blame=(Blame("rank", {"rank": rank, "node": "gpu002"}),),
+            explained_by=None,
+        )
+        for rank in (2, 3)
+    ]
+    said = words.headline(replace(hang, findings=tuple(alike)))[2]
+    assert said.startswith(f"{hang.findings[0].title}: ranks 2-3 on gpu002, since ")
+    elsewhere = replace(alike[1], blame=(Blame("rank", {"rank": 3, "node": "gpu009"}),))
+    said = words.headline(replace(hang, findings=(alike[0], elsewhere)))[2]
+    assert said.startswith("2 root causes. ")
+
+
 def test_what_costs_nothing_does_not_hide_that_the_answer_is_uncertain(hang: Diagnosis) -> None:
     noticed = replace(hang.findings[0], severity="info")
     doubted = replace(hang, findings=(noticed,), undecided="no durations are recorded")

@@ -26,6 +26,7 @@ from oncall.console.queries import (
     GetNetwork,
     GetNetworkRows,
     GetNetworkStep,
+    GetNight,
     GetRankCard,
     GetRankValues,
     GetRates,
@@ -72,6 +73,7 @@ from oncall.core.diagnosis import Stack
 from oncall.core.errors import OncallError, UsageError
 from oncall.views.log_lines import LoggedLine
 from oncall.views.network.collective import NetworkView, StepView
+from oncall.views.night import NightLine
 from oncall.views.stacks import FoldedStacks
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.table import Table
@@ -130,6 +132,7 @@ class FakeSession:
             GetTraffic: self.traffic,
             GetRates: self.rates,
             GetLogLines: self.log_lines,
+            GetNight: self.night,
             GetStacks: self.stacks,
             GetRankValues: self.rank_values,
             RunCommand: self.run,
@@ -293,6 +296,12 @@ class FakeSession:
 
     def run(self, query: RunCommand) -> str:
         return f"{query.command}: done"
+
+    def night(self, query: GetNight) -> tuple[NightLine, ...]:  # noqa: ARG002
+        return (
+            NightLine(FIRST_NS, "the evidence begins: 8/8 ranks"),
+            NightLine(LAST_NS, "✖ Not-entered hang: rank 5", problem=True),
+        )
 
     def log_lines(self, query: GetLogLines) -> tuple[LoggedLine, ...]:  # noqa: ARG002
         return (

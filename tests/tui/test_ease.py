@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Input
 
-from oncall.console.queries import ListJobs
+from oncall.console.queries import ListJobs, OpenJob
 from oncall.console.snapshot import JobLine, Snapshot
+from oncall.core.errors import UsageError
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.places import places, why_not_there
 
@@ -103,6 +104,19 @@ async def test_of_several_jobs_one_is_chosen_and_another_later() -> None:
         await running.press("colon")
         await running.type("job gpt-9")
         assert running.app.current_mode == "jobs"
+
+
+@piloted
+async def test_a_running_job_that_could_not_be_read_is_read_again() -> None:
+    """Its nodes were slow to answer; nobody need be there to try again."""
+    session = FakeSession(live())
+    session.fails[OpenJob] = UsageError("no host sent evidence: gpu017 did not answer in time")
+    async with console(session, NARROW) as running:
+        assert running.app.current_mode == "jobs"
+        assert "gpu017 did not answer in time" in running.text()
+        await running.pass_s(6)
+        assert running.app.current_mode == "incident"
+        assert not running.app.state.problem
 
 
 @piloted

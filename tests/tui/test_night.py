@@ -30,7 +30,9 @@ def test_verdicts_come_and_go() -> None:
     healthy, hung = live(healthy_snapshot()), live(hang_snapshot())
     assert said(None, healthy) == ["verdict: No fault found"]
     assert said(healthy, healthy) == []
-    assert said(healthy, hung) == ["verdict: Not entered: rank 5 on gpu017"]
+    assert said(healthy, hung) == [
+        "verdict: Not entered: rank 5 on gpu017, since 2025-10-09 08:55:50 UTC"
+    ]
     assert said(hung, hung) == []
     gone = ["no longer: Not entered: rank 5 on gpu017", "verdict: No fault found"]
     assert said(hung, healthy) == gone
@@ -50,7 +52,12 @@ def test_nodes_and_collectors_are_lost_and_come_back() -> None:
         HostAnswer("gpu017", "ok", collector="no collector is running"),
         HostAnswer("gpu018", "timeout"),
     )
+    slow = HostAnswer("gpu017", "ok", collector="the collector did not answer", collector_slow=True)
+    late = live(healthy_snapshot(), slow)
+    assert said(live(healthy_snapshot()), late) == ["collector silent on: gpu017"]
     assert said(well, ill) == ["silent: gpu018", "collector dead on: gpu017"]
+    gone = live(healthy_snapshot(), HostAnswer("gpu017", "timeout"), HostAnswer("gpu018", "ok"))
+    assert said(ill, gone) == ["silent: gpu017", "answering again: gpu018"]
     assert said(ill, well) == ["answering again: gpu018", "collector back on: gpu017"]
 
 

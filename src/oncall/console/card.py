@@ -46,7 +46,7 @@ def card_of(incident: Incident, snapshot: Snapshot, rank: int) -> RankCard:
 def _state(ranks: Ranks, at: int) -> Iterator[tuple[str, str]]:
     state = RankState(int(ranks.state[at])).name.lower()
     waited_ns = int(ranks.waited_ns[at])
-    yield "state", state + (f", waiting for {format_duration(waited_ns)}" if waited_ns >= 0 else "")
+    yield "state", state + (f" for {format_duration(waited_ns)}" if waited_ns >= 0 else "")
 
 
 def _place(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[str, str]]:

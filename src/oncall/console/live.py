@@ -30,6 +30,7 @@ from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.rules.engine.starts import started_communicators
+from oncall.views.words import hosts_phrase
 
 SINCE_NS = 600 * NS_PER_S
 
@@ -52,7 +53,7 @@ class Fleet(Source):
         """The rulebooks of `store` say which communicators to fetch whole; `since_ns`: how far back
         a snapshot looks (None: as far as there is data). Nothing is queried yet."""
         self.live = live
-        self.title = title or reach.source
+        self.title = title or hosts_phrase(reach.hosts)
         self._reach = reach
         self._store = store
         self._job = job
@@ -185,7 +186,7 @@ class Fleet(Source):
         else:
             first_ns = min(at_ns, self._first_ns or at_ns)
             moment = Moment(at_ns, first_ns, max(at_ns, self._last_ns or at_ns))
-        origin = f"{len(self._reach.hosts)} nodes, {self._reach.source}"
+        origin = f"{len(self._reach.hosts)} nodes from {self._reach.source}"
         return Evidence(
             incident,
             gathered.job,

@@ -36,6 +36,7 @@ from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.fleet.ssh.transport import SshTransport
 from oncall.fleet.transport import Clock, Transport, opened
+from oncall.node.store.wire import NO_COLLECTOR
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.
@@ -76,6 +77,7 @@ class Nodes:
         self._all: _Line | None = None
         self._one: tuple[str, _Line] | None = None  # the host whose finer grain was asked last
         self._outcomes: Mapping[str, Outcome] = {}
+        self._had: dict[str, set[str]] = defaultdict(set)  # job -> hosts that ever knew of it
         self._clocks: Mapping[str, Clock] = {}
         self.lost_gateways: Mapping[str, str] = {}  # of the last gather: gateway -> why
         self._answered_ns: dict[str, int] = {}
@@ -171,7 +173,10 @@ class Nodes:
     def hosts(self) -> tuple[HostAnswer, ...]:
         """What became of each host that was asked last; those that know nothing of the job left
         out."""
-        now_ns, clocks, way = self._clock(), self._clocks, way_to(self._reach.transport)
+        now_ns = self._clock()
+        problems = {
+            host: self._collector_problem(host, outcome) for host, outcome in self._outcomes.items()
+        }
         return tuple(
             HostAnswer(
                 host=clean(outcome.node),
@@ -181,15 +186,19 @@ class Nodes:
                 if host in self._answered_ns
                 else None,
                 no_probe=_no_probe(outcome),
-                collector=clean(
-                    collector_problem(checkup_of(outcome, clocks.get(host), way))
-                    if outcome.kind in ("ok", "lost")
-                    else ""
-                ),
+                collector=problems[host],
+                collector_slow=problems[host] not in ("", NO_COLLECTOR),
             )
             for host, outcome in self._outcomes.items()
             if outcome.kind != "no-data"
         )
+
+    def _collector_problem(self, host: str, outcome: Outcome) -> str:
+        """What is wrong with the collector of a host that answers; empty if nothing is."""
+        if outcome.kind not in ("ok", "lost"):
+            return ""
+        way = way_to(self._reach.transport)
+        return clean(collector_problem(checkup_of(outcome, self._clocks.get(host), way)))
 
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with the hosts, by their last answers, and which command to type: folded,
@@ -234,11 +243,15 @@ class Nodes:
         nodes: dict[str, int] = defaultdict(int)
         ranks: dict[str, set[int]] = defaultdict(set)
         last_ns: dict[str, int] = defaultdict(int)
-        for outcome in self._outcomes.values():
+        quiet: set[str] = set()  # hosts that may know more than they say
+        for host, outcome in self._outcomes.items():
             jobs = outcome.status.get("jobs")
+            if outcome.kind != "ok" or self._collector_problem(host, outcome):
+                quiet.add(host)
             for job, at_ns in jobs_of(outcome).items():
                 here = jobs[job].get("ranks") if isinstance(jobs, dict) else ()
                 nodes[job] += 1
+                self._had[job].add(host)
                 ranks[job] |= {rank for rank in here or () if isinstance(rank, int)}
                 last_ns[job] = max(last_ns[job], at_ns)
         now_ns = self._clock()
@@ -248,7 +261,9 @@ class Nodes:
                 nodes=nodes[job],
                 ranks=len(ranks[job]),
                 last_ns=last_ns[job],
-                state="running" if live and now_ns - last_ns[job] < _RUNS_NS else "ended",
+                state=_state_of(now_ns - last_ns[job], bool(quiet & self._had[job]))
+                if live
+                else "ended",
             )
             for job in sorted(nodes, key=lambda job: -last_ns[job])
         )
@@ -265,6 +280,7 @@ class Nodes:
         task.on_stop(lambda: self._loop.call(stop))
 
     async def _greeted(self, folder: Path) -> None:
+        self._greeted_ns = None  # who looks for jobs again wants those of now
         gather = await self._everybody(Window(), folder)
         await gather.greet()
         self._note(gather)
@@ -391,6 +407,13 @@ class Nodes:
         for host, outcome in self._outcomes.items():
             if outcome.kind == "ok":
                 self._answered_ns[host] = now_ns
+
+
+def _state_of(age_ns: int, quiet: bool) -> str:
+    """A job's, by the age of its last evidence; `quiet`: one of its hosts may know of newer."""
+    if age_ns < _RUNS_NS:
+        return "running"
+    return "silent" if quiet else "ended"
 
 
 def _no_probe(outcome: Outcome) -> str:

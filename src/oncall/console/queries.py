@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from oncall.views.log_lines import LoggedLine
     from oncall.views.network.collective import NetworkView, Opened, StepView
     from oncall.views.network.waiting import Collective, Step
+    from oncall.views.night import NightLine
     from oncall.views.stacks import FoldedStacks
     from oncall.views.stages.iteration import StagesView, TaskCard
     from oncall.views.stages.timeline import Box
@@ -232,6 +233,18 @@ class GetLogLines(EvidenceQuery["tuple[LoggedLine, ...]"]):
         from oncall.views.log_lines import log_lines
 
         return log_lines(shown.incident, self.at_ns, self.most)
+
+
+@dataclass(frozen=True)
+class GetNight(EvidenceQuery["tuple[NightLine, ...]"]):
+    """What happened when, as the evidence tells it."""
+
+    def read(self, shown: Shown) -> tuple[NightLine, ...]:
+        from oncall.views.night import night_lines
+
+        moment = shown.snapshot.moment
+        diagnosis = shown.snapshot.diagnosis
+        return night_lines(shown.incident, diagnosis, moment.first_ns, moment.at_ns)
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,32 @@ class Replay:
             evidence = self.source.at(at_ns, task)
             first = first and self.source.repeats(at_ns) and self._takes_long(evidence.incident)
             shown = self._judged(evidence, rulebooks, task, "snapshots", stops_only=first)
+        if first and (kept := self._kept(shown)) is not None:
+            shown.drop()
+            return kept
         self._show(shown)
         return shown.snapshot
+
+    def _kept(self, newer: Shown) -> Snapshot | None:
+        """What is shown of a running job, if newer evidence tells the same of why it stopped: it
+        stays until all rulebooks have run on that, or a slow job's verdict would come and go."""
+        with self._changing:
+            shown = self._shown
+            if shown is None or shown.snapshot.diagnosis.pending:
+                return None
+            before, now = shown.snapshot, newer.snapshot
+            same = _stops(before, now) == _stops(now, now)
+            if not (same and before.moment.live and now.moment.live):
+                return None
+            self._version += 1
+            shown.snapshot = replace(
+                before,
+                version=self._version,
+                hosts=now.hosts,
+                lost_gateways=now.lost_gateways,
+                due=True,
+            )
+            return shown.snapshot
 
     def judge(self, at_ns: int | None) -> Snapshot:
         rulebooks = self.rulebooks.read()
@@ -285,3 +309,14 @@ class Replay:
 
 def _at_ns(shown: Shown) -> int | None:
     return shown.snapshot.moment.at_ns
+
+
+def _stops(snapshot: Snapshot, first: Snapshot) -> set[tuple[object, ...]]:
+    """What a snapshot says of why the job stopped: verdicts and blame of the rulebooks that have
+    run on `first`. A rank's stage is known only once all have."""
+    return {
+        (one.rulebook, one.verdict, blame.kind, blame.where.get("rank"), blame.where.get("node"))
+        for one in snapshot.diagnosis.findings
+        if one.rulebook not in first.diagnosis.pending
+        for blame in one.blame
+    }

@@ -97,6 +97,7 @@ class HostAnswer:
     age_ns: int | None = None
     no_probe: str = ""  # why it cannot be probed, although it answers
     collector: str = ""
+    collector_slow: bool = False  # it may still record: it only did not answer in time
 
     @property
     def silent(self) -> bool:
@@ -128,7 +129,8 @@ class Snapshot:
     """Everything the screens show at one moment. `version` rises with each new snapshot.
 
     Where the diagnosis still has rulebooks pending, `earlier` is what these found last.
-    `lost_gateways`: why gateways failed whose nodes are asked directly since.
+    `lost_gateways`: why gateways failed whose nodes are asked directly since. `due`: of a running
+    job newer evidence has come, which JudgeSnapshot judges; it stopped no other way since.
     """
 
     version: int
@@ -142,6 +144,7 @@ class Snapshot:
     timings_s: Mapping[str, float] = field(default_factory=dict)  # rulebook -> seconds
     earlier: Earlier | None = None
     lost_gateways: Mapping[str, str] = field(default_factory=dict)
+    due: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from oncall.core.errors import UsageError
 from oncall.fleet.inventory import check_host
 
 _SEPARATORS = {("|",), (";",)}
-_NUMBER = re.compile(r"-?\d+")
+_NUMBER = re.compile(r"-?\d+(?:s|min|m|h|d)?")  # -1h: of journalctl --since
 
 Words = Sequence[str]
 Check = Callable[[Words], bool]
@@ -83,6 +83,8 @@ def _check(command: tuple[str, ...], after_pipe: bool) -> None:
     checks = _FILTERS if after_pipe else _PROGRAMS
     if name not in checks:
         raise UsageError(f"`{name}` is not among the commands that only read: c copies it")
+    if "PID" in words:
+        raise UsageError("PID is to be filled in: c copies it")
     if not checks[name](words):
         raise UsageError(f"`{shlex.join(command)}` may change something: c copies it")
 

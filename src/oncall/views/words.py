@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -210,14 +211,27 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
         return glyph, None, _nothing_found(diagnosis) + _also(len(causes))
     worst = lead.severity
     first = [cause for cause in causes if cause.severity == worst]
-    parts = [*map(sentence, first)]
+    parts = _alike(first)
     also = _also(len(causes) - len(first))
-    if len(first) > 1:
+    if len(parts) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
         kind = "findings for information" if worst == "info" else "root causes"
-        said = f"{len(first)} {kind}. {'; '.join(parts[:2])}{more}{also}"
+        said = f"{len(parts)} {kind}. {'; '.join(parts[:2])}{more}{also}"
         return GLYPHS[worst], worst, said
-    return GLYPHS[worst], worst, parts[0] + since(first[0], until_ns) + also
+    earliest = min(first, key=lambda one: (one.at_ns is None, one.at_ns))
+    return GLYPHS[worst], worst, parts[0] + since(earliest, until_ns) + also
+
+
+def _alike(causes: Sequence[Finding]) -> list[str]:
+    """A sentence for each title and host: the ranks of a host that stopped together are one."""
+    together: dict[tuple[str, frozenset[str]], list[Finding]] = {}
+    for number, cause in enumerate(causes):
+        nodes = frozenset(str(one.where.get("node") or number) for one in cause.blame)
+        together.setdefault((cause.title, nodes), []).append(cause)
+    return [
+        sentence(replace(alike[0], blame=tuple(one for each in alike for one in each.blame)))
+        for alike in together.values()
+    ]
 
 
 def _also(lesser: int) -> str:

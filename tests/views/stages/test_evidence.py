@@ -17,6 +17,7 @@ from oncall.render.text.spans import plain_lines
 from oncall.render.text.stages import timeline_lines
 from oncall.views.stages.iterations import has_stages, iterations, timeline
 from oncall_lab import TrainingFault, TrainingScenario, simulate
+from oncall_lab.pipeline import PipelineFault
 
 from .conftest import simulated
 
@@ -74,6 +75,20 @@ def test_a_hang_is_drawn_where_it_began(hanging: Incident) -> None:
     (marked,) = (line for line in lines if line.startswith("▶ stage"))
     assert "stage 2 rank 5" in marked and "f2██" in marked and "█▶" in marked
     assert any(line.endswith("stage 2, rank 5 (gpu001): not finished") for line in lines)
+
+
+def test_tasks_that_are_not_yet_labelled_are_no_hang() -> None:
+    """Of a running job they are known up to the last seal, and calls up to now."""
+    fault = PipelineFault("hang", rank=5, iteration=4, task="forward", micro_batch=2)
+    with simulated(fault, recorder="hooks") as incident:
+        incident.con.execute(
+            "INSERT INTO ops BY NAME SELECT * REPLACE (seq + 1000 AS seq, "
+            "(SELECT max(observed_ns) FROM ops) AS ended_ns) "
+            "FROM ops WHERE ended_ns IS NOT NULL AND rank = 0 LIMIT 1"
+        )
+        drawn = timeline(incident)
+    assert drawn.silent_ns is None
+    assert drawn.iteration < 4
 
 
 def test_a_rank_that_stopped_before_its_first_call_has_a_lane() -> None:

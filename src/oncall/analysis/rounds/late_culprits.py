@@ -15,7 +15,7 @@ _LATE = [
     ("comm", "UBIGINT", "", "communicator"),
     ("rounds", "BIGINT", "rounds", "slow rounds that it was the last in"),
     ("cost_ns", "BIGINT", "ns", "what the others waited beyond the baseline, in total"),
-    ("at_ns", "BIGINT", "ns", "first entry of the first of them"),
+    ("at_ns", "BIGINT", "ns", "first entry of the first of them, without jitter long before"),
     ("seq", "BIGINT", "", "the one with the longest wait"),
     ("op", "VARCHAR", "", "operation"),
     ("r", "DOUBLE", "ratio", "the largest R of them"),
@@ -47,6 +47,11 @@ _LATE = [
             "would be",
         ),
         "mostly": Param("75 %", "... and in small groups at least this part, where turns are long"),
+        "jitter_before": Param(
+            "25 %",
+            "of the time, by which the loss lags behind an even one: it did not begin with the "
+            "first round that jitter made slow",
+        ),
         "cost_share": Param(
             "5 %",
             "a slowdown that costs the job less of its time than this is within what iterations "
@@ -75,23 +80,31 @@ def late_callers() -> str:
                 at_ns // greatest(1, median(t_max_ns - t_min_ns - wait_ns)
                     OVER (PARTITION BY job, comm, last_rank))::BIGINT AS delay
             FROM culpable LEFT JOIN excess USING (job, comm, seq)),
-        lost AS (SELECT job, comm, sum(lost_ns) AS all_lost_ns FROM culpable GROUP BY ALL)
+        lost AS (SELECT job, comm, sum(lost_ns) AS all_lost_ns FROM culpable GROUP BY ALL),
+        -- By how much of the time the loss so far lags behind an even one.
+        lagging AS (
+            SELECT *, (at_ns - min(at_ns) OVER w) / greatest(1, until_ns - min(at_ns) OVER w)
+                - (sum(lost_ns) OVER (w ORDER BY at_ns, seq) - lost_ns)
+                    / greatest(1, sum(lost_ns) OVER w) AS lag
+            FROM explained JOIN lost USING (job, comm)
+            WINDOW w AS (PARTITION BY job, comm, last_rank))
         SELECT job, last_rank AS rank, comm, count(*) AS rounds,
-            sum(lost_ns)::BIGINT AS cost_ns, min(at_ns) AS at_ns,
+            sum(lost_ns)::BIGINT AS cost_ns,
+            CASE WHEN max(lag) > $jitter_before THEN arg_max(at_ns, lag) ELSE min(at_ns) END
+                AS at_ns,
             arg_max(seq, longest) AS seq, arg_max(op, longest) AS op, max(r) AS r,
             arg_max(p, longest) AS p, arg_max(t_max_ns, longest) AS t_max_ns,
             arg_max(t_min_ns, longest) AS t_min_ns, arg_max(base_ns, longest) AS base_ns,
             arg_max(base_source, longest) AS base_source, arg_max(basis, longest) AS basis,
             sum(explained_ns) / nullif(
                 sum(t_max_ns - t_min_ns) FILTER (own_ns IS NOT NULL), 0) AS own_share
-        FROM explained JOIN lost USING (job, comm)
-        GROUP BY job, last_rank, comm
+        FROM lagging GROUP BY job, last_rank, comm
         -- Jitter makes each member the last by turns; a culprit is last far more often. Of calls
         -- alone, which hosts make ahead of their devices, only who is so mostly has cost anything.
         HAVING sum(lost_ns) >= max(all_lost_ns) * CASE WHEN max(basis) = 'arrival' THEN $mostly
                 ELSE least($fair_share / max(ranks), $mostly) END
             AND count(DISTINCT delay) >= $repeat
-            AND cost_ns >= $cost_share * (max(until_ns) - min(at_ns))
+            AND sum(lost_ns) >= $cost_share * (max(until_ns) - min(at_ns))
     """
 
 

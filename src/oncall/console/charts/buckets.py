@@ -35,7 +35,10 @@ BASELINE_NS = 120 * NS_PER_S
 NEARLY_NOTHING = 0.05  # of the mean of a baseline
 _STOPPED = 2  # times as long as any pause before
 _BASELINE_LEAST = 5  # buckets
-_BAND = 2.0  # standard deviations
+# What a pause or a burst in it reached is no baseline; and nobody gets up for a tenth, which a busy
+# host or a checkpoint takes.
+_BAND = (0.05, 0.95)  # quantiles
+_LEAST_BAND = 0.1  # of the median, beyond them
 
 
 @dataclass(frozen=True)
@@ -167,5 +170,6 @@ def baseline_of(
     known = value[:first][~np.isnan(value[:first])]
     if len(known) < _BASELINE_LEAST:
         return None
-    middle, spread = float(known.mean()), float(known.std())
-    return max(0.0, middle - _BAND * spread), middle + _BAND * spread
+    low, middle, high = np.quantile(known, [_BAND[0], 0.5, _BAND[1]]).tolist()
+    margin = _LEAST_BAND * middle
+    return max(0.0, low - margin), high + margin

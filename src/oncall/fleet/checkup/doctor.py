@@ -15,7 +15,7 @@ from oncall.core.units import NS_PER_S, format_bytes, format_duration
 from oncall.fleet.command_prefix import PrefixTransport
 from oncall.fleet.outcome import ANSWERED, REASONS, HostError, Kind, Outcome
 from oncall.fleet.transport import Clock, Connection, Transport
-from oncall.node.store.wire import Request
+from oncall.node.store.wire import NO_COLLECTOR, Request
 
 if TYPE_CHECKING:
     from oncall.fleet.ssh.choose import Choice
@@ -188,7 +188,7 @@ def collector_problem(checkup: Checkup) -> str:
     collector = _inner(checkup.status, "collector")
     if collector.get("alive") is True or checkup.transport == "local":
         return ""
-    return str(collector.get("problem") or "no collector is running")
+    return str(collector.get("problem") or NO_COLLECTOR)
 
 
 def troubles(checkup: Checkup) -> list[Trouble]:

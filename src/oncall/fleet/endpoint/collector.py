@@ -13,7 +13,15 @@ from typing import IO, Any
 from oncall.fleet.endpoint.node import Node
 from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.places import socket_path
-from oncall.node.store.wire import PROTOCOL, End, FrameDecoder, Part, Request, WireError
+from oncall.node.store.wire import (
+    NO_COLLECTOR,
+    PROTOCOL,
+    End,
+    FrameDecoder,
+    Part,
+    Request,
+    WireError,
+)
 
 COLLECTOR_TIMEOUT_S = 5.0
 
@@ -42,7 +50,7 @@ def ask_collector(
                 asking.settimeout(max(0.001, deadline - time.monotonic()))
             raise decoder.broken_off()
     except (FileNotFoundError, ConnectionRefusedError):
-        problem = "no collector is running"
+        problem = NO_COLLECTOR
     except TimeoutError:
         problem = f"the collector did not answer within {COLLECTOR_TIMEOUT_S:g} s"
     except OSError as error:
@@ -66,6 +74,10 @@ class AnswerFolder:
         path = self.folder / f"{len(self.parts)}.parquet"
         self.parts.append(ReceivedPart(sender, table, rows, path))
         return path.open("wb")
+
+    def clear(self) -> None:
+        """Forget the parts so far; files of the same numbers take their places."""
+        self.parts.clear()
 
     def take(self, frames: Iterable[Part | End]) -> list[str]:
         """Write the parts; returns the gaps listed at the end of the answer."""

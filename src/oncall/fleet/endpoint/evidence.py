@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -29,14 +30,15 @@ from oncall.node.store.shard_digest import CANDIDATES
 from oncall.node.store.wire import End, Part, Request
 
 _TASKS = "stage_tasks"
+_MOST_ASKED = 3  # a collector seals once a minute
 
 
 def evidence_of(node: Node, request: Request) -> Iterator[Part | End]:
     """Sealed and unsealed evidence in one answer."""
     with tempfile.TemporaryDirectory(prefix="oncall-node-") as folder:
         into = AnswerFolder(Path(folder))
-        gaps = _sealed_parts(node, request, into)
-        collector, _ = ask_collector(node, request, into)
+        sealed, gaps, collector = _unsealed_parts(node, request, into)
+        gaps += _sealed_parts(node, sealed, request, into)
         con = connect(LIMITS, Path(folder))
         try:
             con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
@@ -54,9 +56,31 @@ def evidence_of(node: Node, request: Request) -> Iterator[Part | End]:
     yield End({"rows": rows, "gaps": gaps, "collector": collector})
 
 
-def _sealed_parts(node: Node, request: Request, into: AnswerFolder) -> list[str]:
-    """Write the sealed shards' answer into the folder; returns what could not be read."""
+def _unsealed_parts(
+    node: Node, request: Request, into: AnswerFolder
+) -> tuple[list[Shard], list[str], dict[str, Any]]:
+    """Write the collector's answer into the folder; returns the shards that were sealed by then,
+    what is wrong with them, and the state of the collector.
+
+    A shard that is sealed while the collector answers may be in neither or in both: then it is
+    asked again. At last rows may come twice, but none is left out.
+    """
     sealed, gaps = sealed_in_window(node, request.until_ns, request.since_ns)
+    for _ in range(_MOST_ASKED):
+        into.clear()
+        collector, _end = ask_collector(node, request, into)
+        before = set(sealed)
+        sealed, gaps = sealed_in_window(node, request.until_ns, request.since_ns)
+        if before.issuperset(sealed):
+            break
+    return sealed, gaps, collector
+
+
+def _sealed_parts(
+    node: Node, sealed: Sequence[Shard], request: Request, into: AnswerFolder
+) -> list[str]:
+    """Write the sealed shards' answer into the folder; returns what could not be read."""
+    gaps = []
     if len(sealed) > MOST_SHARDS:
         older = len(sealed) - MOST_SHARDS
         gaps.append(f"{older} older shards not read: use a shorter window (--since, --at)")

@@ -27,9 +27,10 @@ _NEWEST_SHARDS = 20  # searched for jobs if the request has no start time
 
 def hello(node: Node, request: Request) -> dict[str, Any]:
     """The node's versions, the state of its collector, and its jobs."""
+    collector, tail = ask_collector(node, Request("hello"))
+    # Listed afterwards: what is sealed while the collector answers is in one of them at least.
     sealed, gaps = sealed_in_window(node, request.until_ns)
     wanted = [s for s in sealed if request.since_ns and s.end_ns >= request.since_ns]
-    collector, tail = ask_collector(node, Request("hello"))
     with open_shards(wanted[-MOST_SHARDS:] or sealed[-_NEWEST_SHARDS:], LIMITS) as shards:
         try:
             found = read_shards(shards, _jobs_in)

@@ -255,6 +255,7 @@ class Process:
                 "completed": np.ma.MaskedArray(progress["ended"].astype(np.int64), mask=~recorded),
                 "state": self._states(boards),
                 "source": "board",
+                "pid": [self.reader.pid_here or None] * len(boards),
             },
         )
 

@@ -60,10 +60,8 @@ _OBSERVED = (
     "CASE WHEN observed_ns > (SELECT until_ns FROM temp.digest_request) "
     "THEN (SELECT until_ns FROM temp.digest_request) ELSE observed_ns END AS observed_ns"
 )
-_IN_WINDOW = (
-    "coalesce(t.at_ns >= (SELECT since_ns FROM temp.digest_request), true) "
-    "AND coalesce(t.at_ns <= (SELECT until_ns FROM temp.digest_request), true)"
-)
+_SO_FAR = "coalesce(t.at_ns <= (SELECT until_ns FROM temp.digest_request), true)"
+_IN_WINDOW = f"coalesce(t.at_ns >= (SELECT since_ns FROM temp.digest_request), true) AND {_SO_FAR}"
 _ASKED = (
     "(SELECT len(comms) = 0 OR list_contains(comms, t.comm) FROM temp.digest_request) AND "
     "(ended_ns IS NULL OR coalesce(ended_ns >= (SELECT since_ns FROM temp.digest_request), true))"
@@ -158,7 +156,8 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
     thin(con, "temp.digest_asked", "TEMP TABLE digest_operations", request.budget_rows)
     con.execute(
         f"CREATE OR REPLACE TEMP VIEW digest_moving AS SELECT t.* REPLACE ({_OBSERVED}) "
-        f"FROM transfers t WHERE t.job = (SELECT job FROM temp.digest_request) AND {_ASKED}"
+        "FROM transfers t WHERE t.job = (SELECT job FROM temp.digest_request) "
+        f"AND {_SO_FAR.replace('at_ns', 'started_ns')} AND {_ASKED}"
     )
     thin_transfers(
         con, "temp.digest_moving", "TEMP TABLE digest_moved", request.budget_rows // TRANSFERS_PART
@@ -227,8 +226,10 @@ def _selection(table: str, request: Request) -> str:
         )
     if table in NEWEST:
         key = ", ".join(NEWEST[table])
+        # Where a device is does not change; a state of after the window is not of its time.
+        until = "true" if table == "devices" else _SO_FAR
         return (
-            f"SELECT {columns} FROM {table} t WHERE {of_job} "
+            f"SELECT {columns} FROM {table} t WHERE {of_job} AND {until} "
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY at_ns DESC NULLS LAST) = 1"
         )
     if table == "qps" or table in TRAFFIC:  # a NIC does not know whose its queue pairs are

@@ -26,6 +26,7 @@ from oncall.core.errors import OncallError
 PROTOCOL = 1  # rises when an older side would misread a newer one
 OLDEST_PROTOCOL = 1  # the oldest that this side still understands
 MOST_LINE_BYTES = 64 * 1024
+NO_COLLECTOR = "no collector is running"  # an end's `collector.problem`; any other: it may run
 
 Ask = Literal["hello", "clock", "digest", "detail", "probe", "stacks", "processes"]
 Reason = Literal["version", "request", "no-data", "job", "read-only", "internal"]

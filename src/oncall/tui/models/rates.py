@@ -183,10 +183,8 @@ def value_phrase(value: float, unit: str) -> str:
         return format_rate(value)
     if unit == "B":
         return format_bytes(value)
-    if unit == "ns":
-        return format_duration(value)
-    if unit == "s":
-        return format_duration(value * NS_PER_S)
+    if unit in ("ns", "s"):
+        return format_duration(value * (NS_PER_S if unit == "s" else 1)) if value else "0 s"
     number = format_number(round(value, 1) if abs(value) >= 10 else value)
     return f"{number}/s" if unit == "1/s" else f"{number} {unit}".rstrip()
 

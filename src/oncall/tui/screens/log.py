@@ -1,15 +1,19 @@
-"""The log: the story of the night as this console saw it, and the lines of the job's own logs."""
+"""The log: the story of the night, as the evidence tells it and as this console saw it; and the
+lines of the job's own logs."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
-from oncall.console.queries import GetLogLines
+from oncall.console.queries import GetLogLines, GetNight
+from oncall.render.text.cells import cell_len, padded
+from oncall.render.text.lines import wrapped
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.shell.action import ActionEntry
@@ -20,13 +24,16 @@ from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.views.words import roots
 
+Part = tuple[str, list[LogLine]]  # a heading, and what is below it
+
 
 class LogScreen(ConsoleScreen):
-    """Lines of text, the newest last: of this console, or of the job's logs around the moment."""
+    """Lines of text, the newest last: the story of the night, or of the job's logs around the
+    moment."""
 
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("log.which", "v", "Job's log",
-                    "Show the lines of the job's logs around this moment, or this console's again.",
+                    "Show the lines of the job's logs around this moment, or the story again.",
                     needs_snapshot, bar=True),
     )  # fmt: skip
 
@@ -43,61 +50,98 @@ class LogScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         self._of_job = False
-        self._logged: tuple[LogLine, ...] = ()
-        self._shown_lines: list[LogLine] | None = None
+        self._logged: list[LogLine] = []
+        self._night: list[LogLine] = []
+        self._shown_parts: list[Part] | None = None
 
     def action_which(self) -> None:
         self._of_job = not self._of_job
-        if self._of_job:
-            self._ask_lines(self.state)
-        self._show_lines()
+        self._ask_for_lines(self.state)
+        self._show_parts()
 
-    def _ask_lines(self, state: State) -> None:
-        snapshot = state.snapshot
-        causes = roots(snapshot.diagnosis) if snapshot is not None else ()
+    def _ask_for_lines(self, state: State) -> None:
+        """For what the evidence has to say here."""
+        if (snapshot := state.snapshot) is None:
+            return
+        if not self._of_job:
+            self.ask("night", GetNight(), "reading what happened")
+            return
+        causes = roots(snapshot.diagnosis)
         began_ns = causes[0].at_ns if causes else None
         at_ns = began_ns if state.cursor.follows else state.cursor.shown_ns
         self.ask("lines", GetLogLines(at_ns), "reading logs")
 
     def on_answered(self, message: Answered) -> None:
-        self._logged = tuple(
-            LogLine(one.clock, f"{one.source}  {one.text}", one.problem) for one in message.value
-        )
-        self._show_lines()
+        if message.question.group.endswith(".night"):
+            self._night = [LogLine(one.clock, one.text, one.problem) for one in message.value]
+        else:
+            self._logged = [
+                LogLine(one.clock, f"{one.source}  {one.text}", one.problem)
+                for one in message.value
+            ]
+        self._show_parts()
 
     def on_refused(self, message: Refused) -> None:
         self.tell(str(message.error))
 
     def show(self, state: State, before: State | None) -> None:
-        if self._of_job and before is not None and before.snapshot is not state.snapshot:
-            self._ask_lines(state)
-        self._show_lines()
+        if before is None or before.snapshot is not state.snapshot:
+            self._ask_for_lines(state)
+        self._show_parts()
 
-    def _lines_now(self) -> list[LogLine]:
-        return matching(self._logged if self._of_job else self.app.log_lines, self.state.filter)
+    def _parts(self) -> list[Part]:
+        if self._of_job:
+            parts = [("The job's logs around this moment", self._logged)]
+        else:
+            parts = [
+                ("What the evidence tells", self._night),
+                ("What this console saw", [*self.app.log_lines]),
+            ]
+        return [(heading, matching(lines, self.state.filter)) for heading, lines in parts]
 
     def forget_shown(self) -> None:
-        self._shown_lines = None
+        self._shown_parts = None
         super().forget_shown()
 
-    def _show_lines(self) -> None:
-        lines = self._lines_now()
-        if lines == self._shown_lines:
+    def _show_parts(self) -> None:
+        parts = self._parts()
+        if parts == self._shown_parts:
             return
-        self._shown_lines = lines
-        text = Text() if lines or not self._of_job else Text("no line of any log was recorded")
-        for line in lines:
-            style = theme_style(self.app, "error" if line.problem else "foreground")
-            text.append(f"{line.clock}  ", theme_style(self.app, "muted"))
-            text.append(f"{line.text}\n", style)
+        self._shown_parts = parts
+        text = Text()
+        for heading, lines in parts:
+            if lines:
+                text.append("\n" if text else "")
+                text.append(f"{heading}\n", theme_style(self.app, "primary", bold=True))
+                text.append_text(self._drawn(lines))
+        if not text and self._of_job:
+            text.append("no line of any log was recorded")
         scroll = self.query_one(VerticalScroll)
         at_end = scroll.max_scroll_y - scroll.scroll_y <= 1
         self.query_one("#lines", LiteralText).update(text)
         if at_end:
             scroll.scroll_end(animate=False)
 
+    def _drawn(self, lines: list[LogLine]) -> Text:
+        """Clocks at the left; what does not fit a line goes on below its beginning."""
+        clocks = max(cell_len(one.clock) for one in lines) + 2
+        room = max(self.size.width - clocks - 4, 20)
+        text = Text()
+        for one in lines:
+            style = theme_style(self.app, "error" if one.problem else "foreground")
+            for number, part in enumerate(wrapped(one.text, room, 0)):
+                clock = one.clock if not number else ""
+                text.append(padded(clock, clocks), theme_style(self.app, "muted"))
+                text.append(f"{part}\n", style)
+        return text
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self._shown_parts = None
+        self._show_parts()
+
     def copies(self) -> list[Copy]:
-        lines = self._lines_now()
+        lines = [one for _, lines in self._parts() for one in lines]
         return [Copy("t", "text", "\n".join(f"{one.clock}  {one.text}" for one in lines))]
 
     def action_scroll(self, lines: int) -> None:

@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 
 from oncall.console.queries import GetStacks
+from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import typed
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
 from oncall.tui.shell.action import ActionEntry
@@ -98,7 +99,7 @@ class StacksScreen(ConsoleScreen):
 
     def on_refused(self, message: Refused) -> None:  # noqa: ARG002
         self._stacks = None
-        take = typed("oncall stacks --job {job}", job=self.state.job or "JOB")
+        take = typed("oncall stacks --job {job}", job=self.state.job or "JOB") + self._of_hosts()
         command = Item(
             "take", (Paragraph("   $ ", ((take, "command"),)),), copy=take, kind="command"
         )
@@ -109,6 +110,12 @@ class StacksScreen(ConsoleScreen):
                 command,
             ]
         )
+
+    def _of_hosts(self) -> str:
+        """The job's nodes that answer, as a command names them; nothing of a recording."""
+        asked = self.state.snapshot.hosts if self.state.snapshot is not None else ()
+        hosts = [one.host for one in asked if not one.silent]
+        return typed(" --hosts {hosts}", hosts=fold_hosts(hosts)) if hosts else ""
 
     def _show_stacks(self) -> None:
         if self._stacks is not None:

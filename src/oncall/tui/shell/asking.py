@@ -169,9 +169,11 @@ class Asking:
         if first:
             app.write_log(f"{snapshot.job}: {snapshot.origin}")
             self._keeping.recall()
-        if snapshot.diagnosis.pending:
+        judged = not snapshot.diagnosis.pending
+        if snapshot.due or not judged:
             self._timekeeping.judge_when_still()
-        elif snapshot.moment.live or self._logged is None:  # not what the time cursor passes by
+        # Not what the time cursor passes by.
+        if judged and (snapshot.moment.live or self._logged is None):
             for said, problem in changes(self._logged, snapshot):
                 app.write_log(said, problem)
             self._logged = snapshot

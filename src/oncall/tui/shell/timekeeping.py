@@ -44,7 +44,8 @@ class Timekeeping:
         if app.state.cursor.playing:
             self._play()
         elif app.state.live and app.state.cursor.follows and self._rested():
-            if app.current_mode == "jobs" and app.state.jobs:
+            unread = app.state.job is not None and app.state.snapshot is None  # of the job chosen
+            if app.current_mode == "jobs" and app.state.jobs and not unread:
                 self._rested_at_s = None
                 app.ask(Question("jobs again", ListJobs(), app, "looking for jobs"))
             else:

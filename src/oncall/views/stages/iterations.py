@@ -25,9 +25,17 @@ _RELATIONS = (
     "training_iterations",
     "slow_stages",
     "incomplete_stages",
+    "operations",
 )
 # Every recording ends within an iteration: it hangs if nothing happens for as long as one takes.
-_STUCK = "FROM incomplete_stages WHERE first AND silent_ns > coalesce(baseline_ns, 0)"
+# Of a running job tasks are known up to the last seal only, but calls up to now.
+_STUCK = """
+    SELECT * REPLACE (least(silent_ns, quiet_ns) AS silent_ns)
+    FROM incomplete_stages LEFT JOIN (
+        SELECT job, max(observed_ns) - max(greatest(entered_ns, ended_ns)) AS quiet_ns
+        FROM operations GROUP BY job) USING (job)
+    WHERE first AND least(silent_ns, quiet_ns) > coalesce(baseline_ns, 0)
+"""
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,9 @@ def _seen_line(snapshot: Snapshot) -> Line:
     lacking = bool(unknown or silent or coverage.answered < coverage.nodes or dead)
     seen = coverage_words.seen_phrase(coverage)
     if dead:
-        seen += f" · {dead} {'collector' if dead == 1 else 'collectors'} dead"
+        slow = sum(host.collector_slow for host in snapshot.hosts)
+        how = "silent" if slow == dead else "dead or silent" if slow else "dead"
+        seen += f" · {dead} {'collector' if dead == 1 else 'collectors'} {how}"
     if not diagnosis.findings or diagnosis.result == "inconclusive":
         unsure = bool(diagnosis.doubt or dead)
         title = "Inconclusive" if unsure else "No findings"

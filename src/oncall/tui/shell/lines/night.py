@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis
+from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
 from oncall.fleet.outcome import lost_gateways_phrases
@@ -29,12 +29,13 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]
 def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
     earlier = _causes(before.diagnosis) if before is not None else {}
     causes = _causes(now.diagnosis)
-    for name, said in causes.items():
+    for name, cause in causes.items():
         if name not in earlier:
-            yield f"verdict: {said}", True
-    for name, said in earlier.items():
+            began = f", since {words.instant(cause.at_ns)}" if cause.at_ns is not None else ""
+            yield f"verdict: {words.sentence(cause)}{began}", True
+    for name, cause in earlier.items():
         if name not in causes:
-            yield f"no longer: {said}", False
+            yield f"no longer: {words.sentence(cause)}", False
     quiet = not causes and (
         before is None or earlier or before.diagnosis.doubt != now.diagnosis.doubt
     )
@@ -42,26 +43,31 @@ def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, boo
         yield f"verdict: {words.headline(now.diagnosis)[2]}", bool(now.diagnosis.doubt)
 
 
-def _causes(diagnosis: Diagnosis) -> dict[str, str]:
+def _causes(diagnosis: Diagnosis) -> dict[str, Finding]:
     """The root causes by what they say, without when: that moves."""
     return {
-        f"{one.rulebook} {one.verdict} {words.who(one.blame)}": clean(one.title)
-        + (f": {words.who(one.blame)}" if one.blame else "")
+        f"{one.rulebook} {one.verdict} {words.who(one.blame)}": one
         for one in words.roots(diagnosis)
     }
 
 
 def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
+    answering = {host.host for host in now.hosts if not host.silent}
     for lost, back, who in (
         ("silent", "answering again", lambda host: host.silent),
-        ("collector dead on", "collector back on", lambda host: bool(host.collector)),
+        (
+            "collector dead on",
+            "collector back on",
+            lambda host: bool(host.collector) and not host.collector_slow,
+        ),
+        ("collector silent on", "collector answers again on", lambda host: host.collector_slow),
     ):
         earlier = {host.host for host in before.hosts if who(host)} if before is not None else set()
         ill = {host.host for host in now.hosts if who(host)}
         if ill - earlier:
             yield f"{lost}: {clean(fold_hosts(ill - earlier))}", True
-        if earlier - ill:
-            yield f"{back}: {clean(fold_hosts(earlier - ill))}", False
+        if well := (earlier - ill) & answering:
+            yield f"{back}: {clean(fold_hosts(well))}", False
     known = before.lost_gateways if before is not None else {}
     fresh = {one: why for one, why in now.lost_gateways.items() if one not in known}
     for phrase in lost_gateways_phrases(fresh):

@@ -45,14 +45,16 @@ def nodes_phrase(state: State) -> str:
     running job."""
     hosts = state.snapshot.hosts if state.snapshot else ()
     silent = [one.host for one in hosts if one.silent]
-    dead = [one.host for one in hosts if one.collector]
+    dead = [one.host for one in hosts if one.collector and not one.collector_slow]
+    slow = [one.host for one in hosts if one.collector_slow]
     parts = []
     if silent:
         who = silent[0] if len(silent) == 1 else f"{len(silent)} nodes"
         parts.append(f"{clean(who)} silent")
-    if dead:
-        where = f"on {dead[0]}" if len(dead) == 1 else f"on {len(dead)} nodes"
-        parts.append(f"collector dead {clean(where)}")
+    for how, nodes in (("dead", dead), ("silent", slow)):
+        if nodes:
+            where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+            parts.append(f"collector {how} on {clean(where)}")
     if lost := list(state.snapshot.lost_gateways if state.snapshot else ()):
         which = f"gateway {lost[0]}" if len(lost) == 1 else f"{len(lost)} gateways"
         parts.append(f"{which} lost")

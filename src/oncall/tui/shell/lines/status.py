@@ -10,6 +10,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.screen import Screen
 
+from oncall.render.text.cells import cut
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.action import ActionEntry
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from oncall.tui.shell.console import Console
 
 _LEAST_TITLE = 10  # columns
+_LEAST_DOING = 12  # columns
 _ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
@@ -165,10 +167,15 @@ class StatusLine(_Line):
             left.append(f"✖ {trouble}", self._style("error"))
         else:
             left.append(phrases.narrowing_phrase(state), self._style("accent"))
-        right = [phrases.activity_phrase(state), phrases.time_phrase(state.cursor, state.live)]
-        said = "   ".join(part for part in right if part)
         old = (phrases.old_phrase(state), self._age_style(state.snapshot_age_s))
-        return spread(left, Text.assemble((said, self._style("muted")), old, " "), self.size.width)
+        time = phrases.time_phrase(state.cursor, state.live)
+        right = Text.assemble((time, self._style("muted")), old, " ")
+        # What went wrong and how old this is are read first.
+        room = self.size.width - left.cell_len - right.cell_len - 4
+        doing = cut(phrases.activity_phrase(state), room) if room >= _LEAST_DOING else ""
+        if doing:
+            right = Text.assemble((f"{doing}   " if time else doing, self._style("muted")), right)
+        return spread(left, right, self.size.width)
 
     def _age_style(self, age_s: float) -> str:
         if age_s >= phrases.VERY_OLD_S:

@@ -1,0 +1,98 @@
+"""The story of the night as the evidence tells it: from when it is, what hosts reported, when each
+fault began and what follows from it, up to when it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.printable import clean
+from oncall.views import words
+from oncall.views.coverage_words import seen_phrase
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident  # brings DuckDB, which the lines do without
+
+_MOST_EVENTS = 40  # of hosts, by node and kind: a night in which more broke is read by its findings
+_MOST_FINDINGS = 30
+
+
+@dataclass(frozen=True)
+class NightLine:
+    """Something that happened at an instant, Unix ns. `problem`: it is bad news."""
+
+    at_ns: int
+    text: str
+    problem: bool = False
+
+    @property
+    def clock(self) -> str:
+        return words.instant(self.at_ns, date=False).removesuffix(" UTC")
+
+
+def night_lines(
+    incident: Incident, diagnosis: Diagnosis, first_ns: int | None, last_ns: int | None
+) -> tuple[NightLine, ...]:
+    """What is known of the job from `first_ns` to `last_ns`, in order. Findings that say nothing of
+    when they began come at the end."""
+    lines = [*_host_events(incident), *_findings(diagnosis, last_ns)]
+    lines += _last_completion(incident, last_ns)
+    if first_ns is not None:
+        lines.append(NightLine(first_ns, f"the evidence begins: {seen_phrase(diagnosis.coverage)}"))
+    if last_ns is not None:
+        lines.append(NightLine(last_ns, "the evidence ends"))
+    ends = {first_ns: -1, last_ns: 1}  # what is said of the same instant lies between
+    return tuple(sorted(lines, key=lambda one: (one.at_ns, _place(one, ends))))
+
+
+def _place(one: NightLine, ends: dict[int | None, int]) -> int:
+    return ends.get(one.at_ns, 0) if one.text.startswith("the evidence") else 0
+
+
+def _host_events(incident: Incident) -> Iterator[NightLine]:
+    """What kernels and drivers reported, the first of each kind on each node."""
+    incident.is_empty("host_events")  # and its values are believable from here on
+    rows = incident.con.execute(
+        """
+        SELECT min(at_ns) AS at_ns, node, arg_min(text, at_ns), count(*)
+        FROM host_events WHERE code IS NOT NULL AND text IS NOT NULL AND at_ns IS NOT NULL
+        GROUP BY node, source, code ORDER BY at_ns LIMIT ?
+        """,
+        [_MOST_EVENTS],
+    ).fetchall()
+    for at_ns, node, said, count in rows:
+        more = f" ({count:,} times)" if count > 1 else ""
+        yield NightLine(at_ns, clean(f"{node}: {said}") + more, problem=True)
+
+
+def _last_completion(incident: Incident, last_ns: int | None) -> Iterator[NightLine]:
+    """Since when nothing has completed, where that is long ago for this job."""
+    incident.provide(("operations",))
+    ((ended_ns, longest_ns),) = incident.con.execute(
+        """
+        SELECT max(ended_ns), max(ended_ns - before_ns) FROM (
+            SELECT ended_ns, lag(ended_ns) OVER (ORDER BY ended_ns) AS before_ns
+            FROM operations WHERE done AND ended_ns IS NOT NULL)
+        """
+    ).fetchall()
+    if ended_ns is not None and last_ns is not None and last_ns - ended_ns > (longest_ns or 0):
+        yield NightLine(ended_ns, "the last operation completes: none has since", problem=True)
+
+
+def _findings(diagnosis: Diagnosis, last_ns: int | None) -> Iterator[NightLine]:
+    """Each finding when it began, with its conclusion; of a consequence, from what it follows."""
+    known = {one.id: one for one in diagnosis.findings}
+    for finding in diagnosis.findings[:_MOST_FINDINGS]:
+        at_ns = finding.at_ns if finding.at_ns is not None else last_ns
+        if at_ns is None:
+            continue
+        root = known.get(finding.explained_by or "")
+        why = f" (follows from {root.id} {clean(root.title)})" if root else _conclusion(finding)
+        said = f"{words.GLYPHS[finding.severity]} {words.sentence(finding)}{why}"
+        yield NightLine(at_ns, said, finding.severity != "info")
+
+
+def _conclusion(finding: Finding) -> str:
+    return f". {clean(finding.story[-1].say)}" if finding.story and finding.story[-1].say else ""
