@@ -84,7 +84,7 @@ def test_hosts_that_do_not_wait_are_not_replayed() -> None:
     for iteration in range(ITERATIONS):
         for place in range(LAYERS + 1):
             for rank in range(4):
-                called_ms = 50 * iteration + 0.2 * place + 3 * (rank == 0 < place < LAYERS + 1)
+                called_ms = 30 * iteration + 0.2 * place + 3 * (rank == 0 < place < LAYERS + 1)
                 ends = place == LAYERS
                 rows.append(
                     {"job": "j", "comm": 9 if ends else 1 + rank // 2, "rank": rank}

@@ -58,11 +58,11 @@ class Books:
 
     @property
     def backwards(self) -> float:
-        """Of ranks' time, the part by which they would have worked backwards (median of segments):
-        they went on before others had called, so that they did not wait where a replay has it."""
-        own = [np.minimum(np.nan_to_num(one.account.own), 0).sum((1, 2)) for one in self.classes]
-        ranks = self.classes[0].account.own.shape[1]
-        return float(np.median(-np.concatenate(own) / (ranks * self.length_ns)))
+        """Of ranks' time, the part by which they went on before those that a replay has them wait
+        for (median of segments)."""
+        backwards_ns = np.concatenate([one.backwards_ns for one in self.classes])
+        ranks = self.classes[0].order.graph.ranks
+        return float(np.median(backwards_ns / (ranks * self.length_ns)))
 
     @property
     def begin_ns(self) -> Ints:
@@ -121,6 +121,7 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
                 length_ns=length_ns,
                 replayed_ns=replayed_ns,
                 error_ns=error_ns,
+                backwards_ns=waits.backwards,
             )
         )
     if not found:

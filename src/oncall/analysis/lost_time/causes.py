@@ -22,7 +22,7 @@ _MOST_NUMBERS = 2_000_000  # of a replay at once: 16 MB, which memory allocators
 class Class:
     """A class of like segments: its order, its account, `begin_ns` (s,) of segments, `length_ns`
     (s,) as measured, and as replayed with nothing removed; `error_ns`: by how much replays are too
-    long everywhere."""
+    long everywhere; `backwards_ns` (s,) as in `Spent`."""
 
     order: Order
     account: Account
@@ -30,6 +30,7 @@ class Class:
     length_ns: Times
     replayed_ns: Times
     error_ns: float
+    backwards_ns: Times
 
 
 @dataclass(frozen=True)

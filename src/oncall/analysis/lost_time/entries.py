@@ -171,6 +171,8 @@ def _entry(
     if not number:
         return None
     values = share[concerned]
+    if values.mean() < books.backwards:
+        return None  # Hosts that go on too early by as much do not wait for it.
     drawn = np.random.default_rng(0).choice(values, (limits.resampled, number)).mean(1)
     low = float(np.quantile(drawn, limits.certain))
     length_ns = np.maximum(books.length_ns, books.replayed_ns)

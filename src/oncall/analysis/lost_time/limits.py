@@ -51,7 +51,7 @@ class Limits:
     replays: float = decides("25 %", "a replay that is off by more does not know who waits")
     covers: float = decides("50 %", "of an iteration: a replay of less does not account for it")
     backwards: float = decides(
-        "2 %", "of ranks' time is less than none: hosts do not wait where a replay has it"
+        "10 %", "of ranks' time, gone on too early: hosts do not wait where a replay has it"
     )
     replay_error: float = decides(
         "25 %", "quantile over iterations of what replays are too long by: so much they always are"

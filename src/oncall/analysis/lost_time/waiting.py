@@ -26,13 +26,15 @@ _OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 @dataclass(frozen=True)
 class Spent:
     """Segments' time, ns: `own` (s, r, width) before each node, `rounds` (s, k) and `transfers`
-    (s, t) once the last one has arrived; `asynchronous` (nodes,); `lead` of the host."""
+    (s, t) once the last one has arrived; `asynchronous` (nodes,); `lead` of the host;
+    `backwards` (s,): by how much ranks went on before others that they should have waited for."""
 
     own: Times
     rounds: Times
     transfers: Times
     asynchronous: Flags
     lead: int
+    backwards: Times
 
 
 def spent(
@@ -53,8 +55,10 @@ def spent(
         return _from_durations(graph, groups, times, lead, limits)
     beside = _asynchronous_calls(graph, groups, relative, lead, limits)
     own = _from_calls(graph, times, relative, lead, beside)
+    backwards = -np.nansum(np.minimum(own, 0), axis=(1, 2))
+    own = np.maximum(own, 0)  # what is late once, and not waited for, counts once
     empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
-    return Spent(own, *empty, beside, lead)
+    return Spent(own, *empty, beside, lead, backwards)
 
 
 def _lead(graph: Graph, times: Measured, relative: Times, limits: Limits) -> int:
@@ -223,7 +227,8 @@ def _from_durations(
     # Of a round that its last member did not record, the others only show how long they waited.
     rounds = np.minimum.reduceat(known[:, graph.rounds.nodes], graph.rounds.start, axis=1)
     transfers = np.minimum(known[:, graph.sender], known[:, graph.receiver])
-    return Spent(_settled(graph, own, limits), rounds, transfers, asynchronous, lead)
+    own = _settled(graph, own, limits)
+    return Spent(own, rounds, transfers, asynchronous, lead, np.zeros(segments))
 
 
 def _asynchronous(
