@@ -106,6 +106,7 @@ class RankCalls:
     entered_ns: Array
     ended_ns: Array
     lost: Array
+    partners: Array  # positions of one Send or Recv of the pipeline of each communicator and peer
     comms: tuple[int | None, ...]
     thresholds: Thresholds = field(default_factory=Thresholds)
     alike: int = 0
@@ -219,6 +220,7 @@ class _Kind:
     use: Array
     lost: Array
     by_time: bool
+    partners: Array
     shared: Mapping[str, Array]
 
 
@@ -237,7 +239,17 @@ def _kind(
     lanes = (part["place"] * 2 + part["p2p"])[kept]
     lost = lost_before(lanes, part["seq"][kept])
     shared = {name: part[name][kept] for name in _SHARED}
-    return _Kind(number, kept, use[kept], lost, by_time, shared)
+    partners = _partners(part, np.flatnonzero((use <= RECV) & kept))
+    partners = np.searchsorted(np.flatnonzero(kept), partners)
+    return _Kind(number, kept, use[kept], lost, by_time, partners, shared)
+
+
+def _partners(part: dict[str, Array], at: Array) -> Array:
+    """Of the calls `at`, the first in each communicator with each peer, recorded or not (k,)."""
+    names = ("place", "peer", "peer_recorded")
+    with_whom = np.stack([part[name][at].astype(np.int64) for name in names])
+    _, first = np.unique(with_whom, axis=1, return_index=True)
+    return at[np.sort(first)]
 
 
 def _of_rank(
@@ -266,6 +278,7 @@ def _of_rank(
         entered_ns=own["entered_ns"],
         ended_ns=own["ended_ns"],
         lost=kind.lost,
+        partners=kind.partners,
         comms=comms,
         thresholds=thresholds,
         alike=kind.number,
