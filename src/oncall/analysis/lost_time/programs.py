@@ -163,8 +163,8 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
 def _operations(
     con: duckdb.DuckDBPyConnection, parameters: dict[str, Any], first: int, last: int
 ) -> dict[str, NDArray[Any]]:
-    """The operations of some ranks, each rank's in the order of its calls; a duration of which
-    nothing is known is NaN."""
+    """The operations of some ranks, each rank's in the order of its calls; durations not recorded
+    are NaN."""
     wanted = parameters | {"first": first, "last": last}
     found = con.execute(_OPERATIONS, wanted).fetchnumpy()
     durations = np.ma.asarray(found["duration_ns"], dtype=np.float64)
