@@ -37,6 +37,7 @@ FIXED = {
     "causes._MOST_NUMBERS",  # that fit into memory
     "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored
+    "rank_pieces.AT_ONCE",  # in memory before they are in order
     "clock_offsets._DEVIATION",  # of a normal distribution
     "clocks._TURNS",  # after which medians stay as they are
     "contradictions._MOST_NAMED",  # ranks that a sentence names

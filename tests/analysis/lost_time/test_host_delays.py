@@ -11,7 +11,7 @@ import pytest
 from oncall.analysis.lost_time.host_delays import host_delays
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.moments import moments_of
+from oncall.analysis.lost_time.moments import arrivals_of
 from oncall.analysis.lost_time.programs import Times, read_programs
 from oncall.evidence import Incident
 
@@ -28,9 +28,9 @@ def delays_ms(columns: dict[str, Any]) -> Times:
         incident.require(["operations", "members"])
         programs = read_programs(incident.con, "j", LIMITS)
     assert programs is not None
-    iterations = iterations_of(programs, moments_of(programs, LIMITS), LIMITS)
+    iterations = iterations_of(programs, arrivals_of(programs, LIMITS).moments(), LIMITS)
     assert iterations is not None
-    moments = moments_of(programs, LIMITS, iterations.nth)
+    moments = arrivals_of(programs, LIMITS).moments(iterations.nth)
     return host_delays(programs, iterations, moments, LIMITS).own_ns / MS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.lateness import lateness_of
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.moments import moments_of
+from oncall.analysis.lost_time.moments import arrivals_of
 from oncall.analysis.lost_time.programs import read_programs
 from oncall.analysis.lost_time.sibling_transfers import slow_beside_siblings
 from oncall.evidence import Incident
@@ -29,7 +29,7 @@ def test_a_slow_link_that_all_wait_in_meanwhile_makes_nobody_late() -> None:
         incident.require(["operations", "members"])
         programs = read_programs(incident.con, "j", LIMITS)
     assert programs is not None
-    moments = moments_of(programs, LIMITS)
+    moments = arrivals_of(programs, LIMITS).moments()
     iterations = iterations_of(programs, moments, LIMITS)
     assert iterations is not None
     lateness = lateness_of(programs, iterations, moments, LIMITS)

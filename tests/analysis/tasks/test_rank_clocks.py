@@ -22,7 +22,8 @@ def rank_calls(rank: int, called_ns: list[int], use: list[int]) -> RankCalls:
     return RankCalls(
         job="j", rank=rank, use=uses, comm=(uses == TASK).astype(np.int64), word=zeros,
         size_bytes=zeros, reduces=no, sums=no, seq=seq, group=zeros - 1, peer=zeros - 1,
-        peer_recorded=no, called_ns=at, entered_ns=at, ended_ns=zeros - 1, lost=no, comms=(1, 2),
+        peer_recorded=no, called_ns=at, entered_ns=at, ended_ns=zeros - 1, lost=no,
+        partners=zeros[:0], comms=(1, 2),
     )  # fmt: skip
 
 

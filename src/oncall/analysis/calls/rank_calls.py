@@ -18,6 +18,7 @@ import numpy as np
 from oncall.analysis.calls.likeness import group_order, likenesses
 from oncall.analysis.calls.schedules import Array
 from oncall.analysis.calls.thresholds import Thresholds
+from oncall.analysis.common.rank_pieces import in_order, rank_pieces
 
 SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
 UNKNOWN = -1
@@ -69,9 +70,7 @@ _CALLS = """
     LEFT JOIN pairs two ON two.job = o.job AND two.comm = o.comm AND o.kind = 'p2p'
     WHERE o.job = $job AND o.rank BETWEEN $first AND $last AND o.called_ns IS NOT NULL
         AND (o.done IS NOT false OR EXISTS (FROM in_flight f WHERE f.ops_row = o.ops_row)))
-    ORDER BY rank, called_ns, seq, place
 """
-_AT_ONCE = 1 << 19  # calls that are read together: some 50 MB
 # What ranks that are alike share, and what each has of its own, as _CALLS names it.
 _SHARED = ("word", "size_bytes", "reduces", "sums", "seq", "group_id", "peer_recorded")
 _OWN = ("place", "peer", "called_ns", "entered_ns", "ended_ns")
@@ -106,6 +105,7 @@ class RankCalls:
     entered_ns: Array
     ended_ns: Array
     lost: Array
+    partners: Array  # positions of one Send or Recv of the pipeline of each communicator and peer
     comms: tuple[int | None, ...]
     thresholds: Thresholds = field(default_factory=Thresholds)
     alike: int = 0
@@ -143,7 +143,7 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
         named = {
             place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
         }
-        for first, last in _pieces(con, job):
+        for first, last in rank_pieces(con, job):
             columns = _columns(con, job, first, last, thresholds)
             begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
             bounds = pairwise([*begins.tolist(), len(columns["rank"])])
@@ -162,19 +162,6 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
                 yield _of_rank(job, part, tuple(mine), kind, thresholds)
 
 
-def _pieces(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[int, int]]:
-    """From which rank to which to read at once: their calls are all in memory meanwhile."""
-    calls = con.execute(
-        "SELECT rank, count(*) FROM operations WHERE job = ? AND rank IS NOT NULL "
-        "GROUP BY rank ORDER BY rank",
-        [job],
-    ).fetchall()
-    piece = np.cumsum([count for _, count in calls]) // _AT_ONCE
-    for each in np.unique(piece).tolist():
-        mine = np.flatnonzero(piece == each)
-        yield calls[mine[0]][0], calls[mine[-1]][0]
-
-
 def _columns(
     con: duckdb.DuckDBPyConnection, job: str, first: int, last: int, thresholds: Thresholds
 ) -> dict[str, Array]:
@@ -182,6 +169,9 @@ def _columns(
     wanted = {"job": job, "first": first, "last": last, "element_bytes": thresholds.element_bytes}
     found = con.execute(_CALLS, wanted).fetchnumpy()
     columns = {name: np.ma.getdata(values) for name, values in found.items()}
+    order = in_order(*(columns[name] for name in ("rank", "called_ns", "seq", "place")))
+    if order is not None:
+        columns = {name: values[order] for name, values in columns.items()}
     order = group_order(columns, thresholds.goes_on_ns)
     for name in columns:
         columns[name] = columns[name][order]
@@ -219,6 +209,7 @@ class _Kind:
     use: Array
     lost: Array
     by_time: bool
+    partners: Array
     shared: Mapping[str, Array]
 
 
@@ -237,7 +228,17 @@ def _kind(
     lanes = (part["place"] * 2 + part["p2p"])[kept]
     lost = lost_before(lanes, part["seq"][kept])
     shared = {name: part[name][kept] for name in _SHARED}
-    return _Kind(number, kept, use[kept], lost, by_time, shared)
+    partners = _partners(part, np.flatnonzero((use <= RECV) & kept))
+    partners = np.searchsorted(np.flatnonzero(kept), partners)
+    return _Kind(number, kept, use[kept], lost, by_time, partners, shared)
+
+
+def _partners(part: dict[str, Array], at: Array) -> Array:
+    """Of the calls `at`, the first in each communicator with each peer, recorded or not (k,)."""
+    names = ("place", "peer", "peer_recorded")
+    with_whom = np.stack([part[name][at].astype(np.int64) for name in names])
+    _, first = np.unique(with_whom, axis=1, return_index=True)
+    return at[np.sort(first)]
 
 
 def _of_rank(
@@ -266,6 +267,7 @@ def _of_rank(
         entered_ns=own["entered_ns"],
         ended_ns=own["ended_ns"],
         lost=kind.lost,
+        partners=kind.partners,
         comms=comms,
         thresholds=thresholds,
         alike=kind.number,

@@ -7,6 +7,7 @@ the same iteration.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -34,7 +35,7 @@ class Iterations:
     ahead: float
     stretches: bool  # of equal time: nothing shows where iterations begin
 
-    @property
+    @cached_property
     def nth(self) -> Ints:
         """The place of each node in its iteration (n,)."""
         place = np.arange(len(self.number))

@@ -43,6 +43,7 @@ class Lateness:
     of_all: bool = True
     by: Literal["waits", "delays", "stalls"] = "waits"
     compared: bool = True
+    moments: Moments | None = None  # that it was worked out from
 
     @property
     def share(self) -> Times:
@@ -73,7 +74,15 @@ def lateness_of(
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
     compared = float((seen & (peers > 1)).mean()) >= limits.heard
-    return Lateness(late_ns, programs.ranks, iterations, moments.timed, of_all, compared=compared)
+    return Lateness(
+        late_ns,
+        programs.ranks,
+        iterations,
+        moments.timed,
+        of_all,
+        compared=compared,
+        moments=moments,
+    )
 
 
 def _summed(programs: Programs, iterations: Iterations, late: Times, place: Ints) -> Times:

@@ -24,7 +24,7 @@ from oncall.analysis.lost_time.late_hosts import late_hosts
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.moments import moments_of
+from oncall.analysis.lost_time.moments import arrivals_of
 from oncall.analysis.lost_time.onsets import changed_with, own_time_in
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times, read_programs
@@ -206,7 +206,7 @@ def _wait_in_larger(programs: Programs, iterations: Iterations) -> bool:
 def _delayed(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | None:
     """The rank whose host holds up its calls in longer iterations, or all others in any."""
     iterations = lateness.iterations
-    moments = moments_of(programs, limits, iterations.nth)
+    moments = lateness.moments or arrivals_of(programs, limits).moments(iterations.nth)
     delays = host_delays(programs, iterations, moments, limits)
     entry = latecomers(replace(lateness, late_ns=delays.own_ns, by="delays"), limits)
     return entry or latecomers(replace(lateness, late_ns=delays.stalls_ns, by="stalls"), limits)
@@ -239,7 +239,7 @@ def _of_hosts_alone(programs: Programs, inexact: Books | None, limits: Limits) -
 def _by_stretches(programs: Programs, limits: Limits) -> Account | None:
     """The account of calls alone that show no iterations, as a service's: a host that all others
     wait for holds them up as long, whatever they call."""
-    moments = moments_of(programs, limits)
+    moments = arrivals_of(programs, limits).moments()
     iterations = iterations_of(programs, moments, limits, evenly=True)
     if iterations is None or not iterations.stretches:
         return None
@@ -261,10 +261,11 @@ def _slowdowns(iterations: Iterations, limits: Limits) -> list[Slowdown]:
 
 def _lateness(programs: Programs, limits: Limits) -> Lateness | None:
     """Who came late in the iterations that hosts show; None if they show none."""
-    iterations = iterations_of(programs, moments_of(programs, limits), limits)
+    arrivals = arrivals_of(programs, limits)
+    iterations = iterations_of(programs, arrivals.moments(), limits)
     if iterations is None:
         return None
-    moments = moments_of(programs, limits, iterations.nth)
+    moments = arrivals.moments(iterations.nth)
     return lateness_of(with_peers(programs, iterations.cut), iterations, moments, limits)
 
 

@@ -38,38 +38,60 @@ class Moments:
         return np.isfinite(self.came_ns) & (self.waits | self.timed)
 
 
-def moments_of(programs: Programs, limits: Limits, nth: Ints | None = None) -> Moments:
-    """The moments of all nodes; `nth` (n,) is the place of each in its iteration, if known."""
+@dataclass(frozen=True)
+class Arrivals:
+    """What shows the moments of all nodes, whichever of their calls are alike: `came_ns` (n,) as
+    Moments has it and whether all is `over` (n,) once hosts go on, for each way to see that; `kind`
+    (n,) is equal for calls of one operation and size."""
+
+    programs: Programs
+    limits: Limits
+    collective: Flags
+    seen: list[tuple[Times, Flags]]
+    kind: Ints
+    timed: bool
+
+    def moments(self, nth: Ints | None = None) -> Moments:
+        """The moments; calls alike are those at one place in the iteration, `nth` (n,), if that is
+        known, else those before the same call."""
+        programs, limits = self.programs, self.limits
+        kind = numbered(self.kind, np.roll(self.kind, -1) if nth is None else nth)
+        waits = [_waits(programs, self.collective, over, kind, limits) for _, over in self.seen]
+        # Clocks are believed, unless hosts go on together more often by others.
+        best = max(range(len(waits)), key=lambda one: int(waits[one].sum()))
+        reached = programs.at_ns, np.arange(len(kind))
+        if self.timed:
+            reached = _reached(programs, waits[best])
+        return Moments(self.seen[best][0], *reached, waits[best], self.timed)
+
+
+def arrivals_of(programs: Programs, limits: Limits) -> Arrivals:
+    """What shows when all ranks came: durations, else calls alone."""
     collective = ~programs.batch & (programs.seq >= 0)
     measured = np.isfinite(programs.duration_ns[collective])
     timed = bool(measured.sum() > limits.timed * max(measured.size, 1))
-    kind = _kinds(programs, nth)
     if timed:
         took = programs.duration_ns
         over = np.isfinite(took) & (_until_idle(programs) <= _after(programs))
-        waits = _waits(programs, collective, over, kind, limits)
-        came_ns = np.where(collective, -took, np.nan)
-        return Moments(came_ns, *_reached(programs, waits), waits, True)
-    found = [
-        _by_clocks(programs, collective, clock, kind, limits)
-        for clock in (np.zeros(len(programs.ranks)), _clocks(programs, collective, limits))
-    ]
-    # Clocks are believed, unless hosts go on together more often by others.
-    return max(found, key=lambda one: int(one.waits.sum()))
+        seen = [(np.where(collective, -took, np.nan), over)]
+    else:
+        group = numbered(programs.comm, programs.seq)
+        clocks = np.zeros(len(programs.ranks)), _clocks(programs, collective, group, limits)
+        seen = [_by_clocks(programs, collective, clock, group, limits) for clock in clocks]
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    kind = numbered(programs.op, programs.count, size)
+    return Arrivals(programs, limits, collective, seen, kind, timed)
 
 
 def _by_clocks(
-    programs: Programs, collective: Flags, clock: Times, kind: Ints, limits: Limits
-) -> Moments:
+    programs: Programs, collective: Flags, clock: Times, group: Ints, limits: Limits
+) -> tuple[Times, Flags]:
     """Of calls alone, if each rank's clock is so far ahead (r,)."""
     call = programs.at_ns - programs.at_ns.min() - clock[programs.rank]
-    group = numbered(programs.comm, programs.seq)
     latest = np.full(int(group.max()) + 1, -np.inf)
     np.maximum.at(latest, group, call)
     over = call + (_after(programs) - programs.at_ns) >= latest[group] - limits.exact
-    waits = _waits(programs, collective, over, kind, limits)
-    came_ns = np.where(collective, call, np.nan)
-    return Moments(came_ns, programs.at_ns, np.arange(len(call)), waits, False)
+    return np.where(collective, call, np.nan), over
 
 
 def _reached(programs: Programs, waits: Flags) -> tuple[Ints, Ints]:
@@ -123,13 +145,6 @@ def _after(programs: Programs) -> Times:
     return np.where(last, np.nan, np.roll(programs.at_ns, -1).astype(np.float64))
 
 
-def _kinds(programs: Programs, nth: Ints | None) -> Ints:
-    """Calls alike: of one operation, size and place in the iteration, else before the same call."""
-    size = np.array([len(line) for line in programs.members])[programs.comm]
-    kind = numbered(programs.op, programs.count, size)
-    return numbered(kind, np.roll(kind, -1) if nth is None else nth)
-
-
 def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limits: Limits) -> Flags:
     """Calls (n,) of a kind in which hosts mostly stay until all is `over`."""
     known = collective & np.append(np.diff(programs.rank) == 0, False)
@@ -137,11 +152,11 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
     return collective & (part >= limits.most_ranks)[kind]
 
 
-def _clocks(programs: Programs, collective: Flags, limits: Limits) -> Times:
+def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) -> Times:
     """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
     so the early ones count."""
     after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
-    ahead = after - _middle(numbered(programs.comm, programs.seq), after)
+    ahead = after - _middle(group, after)
     return _of_ranks(programs, ahead, np.isfinite(ahead), limits.early)
 
 
@@ -169,8 +184,8 @@ def _middle(group: Ints, values: Times) -> Times:
 
 def numbered(*columns: Ints) -> Ints:
     """A number for each combination of values (n,), in their order."""
-    found = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
+    found, _ = _places(columns[0])
+    for column in columns[1:]:
         place, different = _places(column)
         found, _ = _places(found * different + place)
     return found

@@ -6,6 +6,7 @@ receives as the communicator has members is an AllToAll, and so a collective.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.rank_pieces import AT_ONCE, in_order, rank_pieces
 from oncall.analysis.lost_time.limits import Limits
 
 Ints = NDArray[np.int64]
@@ -29,14 +31,13 @@ _OPERATIONS = """
         (list_position($ops, coalesce(o.op, '?')) - 1)::SMALLINT AS op,
         coalesce(o.count, o.bytes, 0) AS count,
         coalesce(o.peer, m.rank, -2 - o.comm_peer, -1) AS peer,
-        coalesce(o.group_id, -1) AS batch
+        coalesce(o.group_id, -1) AS batch, o.ops_row
     FROM operations o
     LEFT JOIN members m ON m.job = o.job AND m.comm = o.comm AND m.comm_rank = o.comm_peer
     WHERE o.job = $job AND coalesce(o.done, true) AND o.stands_for IS NULL
         -- Recorders that name no communicator of a send or receive name its other side.
-        AND o.rank IS NOT NULL AND (o.comm IS NOT NULL OR o.kind = 'p2p')
+        AND o.rank BETWEEN $first AND $last AND (o.comm IS NOT NULL OR o.kind = 'p2p')
         AND at_ns IS NOT NULL
-    ORDER BY o.rank, at_ns, batch, o.seq, o.ops_row
 """
 
 
@@ -84,17 +85,21 @@ class Programs:
 def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> Programs | None:
     """The programs of a job's ranks; None if nothing is recorded. Sends and receives whose batch is
     not recorded are one batch where little time lies between them."""
-    ((on_device,),) = con.execute(
-        "SELECT coalesce(avg((on_device AND duration_ns IS NOT NULL)::INT) > ?, false)"
-        " FROM operations WHERE job = ? AND coalesce(done, true)",
+    ((on_device, calls, *ranks_read),) = con.execute(
+        "SELECT coalesce(avg((on_device AND duration_ns IS NOT NULL)::INT)"
+        " FILTER (coalesce(done, true)) > ?, false), count(rank), min(rank), max(rank)"
+        " FROM operations WHERE job = ?",
         [limits.timed, job],
     ).fetchall()
+    if not calls:
+        return None
     named = con.execute(
         "SELECT DISTINCT coalesce(op, '?') AS op FROM operations WHERE job = ? ORDER BY op", [job]
     ).fetchall()
     ops = [op for (op,) in named]
     parameters = {"job": job, "on_device": on_device, "ops": ops}
-    rows = _once(con.execute(_OPERATIONS, parameters).fetchnumpy())
+    pieces: Iterable[Sequence[int]] = [ranks_read] if calls <= AT_ONCE else rank_pieces(con, job)
+    rows = _once(_joined([_operations(con, parameters, *piece) for piece in pieces]))
     if not len(rows["rank"]):
         return None
     ranks, rank = np.unique(np.asarray(rows["rank"], dtype=np.int64), return_inverse=True)
@@ -105,8 +110,9 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     seq, given = (np.asarray(rows[name], dtype=np.int64) for name in ("seq", "batch"))
     op = np.asarray(rows["op"], dtype=np.int64)
     count = np.asarray(rows["count"], dtype=np.int64)
-    duration = np.ma.filled(np.ma.asarray(rows["duration_ns"], dtype=np.float64), np.nan)
+    duration = rows["duration_ns"]
     other = np.asarray(rows["peer"], dtype=np.int64)
+    rows.clear()
     peer = _places(ranks, other)
     peer = np.where((peer == NONE) & (other >= 0), ABSENT - other, peer)
 
@@ -119,36 +125,62 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     first = np.flatnonzero(~(together & same))
     node = np.cumsum(~(together & same)) - 1
     sends = op == (ops.index("Send") if "Send" in ops else NONE)
-    batch = p2p[first]
+    # Where there are no batches, nodes are the operations themselves.
+    firsts = first if len(first) < len(node) else slice(None)
+    batch = p2p[firsts]
     size = sizes[comm]
-    exchange = _exchanges(node, comm, sends, p2p, size[first], len(first))
-    op = np.where(batch, NONE, op[first])
+    exchange = _exchanges(node, comm, sends, p2p, size[firsts], len(first))
+    op = np.where(batch, NONE, op[firsts])
     names = [*ops, "AllToAll"]
     op[exchange] = len(names) - 1
     part = np.flatnonzero(p2p & ~exchange[node])
-    asked = np.where(_uneven(comm[first], seq[first], count[first], op, limits), 0, count[first])
+    uneven = _uneven(comm[firsts], seq[firsts], count[firsts], op, limits)
+    asked = np.where(uneven, 0, count[firsts])
     signature = np.where(
         batch,
         _summed(_mixed(2 * count + sends) * p2p, first),
-        _mixed(_mixed(asked * 64 + op) ^ size[first].astype(np.uint64)),
+        _mixed(_mixed(asked * 64 + op) ^ size[firsts].astype(np.uint64)),
     )
     return Programs(
         ranks=ranks,
-        rank=rank[first],
-        at_ns=at_ns[first],
+        rank=rank[firsts],
+        at_ns=at_ns[firsts],
         duration_ns=np.maximum.reduceat(duration, first),
-        comm=comm[first],
-        seq=seq[first],
+        comm=comm[firsts],
+        seq=seq[firsts],
         batch=batch & ~exchange,
         op=op,
         ops=names,
-        count=count[first],
+        count=count[firsts],
         signature=signature,
         parts=Parts(node[part], comm[part], sends[part], peer[part], count[part]),
         members=members,
         sizes=sizes,
         on_device=bool(on_device),
     )
+
+
+def _operations(
+    con: duckdb.DuckDBPyConnection, parameters: dict[str, Any], first: int, last: int
+) -> dict[str, NDArray[Any]]:
+    """The operations of some ranks, each rank's in the order of its calls; durations not recorded
+    are NaN."""
+    wanted = parameters | {"first": first, "last": last}
+    found = con.execute(_OPERATIONS, wanted).fetchnumpy()
+    durations = np.ma.asarray(found["duration_ns"], dtype=np.float64)
+    rows = {name: np.ma.getdata(values) for name, values in found.items()}
+    rows["duration_ns"] = np.ma.filled(durations, np.nan)
+    # What has no number comes behind what has.
+    seq = np.where(rows["seq"] == NONE, np.iinfo(np.int64).max, rows["seq"])
+    order = in_order(rows["rank"], rows["at_ns"], rows["batch"], seq, rows.pop("ops_row"))
+    return rows if order is None else {name: values[order] for name, values in rows.items()}
+
+
+def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The rows of all parts, which are emptied, so that each column is held twice at most."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
 
 
 def _once(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from oncall.analysis.calls.rank_calls import RECV, UNKNOWN, RankCalls
+from oncall.analysis.calls.rank_calls import UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import Layout, Seats, Stated
 
 STATED = "what is stated of it"
@@ -66,7 +66,7 @@ def read_memberships(con: duckdb.DuckDBPyConnection, job: str, comms: Sequence[i
 
 def pipeline_comms(calls: RankCalls) -> list[int]:
     """The communicators that a rank's Sends and Recvs of the pipeline are in."""
-    used = np.unique(calls.comm[calls.use <= RECV]).tolist()
+    used = sorted({*calls.comm[calls.partners].tolist()})
     return [comm for comm in (calls.comms[place] for place in used) if comm is not None]
 
 
@@ -120,6 +120,5 @@ def _by_communicator(ranks: Sequence[RankCalls], known: Memberships) -> Seats:
 
 def _peers(calls: RankCalls) -> list[int]:
     """The ranks that a rank exchanges data with, as far as known."""
-    exchanged = calls.use <= RECV
-    stated = calls.peer_recorded[exchanged].astype(np.bool_)
-    return [int(p) for p in np.unique(calls.peer[exchanged][stated]) if p != UNKNOWN]
+    stated = calls.partners[calls.peer_recorded[calls.partners].astype(np.bool_)]
+    return sorted({*calls.peer[stated].tolist()} - {UNKNOWN})

@@ -191,7 +191,14 @@ def _micro_batches(transfers: int, place: tuple[int, int], chunks: int) -> int |
 
 def _misfit(one: Hypothesis, ranks: Sequence[Seen]) -> float:
     """0 if all ranks mostly do as the hypothesis says, 1 if none does anything like it."""
-    return float(np.mean([_median_distance(one, rank) for rank in ranks]))
+    distances: dict[tuple[int, tuple[int, int]], float] = {}  # ranks that are alike share shapes
+    found = []
+    for rank in ranks:
+        key = id(rank.shapes), one.layout.seats[rank.rank]
+        if key not in distances:
+            distances[key] = _median_distance(one, rank)
+        found.append(distances[key])
+    return float(np.mean(found))
 
 
 def _median_distance(one: Hypothesis, rank: Seen) -> float:

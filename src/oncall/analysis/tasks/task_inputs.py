@@ -166,8 +166,8 @@ def _lanes(ranks: Sequence[Computed]) -> list[tuple[str, int] | None]:
 
 def _pipeline(calls: RankCalls) -> int | None:
     """The one communicator of its Sends and Recvs, if it is known."""
-    comms = np.unique(calls.comm[calls.use <= RECV])
-    return calls.comms[int(comms[0])] if len(comms) == 1 else None
+    comms = {*calls.comm[calls.partners].tolist()}
+    return calls.comms[comms.pop()] if len(comms) == 1 else None
 
 
 def _sent_to(one: Computed, other: Computed) -> Array:
