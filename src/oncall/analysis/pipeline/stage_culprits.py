@@ -49,7 +49,7 @@ def _certain() -> str:
                             WHERE i.job = t.job)))
                 -- What happened once must stand out by itself (VenusTrace 3.3, beta).
                 AND (saved_ns >= $slow_iteration * baseline_iteration_ns
-                        AND (longer >= $slow_iteration OR 2 * slow_iterations >= iterations)
+                        AND (longer >= $slow_iteration OR share_of_time >= $cost_share)
                         AND (network OR decided <> 'spread')
                     OR share_of_time >= $cost_share AND slow_iterations >= $repeat)
                 -- A group none of whose ranks has more time of its own waits within its own calls:

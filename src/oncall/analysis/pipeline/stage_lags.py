@@ -30,12 +30,13 @@ from oncall.evidence import relation
         ("share_of_time", "DOUBLE", "ratio", "of the time of all iterations"),
     ],
     source="VenusTrace 2.2 (slow states that come and go), Algorithm 2",
+    params={"fewest": "training_iterations.fewest"},
 )
 def stage_lags() -> str:
     """Each culprit with the lost time over all iterations."""
     return """
         WITH numbered AS (
-            SELECT job, iteration, duration_ns, greatest(excess_ns, 0) AS longer_ns,
+            SELECT job, iteration, duration_ns,
                 row_number() OVER (PARTITION BY job ORDER BY iteration) AS place
             FROM training_iterations WHERE NOT warm_up),
         total AS (
@@ -49,17 +50,29 @@ def stage_lags() -> str:
             SELECT job, replica, stage, rank, network, iteration, any_value(node) AS node,
                 max(saved_ns) AS saved_ns, min(started_ns) AS at_ns
             FROM slow_stages GROUP BY ALL),
+        -- What it slows is longer than what it does not.
+        beside AS (
+            SELECT c.*, median(n.duration_ns) AS without_ns
+            FROM (SELECT DISTINCT job, replica, stage, rank, network FROM each) c
+            JOIN numbered n USING (job)
+            WHERE NOT EXISTS (
+                FROM each e WHERE e.job = c.job AND e.iteration = n.iteration
+                    AND (e.replica, e.stage, e.rank, e.network)
+                        IS NOT DISTINCT FROM (c.replica, c.stage, c.rank, c.network))
+            GROUP BY ALL HAVING count(*) >= $fewest),
         placed AS (
-            SELECT e.*, n.longer_ns, n.place - lag(n.place) OVER (
+            SELECT e.*, least(e.saved_ns, coalesce(
+                    greatest(n.duration_ns - b.without_ns, 0), e.saved_ns)) AS cost_ns,
+                n.place - lag(n.place) OVER (
                 PARTITION BY e.job, e.replica, e.stage, e.rank, e.network ORDER BY n.place) AS since
-            FROM each e JOIN numbered n USING (job, iteration))
+            FROM each e JOIN numbered n USING (job, iteration)
+            LEFT JOIN beside b ON b.job = e.job AND (b.replica, b.stage, b.rank, b.network)
+                IS NOT DISTINCT FROM (e.replica, e.stage, e.rank, e.network))
         SELECT p.job, p.replica, p.stage, p.rank, p.network, any_value(p.node) AS node,
             any_value(t.iterations) AS iterations, count(*) AS slow_iterations,
             count(*) FILTER (since IS NULL OR since > 1) AS episodes,
             min(at_ns) AS first_ns, max(at_ns) AS last_ns,
-            -- What is slow in a few iterations alone makes these longer than the others.
-            CASE WHEN 2 * count(*) >= any_value(t.iterations) THEN sum(saved_ns)
-                ELSE sum(least(saved_ns, longer_ns)) END::BIGINT AS lag_ns,
+            sum(cost_ns)::BIGINT AS lag_ns,
             lag_ns / any_value(l.lost_ns) AS share_of_lost,
             lag_ns / any_value(t.time_ns) AS share_of_time
         FROM placed p JOIN total t USING (job) JOIN lost l USING (job)
