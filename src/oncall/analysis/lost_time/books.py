@@ -68,6 +68,10 @@ class Books:
     def begin_ns(self) -> Ints:
         return np.concatenate([one.begin_ns for one in self.classes])
 
+    def hold(self, limits: Limits) -> bool:
+        """Whether replays last as long as was measured, and hosts wait where they have it."""
+        return self.error <= limits.replays and self.backwards <= limits.backwards
+
     def joined(self, values: Callable[[Class], Times]) -> Times:
         """Values of each rank and segment, of all classes (r, s)."""
         return np.concatenate([values(one) for one in self.classes], axis=1)

@@ -127,9 +127,9 @@ def _by_exposure(
 
 def _of_operations(programs: Programs, limits: Limits) -> Account | None:
     books = books_of(programs, limits)
-    if books is not None and not _holds(books, limits):
+    if books is not None and books.covered < limits.covers:
         books = None
-    if books is not None and books.error > limits.replays:
+    if books is not None and not books.hold(limits):
         return _by_lateness(programs, None, limits, books)
     if books is not None and len(books.length_ns) >= limits.fewest_iterations:
         account = _by_replay(programs, books, limits)
@@ -137,12 +137,6 @@ def _of_operations(programs: Programs, limits: Limits) -> Account | None:
             return account
         return _by_lateness(programs, None, limits) or account
     return _by_lateness(programs, books, limits)
-
-
-def _holds(books: Books, limits: Limits) -> bool:
-    """Whether hosts wait for devices where a replay has it, for most of the time."""
-    possible = books.timed or books.backwards < limits.backwards
-    return possible and books.covered >= limits.covers
 
 
 def _by_lateness(
