@@ -190,7 +190,7 @@ def test_the_line_is_where_the_rulebook_decides(recorded: Recorded, tmp_path: Pa
         return found[0]
 
     shipped = sends(RulebookStore(site=tmp_path / "site"))
-    own = sends(RulebookStore(overrides={"slow.rate_below": "0.4"}, site=tmp_path / "site"))
+    own = sends(RulebookStore(overrides={"rounds.rate_below": "0.4"}, site=tmp_path / "site"))
     assert shipped.threshold is not None and own.threshold is not None
     assert own.threshold == pytest.approx(shipped.threshold / 2)
     assert 0.8 * 10 < shipped.threshold < 0.8 * 26

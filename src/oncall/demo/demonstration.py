@@ -17,8 +17,8 @@ _STANDSTILL_S = 4
 PARAMETERS = {
     "hang.hang_after": "3 s",
     "waits.stuck_after": "3 s",
-    "slow.noticeable": "10 ms",
-    "slow.cost_share": "5 %",
+    "rounds.noticeable": "10 ms",
+    "rounds.cost_share": "5 %",
     "slow_rank_links.cost_share": "5 %",
 }
 _HEALTHY_STEPS = 25
