@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import duckdb
 import pytest
 
+from oncall.analysis.pipeline.stage_lags import stage_lags
 from oncall.evidence import Incident
 
 MS = 1_000_000
@@ -24,3 +26,29 @@ def test_a_state_that_comes_back_is_one_culprit_with_episodes(played: Play) -> N
     assert (rank, slow, episodes, iterations) == (4, 3, 2, 12)
     assert lag_ns == pytest.approx(3 * 7 * 50 * MS, rel=0.05)  # seven of eight lie on the path
     assert share > 0.9
+
+
+@pytest.mark.parametrize(("longer_ns", "lag_ns"), [(0, 0), (40, 7 * 40), (900, 7 * 500)])
+def test_what_it_slows_is_longer_than_what_it_does_not(longer_ns: int, lag_ns: int) -> None:
+    """Seven of twelve iterations of 1 us hold a transfer that takes 500 ns more than at others."""
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE training_iterations AS SELECT 'j' AS job, i AS iteration, "
+            "1000 + CASE WHEN i < 7 THEN ? ELSE 0 END AS duration_ns, false AS warm_up "
+            "FROM range(12) t(i)",
+            [longer_ns],
+        )
+        con.execute(
+            "CREATE TABLE slow_stages AS SELECT job, iteration, 0 AS replica, 1 AS stage, "
+            "NULL::INTEGER AS rank, 'n' AS node, true AS network, 500 AS saved_ns, "
+            "1000 * iteration AS started_ns FROM training_iterations WHERE iteration < 7"
+        )
+        con.execute(
+            "CREATE TABLE stage_costs AS "
+            "SELECT job, iteration, 1500 AS actual_ns, 1000 AS normal_ns FROM slow_stages"
+        )
+        assert stage_lags.sql is not None
+        found = con.execute(
+            f"SELECT lag_ns, slow_iterations FROM ({stage_lags.sql})", {"fewest": 3}
+        ).fetchall()
+    assert found == [(lag_ns, 7)]
