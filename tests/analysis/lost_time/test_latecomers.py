@@ -67,3 +67,8 @@ def test_ranks_without_a_dump_move_no_other_to_another_host() -> None:
     host, share = by_hosts(np.arange(5.0)[None], ranks, 2)
     assert host.tolist() == [0, 1, 1, 2, 2]
     assert np.nan_to_num(share, nan=-1).tolist() == [[[0, -1], [1, 2], [3, 4]]]
+
+
+def test_a_rank_of_any_number_is_one_host_more() -> None:
+    host, share = by_hosts(np.arange(3.0)[None], np.array([0, 1, 2_000_000_000]), 8)
+    assert host.tolist() == [0, 0, 1] and share.shape == (1, 2, 8)

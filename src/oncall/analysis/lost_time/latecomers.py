@@ -154,8 +154,8 @@ def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:
 def by_hosts(share: Times, ranks: Ints, size: int) -> tuple[Ints, Times]:
     """The host of each rank (r,), each of so many neighbours; and what each iteration has (s, r) by
     hosts (s, hosts, size), NaN for ranks that left nothing behind."""
-    host = ranks // size - ranks.min() // size
-    found = np.full((len(share), int(host.max()) + 1, size), np.nan)
+    hosts, host = np.unique(ranks // size, return_inverse=True)
+    found = np.full((len(share), len(hosts), size), np.nan)
     found[:, host, ranks % size] = share
     return host, found
 
