@@ -51,7 +51,7 @@ class ProbeScreen(Overlay):
     def _say_progress(self) -> None:
         far = self.app.session.progress("probes")
         self._say(
-            f"These and a few other nodes are pinging each other. {far}".rstrip(),
+            f"These and a few other nodes are pinging each other.\n{far}".rstrip(),
             "esc stops the probe",
         )
 
