@@ -183,17 +183,23 @@ def _unexplained(incident: Incident) -> str:
 
 
 def _by_chance(incident: Incident) -> str:
-    """For whom the others may have waited long, if it is no chance; empty if for nobody."""
+    """For whom, or for whose transfers, the others may have waited; empty if for nobody."""
     rows = _asked(
         incident,
         ["lost_time"],
-        "SELECT list(rank ORDER BY rank), any_value(share) FROM lost_time "
+        "SELECT list(rank ORDER BY rank), any_value(share), any_value(shown_by), "
+        "strftime(make_timestamp_ns(any_value(at_ns)), '%H:%M:%S') FROM lost_time "
         "WHERE cause = 'perhaps' GROUP BY job ORDER BY max(share) DESC, job",
     )
     if not rows:
         return ""
-    ((ranks, part), *_) = rows
+    ((ranks, part, shown_by, since), *_) = rows
     late = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {fold_ranks(ranks)}"
+    if shown_by == "overlap":
+        return (
+            f"since {since} UTC, transfers of {late} take longer, by up to {100 * part:.0f} % of "
+            "an iteration; whether computation hides that is not recorded"
+        )
     other = "chance, or work that rank 0 does for all," if ranks == [0] else "chance"
     return (
         f"{100 * part:.0f} % of the time may be lost to waits for {late}, but {other} is not "

@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 
+from oncall.analysis.lost_time.iterations import iterations_of
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.moments import arrivals_of
+from oncall.analysis.lost_time.onsets import longer_transfers
+from oncall.analysis.lost_time.programs import read_programs
 from oncall.evidence import Incident
 
 from .test_lateness import ITERATIONS, TWO_STREAMS, even, played
 
 SINCE = 6
+LIMITS = Limits()
 
 
 def causes(columns: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
@@ -49,6 +55,28 @@ def test_transfers_that_take_longer_since_then_are_slow_communication() -> None:
 
     columns = played(even, TWO_STREAMS, overlaps=False, transfer=transfer)
     assert causes(columns) == [("transfer", group[1])]
+
+
+@pytest.mark.parametrize("since", [0, SINCE])
+def test_longer_transfers_behind_computation_leave_open_what_they_cost(since: int) -> None:
+    group = TWO_STREAMS[-1]
+
+    def transfer(iteration: int, comm: int) -> float:
+        return 5 if comm == group[0] and iteration >= since else 1
+
+    with Incident.empty() as incident:
+        incident.append("ops", played(even, TWO_STREAMS, overlaps=True, transfer=transfer))
+        incident.require(["operations", "members"])
+        programs = read_programs(incident.con, "j", LIMITS)
+    assert programs is not None
+    iterations = iterations_of(programs, arrivals_of(programs, LIMITS).moments(), LIMITS)
+    assert iterations is not None
+    entry = longer_transfers(programs, iterations, LIMITS)
+    if since:
+        assert entry is not None and (entry.cause, entry.ranks) == ("perhaps", group[1])
+        assert entry.low == 0
+    else:  # as they always were
+        assert entry is None
 
 
 def test_transfers_that_were_always_so_long_changed_nothing() -> None:

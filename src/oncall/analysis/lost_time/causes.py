@@ -45,7 +45,7 @@ class Entry:
     segments: int  # concerned
     gain_ns: float  # of all of them
     begin_ns: int  # of the first one
-    shown_by: str = "replay"  # waits, delays, stalls (Lateness.by), siblings or change
+    shown_by: str = "replay"  # waits, delays, stalls (Lateness.by), siblings, change or overlap
 
 
 def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times:

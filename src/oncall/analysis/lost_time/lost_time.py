@@ -25,7 +25,7 @@ from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import arrivals_of
-from oncall.analysis.lost_time.onsets import changed_with, own_time_in
+from oncall.analysis.lost_time.onsets import changed_with, longer_transfers, own_time_in
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times, read_programs
 from oncall.analysis.lost_time.sibling_transfers import late_by_transfers, slow_beside_siblings
@@ -60,7 +60,8 @@ _SCHEMA = [
         "",
         "what shows a cause: a replay without it; waits of others in calls; delays of its host "
         "between calls; stalls, such that all hosts waited for; siblings: transfers of like "
-        "groups; a change with longer iterations",
+        "groups; a change with longer iterations; overlap: transfers that got longer behind "
+        "computation",
     ),
 ]
 
@@ -174,6 +175,7 @@ def _by_lateness(
         entry = changed or entry
     if lateness.timed and not programs.on_device:
         entry = _or_transfers(programs, lateness, entry, limits)
+        entry = entry or longer_transfers(programs, iterations, limits)
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     proven = entry is not None and entry.cause != "perhaps"

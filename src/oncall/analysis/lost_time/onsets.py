@@ -8,6 +8,7 @@ later in every iteration that is longer, and no other has, did not do so by chan
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from math import comb
 
@@ -22,7 +23,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
-from oncall.analysis.lost_time.slowdowns import Slowdown, most_of
+from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, most_of
 
 
 def changed_with(
@@ -112,6 +113,29 @@ def _slow_since(
     if not len(ranks):
         return None
     return _entry("transfer", ranks, shown, slowdown, iterations.length_ns[longer])
+
+
+def longer_transfers(programs: Programs, iterations: Iterations, limits: Limits) -> Entry | None:
+    """The groups whose transfers take longer for good though iterations hardly do, as far as they
+    are recorded: computation hides them there, which says nothing of the rest of the job. Their
+    share is the most that they may cost."""
+    taken_ns = taken(programs, iterations, limits)
+    length_ns = float(np.median(iterations.length_ns))
+    found: dict[int, Slowdown] = {}
+    for comm in np.flatnonzero(np.isfinite(taken_ns).all(0)):
+        for change in lasting(taken_ns[:, comm], iterations.begin_ns, limits)[:1]:
+            now_ns = np.median(taken_ns[change.concerns(iterations.begin_ns), comm])
+            share = float(change.share * now_ns / length_ns)
+            if share >= limits.lasting and change.segments >= limits.repeats:
+                found[int(comm)] = replace(change, share=share)
+    if not found:
+        return None
+    members = [np.asarray(programs.members[comm]) for comm in found]
+    ranks, all_ranks = reduce(np.intersect1d, members), reduce(np.union1d, members)
+    most = max(found.values(), key=lambda change: change.share)
+    longer_ns = iterations.length_ns[most.concerns(iterations.begin_ns)]
+    entry = _entry("perhaps", ranks if len(ranks) else all_ranks, 0.0, most, longer_ns)
+    return replace(entry, shown_by="overlap")
 
 
 def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns: Times) -> Entry:
