@@ -17,7 +17,7 @@ IN_PART = (
 )
 FEW = "too few iterations were recorded to show a rank that slows the job"
 _ITERATIONS = 4  # of which each call should be seen, where nothing shows how long they are
-_MOST_AWAITED = 3  # ranks to look at first; of more it is none in particular
+_MOST_AWAITED = 3  # ranks named one by one, with what their stacks show
 # Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
 _BY_COUNTERS = """
     WITH looks AS (
@@ -83,8 +83,12 @@ def _waiting(incident: Incident) -> str:
         ["hang_roots"],
         "SELECT DISTINCT rank FROM hang_roots WHERE how IN ('absent', 'silent') ORDER BY rank",
     )
-    if not 0 < len(awaited) <= _MOST_AWAITED:
+    if not 0 < len(awaited) < count:
         return doubt
+    if len(awaited) > _MOST_AWAITED:
+        return (
+            f"{doubt}; if it did not, look at ranks {fold_ranks(rank for (rank,) in awaited)} first"
+        )
     seen = _asked(
         incident, ["main_threads"], "SELECT rank, activity, frame FROM main_threads WHERE looks > 0"
     )

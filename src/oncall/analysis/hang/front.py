@@ -58,6 +58,7 @@ def front() -> str:
     reads=["hang_roots", "job_progress"],
     optional=[
         *("hang_members", "unknown_members", "front", "job_quiet", "processes", "knowledge"),
+        "mirrored_calls",
     ],
     empty_without=["hang_roots"],
     columns=[
@@ -124,6 +125,7 @@ def unmet_calls() -> str:
         LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)
         LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
         LEFT JOIN knowledge k USING (job)
+        ANTI JOIN (FROM mirrored_calls WHERE comm <> shown) m USING (job, comm, seq)
         WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $rather_stopped)
             AND NOT (r.how = 'silent' AND j.seen)
             -- Wherever a log of calls alone is cut, some rank is waiting.

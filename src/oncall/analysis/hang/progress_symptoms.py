@@ -131,11 +131,13 @@ def _spread() -> str:
                 LEFT JOIN hang_roots r USING (job, rank) GROUP BY job)),
         sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         spread AS (
-            SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
+            SELECT r.job, count(DISTINCT (coalesce(c.shown, r.comm), r.kind, r.seq,
+                    CASE WHEN c.shown IS NULL THEN r.ends END)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
                 any_value(w.ranks) AS ranks, any_value(r.comm) AS comm,
                 max(s.size) FILTER (r.how = 'together' AND r.kind = 'coll') AS together
             FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
+            LEFT JOIN mirrored_calls c USING (job, comm, seq, rank)
             GROUP BY r.job),
         waiting AS (
             SELECT job, count(DISTINCT rank) AS waiting FROM blocked_operations
@@ -348,6 +350,7 @@ def _reported_symptom() -> str:
         "last_calls",
         "log_ends",
         "halted",
+        "mirrored_calls",
         "recordings",
         "launches",
     ],

@@ -76,6 +76,12 @@ def _called_otherwise() -> str:
             LEFT JOIN unnoticed n USING (job, comm, seq, rank)
             LEFT JOIN (SELECT job, comm, rank FROM members) x USING (job, comm, rank)
             WHERE c.how = 'absent'),
+        mirrored AS (
+            SELECT c.job, c.shown AS comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid,
+                'uncalled' AS reason,
+                'stopped before the same transfer with a peer of its own' AS detail
+            FROM mirrored_calls c LEFT JOIN members m USING (job, comm, rank)
+            WHERE c.comm <> c.shown),
         mismatch AS (
             SELECT o.job, o.comm, o.seq, o.rank, o.node, 'mismatch' AS reason,
                 'called ' || o.signature || '; the others: ' || o.others AS detail,
@@ -177,6 +183,7 @@ def _by_reason() -> str:
             SELECT 1 AS place, * FROM crossed
             UNION ALL BY NAME SELECT 2 AS place, * FROM passed
             UNION ALL BY NAME SELECT 3 AS place, * FROM uncalled
+            UNION ALL BY NAME SELECT 3 AS place, * FROM mirrored
             UNION ALL BY NAME SELECT 4 AS place, * FROM mismatch
             UNION ALL BY NAME SELECT 5 AS place, * FROM unseen
             UNION ALL BY NAME SELECT 6 AS place, * FROM unnamed
@@ -206,6 +213,7 @@ def _by_reason() -> str:
         "crossed_calls",
         "joint_calls",
         "main_threads",
+        "mirrored_calls",
     ],
     empty_without=["unmet_calls"],
     columns=[

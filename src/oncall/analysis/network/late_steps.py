@@ -57,7 +57,7 @@ def late_steps() -> str:
                 ORDER BY sum(greatest(excess_ns, 0)) DESC NULLS LAST, seq) <= $most_collectives)
         SELECT row_number() OVER (ORDER BY w.job, comm, seq, worst) AS id, w.job, comm, seq, flow,
             src, dst, step, started_ns, ended_ns,
-            coalesce(greatest(excess_ns, 0), ended_ns - started_ns) AS excess_ns, critical, over,
+            greatest(coalesce(excess_ns, ended_ns - started_ns), 0) AS excess_ns, critical, over,
             coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host,
             traced, bytes
         FROM ranked w SEMI JOIN followed USING (job, comm, seq)

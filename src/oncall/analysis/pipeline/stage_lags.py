@@ -61,8 +61,9 @@ def stage_lags() -> str:
                         IS NOT DISTINCT FROM (c.replica, c.stage, c.rank, c.network))
             GROUP BY ALL HAVING count(*) >= $fewest),
         placed AS (
-            SELECT e.*, least(e.saved_ns, coalesce(
-                    greatest(n.duration_ns - b.without_ns, 0), e.saved_ns)) AS cost_ns,
+            SELECT e.*, CASE WHEN b.without_ns IS NULL THEN e.saved_ns
+                    ELSE least(e.saved_ns, greatest(n.duration_ns - b.without_ns, 0)) END
+                    AS cost_ns,
                 n.place - lag(n.place) OVER (
                 PARTITION BY e.job, e.replica, e.stage, e.rank, e.network ORDER BY n.place) AS since
             FROM each e JOIN numbered n USING (job, iteration)
