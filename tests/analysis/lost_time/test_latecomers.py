@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time.chance import at_least, either, in_a_row, is_duty
-from oncall.analysis.lost_time.latecomers import by_hosts
+from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.latecomers import by_hosts, suspected
+from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 
 
@@ -72,3 +74,30 @@ def test_ranks_without_a_dump_move_no_other_to_another_host() -> None:
 def test_a_rank_of_any_number_is_one_host_more() -> None:
     host, share = by_hosts(np.arange(3.0)[None], np.array([0, 1, 2_000_000_000]), 8)
     assert host.tolist() == [0, 0, 1] and share.shape == (1, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "suspect"),
+    [
+        ({3: 90, 11: 80}, True),  # 8 % of the time for one rank, in two waits beyond any noise
+        ({3: 170}, False),  # once may be an interrupt; whether it cost too much, others decide
+        ({3: 15, 5: 15, 7: 15, 9: 15, 11: 15, 13: 15}, False),  # as samples differ
+        ({3: 35, 11: 30}, False),  # 3 %
+    ],
+)
+def test_two_long_waits_for_one_rank_are_no_health(late_ms: dict[int, int], suspect: bool) -> None:
+    iterations, ranks = 20, 8
+    late_ns = np.random.default_rng(5).normal(0.0, 2e6, (iterations, ranks))
+    for iteration, ms in late_ms.items():
+        late_ns[iteration, 5] = ms * 1e6
+    even = np.full(iterations, 100e6)
+    begin_ns = (np.arange(iterations) * 100_000_000).astype(np.int64)
+    none = np.zeros(0, dtype=np.int64)
+    program = np.ones((iterations, ranks), dtype=np.uint64)
+    each = Iterations(
+        none, begin_ns, even, program, np.ones(iterations, np.int64), none > 0, 0.0, stretches=False
+    )
+    entry = suspected(Lateness(late_ns, np.arange(ranks), each, timed=True), Limits())
+    assert (entry is not None) is suspect
+    if entry is not None:
+        assert (entry.cause, entry.ranks, entry.segments) == ("perhaps", (5,), 2)

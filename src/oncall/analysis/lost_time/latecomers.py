@@ -110,7 +110,8 @@ def _stands_alone(
 
 
 def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
-    """The ranks that the others waited for a good part of their time, though it may be chance."""
+    """The ranks that the others waited for a good part of their time, or several times longer than
+    any noise, though it may be chance."""
     iterations = lateness.iterations
     share = lateness.share
     best, gap = _best(share, lateness.ranks, limits)
@@ -119,7 +120,11 @@ def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
     seen_ns = float(iterations.length_ns[~np.isnan(gap)].sum())
     part = float(lost_ns.sum()) / seen_ns if seen_ns else 0.0
     if part < limits.too_much:
-        return None
+        late &= gap >= limits.lasting
+        lost_ns = np.where(late, lost_ns, 0.0)
+        part = float(lost_ns.sum()) / seen_ns if seen_ns else 0.0
+        if part < limits.least_gain or late.sum() <= 1:
+            return None
     return Entry(
         cause="perhaps",
         ranks=tuple(map(int, np.flatnonzero(best))),
