@@ -42,10 +42,10 @@ class Entry:
     ranks: tuple[int, ...]
     share: float  # of the segments concerned, mean
     low: float  # 5 % quantile of that mean
-    segments: int  # concerned
+    segments: int  # concerned, or calls
     gain_ns: float  # of all of them
     begin_ns: int  # of the first one
-    shown_by: str = "replay"  # waits, delays, stalls (Lateness.by), siblings, change or overlap
+    shown_by: str = "replay"  # or as in the relation's column
 
 
 def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times:

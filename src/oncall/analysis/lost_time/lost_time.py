@@ -29,6 +29,7 @@ from oncall.analysis.lost_time.onsets import changed_with, longer_transfers, own
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times, read_programs
 from oncall.analysis.lost_time.sibling_transfers import late_by_transfers, slow_beside_siblings
+from oncall.analysis.lost_time.slow_groups import slow_groups
 from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, repeated, slowdowns_of
 from oncall.evidence import params_of, relation
 
@@ -46,7 +47,7 @@ _SCHEMA = [
     ("tied", "INTEGER", "ranks", "how many share the entry"),
     ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
     ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
-    ("iterations", "INTEGER", "", "iterations concerned; of an account: all it covers"),
+    ("iterations", "INTEGER", "", "iterations concerned, or calls; of an account: all it covers"),
     ("of_iterations", "INTEGER", "", "iterations in the account"),
     ("gain_ns", "BIGINT", "ns", "lost in all of them"),
     ("iteration_ns", "BIGINT", "ns", "median length of an iteration"),
@@ -60,8 +61,8 @@ _SCHEMA = [
         "",
         "what shows a cause: a replay without it; waits of others in calls; delays of its host "
         "between calls; stalls, such that all hosts waited for; siblings: transfers of like "
-        "groups; a change with longer iterations; overlap: transfers that got longer behind "
-        "computation",
+        "groups; calls: the same, call by call; a change with longer iterations; overlap: "
+        "transfers that got longer behind computation",
     ),
 ]
 
@@ -147,8 +148,10 @@ def _by_lateness(
     iterations to accuse anyone by, and show what being late costs them; those that are `inexact`
     show who differs in longer iterations."""
     lateness = _lateness(programs, limits)
+    if lateness is None and not programs.on_device:
+        return _by_calls(programs, limits) or _of_hosts_alone(programs, inexact, limits)
     if lateness is None:
-        return None if programs.on_device else _of_hosts_alone(programs, inexact, limits)
+        return None
     iterations = lateness.iterations
     entry = None if programs.on_device else latecomers(lateness, limits)
     stages = bool(programs.batch.any())
@@ -175,6 +178,8 @@ def _by_lateness(
         entry = changed or entry
     if lateness.timed and not programs.on_device:
         entry = _or_transfers(programs, lateness, entry, limits)
+        open_still = entry is None or entry.cause == "perhaps"
+        entry = (slow_groups(programs, limits) if open_still else None) or entry
         entry = entry or longer_transfers(programs, iterations, limits)
     entries = [entry] if entry is not None else []
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
@@ -220,6 +225,16 @@ def _or_transfers(
     if entry is not None and entry.cause == "own":
         return late_by_transfers(programs, lateness, entry, limits)
     return entry
+
+
+def _by_calls(programs: Programs, limits: Limits) -> Account | None:
+    """The account of a job whose transfers show by themselves, call by call, which group is slow:
+    of the time that is recorded of each rank."""
+    entry = slow_groups(programs, limits)
+    if entry is None:
+        return None
+    length_ns = np.array([entry.gain_ns / entry.share])
+    return Account([entry], length_ns, np.array([entry.begin_ns]), None, timed=True)
 
 
 def _of_hosts_alone(programs: Programs, inexact: Books | None, limits: Limits) -> Account | None:

@@ -1,0 +1,140 @@
+"""Groups whose transfers take several times as long as those of their siblings, call by call.
+
+Ring buffers of large jobs hold an iteration or two, or not even that. But groups of one dimension
+of a mesh make the same calls of the same sizes, and once its last member is there, a collective
+lasts as long as the transfer: that needs no iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.moments import numbered
+from oncall.analysis.lost_time.programs import Flags, Ints, Programs, Times
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """Collectives (c,) with durations of nearly all members: communicator, what is called, how long
+    it took once the last member was there, and its nodes: (n,) with the call of each."""
+
+    comm: Ints
+    kind: Ints
+    took_ns: Times
+    node: Ints
+    of: Ints
+
+
+def slow_groups(programs: Programs, limits: Limits) -> Entry | None:
+    """The ranks that share all groups whose transfers take several times as long as their
+    siblings', if all others wait for these ranks meanwhile."""
+    calls = _calls(programs, limits)
+    if calls is None:
+        return None
+    excess_ns, usual_ns = _excess(calls, limits)
+    span_ns = _span(programs)
+    comms = len(programs.members)
+    slower: Flags = calls.took_ns >= limits.stands_out * usual_ns
+    lost_ns = np.bincount(calls.comm, np.where(slower, excess_ns, 0.0), comms)
+    share = lost_ns / span_ns
+    times = np.bincount(calls.comm[slower], minlength=comms)
+    slow = np.flatnonzero((share >= limits.least_gain) & (times >= limits.repeats))
+    if not len(slow) or share[slow].min() < limits.as_late * share.max():
+        return None
+    if share[slow].min() < limits.stands_out * np.delete(share, slow).max(initial=0.0):
+        return None
+    ranks, together = _shared(programs, slow)
+    if not len(ranks) or 2 * len(together) > len(programs.ranks):
+        return None
+    waited_ns = _waited(programs, calls, ranks, together)
+    stages = bool(programs.batch.any())  # which wait for one another in transfers as well
+    if waited_ns < limits.least_gain / (2 if stages else 1) * span_ns:
+        return None
+    concerned = slower & np.isin(calls.comm, slow)
+    return Entry(
+        cause="transfer",
+        ranks=tuple(map(int, _slower_to_peers(programs, ranks, limits))),
+        share=float(share[slow].max()),
+        low=float(min(waited_ns / span_ns, share[slow].max())),
+        segments=int(concerned.sum()),
+        gain_ns=float(lost_ns[slow].max()),
+        begin_ns=int(programs.at_ns[calls.node[concerned[calls.of]]].min()),
+        shown_by="calls",
+    )
+
+
+def _calls(programs: Programs, limits: Limits) -> _Calls | None:
+    node = np.flatnonzero(~programs.batch & np.isfinite(programs.duration_ns))
+    if not len(node):
+        return None
+    of = numbered(programs.comm[node], programs.seq[node])
+    _, first, members = np.unique(of, return_index=True, return_counts=True)
+    took_ns = np.full(len(first), np.inf)
+    np.minimum.at(took_ns, of, programs.duration_ns[node])
+    comm = programs.comm[node[first]]
+    whole = members >= limits.most_ranks * programs.sizes[comm]
+    whole &= programs.sizes[comm] > 1
+    if not whole.any():
+        return None
+    place = np.cumsum(whole) - 1
+    mine = whole[of]
+    kind = numbered(programs.signature[node[first]].astype(np.int64))
+    return _Calls(comm[whole], kind[whole], took_ns[whole], node[mine], place[of[mine]])
+
+
+def _excess(calls: _Calls, limits: Limits) -> tuple[Times, Times]:
+    """By how much each call (c,) took longer than its siblings' do, and how long these take: the
+    median of the groups' medians; infinite with too few groups to have one."""
+    usual_ns = np.full(len(calls.comm), np.inf)
+    for kind in range(int(calls.kind.max()) + 1):
+        mine = np.flatnonzero(calls.kind == kind)
+        groups = np.unique(calls.comm[mine])
+        if len(groups) >= limits.few_peers:
+            each = [np.median(calls.took_ns[mine[calls.comm[mine] == one]]) for one in groups]
+            usual_ns[mine] = np.median(each)
+    return np.where(np.isfinite(usual_ns), calls.took_ns - usual_ns, 0.0), usual_ns
+
+
+def _span(programs: Programs) -> float:
+    """How long a rank's recording lasts (median), ns."""
+    first = np.flatnonzero(np.diff(programs.rank, prepend=-1))
+    last = np.append(first[1:], len(programs.rank)) - 1
+    return float(np.median(programs.at_ns[last] - programs.at_ns[first]))
+
+
+def _shared(programs: Programs, slow: Ints) -> tuple[Ints, Ints]:
+    """The ranks that are in all slow groups, and those that are in any."""
+    member = np.zeros((len(slow), len(programs.ranks)), dtype=np.bool_)
+    for at, comm in enumerate(slow):
+        member[at, programs.members[comm]] = True
+    return np.flatnonzero(member.all(0)), np.flatnonzero(member.any(0))
+
+
+def _waited(programs: Programs, calls: _Calls, ranks: Ints, together: Ints) -> float:
+    """How long all others (mean) waited for these ranks in calls that they shared, in all, ns."""
+    rank, took_ns = programs.rank[calls.node], programs.duration_ns[calls.node]
+    ours, others = np.isin(rank, ranks), ~np.isin(rank, together)
+    last_ns = np.full(len(calls.comm), -np.inf)
+    np.maximum.at(last_ns, calls.of[ours], took_ns[ours])
+    number = np.bincount(calls.of[others], minlength=len(last_ns))
+    mean_ns = np.bincount(calls.of[others], took_ns[others], len(last_ns)) / np.maximum(number, 1)
+    shared = np.isfinite(last_ns) & (number > 0)
+    return float(np.maximum(mean_ns - last_ns, 0.0)[shared].sum())
+
+
+def _slower_to_peers(programs: Programs, ranks: Ints, limits: Limits) -> Ints:
+    """The one of the ranks whose sends and receives are slower, too; else all of them. The fastest
+    quarter of a rank's transfers waits for nobody."""
+    parts = np.bincount(programs.parts.node, minlength=len(programs.rank))
+    alone = programs.batch & (parts == 1) & np.isfinite(programs.duration_ns)
+    each = [programs.duration_ns[alone & (programs.rank == rank)] for rank in ranks]
+    if not all(len(one) >= limits.repeats for one in each):
+        return ranks
+    fast_ns = np.array([np.quantile(one, 0.25) for one in each])
+    worst = int(np.argmax(fast_ns))
+    clear = fast_ns[worst] >= limits.stands_out * np.delete(fast_ns, worst).max(initial=0.0)
+    return ranks[[worst]] if clear and len(ranks) > 1 else ranks
