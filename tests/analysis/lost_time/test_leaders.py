@@ -66,6 +66,18 @@ def test_a_slow_loader_is_found_beside_that_of_another_group(slow: int) -> None:
     assert ranks == (slow,)
 
 
+@pytest.mark.parametrize("slow", [0, 2])
+def test_the_leader_of_another_stage_shows_nothing(slow: int) -> None:
+    """It loads at another time of its iteration: stages make different calls."""
+    columns = job(slow)
+    calls = zip(columns["op"], columns["rank"], columns["seq"], strict=True)
+    columns["op"] = [
+        "AllGather" if rank >= 2 and op == "AllReduce" and seq % LAYERS == 1 else op
+        for op, rank, seq in calls
+    ]
+    assert causes(columns) == {}
+
+
 def test_leaders_are_the_first_of_their_groups() -> None:
     read = programs(job(None))
     assert leaders_of(read).tolist() == [True, False, True, False]

@@ -28,16 +28,15 @@ def leaders_of(programs: Programs) -> Flags:
 
 def broadcasts_of(programs: Programs, graph: Graph) -> Iterator[Ints]:
     """The nodes in which leaders broadcast to their groups (leaders, broadcasts): those of leaders
-    that broadcast as often, together."""
+    whose calls are the same, together. Another stage loads at another time of its iteration."""
     rounds = graph.rounds
     chosen = _broadcasts(programs)[rounds.op] & (rounds.size > 1) & (rounds.size < graph.ranks)
     first = rounds.nodes[rounds.start[chosen]]
     first = np.sort(first[leaders_of(programs)[first // graph.width]])
-    _, begin, count = np.unique(first // graph.width, return_index=True, return_counts=True)
-    for one in np.unique(count):
-        mine = begin[count == one]
-        if len(mine) > 1:
-            yield first[mine[:, None] + np.arange(one)]
+    rank, begin, count = np.unique(first // graph.width, return_index=True, return_counts=True)
+    for one in np.unique(graph.role[rank]):
+        mine = graph.role[rank] == one
+        yield first[begin[mine][:, None] + np.arange(count[mine][0])]
 
 
 def _broadcasts(programs: Programs) -> Flags:
