@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.lateness import Lateness
+from oncall.analysis.lost_time.programs import Times
+
 UNIX_NS = 1_760_000_000_000_000_000
 MS = 1_000_000
 GROUPS = ((0, 1), (2, 3))
@@ -49,3 +55,20 @@ def layers(
 
 def no_offset(rank: int) -> int:
     return 0 * rank
+
+
+def of_like_iterations(late_ns: Times, length_ms: float) -> Lateness:
+    """Lateness (s, r) in iterations of one length, in which all ranks make the same calls."""
+    iterations, ranks = late_ns.shape
+    none = np.zeros(0, dtype=np.int64)
+    each = Iterations(
+        number=none,
+        begin_ns=(np.arange(iterations) * length_ms * MS).astype(np.int64),
+        length_ns=np.full(iterations, length_ms * MS),
+        program=np.ones((iterations, ranks), dtype=np.uint64),
+        span=np.ones(iterations, dtype=np.int64),
+        cut=none > 0,
+        ahead=0.0,
+        stretches=False,
+    )
+    return Lateness(late_ns, np.arange(ranks), each, timed=True)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time.chance import at_least, either, in_a_row, is_duty
-from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.latecomers import by_hosts, suspected
-from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
+
+from .jobs import of_like_iterations
 
 
 @pytest.mark.parametrize(("number", "of", "part"), [(0, 9, 0.25), (3, 9, 0.25), (40, 200, 1 / 8)])
@@ -90,14 +90,7 @@ def test_two_long_waits_for_one_rank_are_no_health(late_ms: dict[int, int], susp
     late_ns = np.random.default_rng(5).normal(0.0, 2e6, (iterations, ranks))
     for iteration, ms in late_ms.items():
         late_ns[iteration, 5] = ms * 1e6
-    even = np.full(iterations, 100e6)
-    begin_ns = (np.arange(iterations) * 100_000_000).astype(np.int64)
-    none = np.zeros(0, dtype=np.int64)
-    program = np.ones((iterations, ranks), dtype=np.uint64)
-    each = Iterations(
-        none, begin_ns, even, program, np.ones(iterations, np.int64), none > 0, 0.0, stretches=False
-    )
-    entry = suspected(Lateness(late_ns, np.arange(ranks), each, timed=True), Limits())
+    entry = suspected(of_like_iterations(late_ns, 100), Limits())
     assert (entry is not None) is suspect
     if entry is not None:
         assert (entry.cause, entry.ranks, entry.segments) == ("perhaps", (5,), 2)

@@ -7,6 +7,8 @@ iteration. Without it the host's last rank would come earlier by as much.
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
@@ -62,15 +64,28 @@ def _best(lateness: Lateness, size: int, limits: Limits) -> tuple[Flags, Times] 
     if not seen.any():
         return None
     of = int(there[seen].sum(1).min())
-    if at_least(int(latest[best]), int(seen.sum()), 1 / of) > limits.by_chance / of:
-        return None
     host = of_rank == best
+    chance = at_least(int(latest[best]), int(seen.sum()), 1 / of)
+    if min(chance, _apart_by_chance(share[seen], host)) > limits.by_chance / of:
+        return None
     if not _all_later(quantile(share[seen], 0.5, 0), host, limits):
         return None
     beside, alone = np.where(host, np.nan, share), np.where(host, share, np.nan)
     shift = quantile(alone, 0.5, 1) - quantile(beside, 0.5, 1)
     last = np.fmax.reduce(alone, axis=1) - np.fmax.reduce(beside, axis=1)
     return host, np.where(seen, np.nan_to_num(np.clip(np.fmin(shift, last), 0.0, 1.0)), 0.0)
+
+
+def _apart_by_chance(share: Times, host: Flags) -> float:
+    """How likely chance alone puts all ranks of the host behind all others in so many iterations
+    (s, r): of all choices of as many ranks, one is the last ones. Two hosts need no more than a few
+    iterations to be told apart so."""
+    apart = np.fmin.reduce(share[:, host], axis=1) > np.fmax.reduce(share[:, ~host], axis=1)
+    ranks = int(np.isfinite(share).sum(1).min())
+    mine = int(np.isfinite(share[:, host]).sum(1).min())
+    if not 0 < mine < ranks:
+        return 1.0
+    return at_least(int(apart.sum()), len(share), 1 / comb(ranks, mine))
 
 
 def _all_later(each: Times, host: Flags, limits: Limits) -> bool:
