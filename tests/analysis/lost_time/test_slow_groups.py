@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -64,6 +65,18 @@ def test_a_group_slower_than_like_groups_is_named_with_what_others_wait() -> Non
 def test_what_does_not_stand_out_is_no_slow_group(comms: tuple[int, ...], to_ms: float) -> None:
     columns = played(even, TWO_STREAMS, overlaps=False, transfer=slower(comms, to_ms))
     assert found(columns) is None
+
+
+def test_a_group_that_takes_long_to_connect_is_not_slow() -> None:
+    calls = Counter[int]()
+
+    def transfer(_iteration: int, comm: int) -> float:
+        calls[comm] += 1
+        if comm != SLOW:
+            return 1
+        return 400 if calls[comm] == 1 else 1 + calls[comm] % 2 * 1.1
+
+    assert found(played(even, TWO_STREAMS, overlaps=False, transfer=transfer)) is None
 
 
 def test_a_slow_transfer_that_nobody_waits_for_costs_nothing() -> None:

@@ -32,15 +32,17 @@ class _Calls:
 def slow_groups(programs: Programs, limits: Limits) -> Entry | None:
     """The ranks that share all groups whose transfers take several times as long as their
     siblings', if all others wait for these ranks meanwhile."""
-    calls = _calls(programs, limits)
-    if calls is None:
+    calls, span_ns = _calls(programs, limits), _span(programs)
+    if calls is None or not span_ns:
         return None
     excess_ns, usual_ns = _excess(calls, limits)
-    span_ns = _span(programs)
     comms = len(programs.members)
     slower: Flags = calls.took_ns >= limits.stands_out * usual_ns
-    lost_ns = np.bincount(calls.comm, np.where(slower, excess_ns, 0.0), comms)
-    share = lost_ns / span_ns
+    excess_ns = np.where(slower, excess_ns, 0.0)
+    lost_ns = np.bincount(calls.comm, excess_ns, comms)
+    most_ns = np.zeros(comms)  # of one call: a group connects in its first one
+    np.maximum.at(most_ns, calls.comm, excess_ns)
+    share = (lost_ns - most_ns) / span_ns
     times = np.bincount(calls.comm[slower], minlength=comms)
     slow = np.flatnonzero((share >= limits.least_gain) & (times >= limits.repeats))
     if not len(slow) or share[slow].min() < limits.as_late * share.max():
@@ -61,7 +63,7 @@ def slow_groups(programs: Programs, limits: Limits) -> Entry | None:
         share=float(share[slow].max()),
         low=float(min(waited_ns / span_ns, share[slow].max())),
         segments=int(concerned.sum()),
-        gain_ns=float(lost_ns[slow].max()),
+        gain_ns=float((lost_ns - most_ns)[slow].max()),
         begin_ns=int(programs.at_ns[calls.node[concerned[calls.of]]].min()),
         shown_by="calls",
     )
@@ -89,13 +91,14 @@ def _calls(programs: Programs, limits: Limits) -> _Calls | None:
 def _excess(calls: _Calls, limits: Limits) -> tuple[Times, Times]:
     """By how much each call (c,) took longer than its siblings' do, and how long these take: the
     median of the groups' medians; infinite with too few groups to have one."""
-    usual_ns = np.full(len(calls.comm), np.inf)
-    for kind in range(int(calls.kind.max()) + 1):
-        mine = np.flatnonzero(calls.kind == kind)
-        groups = np.unique(calls.comm[mine])
-        if len(groups) >= limits.few_peers:
-            each = [np.median(calls.took_ns[mine[calls.comm[mine] == one]]) for one in groups]
-            usual_ns[mine] = np.median(each)
+    order = np.lexsort((calls.took_ns, calls.comm, calls.kind))
+    first = np.flatnonzero(np.diff(numbered(calls.kind, calls.comm)[order], prepend=-1))
+    size = np.diff(first, append=len(order))
+    kind, each_ns = calls.kind[order[first]], calls.took_ns[order[first + (size - 1) // 2]]
+    usual_ns = np.full(int(calls.kind.max()) + 1, np.inf)
+    for one in np.flatnonzero(np.bincount(kind) >= limits.few_peers):
+        usual_ns[one] = np.median(each_ns[kind == one])
+    usual_ns = usual_ns[calls.kind]
     return np.where(np.isfinite(usual_ns), calls.took_ns - usual_ns, 0.0), usual_ns
 
 
@@ -131,7 +134,10 @@ def _slower_to_peers(programs: Programs, ranks: Ints, limits: Limits) -> Ints:
     quarter of a rank's transfers waits for nobody."""
     parts = np.bincount(programs.parts.node, minlength=len(programs.rank))
     alone = programs.batch & (parts == 1) & np.isfinite(programs.duration_ns)
-    each = [programs.duration_ns[alone & (programs.rank == rank)] for rank in ranks]
+    begin, end = (np.searchsorted(programs.rank, ranks, side) for side in ("left", "right"))
+    each = [
+        programs.duration_ns[a:b][alone[a:b]] for a, b in zip(begin, end, strict=True)
+    ]  # nodes are in the order of their ranks
     if not all(len(one) >= limits.repeats for one in each):
         return ranks
     fast_ns = np.array([np.quantile(one, 0.25) for one in each])
