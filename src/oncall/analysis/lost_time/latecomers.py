@@ -123,7 +123,9 @@ def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
         late &= gap >= limits.lasting
         lost_ns = np.where(late, lost_ns, 0.0)
         part = float(lost_ns.sum()) / seen_ns if seen_ns else 0.0
-        if part < limits.least_gain or late.sum() <= 1:
+        ranks = np.flatnonzero(best).tolist()
+        duty = is_duty(ranks, part, late, limits, always=True)  # rank 0 logs and saves for all
+        if part < limits.least_gain or late.sum() <= 1 or duty:
             return None
     return Entry(
         cause="perhaps",
