@@ -341,6 +341,18 @@ def test_launches_are_reported_for_collectives_only(fr, tmp_path, incident):
     ]
 
 
+def test_a_group_of_both_kinds_is_counted_where_its_numbers_tell_the_kind(fr, tmp_path, incident):
+    """Its last call of either kind gives its number: rank 0 launched a send last, of number 40."""
+    send = {"is_p2p": True, "p2p_seq_id": 40, "profiling_name": "nccl:send 0->1"}
+    for rank, launched in enumerate([40, 73]):
+        calls = [fr.entry(0, 72), fr.entry(1, 73), fr.entry(2, 73, **send)]
+        fr.write(tmp_path, rank, fr.dump(calls, WORLD, {0: (launched, 73)}))
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank, launched, completed FROM launches") == [(1, 73, 73)]
+    incident.require(["contradictions"])
+    assert rows(incident, "FROM contradictions") == []
+
+
 def test_stacks_of_what_is_in_flight_and_of_the_last_call(fr, tmp_path, incident):
     def at(line):
         return {"frames": [{"name": "step", "filename": "train.py", "line": line}]}

@@ -16,12 +16,15 @@ from oncall.importers.flight_recorder.entries import Array, Entries
 from oncall.importers.flight_recorder.names import COALESCED
 
 
+_COUNTED = ("coll", "p2p", "all")
+
+
 @dataclass(frozen=True)
 class Status:
     """pg_status of one group: the last number enqueued and the last completed, -1 before any.
 
     `launched_kind` and `completed_kind` say which number each is: "coll", "p2p", "all" (both kinds
-    counted together), or None if unknown.
+    counted together), "either" if its entries do not tell, or None if it has no entries.
     """
 
     launched: int
@@ -31,8 +34,8 @@ class Status:
 
     @property
     def kind(self) -> str | None:
-        """The kind both numbers count; None unless they count the same."""
-        return self.launched_kind if self.launched_kind == self.completed_kind else None
+        """The kind that both numbers count; "either" if they do not count the same."""
+        return self.launched_kind if self.launched_kind == self.completed_kind else "either"
 
 
 def tell_kinds(entries: Entries, status: Mapping[int, Status]) -> dict[int, Status]:
@@ -55,13 +58,13 @@ def tell_kinds(entries: Entries, status: Mapping[int, Status]) -> dict[int, Stat
     return kinds
 
 
-def _which(number: int, collectives: int, p2ps: int) -> str | None:
+def _which(number: int, collectives: int, p2ps: int) -> str:
     """NCCL: a number that only one of the two sequences has reached belongs to that one."""
     if p2ps == 0 or p2ps < number <= collectives:
         return "coll"
     if collectives == 0 or collectives < number <= p2ps:
         return "p2p"
-    return None
+    return "either"
 
 
 def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
@@ -71,10 +74,10 @@ def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
     P2P operations with different peers side by side, so there the number proves nothing of an
     entry, unless it belongs to a batch (several entries with one number), which runs in order.
     """
-    limit = np.full((3, len(entries.pairs)), -1, dtype=np.int64)
+    limit = np.full((len(_COUNTED), len(entries.pairs)), -1, dtype=np.int64)
     for group, one in status.items():
-        if one.completed_kind is not None:
-            limit[("coll", "p2p", "all").index(one.completed_kind), group] = one.completed
+        if one.completed_kind in _COUNTED:
+            limit[_COUNTED.index(one.completed_kind), group] = one.completed
     collective, p2p, everything = limit[:, entries.group]
     done: Array = (
         entries.finished

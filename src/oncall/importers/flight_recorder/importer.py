@@ -230,7 +230,8 @@ def _append_launches(
 ) -> None:
     """pg_status where it counts collectives; P2P counts differ also between healthy members.
 
-    A member without entries does not say what it counts; it counts as the others do.
+    A member without entries does not say what it counts; it counts as the others do, where all of
+    them say so.
     """
     rows = []
     for batch in batches:
@@ -239,7 +240,12 @@ def _append_launches(
     kinds: dict[int, set[str | None]] = defaultdict(set)
     for comm, _, status in rows:
         kinds[comm].add(status.kind)
-    rows = [row for row in rows if kinds[row[0]] - {None} == {"coll"}]
+    rows = [
+        (comm, rank, status)
+        for comm, rank, status in rows
+        if (status.kind == "coll" and kinds[comm] <= {"coll", "either", None})
+        or (status.kind is None and kinds[comm] == {"coll", None})
+    ]
     if rows:
         incident.append(
             "launches",
