@@ -34,7 +34,7 @@ from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.rules.language.rulebook import Rulebook
-from oncall.views.words import roots
+from oncall.views.words import leading, roots
 
 KINDS = ("suspects", "job", "ranks", "nics")
 MOST_SERIES = 32
@@ -67,7 +67,11 @@ def series_of(
         return ()
     buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
     if what == "job":
-        return job_series(incident, snapshot.ranks, buckets)
+        lead = leading(snapshot.diagnosis)
+        at_fault = lead is not None and lead.severity != "info"
+        return job_series(
+            incident, snapshot.ranks, buckets, lead.at_ns if lead and at_fault else None
+        )
     incident.provide(("operations", "members"))
     thresholds = RateThresholds.of(rulebooks)
     rates = _Rates(incident.con, snapshot, buckets, thresholds)
