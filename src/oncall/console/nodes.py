@@ -164,7 +164,7 @@ class Nodes:
 
     def progress(self, lane: Lane) -> str:
         """The progress of the current gather or probe. From any thread."""
-        now = self._probing if lane == "probes" else self._progress
+        now = {"snapshots": self._progress, "probes": self._probing}.get(lane)
         if now is None or now.answered == now.asked:
             return ""
         phrase = _PHASES.get(now.phase, "evidence of {} of {} nodes")
