@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.console.charts.buckets import Buckets, baseline_of, steady_baseline_of
+from oncall.console.charts.buckets import Buckets, baseline_of
 from oncall.console.queries import GetCommunicator, GetRankCard, GetRates, GetSnapshot
 from oncall.console.recording import Recording
 from oncall.console.replay import Replay
@@ -213,21 +213,16 @@ def test_one_pause_widens_no_baseline() -> None:
     assert band == pytest.approx((90.0, 110.0))
 
 
-def test_a_fault_that_began_early_is_no_part_of_a_steady_baseline() -> None:
+def test_what_came_after_a_fault_began_is_no_baseline() -> None:
     buckets = Buckets(0, 10**9, 240)
     value = np.full(240, 2.0)
     value[40:] = 4.5  # from 40 s on; the first part is one of 60 s
-    for began_ns in (None, 45 * 10**9):
-        assert steady_baseline_of(value, buckets, began_ns) == pytest.approx((1.8, 2.2))
-    value[10:] = 4.5
-    assert steady_baseline_of(value, buckets, 11 * 10**9) == pytest.approx((1.8, 2.2))
-    assert steady_baseline_of(value, buckets, 3 * 10**9) is None  # too short to tell
-    assert steady_baseline_of(value, buckets, -1) is None
-
-
-def test_a_steady_baseline_is_as_wide_as_the_value_varies() -> None:
-    value = np.where(np.arange(240) % 2, 80.0, 120.0)
-    assert steady_baseline_of(value, Buckets(0, 10**9, 240), None) == pytest.approx((20.0, 180.0))
+    assert baseline_of(value, buckets) == pytest.approx((1.8, 4.7))
+    for began_ns in (40 * 10**9, 52 * 10**9):  # it shows a while later
+        assert baseline_of(value, buckets, began_ns=began_ns) == pytest.approx((1.8, 2.2))
+    assert baseline_of(value, buckets, began_ns=200 * 10**9) == pytest.approx((1.8, 4.7))
+    for began_ns in (3 * 10**9, -1):  # too short to tell
+        assert baseline_of(value, buckets, began_ns=began_ns) is None
 
 
 @pytest.mark.parametrize("span_ns", [1, 59_801_954_148, 785_340_000_001])

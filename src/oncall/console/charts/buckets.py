@@ -39,7 +39,7 @@ _BASELINE_LEAST = 5  # buckets
 # host or a checkpoint takes.
 _BAND = (0.05, 0.95)  # quantiles
 _LEAST_BAND = 0.1  # of the median, beyond them
-_STEADY_BAND = 4.0  # median absolute deviations: 2.7 standard deviations
+_BEFORE = 0.75  # of the time before a fault began, as what slows a job shows a while later
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,6 @@ class Buckets:
         span_ns = max(1, last_ns - first_ns)
         count = min(most, max(1, span_ns // _LEAST_BUCKET_NS))
         return cls(first_ns, span_ns / count, count)
-
-    @property
-    def span_ns(self) -> float:
-        return self.count * self.length_ns
 
     @property
     def at_ns(self) -> Ints:
@@ -167,36 +163,17 @@ def baseline_of(
     buckets: Buckets,
     part: float = BASELINE_PART,
     most_ns: float = BASELINE_NS,
+    began_ns: int | None = None,
 ) -> tuple[float, float] | None:
-    """The band (low, high) that the first `part`-th kept to, `most_ns` of it at most; None where
-    that is too short or unseen."""
-    known = _first_values(value, buckets, min(buckets.span_ns / part, most_ns))
-    if known is None:
+    """The band (low, high) that the first `part`-th kept to, `most_ns` of it at most, and nothing
+    after a fault began; None where that is too short or unseen."""
+    until_ns = min(buckets.count * buckets.length_ns / part, most_ns)
+    if began_ns is not None:
+        until_ns = min(until_ns, _BEFORE * (began_ns - buckets.first_ns))
+    first = max(0, int(until_ns / buckets.length_ns))
+    known = value[:first][~np.isnan(value[:first])]
+    if len(known) < _BASELINE_LEAST:
         return None
     low, middle, high = np.quantile(known, [_BAND[0], 0.5, _BAND[1]]).tolist()
     margin = _LEAST_BAND * middle
     return max(0.0, low - margin), high + margin
-
-
-def steady_baseline_of(
-    value: Floats, buckets: Buckets, began_ns: int | None
-) -> tuple[float, float] | None:
-    """The band around the median of the first part, none of it after a fault began: for what is
-    steady, such as a whole job, so that a fault that began within it is no part of the band."""
-    until_ns = min(buckets.span_ns / BASELINE_PART, BASELINE_NS)
-    if began_ns is not None:
-        until_ns = min(until_ns, began_ns - buckets.first_ns)
-    known = _first_values(value, buckets, until_ns)
-    if known is None:
-        return None
-    middle = float(np.median(known))
-    spread = _STEADY_BAND * float(np.median(np.abs(known - middle)))
-    margin = max(_LEAST_BAND * middle, spread)
-    return max(0.0, middle - margin), middle + margin
-
-
-def _first_values(value: Floats, buckets: Buckets, until_ns: float) -> Floats | None:
-    """Those of the first time that are known; None where these are too few."""
-    first = max(0, int(until_ns / buckets.length_ns))
-    known = value[:first][~np.isnan(value[:first])]
-    return known if len(known) >= _BASELINE_LEAST else None

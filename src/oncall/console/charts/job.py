@@ -13,7 +13,7 @@ from oncall.console.charts.buckets import (
     Buckets,
     Floats,
     RecordedBuckets,
-    steady_baseline_of,
+    baseline_of,
 )
 from oncall.console.snapshot import Ranks, Series
 from oncall.core.units import NS_PER_S
@@ -83,7 +83,7 @@ def _iterations(rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Bucket
 
 
 def _baseline(value: Floats, buckets: Buckets, began_ns: int | None) -> tuple[float, float] | None:
-    band = steady_baseline_of(value, buckets, began_ns)
+    band = baseline_of(value, buckets, began_ns=began_ns)
     if band is None:
         return None
     low, high = band

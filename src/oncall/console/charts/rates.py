@@ -34,7 +34,7 @@ from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.rules.language.rulebook import Rulebook
-from oncall.views.words import leading, roots
+from oncall.views.words import roots
 
 KINDS = ("suspects", "job", "ranks", "nics")
 MOST_SERIES = 32
@@ -67,11 +67,9 @@ def series_of(
         return ()
     buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
     if what == "job":
-        lead = leading(snapshot.diagnosis)
-        at_fault = lead is not None and lead.severity != "info"
-        return job_series(
-            incident, snapshot.ranks, buckets, lead.at_ns if lead and at_fault else None
-        )
+        began = (one.at_ns for one in snapshot.diagnosis.faults)
+        began_ns = min((at_ns for at_ns in began if at_ns is not None), default=None)
+        return job_series(incident, snapshot.ranks, buckets, began_ns)
     incident.provide(("operations", "members"))
     thresholds = RateThresholds.of(rulebooks)
     rates = _Rates(incident.con, snapshot, buckets, thresholds)
