@@ -213,6 +213,18 @@ def test_one_pause_widens_no_baseline() -> None:
     assert band == pytest.approx((90.0, 110.0))
 
 
+def test_what_came_after_a_fault_began_is_no_baseline() -> None:
+    buckets = Buckets(0, 10**9, 240)
+    value = np.full(240, 2.0)
+    value[40:] = 4.5  # from 40 s on; the first part is one of 60 s
+    assert baseline_of(value, buckets) == pytest.approx((1.8, 4.7))
+    for began_ns in (40 * 10**9, 52 * 10**9):  # it shows a while later
+        assert baseline_of(value, buckets, began_ns=began_ns) == pytest.approx((1.8, 2.2))
+    assert baseline_of(value, buckets, began_ns=200 * 10**9) == pytest.approx((1.8, 4.7))
+    for began_ns in (3 * 10**9, -1):  # too short to tell
+        assert baseline_of(value, buckets, began_ns=began_ns) is None
+
+
 @pytest.mark.parametrize("span_ns", [1, 59_801_954_148, 785_340_000_001])
 def test_the_last_instant_lies_in_the_last_bucket(span_ns: int) -> None:
     first_ns = 1_767_225_599_123_456_789

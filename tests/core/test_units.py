@@ -93,7 +93,7 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("duration_ns", "shown"),
     [
-        (0, "0 ns"),
+        (0, "0 s"),
         (850, "850 ns"),
         (999.6, "1 µs"),
         (4_600_000, "4.6 ms"),

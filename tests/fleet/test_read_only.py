@@ -25,6 +25,7 @@ from oncall.fleet.read_only import RemoteCommand, read_only_command
         ("ssh gpu002 cat /proc/pressure/cpu", "cat /proc/pressure/cpu"),
         ("ssh gpu002 taskset -cp 4013", "taskset -cp 4013"),
         ("ssh root@gpu002 uptime", "uptime"),
+        ("ssh gpu002 rdma statistic show; ssh gpu002 ibstat", "rdma statistic show ; ibstat"),
         (
             "ssh gpu002 'ps -o pid,ppid,stat,wchan:32,cmd -p 4013; journalctl --since -1h'",
             "ps -o pid,ppid,stat,wchan:32,cmd -p 4013 ; journalctl --since -1h",
@@ -78,6 +79,26 @@ def test_what_only_reads_is_run_as_shown(typed: str, line: str) -> None:
 def test_what_may_change_something_is_not(typed: str) -> None:
     with pytest.raises(OncallError):
         read_only_command(typed)
+
+
+def test_a_command_that_names_no_node_is_for_the_blamed_one() -> None:
+    typed = "journalctl --since -1h; nvidia-smi -q -d PERFORMANCE"
+    line = "journalctl --since -1h ; nvidia-smi -q -d PERFORMANCE"
+    assert read_only_command(typed, "gpu004") == RemoteCommand("gpu004", line)
+    for other in (
+        "kill -CONT 4013",
+        "ssh gpu002 uptime; uptime",
+        "ssh gpu002 uptime; ssh gpu003 uptime",
+        "oncall probe gpu004",
+    ):
+        with pytest.raises(OncallError):
+            read_only_command(other, "gpu004")
+
+
+@pytest.mark.parametrize("node", ["-oProxyCommand=reboot", "gpu 1", "gpu;reboot", "$(reboot)"])
+def test_a_blamed_node_that_is_no_host_name_is_refused(node: str) -> None:
+    with pytest.raises(OncallError):
+        read_only_command("uptime", node)
 
 
 def test_a_pattern_is_quoted_for_the_remote_shell() -> None:

@@ -340,7 +340,7 @@ class FakeSession:
         return (
             RuleLine("hang", "Which rank hangs this job, and why", "stable",
                      f"{shipped}/hang.yaml", True, True, "1 finding", 0.061,
-                     verdicts=("H1", "H2", "H3")),
+                     verdicts=("H1", "H2", "H3"), worst="critical"),
             RuleLine("slow", "Which rank slows this job down", "stable",
                      f"{shipped}/slow.yaml", True, True, "nothing", 0.043),
             RuleLine("waits", "What the transfers inside an operation wait for", "test",

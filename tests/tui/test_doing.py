@@ -13,12 +13,12 @@ from oncall.console.queries import RunCommand
 from oncall.console.snapshot import Snapshot
 from oncall.core.errors import UsageError
 from oncall.render.ticket import to_line, to_ticket
-from oncall.tui.shell.notes import notes_file, read_notes
+from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes
 
 from .console import console, piloted
 from .fake_session import FakeSession
 from .models.test_incident import with_findings
-from .snapshots import JOB, LAST_NS, hang, hang_snapshot, healthy_snapshot, large_snapshot
+from .snapshots import FAULT_NS, JOB, LAST_NS, hang, hang_snapshot, healthy_snapshot, large_snapshot
 
 COMMAND = "ssh gpu017 py-spy dump --pid 4105"
 
@@ -50,7 +50,7 @@ async def test_a_command_is_shown_before_it_runs_and_its_output_kept() -> None:
         assert "enter runs it" in running.text()
         assert not session.asked_for(RunCommand)
         await running.press("enter")
-        assert session.asked_for(RunCommand) == [RunCommand(COMMAND)]
+        assert session.asked_for(RunCommand) == [RunCommand(COMMAND, "gpu017")]
         assert "wait (loader.py:88)" in running.text()
         await running.press("escape")
         [kept] = read_notes(notes_file(JOB))
@@ -58,6 +58,17 @@ async def test_a_command_is_shown_before_it_runs_and_its_output_kept() -> None:
         assert "wait (loader.py:88)" in kept.output
         await running.press("x", "ctrl+u", *"ticket", "enter")
         assert "wait (loader.py:88)" in Path("ticket.md").read_text()
+
+
+@piloted
+async def test_a_command_without_a_node_runs_on_the_blamed_one() -> None:
+    session = FakeSession(suggesting("journalctl --since -1h"))
+    session.answers[RunCommand] = lambda query: f"{query.blamed}: -- No entries --"
+    async with console(session, (100, 30)) as running:
+        await running.press("exclamation_mark")
+        assert "on gpu017:  journalctl --since -1h" in running.text()
+        await running.press("enter")
+        assert "gpu017: -- No entries --" in running.text()
 
 
 @piloted
@@ -85,7 +96,7 @@ async def test_a_command_that_fails_says_why_and_can_be_tried_again() -> None:
     ("command", "why"),
     [
         ("ssh gpu017 kill -CONT 4105", "`kill` is not among the commands that only read"),
-        ("scontrol show node gpu017", "does not begin with `ssh HOST`"),
+        ("scontrol show node gpu017", "`scontrol` is not among the commands that only read"),
     ],
 )
 async def test_what_may_change_something_is_not_run(command: str, why: str) -> None:
@@ -114,6 +125,25 @@ async def test_what_fixed_it_is_kept_with_the_recording_and_seen_again() -> None
     assert kept.kind == "solved" and kept.about.startswith("F1")
     async with console(recording=recording) as running:
         assert "solved: restarted the loader of rank 5" in running.text()
+
+
+@piloted
+async def test_what_fixed_a_running_job_before_is_not_said_to_have_solved_this() -> None:
+    path = notes_file(JOB)
+    add_note(path, Note("restarted the loader", FAULT_NS, FAULT_NS - 10**9, "F1", "solved"))
+    async with console(FakeSession(suggesting()), (100, 30)) as running:
+        assert "fixed before by: restarted the loader" in running.text()
+        await running.press("S")
+        await running.type("replaced gpu017")
+        await running.pass_s(10)
+        assert "solved: replaced gpu017" in running.text()
+
+
+@piloted
+async def test_a_note_on_the_fleet_is_about_its_rank() -> None:
+    async with console(size=(100, 30)) as running:
+        await running.press("r", "m")
+        assert "A note about rank 5" in running.text()
 
 
 @piloted

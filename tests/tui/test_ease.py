@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.widgets import Input
@@ -15,7 +16,7 @@ from oncall.tui.shell.places import places, why_not_there
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
-from .snapshots import JOB, LAST_NS, hang_snapshot, large_snapshot
+from .snapshots import JOB, LAST_NS, hang_snapshot, healthy_snapshot, large_snapshot
 
 NARROW = (80, 24)
 
@@ -52,6 +53,31 @@ async def test_what_was_gathered_of_a_running_job_is_asked_about(keys: list[str]
 
 
 @piloted
+async def test_what_is_saved_first_is_not_asked_about_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with console(FakeSession(live()), NARROW) as running:
+        await running.press("q", "s")
+        assert "save to" in running.text()
+        await running.press("enter")
+        assert "saved llama-70b" in running.text() and not ended(running)
+        await running.pilot.press("q")
+        await running.pilot.pause(0.1)
+        assert ended(running)
+
+
+@piloted
+async def test_a_running_job_without_findings_is_left_at_once() -> None:
+    healthy = healthy_snapshot()
+    session = FakeSession(replace(healthy, moment=replace(healthy.moment, live=True)))
+    async with console(session, NARROW) as running:
+        await running.pilot.press("q")
+        await running.pilot.pause(0.1)
+        assert ended(running)
+
+
+@piloted
 @pytest.mark.parametrize("opens", ["question_mark", "colon", "slash", "m"])
 async def test_ctrl_q_quits_from_help_and_prompts(opens: str) -> None:
     async with console(size=NARROW) as running:
@@ -77,8 +103,23 @@ async def test_go_to_completes_names() -> None:
     async with console(size=NARROW) as running:
         await running.press("colon", *"node gpu01")
         await running.pilot.pause(0.1)
-        await running.press("tab")
-        assert running.app.screen.query_one(Input).value == "node gpu017"
+        assert "node gpu017  node gpu018" in running.text()
+        line = running.app.screen.query_one(Input)
+        for completed in ("node gpu017", "node gpu018", "node gpu017"):
+            await running.press("tab")
+            assert line.value == completed
+        await running.press("backspace", "8", "enter")
+        assert running.app.current_mode == "fleet" and "on gpu018" in running.text()
+
+
+@piloted
+async def test_what_is_typed_after_a_completion_is_completed_in_turn() -> None:
+    async with console(size=NARROW) as running:
+        await running.press("colon", "r", "a", "tab")
+        line = running.app.screen.query_one(Input)
+        assert line.value == "rank 5"  # whom the finding names
+        await running.press("backspace", "1", "tab")
+        assert line.value == "rank 10"
 
 
 def test_whom_findings_name_is_suggested_first() -> None:

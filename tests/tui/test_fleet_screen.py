@@ -67,15 +67,27 @@ async def test_the_card_follows_a_cursor_that_rests() -> None:
 
 
 @piloted
+async def test_on_a_narrow_terminal_the_card_is_below_a_grid_that_leaves_room() -> None:
+    async with console(size=(80, 24)) as running:
+        await running.press("2")
+        await until(running, lambda: card_of(running, 5))
+        assert "Rank 5" in running.text() and "H" in running.line(2)
+        await running.press("l")
+        await until(running, lambda: card_of(running, 6))
+    async with console(FakeSession(large_snapshot()), size=(80, 24)) as running:
+        await running.press("2")
+        assert not running.app.screen.query_one(RankCardPane).display
+
+
+@piloted
 async def test_on_a_narrow_terminal_the_card_is_opened_and_left() -> None:
     async with console(size=(80, 24)) as running:
         await running.press("2")
-        assert not running.app.screen.query_one(RankCardPane).display
         assert "rank 5 on gpu017 · GPU 5" in running.text()
-        assert not running.session.asked_for(GetRankCard)
         await running.press("enter")
         await until(running, lambda: card_of(running, 5))
         assert "Operations, newest first" in running.text()
+        assert not grid(running).display
         await running.press("escape")
         assert "gpu017" in running.line(2)
         assert running.app.current_mode == "fleet"

@@ -16,7 +16,7 @@ from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes, to_ma
 
 from .console import console, piloted
 from .fake_session import FakeSession
-from .snapshots import JOB, LAST_NS
+from .snapshots import FAULT_NS, JOB, LAST_NS
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +125,19 @@ def test_notes_are_a_section_of_the_report() -> None:
         "## Notes\n\n- 2025-10-09 09:05:50 UTC: one (F1)\n- a\N{REPLACEMENT CHARACTER}\\[31m b\n"
     )
     assert to_markdown(()) == ""
+
+
+def test_of_an_earlier_incident_a_report_has_only_what_fixed_it() -> None:
+    notes = (
+        Note("hot", FAULT_NS, FAULT_NS - 9),
+        Note("reseated the cable", FAULT_NS, FAULT_NS - 5, "F1", "solved"),
+        Note("ssh gpu017 uptime", FAULT_NS, FAULT_NS - 7, "F1", "command", "up"),
+        Note("again", LAST_NS, LAST_NS),
+    )
+    said = to_markdown(notes, FAULT_NS)
+    assert "## Fixed earlier" in said and "reseated the cable" in said and "again" in said
+    assert "hot" not in said and "uptime" not in said and "## Solved" not in said
+    assert "hot" in to_markdown(notes) and "## Solved" in to_markdown(notes)
 
 
 def test_any_job_name_makes_a_file_name() -> None:

@@ -134,6 +134,21 @@ def test_without_a_terminal_the_way_to_print_is_named() -> None:
     assert left.stderr == "oncall: the console needs a terminal; use `oncall diagnose` instead\n"
 
 
+def test_the_first_frame_waits_for_no_database() -> None:
+    """What reads evidence is imported once the console is on the screen."""
+    code = (
+        "import sys, oncall.cli.main, oncall.tui.app, oncall.tui.screens.jobs.screen\n"
+        "print(sorted({'duckdb', 'numpy', 'ruamel', 'oncall.rules'} & {*sys.modules}))"
+    )
+    left = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    assert left.stdout == "[]\n", left.stderr
+
+
 def test_diagnose_does_not_pay_for_the_console() -> None:
     code = (
         "import sys; sys.argv = ['oncall', 'diagnose', sys.argv[1]]\n"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,30 +16,26 @@ from pathlib import Path
 
 from oncall.console.cancellation import Lane, Task
 from oncall.console.history import Gathered
+from oncall.console.last_answers import LastAnswers
 from oncall.console.loop import LoopThread
 from oncall.console.probing import probed_hosts
 from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine
 from oncall.console.source import Finer
 from oncall.core.errors import UsageError
-from oncall.core.nodeset import fold_hosts
-from oncall.core.printable import clean, typed
+from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
-from oncall.fleet.checkup.doctor import checkup_of, collector_problem, way_to
+from oncall.fleet.checkup.doctor import way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
-from oncall.fleet.outcome import Outcome, alike, jobs_of, of_lost_gateways
-from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
+from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet
 from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.fleet.ssh.transport import SshTransport
-from oncall.fleet.transport import Clock, Transport, opened
-from oncall.node.store.wire import NO_COLLECTOR
+from oncall.fleet.transport import Transport, opened
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
-# A collector seals and answers within a minute; whoever was seen since then runs.
-_RUNS_NS = 60 * NS_PER_S
 _RUN_S, _MOST_PRINTED = 60.0, 256 * 1024  # of a command run for the reader
 _PHASES = {
     "greet": "{} of {} hosts answered",
@@ -76,11 +71,7 @@ class Nodes:
         self._stack = AsyncExitStack()
         self._all: _Line | None = None
         self._one: tuple[str, _Line] | None = None  # the host whose finer grain was asked last
-        self._outcomes: Mapping[str, Outcome] = {}
-        self._had: dict[str, set[str]] = defaultdict(set)  # job -> hosts that ever knew of it
-        self._clocks: Mapping[str, Clock] = {}
-        self.lost_gateways: Mapping[str, str] = {}  # of the last gather: gateway -> why
-        self._answered_ns: dict[str, int] = {}
+        self._last = LastAnswers(way_to(reach.transport))
         self._progress: Progress | None = None
         self._probing: Progress | None = None
         self._greeted_ns: int | None = None  # when all were greeted, and not asked more since
@@ -113,7 +104,7 @@ class Nodes:
         self, job: str, node: str, wanted: Finer, span: Window, folder: Path, task: Task
     ) -> Incident | None:
         """What a node holds on its finest grain; None where it does not answer."""
-        hosts = {outcome.node: host for host, outcome in self._outcomes.items()}
+        hosts = {outcome.node: host for host, outcome in self._last.outcomes.items()}
         if node not in hosts:
             return None
         self._stopping(task, lambda: self._one and self._one[1])
@@ -123,7 +114,7 @@ class Nodes:
     def probe(self, nodes: Sequence[str], task: Task) -> Probed:
         """Have nodes and some others ping one another, over connections of their own; stopped,
         with what has come. Who asked closes the incident. Raises UsageError."""
-        hosts = probed_hosts(nodes, self._outcomes, random.Random())
+        hosts = probed_hosts(nodes, self._last.outcomes, random.Random())
         begun: list[Gather] = []
 
         def stop() -> None:
@@ -164,109 +155,28 @@ class Nodes:
 
     def progress(self, lane: Lane) -> str:
         """The progress of the current gather or probe. From any thread."""
-        now = self._probing if lane == "probes" else self._progress
+        now = {"snapshots": self._progress, "probes": self._probing}.get(lane)
         if now is None or now.answered == now.asked:
             return ""
         phrase = _PHASES.get(now.phase, "evidence of {} of {} nodes")
         return phrase.format(f"{now.answered:,}", f"{now.asked:,}")
 
-    def hosts(self) -> tuple[HostAnswer, ...]:
-        """What became of each host that was asked last; those that know nothing of the job left
-        out."""
-        now_ns = self._clock()
-        problems = {
-            host: self._collector_problem(host, outcome) for host, outcome in self._outcomes.items()
-        }
-        return tuple(
-            HostAnswer(
-                host=clean(outcome.node),
-                kind=outcome.kind,
-                message=clean(outcome.message),
-                age_ns=max(0, now_ns - self._answered_ns[host])
-                if host in self._answered_ns
-                else None,
-                no_probe=_no_probe(outcome),
-                collector=problems[host],
-                collector_slow=problems[host] not in ("", NO_COLLECTOR),
-            )
-            for host, outcome in self._outcomes.items()
-            if outcome.kind != "no-data"
-        )
+    @property
+    def lost_gateways(self) -> Mapping[str, str]:
+        """Of the last gather: gateway -> why."""
+        return self._last.lost_gateways
 
-    def _collector_problem(self, host: str, outcome: Outcome) -> str:
-        """What is wrong with the collector of a host that answers; empty if nothing is."""
-        if outcome.kind not in ("ok", "lost"):
-            return ""
-        way = way_to(self._reach.transport)
-        return clean(collector_problem(checkup_of(outcome, self._clocks.get(host), way)))
+    def hosts(self) -> tuple[HostAnswer, ...]:
+        """What became of each host that was asked last."""
+        return self._last.hosts(self._clock())
 
     def troubles(self) -> tuple[HostTrouble, ...]:
-        """What is wrong with the hosts, by their last answers, and which command to type: folded,
-        the worst first."""
-        clocks, way = self._clocks, way_to(self._reach.transport)
-        troubles: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
-        for host, outcome in self._outcomes.items():
-            checkup = checkup_of(outcome, clocks.get(host), way)
-            for trouble in checkup.troubles:
-                troubles[checkup.kind != "ok", trouble.next].append((host, trouble.what))
-        groups = [
-            (silent, what, command, hosts)
-            for (silent, command), each in troubles.items()
-            for what, hosts in alike(each).items()
-        ]
-        of_gateways = (
-            HostTrouble(
-                hosts=f"gateway {fold_hosts(gateways)}",
-                count=len(gateways),
-                what=what,
-                command=typed("oncall doctor {host}", host=gateways[0]),
-                silent=False,
-            )
-            for what, gateways in of_lost_gateways(self.lost_gateways).items()
-        )
-        of_hosts = (
-            HostTrouble(
-                hosts=clean(fold_hosts(hosts)),
-                count=len(hosts),
-                what=clean(what),
-                command=typed(command, host=hosts[0]),
-                silent=silent,
-            )
-            for silent, what, command, hosts in sorted(
-                groups, key=lambda group: (not group[0], -len(group[3]))
-            )
-        )
-        return (*of_gateways, *of_hosts)
+        """What is wrong with the hosts, by their last answers."""
+        return self._last.troubles()
 
     def jobs(self, live: bool) -> tuple[JobLine, ...]:
         """The jobs that hosts see, the latest first."""
-        nodes: dict[str, int] = defaultdict(int)
-        ranks: dict[str, set[int]] = defaultdict(set)
-        last_ns: dict[str, int] = defaultdict(int)
-        quiet: set[str] = set()  # hosts that may know more than they say
-        for host, outcome in self._outcomes.items():
-            jobs = outcome.status.get("jobs")
-            if outcome.kind != "ok" or self._collector_problem(host, outcome):
-                quiet.add(host)
-            for job, at_ns in jobs_of(outcome).items():
-                here = jobs[job].get("ranks") if isinstance(jobs, dict) else ()
-                nodes[job] += 1
-                self._had[job].add(host)
-                ranks[job] |= {rank for rank in here or () if isinstance(rank, int)}
-                last_ns[job] = max(last_ns[job], at_ns)
-        now_ns = self._clock()
-        return tuple(
-            JobLine(
-                job=job,
-                nodes=nodes[job],
-                ranks=len(ranks[job]),
-                last_ns=last_ns[job],
-                state=_state_of(now_ns - last_ns[job], bool(quiet & self._had[job]))
-                if live
-                else "ended",
-            )
-            for job in sorted(nodes, key=lambda job: -last_ns[job])
-        )
+        return self._last.jobs(self._clock(), live)
 
     # ------------------------------------------------------------- in the loop
 
@@ -399,27 +309,8 @@ class Nodes:
 
     def _note(self, gather: Gather) -> None:
         answers = gather.answers
-        self._outcomes, self._clocks = answers.outcomes, answers.clocks
-        self.lost_gateways = {
-            clean(gateway): clean(why) for gateway, why in gather.lost_gateways.items()
-        }
-        now_ns = self._clock()
-        for host, outcome in self._outcomes.items():
-            if outcome.kind == "ok":
-                self._answered_ns[host] = now_ns
-
-
-def _state_of(age_ns: int, quiet: bool) -> str:
-    """A job's, by the age of its last evidence; `quiet`: one of its hosts may know of newer."""
-    if age_ns < _RUNS_NS:
-        return "running"
-    return "silent" if quiet else "ended"
-
-
-def _no_probe(outcome: Outcome) -> str:
-    """Why a host that answers cannot be probed; empty if it can."""
-    why = why_not_probed(outcome) if outcome.kind == "ok" else None
-    return clean(why[1]) if why else ""
+        lost = {clean(gateway): clean(why) for gateway, why in gather.lost_gateways.items()}
+        self._last = self._last.then(answers.outcomes, answers.clocks, lost, self._clock())
 
 
 def again(gathered: Gathered, reach: Reach) -> Incident:

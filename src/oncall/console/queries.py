@@ -125,16 +125,17 @@ class ProbeNodes(Query[str]):
 
 @dataclass(frozen=True)
 class RunCommand(Query[str]):
-    """Run a suggested command that only reads on the node it names: what it prints. Raises
-    UsageError for any other, and for a recording."""
+    """Run a suggested command that only reads on the node it names, or else on the one that is
+    `blamed`: what it prints. Raises UsageError for any other, and for a recording."""
 
     command: str
+    blamed: str = ""
     lane: ClassVar[Lane] = "probes"
 
     def answer(self, session: Answering) -> str:
         from oncall.fleet.read_only import read_only_command
 
-        command = read_only_command(self.command)
+        command = read_only_command(self.command, self.blamed)
         with session.task(self.lane) as task:
             return session.source.run(command, task)
 

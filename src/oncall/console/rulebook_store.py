@@ -16,7 +16,7 @@ from pathlib import Path
 
 from oncall.console.snapshot import Problem, RuleLine, Snapshot
 from oncall.console.writing import RulebookFiles, replace_file
-from oncall.core.diagnosis import Diagnosis
+from oncall.core.diagnosis import Diagnosis, Severity
 from oncall.core.errors import OncallError, RulebookError, UsageError
 from oncall.core.errors import Problem as Placed
 from oncall.rules.authoring.starter import starter_tests, starter_text
@@ -29,6 +29,7 @@ from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
 from oncall.views.coverage_words import skipped_phrase
 from oncall.views.table import Table
+from oncall.views.words import GLYPHS
 
 _STARTERS_VERDICT = "HOT"
 
@@ -118,6 +119,7 @@ class RulebookStore:
             written_ns=_written_ns(Path(path)),
             verdicts=tuple(book.book.verdicts),
             why_skipped=why_skipped,
+            worst=_worst(book.name, snapshot.diagnosis) if snapshot is not None else None,
         )
 
     def _alone(self) -> Iterator[RuleLine]:
@@ -286,6 +288,12 @@ class RulebookStore:
         if self._checker is not None:
             self._checker.__exit__(None, None, None)
             self._checker = None
+
+
+def _worst(name: str, diagnosis: Diagnosis) -> Severity | None:
+    """The worst severity of what a rulebook found."""
+    found = {finding.severity for finding in diagnosis.findings if finding.rulebook == name}
+    return next((one for one in GLYPHS if one in found), None)
 
 
 def _outcome(name: str, diagnosis: Diagnosis) -> tuple[str, str]:

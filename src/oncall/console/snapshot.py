@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis, Finding, Stack
+from oncall.core.diagnosis import Diagnosis, Finding, Severity, Stack
 from oncall.views.table import Table
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ class RuleLine:
     written_ns: int = 0  # when the file was written, 0 if it is not there
     verdicts: tuple[str, ...] = ()  # H1, H2, ...: what it may find
     why_skipped: str = ""  # in full: "not recorded: NCCL transfers"
+    worst: Severity | None = None  # of its findings
 
 
 @dataclass(frozen=True)

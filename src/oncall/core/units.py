@@ -141,7 +141,9 @@ def _scaled(value: float, step: int, *units: str) -> str:
 
 
 def format_duration(duration_ns: float) -> str:
-    """A duration for reading: `850 ns`, `4.6 ms`, `12.5 s`, `5 min`, `3 h 10 min`."""
+    """A duration for reading: `0 s`, `850 ns`, `4.6 ms`, `12.5 s`, `5 min`, `3 h 10 min`."""
+    if duration_ns == 0:
+        return "0 s"
     sign, left = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
     if left < 999.5 * 10**6:
         return sign + _scaled(left, 1000, "ns", "µs", "ms")

@@ -18,6 +18,7 @@ _SEPARATORS = {("|",), (";",)}
 _NUMBER = re.compile(r"-?\d+(?:s|min|m|h|d)?")  # -1h: of journalctl --since
 
 Words = Sequence[str]
+Parts = list[tuple[str, ...]]  # commands, and between them their separators
 Check = Callable[[Words], bool]
 
 
@@ -29,30 +30,51 @@ class RemoteCommand:
     line: str
 
 
-def read_only_command(typed: str) -> RemoteCommand:
-    """`ssh gpu002 dmesg -T | grep -i xid` as what to run there; the filters run there, too.
+def read_only_command(typed: str, blamed: str = "") -> RemoteCommand:
+    """`ssh gpu002 dmesg -T | grep -i xid` as what to run there; the filters run there, too. A
+    command that names no node is one for the node that is `blamed`, if there is one.
 
-    Raises UsageError for what may change something, or names no host.
+    Raises UsageError for what may change something, or names no node.
     """
-    first, *filters = _commands(typed)
-    if len(first) < 3 or first[0] != "ssh" or first[1].startswith("-"):
-        raise UsageError("it does not begin with `ssh HOST`, so it is yours to run: c copies it")
-    host = first[1].rpartition("@")[2]
+    sequences = _sequences(_commands(typed))
+    if any(first[0] == "ssh" for first, *_ in sequences):
+        blamed = ""  # what stands beside it without a node is for this machine
+    found = [_reached(each, blamed) for each in sequences]
+    host = found[0][0]
+    if any(one != host for one, _ in found):
+        raise UsageError("it goes on with a command elsewhere: c copies it")
     check_host(host)
-    if (";",) in filters:
-        raise UsageError("it goes on with a command here: c copies it")
-    parts = [*_commands(" ".join(first[2:])), *filters]  # as ssh joins and the shell there splits
     words: list[str] = []
-    for before, part in zip([(";",), *parts], parts, strict=False):
-        if part in _SEPARATORS:
-            words += part
-        else:
-            _check(part, after_pipe=before == ("|",))
-            words.append(shlex.join(part))
+    for _, parts in found:
+        words += [";"] if words else []
+        for before, part in zip([(";",), *parts], parts, strict=False):
+            if part in _SEPARATORS:
+                words += part
+            else:
+                _check(part, after_pipe=before == ("|",))
+                words.append(shlex.join(part))
     return RemoteCommand(host, " ".join(words))
 
 
-def _commands(text: str) -> list[tuple[str, ...]]:
+def _sequences(parts: Parts) -> list[Parts]:
+    """What `;` separates, each a command with its filters."""
+    ends = [at for at, part in enumerate(parts) if part == (";",)]
+    begins = [0, *(at + 1 for at in ends)]
+    return [parts[first:end] for first, end in zip(begins, [*ends, len(parts)], strict=True)]
+
+
+def _reached(parts: Parts, blamed: str) -> tuple[str, Parts]:
+    """The node that a command is for, and what runs there."""
+    first, *filters = parts
+    if first[0] != "ssh" and blamed:
+        return blamed, parts
+    if len(first) < 3 or first[0] != "ssh" or first[1].startswith("-"):
+        raise UsageError("it names no node, so it is yours to run: c copies it")
+    # As ssh joins and the shell there splits.
+    return first[1].rpartition("@")[2], [*_commands(" ".join(first[2:])), *filters]
+
+
+def _commands(text: str) -> Parts:
     """Commands, and between them `|` or `;` as tuples of their own; the first of a pipe's filters
     follows its separator. Raises UsageError where a shell would do more than that."""
     if any(character in text for character in "`\n\\"):

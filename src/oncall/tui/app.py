@@ -31,7 +31,7 @@ from oncall.tui.drawing.stylesheet import ParsedOnce
 from oncall.tui.drawing.themes import DEFAULT, THEMES
 from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.actions import ACTIONS
-from oncall.tui.shell.asking import Asking
+from oncall.tui.shell.asking import UNSAVED, Asking
 from oncall.tui.shell.clipboard import Clipboard, osc52
 from oncall.tui.shell.console import Console
 from oncall.tui.shell.help import HelpScreen
@@ -167,7 +167,7 @@ class ConsoleApp(Console):
             message.question.to.post_message(message)
 
     def on_busy(self, message: Busy) -> None:
-        self.change(busy=message.label, progress="")
+        self._asking.busy(message)
 
     # -------------------------------------------------------------------- state
 
@@ -326,8 +326,11 @@ class ConsoleApp(Console):
         def answered(key: str | None) -> None:
             if key == "y":
                 self.exit()
+            elif key == "s":
+                self.keeping.action_save()
 
-        return self.push_screen(Choice(f"Quit? {lost}.", [("y", "quit")]), answered)
+        choices = [("y", "quit"), *([("s", "save first")] if lost is UNSAVED else [])]
+        return self.push_screen(Choice(f"Quit? {lost}.", choices), answered)
 
     def _fatal_error(self) -> None:
         """An internal error ends the console: one line, or the traceback with ONCALL_DEBUG."""

@@ -10,19 +10,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oncall.core.diagnosis import (
-    Blame,
-    Diagnosis,
-    Finding,
-    Severity,
-    Step,
-)
 from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, short
 from oncall.core.units import NS_PER_S, format_duration
-from oncall.rules.engine.engine import SoFar
+
+if TYPE_CHECKING:
+    from oncall.core.diagnosis import Blame, Diagnosis, Finding, Severity, Step
+    from oncall.rules.engine.engine import SoFar
 
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"

@@ -46,12 +46,19 @@ start_when: any(stuck)
 tree:
   ask: Is it?
 """
-HANG = RuleLine("hang", "Who hangs", "stable", "/x/hang.yaml", True, True, "2 findings", 0.061)
+HANG = RuleLine(
+    "hang", "Who hangs", "stable", "/x/hang.yaml", True, True, "2 findings", 0.061, worst="critical"
+)
+SLOW = replace(HANG, name="slow", worst="warning")
 EDITED = Buffer("hang", "a: 1\n", "a: 2\n")
 
 
 def row_of(text: str) -> int:
     return next(n for n, line in enumerate(RULEBOOK.splitlines()) if text in line)
+
+
+def test_a_rulebook_has_the_glyph_of_its_worst_finding() -> None:
+    assert [said([one])[0][:6] for one in rule_items([HANG, SLOW])] == ["✖ hang", "▲ slow"]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ _BASELINE_LEAST = 5  # buckets
 # host or a checkpoint takes.
 _BAND = (0.05, 0.95)  # quantiles
 _LEAST_BAND = 0.1  # of the median, beyond them
+_BEFORE = 0.75  # of the time before a fault began, as what slows a job shows a while later
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,14 @@ def baseline_of(
     buckets: Buckets,
     part: float = BASELINE_PART,
     most_ns: float = BASELINE_NS,
+    began_ns: int | None = None,
 ) -> tuple[float, float] | None:
-    """The band (low, high) that the first `part`-th kept to, `most_ns` of it at most; None where
-    that is too short or unseen."""
-    span_ns = buckets.count * buckets.length_ns
-    first = int(min(span_ns / part, most_ns) / buckets.length_ns)
+    """The band (low, high) that the first `part`-th kept to, `most_ns` of it at most, and nothing
+    after a fault began; None where that is too short or unseen."""
+    until_ns = min(buckets.count * buckets.length_ns / part, most_ns)
+    if began_ns is not None:
+        until_ns = min(until_ns, _BEFORE * (began_ns - buckets.first_ns))
+    first = max(0, int(until_ns / buckets.length_ns))
     known = value[:first][~np.isnan(value[:first])]
     if len(known) < _BASELINE_LEAST:
         return None

@@ -22,13 +22,17 @@ from oncall.evidence.incident import Incident
 THROUGHPUT, ITERATION = "completed operations", "iteration time"
 CALLS = "calls"  # in place of THROUGHPUT where no completion is recorded
 _LEAST_BUCKETS = 24  # a curve at all
+_Values = tuple[str, str, Floats]  # name, unit, a value a bucket
 _LEAST_ROUNDS = 5  # of an operation: fewer show no period, as relation `iterations` has it
 
 
-def job_series(incident: Incident, ranks: Ranks, buckets: Buckets) -> tuple[Series, ...]:
+def job_series(
+    incident: Incident, ranks: Ranks, buckets: Buckets, began_ns: int | None = None
+) -> tuple[Series, ...]:
     """Completed operations a second of all ranks, or calls where these alone were recorded, and
     how long the iteration took that went on in each bucket, by the step lines of logs or else by
-    the operation that repeats with each; only what was recorded."""
+    the operation that repeats with each; only what was recorded. `began_ns`: when the fault did,
+    if there is one."""
     incident.provide_what_can_be(("operations", "members", "step_times"))
     con = incident.con
     iterations = con.execute(_BY_LOGS).fetchall() or con.execute(_BY_OPERATIONS).fetchall()
@@ -39,10 +43,14 @@ def job_series(incident: Incident, ranks: Ranks, buckets: Buckets) -> tuple[Seri
         buckets = Buckets.over(buckets.first_ns, buckets.last_ns, most)
     anybody = RecordedBuckets(con, ranks, buckets).anybody
     found = (_throughput(con, anybody, buckets), _iterations(iterations, anybody, buckets))
-    return tuple(one for one in found if np.isfinite(one.value).any())
+    return tuple(
+        Series(name, unit, buckets.at_ns, value, _baseline(value, buckets, began_ns), group=name)
+        for name, unit, value in found
+        if np.isfinite(value).any()
+    )
 
 
-def _throughput(con: duckdb.DuckDBPyConnection, anybody: Bools, buckets: Buckets) -> Series:
+def _throughput(con: duckdb.DuckDBPyConnection, anybody: Bools, buckets: Buckets) -> _Values:
     """Zero where a node recorded and nothing completed; NaN where no node did."""
     ended = buckets.sql("coalesce(ended_ns, entered_ns + duration_ns, entered_ns)")
     rows = con.execute(
@@ -54,11 +62,11 @@ def _throughput(con: duckdb.DuckDBPyConnection, anybody: Bools, buckets: Buckets
     for place, count, _ in rows:
         value[place] = count / (buckets.length_ns / NS_PER_S)
     if any(completed for *_, completed in rows):
-        return _series(THROUGHPUT, "ops/s", value, buckets)
-    return _series(CALLS, "calls/s", value, buckets)
+        return THROUGHPUT, "ops/s", value
+    return CALLS, "calls/s", value
 
 
-def _iterations(rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Buckets) -> Series:
+def _iterations(rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Buckets) -> _Values:
     """Of rows (when it ended, what it took, ns): what each took, and what the last one has taken
     so far once that is longer than any before."""
     value = np.full(buckets.count, np.nan)
@@ -71,16 +79,16 @@ def _iterations(rows: Sequence[tuple[int, int]], anybody: Bools, buckets: Bucket
         so_far_ns = at_ns - max(ended_ns for ended_ns, _ in rows)
         overdue = anybody & (so_far_ns > max(took_ns for _, took_ns in rows))
         value[overdue] = so_far_ns[overdue] / NS_PER_S
-    return _series(ITERATION, "s", value, buckets)
+    return ITERATION, "s", value
 
 
-def _series(name: str, unit: str, value: Floats, buckets: Buckets) -> Series:
-    baseline = baseline_of(value, buckets)
-    if baseline is not None:
-        low, high = baseline
-        # However much it varies: nearly nothing is never as before.
-        baseline = max(low, (low + high) / 2 * NEARLY_NOTHING), high
-    return Series(name, unit, buckets.at_ns, value, baseline, group=name)
+def _baseline(value: Floats, buckets: Buckets, began_ns: int | None) -> tuple[float, float] | None:
+    band = baseline_of(value, buckets, began_ns=began_ns)
+    if band is None:
+        return None
+    low, high = band
+    # However much it varies: nearly nothing is never as before.
+    return max(low, (low + high) / 2 * NEARLY_NOTHING), high
 
 
 # (when it ended, what it took, ns); without the inverses of rates, which are shorter.

@@ -67,7 +67,9 @@ def series_of(
         return ()
     buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
     if what == "job":
-        return job_series(incident, snapshot.ranks, buckets)
+        began = (one.at_ns for one in snapshot.diagnosis.faults)
+        began_ns = min((at_ns for at_ns in began if at_ns is not None), default=None)
+        return job_series(incident, snapshot.ranks, buckets, began_ns)
     incident.provide(("operations", "members"))
     thresholds = RateThresholds.of(rulebooks)
     rates = _Rates(incident.con, snapshot, buckets, thresholds)

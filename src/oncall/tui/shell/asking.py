@@ -11,16 +11,19 @@ from oncall.core.defects import described
 from oncall.core.errors import MissingEvidence, NotRecorded
 from oncall.core.units import NS_PER_S
 from oncall.tui.shell.lines.night import changes
-from oncall.tui.shell.messages import PROBE, RUN, Answered, Question, Refused
+from oncall.tui.shell.messages import PROBE, RUN, Answered, Busy, Question, Refused
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.workers import SessionThread
 
 if TYPE_CHECKING:
+    from oncall.console.cancellation import Lane
     from oncall.console.session import Session
     from oncall.console.snapshot import JobLine, Snapshot
     from oncall.tui.shell.console import Console
     from oncall.tui.shell.keeping import Keeping
     from oncall.tui.shell.timekeeping import Timekeeping
+
+UNSAVED = "The evidence of what was found is not saved"
 
 
 class Asking:
@@ -41,6 +44,7 @@ class Asking:
         self._keeping = keeping
         self._logged: Snapshot | None = None  # the last one whose changes are in the log
         self.evidence_at_s = 0.0  # when the newest evidence shown is of, by the application's clock
+        self._busy: Lane = "snapshots"  # whose label is in the status line
 
     # ------------------------------------------------------------------ asking
 
@@ -56,11 +60,14 @@ class Asking:
         return thread is None or thread.stop()
 
     def progress(self) -> str:
-        """How far what is being done is, in a few words."""
+        """How far what the status line names is, in a few words."""
         thread: SessionThread | None = getattr(self, "session", None)
-        if thread is None:
-            return ""
-        return thread.progress("snapshots") or thread.progress("judgements")
+        return thread.progress(self._busy) if thread is not None else ""
+
+    def busy(self, message: Busy) -> None:
+        """One of the threads does something else now."""
+        self._busy = message.lane
+        self._app.change(busy=message.label, progress="")
 
     def retry(self) -> None:
         """Try again what kept the jobs from being found."""
@@ -103,6 +110,9 @@ class Asking:
                 self._snapshot_arrived(message.value)
             case "troubles":
                 self._app.change(troubles=message.value)
+            case "save" | "export":
+                self._app.write_log(str(message.value))
+                self._app.tell(str(message.value))
             case _:
                 self._app.tell(str(message.value))
 
@@ -133,9 +143,9 @@ class Asking:
         still = [what for group, what in doing.items() if self.session.asks(group)]
         if still:
             return f"{still[0].capitalize()} has not ended"
-        if self._app.state.live and self._app.state.snapshot is not None:
-            return "What was gathered of the running job is not saved (s saves it)"
-        return ""
+        state = self._app.state
+        found = state.snapshot is not None and state.snapshot.diagnosis.findings
+        return UNSAVED if state.live and found and not self._keeping.saved(state.job) else ""
 
     def _jobs_arrived(self, jobs: tuple[JobLine, ...]) -> None:
         app = self._app

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from oncall.console.session import Session
     from oncall.tui.shell.console import Console
 
+_LOGGED: dict[NoteKind, str] = {
+    "note": "note",
+    "command": "command run",
+    "solved": "marked as solved",
+}
+_KEPT: dict[NoteKind, str] = {
+    "note": "note saved",
+    "command": "output saved",
+    "solved": "marked as solved",
+}
+
 
 def problem_of_target(text: str, *suffixes: str) -> str | None:
     """Why files of that name and these suffixes cannot be written; nothing is overwritten."""
@@ -51,6 +62,11 @@ class Keeping:
     def __init__(self, app: Console, recording: Path | None) -> None:
         self._app = app
         self._recording = recording
+        self._saved: set[str | None] = set()  # jobs whose evidence was saved or exported
+
+    def saved(self, job: str | None) -> bool:
+        """Whether evidence of the job was saved or exported from here."""
+        return job in self._saved
 
     def _proposed(self) -> str:
         at = datetime.fromtimestamp(self._app.wall_ns() / 10**9, UTC)
@@ -76,8 +92,11 @@ class Keeping:
         )
 
     def _save(self, path: Path) -> None:
+        job = self._app.state.job
+
         def save(session: Session) -> str:
             session.ask(SaveIncident(path))
+            self._saved.add(job)
             return f"saved {path}"
 
         self._app.ask(Question("save", save, self._app, "saving"))
@@ -101,14 +120,15 @@ class Keeping:
             self._app.write_log(str(error), problem=True)
             return
         for note in notes:
-            self._app.write_log(f"{note.kind} of {instant(note.written_ns)}: {note.text}")
+            said = f"{_LOGGED[note.kind]}, {instant(note.written_ns)}: {note.text}"
+            self._app.write_log(said)
         self._count(notes)
 
     def _count(self, notes: Sequence[Note]) -> None:
         """What the status line tells of them."""
-        solved = [note.text for note in notes if note.kind == "solved"]
+        solved = [note for note in notes if note.kind == "solved"]
         written = sum(note.kind == "note" for note in notes)
-        self._app.change(notes=written, solved=solved[-1] if solved else "")
+        self._app.change(notes=written, solved=solved[-1] if solved else None)
 
     def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
         """Keep it with the notes about this incident."""
@@ -120,8 +140,8 @@ class Keeping:
         except OncallError as error:
             self._app.tell(str(error))
             return
-        self._app.write_log(f"{kind}: {text}")
-        self._app.tell(f"{kind} saved in {path}")
+        self._app.write_log(f"{_LOGGED[kind]}: {text}")
+        self._app.tell(f"{_KEPT[kind]} in {path}")
 
     def action_solved(self) -> AwaitMount:
         """Ask what fixed it, and keep that with the incident."""
@@ -150,14 +170,23 @@ class Keeping:
             left,
         )
 
+    def _since_ns(self) -> int | None:
+        """When what is shown of a running job began, Unix ns: its notes outlive an incident. Those
+        of a recording are all about it."""
+        snapshot = self._app.state.snapshot
+        if snapshot is None or not self._app.state.live:
+            return None
+        began = (snapshot.moment.first_ns, *(one.at_ns for one in snapshot.diagnosis.findings))
+        return min((at_ns for at_ns in began if at_ns is not None), default=None)
+
     def _export(self, name: str) -> None:
         try:
-            notes = to_markdown(read_notes(self._notes_file()))
+            notes = to_markdown(read_notes(self._notes_file()), self._since_ns())
         except OncallError as error:
             self._app.tell(str(error))
             return
         report, picture, evidence = (with_suffix(name, end) for end in (".md", ".svg", ".oncall"))
-        seen = self._app.export_screenshot()
+        seen, job = self._app.export_screenshot(), self._app.state.job
 
         def export(session: Session) -> str:
             session.ask(SaveIncident(evidence))
@@ -166,6 +195,7 @@ class Keeping:
             files = f"Evidence: `{typed('oncall open {file}', file=evidence.name)}`\n"
             said = session.ask(GetReport("ticket", notes))
             report.write_text(f"{said}\n{shown}{files}")
-            return f"exported {report}, {picture.name}, {evidence.name}"
+            self._saved.add(job)
+            return f"exported {report}, with {picture.suffix} and {evidence.suffix} beside it"
 
         self._app.ask(Question("export", export, self._app, "exporting"))

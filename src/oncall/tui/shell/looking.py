@@ -55,7 +55,7 @@ class Looking:
             else:
                 self.go(self._target(text))
 
-        hint = "  ".join((*KINDS, "q"))
+        hint = "  ".join((*KINDS, "q", "(tab completes)"))
         state = self._app.state
         words = places(state.snapshot, [line.job for line in state.jobs or ()])
         prompt = Prompt(":", hint=hint, problem_of=self._problem_of, words=words)

@@ -72,11 +72,12 @@ class Refused(Message, bubble=False):
 
 
 class Busy(Message):
-    """What the session's thread does now; empty: nothing."""
+    """What one of the session's threads does now, and which; empty: nothing."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, lane: Lane = "snapshots") -> None:
         super().__init__()
         self.label = label
+        self.lane = lane
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, Busy)

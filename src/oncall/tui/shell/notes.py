@@ -71,12 +71,19 @@ def add_note(path: Path, note: Note) -> None:
         raise BadInput(str(path), f"cannot write the note: {error.strerror}") from None
 
 
-def to_markdown(notes: Sequence[Note]) -> str:
-    """Sections of a report: what fixed it, notes, commands with the end of what they printed;
-    empty without any."""
+def to_markdown(notes: Sequence[Note], since_ns: int | None = None) -> str:
+    """Sections of a report: what fixed it, notes, commands with the end of what they printed; of
+    what was written before `since_ns` only what fixed it then. Empty without any."""
+    old = [note for note in notes if since_ns is not None and note.written_ns < since_ns]
+    new = [note for note in notes if note not in old]
+    sections = (
+        ("Solved", [note for note in new if note.kind == "solved"]),
+        ("Fixed earlier", [note for note in old if note.kind == "solved"]),
+        ("Notes", [note for note in new if note.kind == "note"]),
+        ("Commands run", [note for note in new if note.kind == "command"]),
+    )
     lines: list[str] = []
-    for kind, title in (("solved", "Solved"), ("note", "Notes"), ("command", "Commands run")):
-        some = [note for note in notes if note.kind == kind]
+    for title, some in sections:
         if some:
             lines += [f"## {title}", ""]
         for note in some:

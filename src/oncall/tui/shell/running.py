@@ -16,6 +16,7 @@ from oncall.tui.shell.messages import RUN, Answered, Question, Refused
 from oncall.tui.widgets.overlay import Overlay
 
 if TYPE_CHECKING:
+    from oncall.fleet.read_only import RemoteCommand
     from oncall.tui.shell.console import Console
 
 
@@ -24,11 +25,12 @@ class RunScreen(Overlay):
 
     BINDINGS: ClassVar[list[BindingType]] = [("enter", "run", "Run"), ("y", "copy", "Copy")]
 
-    def __init__(self, command: str, runs: str, about: str) -> None:
-        """`runs` is what the remote shell gets; `about` the finding that suggested it."""
+    def __init__(self, command: str, runs: RemoteCommand, about: str) -> None:
+        """`runs` is the command as its node gets it; `about` the finding that suggested it."""
         super().__init__()
         self._command = command
-        self._runs = runs
+        self._node = runs.host
+        self._runs = f"on {runs.host}:  {runs.line}"
         self._about = about
         self._begun = False
         self._printed: str | None = None
@@ -44,8 +46,8 @@ class RunScreen(Overlay):
 
     def on_mount(self) -> None:
         self._say(
-            f"{self._runs}\n\nThis only reads. It runs over oncall's own way to the node, and what"
-            " it prints is kept with the notes and goes into the export.",
+            f"{self._runs}\n\nThis only reads. oncall runs it over its own connection to the node."
+            " What it prints is kept with your notes and goes into the export.",
             "enter runs it, esc leaves",
         )
 
@@ -58,7 +60,9 @@ class RunScreen(Overlay):
             return
         self._begun = True
         self._say(f"{self._runs}\n\nrunning …", "esc stops it")
-        self.app.ask(Question(RUN, RunCommand(self._command), self, "running a command"))
+        self.app.ask(
+            Question(RUN, RunCommand(self._command, self._node), self, "running a command")
+        )
 
     def on_answered(self, message: Answered) -> None:
         printed = "\n".join(clean_lines(str(message.value))) or "(it printed nothing)"

@@ -9,6 +9,7 @@ from oncall.tui.shell.cursor import TimeCursor
 
 if TYPE_CHECKING:
     from oncall.console.snapshot import HostTrouble, JobLine, Snapshot
+    from oncall.tui.shell.notes import Note
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,4 @@ class State:
     progress: str = ""  # how far that is
     problem: str = ""  # what failed last; empty after a success
     notes: int = 0  # written about this job
-    solved: str = ""  # what fixed it, as the reader wrote
+    solved: Note | None = None  # what fixed it, as the reader wrote last

@@ -183,9 +183,13 @@ class SessionThread:
     def _tell_busy(self) -> None:
         """What is being done: of two things the one that takes longer as a rule."""
         with self._changed:
-            labels = [lane.running.label for lane in self._lanes if lane.running is not None]
+            doing = [
+                (lane.running.label, lane.name)
+                for lane in self._lanes
+                if lane.running is not None and lane.running.label
+            ]
             # Within the lock: of two threads the later must not report first.
-            self._tell(Busy(next(filter(None, labels), "")))
+            self._tell(Busy(*doing[0]) if doing else Busy(""))
 
     def _tell(self, message: Message) -> None:
         if not self._closing:

@@ -15,7 +15,10 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input
 
 from oncall.core.printable import short
+from oncall.render.text.cells import cut
 from oncall.tui.drawing.literal import LiteralText
+
+_MOST_ALIKE = 40  # words listed that begin as the line does, as far as they fit
 
 
 class _Question(ModalScreen[str | None]):
@@ -39,7 +42,8 @@ class Prompt(_Question):
     """Asks for a line; None if the reader left with `esc`.
 
     `problem_of` says what is wrong with a line, which then is not taken; `changed` hears of
-    every change. `words`: what a line may be; tab completes it to the first that begins alike.
+    every change. `words`: what a line may be; those that begin as it does are listed above it, and
+    tab goes from one to the next.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [("tab", "complete", "Complete")]
@@ -57,6 +61,8 @@ class Prompt(_Question):
     ) -> None:
         super().__init__()
         self._words = words
+        self._typed = value  # by the reader
+        self._completed = ""  # by tab, from that
         self._label = label
         self._value = value
         self._hint = hint
@@ -81,12 +87,25 @@ class Prompt(_Question):
         # At once: what is typed ahead of the next frame belongs to the line.
         self.set_focus(self.query_one(Input), scroll_visible=False)
 
+    def _alike(self) -> list[str]:
+        """The words that begin with what was typed."""
+        typed = self._typed.casefold()
+        return [word for word in self._words if typed and word.casefold().startswith(typed)]
+
     def action_complete(self) -> None:
-        self.query_one(Input).action_cursor_right()  # at the end it takes what is suggested
+        """From word to word, the first one again after the last."""
+        line, alike = self.query_one(Input), self._alike()
+        if alike:
+            at = alike.index(line.value) + 1 if line.value in alike else 0
+            line.value = self._completed = alike[at % len(alike)]
+            line.cursor_position = len(line.value)
 
     @on(Input.Changed)
     def _tell_change(self, event: Input.Changed) -> None:
-        self._say(self._hint)
+        if event.value != self._completed:
+            self._typed = event.value
+        alike = "  ".join(self._alike()[:_MOST_ALIKE])
+        self._say(cut(alike, self.size.width - 2) or self._hint)
         self._changed(event.value)
 
     @on(Input.Submitted)

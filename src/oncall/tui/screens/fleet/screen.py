@@ -31,6 +31,7 @@ from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 
 _LINES_AROUND = 5  # title, counts, rank, status, keys
+_LEAST_CARD = 8  # lines of a card that are worth showing below the grid
 _WHOLE_CARD = 78  # columns of a card whose operations are not cut
 _WIDE, _ROOMY = 120, 150  # columns from which grid and card stand side by side, and at ease
 _STATE = "state"
@@ -83,7 +84,10 @@ class FleetScreen(ConsoleScreen):
     FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
     FleetScreen.beside RankCardPane { width: 78; }
     FleetScreen.narrow RankCardPane { display: none; }
-    FleetScreen.narrow.opened RankCardPane { display: block; width: 1fr; border-left: none; }
+    FleetScreen.narrow.below #fleet-body { layout: vertical; }
+    FleetScreen.narrow.below RankCardPane { display: block; width: 1fr; border-left: none;
+        border-top: solid $panel; }
+    FleetScreen.narrow.opened RankCardPane { display: block; width: 1fr; border: none; }
     FleetScreen.narrow.opened RankGrid { display: none; }
     """
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
@@ -111,7 +115,7 @@ class FleetScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         yield LiteralText(id="fleet-line")
-        with Horizontal():
+        with Horizontal(id="fleet-body"):
             yield RankGrid()
             yield RankCardPane()
         yield LiteralText(id="fleet-rank")
@@ -171,12 +175,22 @@ class FleetScreen(ConsoleScreen):
         self._say_rank()
 
     def _make_room(self, ranks: Ranks, shown: fleet.Mask) -> None:
-        """The whole card beside the grid, if cells keep their numbers in what that leaves."""
-        room, height = self.size.width - _WHOLE_CARD - 2, self.size.height - _LINES_AROUND
+        """The whole card beside the grid, or on a narrow terminal its beginning below it, if cells
+        keep their numbers in what that leaves."""
+        height = self.size.height - _LINES_AROUND
+        beside = self._numbered(ranks, shown, self.size.width - _WHOLE_CARD - 2, height)
+        below = self._numbered(ranks, shown, self.size.width - 2, height - _LEAST_CARD)
+        self.set_class(beside > 0, "beside")
+        self.set_class(below > 0, "below")
+        narrow = self.size.width < _WIDE
+        self.query_one(RankGrid).styles.height = below if below and narrow else "1fr"
+
+    def _numbered(self, ranks: Ranks, shown: fleet.Mask, width: int, height: int) -> int:
+        """How many lines cells with numbers take; 0 if they do not fit."""
         numbered = len(str(int(ranks.rank.max()))) + 2 if len(ranks) else 0
-        beside = lay_out(ranks, self._by, shown, room, height)
-        fits = beside.cell >= numbered and max(beside.width - room, beside.height - height) <= 0
-        self.set_class(fits, "beside")
+        laid = lay_out(ranks, self._by, shown, width, height)
+        fits = laid.cell >= numbered and laid.width <= width and laid.height <= height
+        return laid.height if fits else 0
 
     def _say(self, total: int, shown: fleet.Mask, problem: str) -> None:
         """The line above the grid: how many ranks do what, and how they are grouped."""
@@ -224,7 +238,8 @@ class FleetScreen(ConsoleScreen):
 
     def _ask_card(self) -> None:
         rank = self.query_one(RankGrid).rank
-        if rank is not None and (self.app.size.width >= _WIDE or self.has_class("opened")):
+        shown = self.app.size.width >= _WIDE or self.has_class("opened") or self.has_class("below")
+        if rank is not None and shown:
             self.ask("card", GetRankCard(rank), f"reading rank {rank}")
 
     def on_answered(self, message: Answered) -> None:
@@ -284,6 +299,10 @@ class FleetScreen(ConsoleScreen):
             command = typed("ssh {node}", node=node)
             copies.append(Copy("c", command, command))
         return tuple(copies)
+
+    def cursor_is_on(self) -> str:
+        rank = self.query_one(RankGrid).rank
+        return "" if rank is None else f"rank {rank}"
 
     def leave(self) -> bool:
         if self.has_class("narrow") and self.has_class("opened"):

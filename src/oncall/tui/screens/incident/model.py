@@ -112,9 +112,9 @@ def headline(snapshot: Snapshot) -> Headline:
     lead = words.leading(diagnosis)
     began_ns = lead.at_ns if lead else None
     pending = len(diagnosis.pending)
+    # The sentence may say so itself.
     parts = (
-        f"{pending} rulebooks have yet to run" if pending else "",
-        # The sentence may say so itself.
+        f"{pending} rulebooks have yet to run" if pending and lead else "",
         f"since {words.instant(began_ns)}"
         if began_ns is not None and ", since " not in sentence
         else "",

@@ -64,7 +64,7 @@ def _not_runnable(screen: IncidentScreen) -> str | None:
     if not screen.state.live:
         return "this is a recording, so there are no nodes to run it on; c copies it"
     try:
-        read_only_command(command)
+        read_only_command(command, screen.blamed_node())
     except OncallError as error:
         return str(error)
     return None
@@ -360,10 +360,8 @@ class IncidentScreen(ConsoleScreen):
         return first_command(finding.next)
 
     def action_run(self) -> AwaitMount:
-        command = self.command()
-        runs = read_only_command(command)
-        said = f"on {runs.host}:  {runs.line}"
-        return self.app.push_screen(RunScreen(command, said, self.cursor_is_on()))
+        runs = read_only_command(self.command(), self.blamed_node())
+        return self.app.push_screen(RunScreen(self.command(), runs, self.cursor_is_on()))
 
     def action_rank(self) -> None:
         if (rank := self.rank()) is not None:
@@ -373,6 +371,11 @@ class IncidentScreen(ConsoleScreen):
         """The nodes that the finding blames."""
         snapshot = self.state.snapshot
         return blamed_nodes(snapshot, self.finding()) if snapshot is not None else ()
+
+    def blamed_node(self) -> str:
+        """The node that the finding blames, if it is one alone."""
+        nodes = self.nodes()
+        return nodes[0] if len(nodes) == 1 else ""
 
     def action_probe(self) -> AwaitMount:
         return self.app.push_screen(ProbeScreen(self.nodes()))

@@ -125,10 +125,14 @@ def _confidence(finding: Finding) -> Iterator[Item]:
 
 
 def _seen(snapshot: Snapshot) -> Iterator[Item]:
-    """What was seen, checked and not: for a healthy snapshot, the whole answer."""
+    """What was seen, checked and not: for a healthy snapshot, the whole answer. The verdict itself
+    is on the screen already."""
     diagnosis, coverage = snapshot.diagnosis, snapshot.diagnosis.coverage
-    if not diagnosis.findings or diagnosis.result == "inconclusive":
-        yield from _nothing_found(diagnosis)
+    if diagnosis.doubt and (not diagnosis.findings or diagnosis.result == "inconclusive"):
+        advice = "No findings does not mean the job is healthy."
+        yield text("doubt", line(advice, "warning"))
+        if diagnosis.would_decide:
+            yield from _advice([diagnosis.would_decide], "Would decide it, while the job is alive")
     yield heading("Coverage")
     yield readable("coverage", coverage_words.seen_phrase(coverage))
     for number, gap in enumerate(coverage.gaps):
@@ -156,17 +160,6 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     yield from _section("Not checked", skipped)
     yield from _section("Not recorded", coverage_words.lacking_phrases(coverage.skipped_rules))
     yield from _section("Notes", [clean(note) for note in diagnosis.notes])
-
-
-def _nothing_found(diagnosis: Diagnosis) -> Iterator[Item]:
-    glyph, _, sentence = words.headline(diagnosis)
-    if diagnosis.doubt:
-        advice = "No findings does not mean the job is healthy."
-        yield text("title", line(f"{glyph} {sentence}", "warning"), line(advice, "plain"))
-        if diagnosis.would_decide:
-            yield from _advice([diagnosis.would_decide], "Would decide it, while the job is alive")
-    else:
-        yield text("title", line(f"{glyph} {sentence}", "healthy"))
 
 
 # -------------------------------------------------------------------- pieces

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from oncall.console.snapshot import HostTrouble, JobLine
 from oncall.core.printable import short
 from oncall.views.words import instant
+
+if TYPE_CHECKING:
+    from oncall.console.snapshot import HostTrouble, JobLine
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
 
@@ -65,6 +68,8 @@ def heading(
         return f"{why}\n\n{_WHAT_TO_TYPE if live else _OF_RECORDINGS}"
     if not jobs:
         return f"{busy or 'looking for jobs'} …" if busy or jobs is None else "No jobs found."
+    if problem and live:
+        return "The job cannot be read yet; oncall asks its nodes again every few seconds."
     if len(jobs) == 1:
         return "One job:"
     return f"{len(jobs)} jobs; enter opens one, / filters."

@@ -112,8 +112,8 @@ def _glyph(rule: RuleLine) -> tuple[str, Role]:
         return "✖", "critical"
     if not rule.enabled:
         return "·", "faint"
-    if re.match(r"[1-9]", rule.outcome):
-        return "✖", "critical"
+    if rule.worst is not None:
+        return words.GLYPHS[rule.worst], rule.worst
     if rule.outcome == "nothing":
         return words.HEALTHY_GLYPH, "healthy"
     return words.UNSEEN_GLYPH, "unseen"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
 from oncall.fleet.outcome import lost_gateways_phrases
@@ -13,6 +12,7 @@ from oncall.views import words
 
 if TYPE_CHECKING:
     from oncall.console.snapshot import Snapshot
+    from oncall.core.diagnosis import Diagnosis, Finding
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:

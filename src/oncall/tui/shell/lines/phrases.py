@@ -8,7 +8,7 @@ from oncall.render.text.cells import cell_len
 from oncall.tui.shell.cursor import TimeCursor
 from oncall.tui.shell.state import State
 from oncall.views.coverage_words import seen_phrase
-from oncall.views.words import instant
+from oncall.views.words import instant, leading
 
 # Evidence of a running job: what is older is amber, then red. A gather is due every 5 s.
 OLD_S, VERY_OLD_S = 15.0, 60.0
@@ -85,11 +85,21 @@ def narrowing_phrase(state: State) -> str:
     parts = [f"/{state.filter}"] if state.filter else []
     if state.faults_only:
         parts.append("faults only")
-    if state.solved:
-        parts.append(f"solved: {clean(state.solved)}")
+    if solved := solved_phrase(state):
+        parts.append(solved)
     if state.notes:
         parts.append("1 note" if state.notes == 1 else f"{state.notes} notes")
     return " · ".join(parts)
+
+
+def solved_phrase(state: State) -> str:
+    """What fixed it; of a running job that is at fault again, what did so before."""
+    if state.solved is None:
+        return ""
+    lead = leading(state.snapshot.diagnosis) if state.snapshot else None
+    began_ns = lead.at_ns if lead and state.live else None
+    again = began_ns is not None and state.solved.written_ns < began_ns
+    return f"{'fixed before by' if again else 'solved'}: {clean(state.solved.text)}"
 
 
 def trouble_phrase(state: State) -> str:
@@ -107,9 +117,9 @@ def busy_phrase(state: State) -> str:
     return f"{state.busy}: {state.progress}" if state.progress else state.busy
 
 
-def activity_phrase(state: State) -> str:
-    """What is being done."""
-    return f"{busy_phrase(state)} …" if state.busy else ""
+def activity_phrases(state: State) -> tuple[str, ...]:
+    """What is being done, the longest first: with and without how far that is."""
+    return tuple(f"{said} …" for said in dict.fromkeys((busy_phrase(state), state.busy)) if said)
 
 
 def age_phrase(age_s: float) -> str:

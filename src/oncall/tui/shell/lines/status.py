@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.style import Style
 from rich.text import Text
-from textual.screen import Screen
 
-from oncall.render.text.cells import cut
+from oncall.render.text.cells import cell_len
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.action import ActionEntry
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from oncall.tui.shell.console import Console
 
 _LEAST_TITLE = 10  # columns
-_LEAST_DOING = 12  # columns
 _ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
@@ -170,10 +168,10 @@ class StatusLine(_Line):
         old = (phrases.old_phrase(state), self._age_style(state.snapshot_age_s))
         time = phrases.time_phrase(state.cursor, state.live)
         right = Text.assemble((time, self._style("muted")), old, " ")
-        # What went wrong and how old this is are read first.
-        room = self.size.width - left.cell_len - right.cell_len - 4
-        doing = cut(phrases.activity_phrase(state), room) if room >= _LEAST_DOING else ""
-        if doing:
+        # What went wrong and how old this is are read first; half a phrase says nothing.
+        room = self.size.width - left.cell_len - right.cell_len - 6
+        fitting = (one for one in phrases.activity_phrases(state) if cell_len(one) <= room)
+        if doing := next(fitting, ""):
             right = Text.assemble((f"{doing}   " if time else doing, self._style("muted")), right)
         return spread(left, right, self.size.width)
 
@@ -184,28 +182,32 @@ class StatusLine(_Line):
 
 
 class KeyBar(_Line):
-    """The keys that matter here, those that do nothing now dim; help and quit are always there."""
+    """The keys that matter here; those that do nothing now are dim, or left out where there is no
+    room for all. Help and quit are always there."""
 
     def line(self, state: State) -> Text:  # noqa: ARG002
         screen = self.screen
         keys = keys_by_id(screen)
         shown = [one for one in self.app.actions_of(screen) if one.bar and one.id in keys]
-        always = [self._key(one, keys, screen) for one in shown if one.id in _ALWAYS]
-        right = Text.assemble(*always)
+        right = Text.assemble(*(self._key(one, keys) for one in shown if one.id in _ALWAYS))
+        others = [
+            (self._key(one, keys, off := one.why_not(screen) is not None), off)
+            for one in shown
+            if one.id not in _ALWAYS
+        ]
+        room = self.size.width - right.cell_len - 1
+        if sum(key.cell_len for key, _ in others) > room:
+            others = [(key, off) for key, off in others if not off]
         text = Text(" ")
-        for entry in shown:
-            more = self._key(entry, keys, screen)
-            if entry.id in _ALWAYS:
-                continue
-            if text.cell_len + more.cell_len + right.cell_len > self.size.width:
+        for key, _ in others:
+            if text.cell_len + key.cell_len > room + 1:
                 break
-            text.append_text(more)
+            text.append_text(key)
         return spread(text, right, self.size.width)
 
     def _key(
-        self, entry: ActionEntry[Any], keys: Mapping[str, list[str]], screen: Screen[Any]
+        self, entry: ActionEntry[Any], keys: Mapping[str, list[str]], off: bool = False
     ) -> Text:
-        off = entry.why_not(screen) is not None
         key = key_phrase(keys[entry.id][0])
         strong = "dim" if off else self._style("primary", bold=True)
         weak = self._style("muted") + (" dim" if off else "")
