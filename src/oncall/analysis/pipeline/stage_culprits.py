@@ -148,8 +148,9 @@ def stage_culprits() -> str:
             slow_iterations < $lasts AND (coalesce(share_of_time, 0) < $pause_share
                 OR count(*) FILTER (slow_iterations < $lasts) OVER (PARTITION BY job) > 1) AS brief
         FROM found ANTI JOIN in_turn USING (job)
-        -- What happened once costs no more than its iteration is longer than others.
-        WHERE slow_iterations > 1 OR longer >= $slow_iteration OR (
+        -- What happened once costs no more than its iteration is longer than others; what costs
+        -- nothing is no news.
+        WHERE lag_ns > 0 AND (slow_iterations > 1 OR longer >= $slow_iteration OR (
             SELECT count(*) <= $repeat FROM training_iterations i
-            WHERE i.job = found.job AND i.whole AND NOT i.warm_up)
+            WHERE i.job = found.job AND i.whole AND NOT i.warm_up))
     """
