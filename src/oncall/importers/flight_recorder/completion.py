@@ -15,7 +15,6 @@ import numpy as np
 from oncall.importers.flight_recorder.entries import Array, Entries
 from oncall.importers.flight_recorder.names import COALESCED
 
-
 _COUNTED = ("coll", "p2p", "all")
 
 
