@@ -147,7 +147,7 @@ def most_frequent(values: Hashes) -> Hashes:
     new = np.diff(ordered, axis=0, prepend=ordered[:1]) != 0
     votes = row - np.maximum.accumulate(np.where(new, row, 0), axis=0) + 1
     best = np.argmax(votes * (ordered != 0), axis=0)
-    return np.take_along_axis(ordered, best[None], 0)[0]
+    return np.asarray(np.take_along_axis(ordered, best[None], 0)[0])
 
 
 def _common_program(program: Hashes, length: Ints) -> tuple[Hashes, Ints]:
