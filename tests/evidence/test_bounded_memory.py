@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.evidence import room
+from oncall.core import room
 from oncall.evidence.incident import Incident
 from oncall.rules.engine.sandbox import close_sandbox
 

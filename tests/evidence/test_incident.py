@@ -342,7 +342,7 @@ def test_an_incident_of_too_many_rows_is_refused_by_its_count(
     with Incident.empty() as incident:
         incident.append("ranks", {"job": "j", "rank": list(range(1000))})
         incident.save(path)
-    monkeypatch.setattr("oncall.evidence.room.most_rows", lambda: 999)
+    monkeypatch.setattr("oncall.core.room.most_rows", lambda: 999)
     with pytest.raises(BadInput, match="holds 1,000 rows; 999 can be opened"):
         Incident.open(path)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from oncall.core import room
 from oncall.core.errors import BadInput, Unreadable
-from oncall.evidence import room
 from oncall.evidence.incident import Incident
 from oncall.importers import bounds, documents, files
 from oncall.importers.bounds import Bounds, Meter
@@ -172,7 +172,7 @@ def test_time_is_explained_by_bytes() -> None:
 def test_what_is_kept_of_a_stream_is_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = Meter()
     meter.take(1 << 20)
-    monkeypatch.setattr(bounds, "resident_bytes", lambda: 1 << 50)
+    monkeypatch.setattr(bounds, "held_bytes", lambda: 1 << 50)
     with pytest.raises(Unreadable, match="takes"):
         meter.take(1 << 24)
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from oncall.console.cancellation import Task
 from oncall.console.snapshot import JobLine, Moment
 from oncall.console.source import Evidence, Source
+from oncall.core import room
 from oncall.core.errors import BadInput, SeveralJobs, UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
-from oncall.evidence import room, window
+from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 

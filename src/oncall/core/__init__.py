@@ -1,1 +1,1 @@
-"""What every layer shares: errors, units, node sets, the training configuration."""
+"""What every layer shares: errors, units, node sets, the training configuration, memory in hand."""

@@ -13,6 +13,7 @@ from types import TracebackType
 
 import duckdb
 
+from oncall.core import room
 from oncall.core.errors import (
     BadInput,
     MissingEvidence,
@@ -21,7 +22,6 @@ from oncall.core.errors import (
     UsageError,
     short_reason,
 )
-from oncall.evidence import room
 from oncall.evidence.bounds import Disbelief, strip_impossible
 from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
 from oncall.evidence.parameters import Replaced, select_of, values_of

@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 
 from oncall import __version__
+from oncall.core import room
 from oncall.core.errors import BadInput
-from oncall.evidence import room
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
 
 ROW_GROUP = 122_880  # rows, as DuckDB stores them: fewer are copied as quickly as looked at

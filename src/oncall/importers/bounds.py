@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from oncall.core.errors import BadInput, Unreadable
-from oncall.evidence.room import most_rows, resident_bytes, share_bytes
+from oncall.core.room import held_bytes, most_rows, share_bytes
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Bounds:
     value_bytes: int = 64 * 2**20
     # A line of a log or a table; NCCL Inspector's longest lines have 1 MiB.
     line_bytes: int = 16 * 2**20
-    # Rows of one part; those of an incident are bounded in `evidence.room`.
+    # Rows of one part; those of an incident are bounded in `core.room`.
     part_rows: int = 5_000_000
     # Files and folders looked at; a job of 16,384 ranks leaves 10 files a rank.
     files: int = 200_000
@@ -81,7 +81,7 @@ class Meter:
             explained = max(bounds.freely_expanded_bytes, packed_bytes * bounds.expansion)
             self._most_bytes = min(explained, bounds.expanded_bytes)
         self._began_s = time.thread_time()
-        self._began_bytes = resident_bytes()
+        self._began_bytes = held_bytes()
         self._next_look = _LOOK_EVERY_BYTES
         self.bytes = 0
 
@@ -100,7 +100,7 @@ class Meter:
 
     def _check_memory(self) -> None:
         """What the reader keeps is bounded by what is in hand; as much again joins its rows."""
-        kept = resident_bytes() - self._began_bytes
+        kept = held_bytes() - self._began_bytes
         most = memory_bytes(self._bounds) // 2
         if kept > most:
             raise Unreadable(

@@ -20,7 +20,7 @@ except ImportError:  # no such limits on this platform
     resource = None  # type: ignore[assignment]
 
 from oncall.core.errors import Unreadable
-from oncall.evidence.room import address_space_bytes
+from oncall.core.room import address_space_bytes
 from oncall.importers.bounds import DEFAULT, Bounds, memory_bytes, size
 
 # Memory for each byte of JSON, at worst: empty containers in small ones take 35 (measured).

@@ -85,12 +85,13 @@ def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
     No more is read than the file had when it was opened: one that grows meanwhile is read to
     there, and what has no size (in /proc) to the first mebibyte.
     """
-    if is_packed(path):
-        return _unpacked(path, factor, bounds)
     with open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        check_document(size, factor, bounds)
-        return _read(file, size or _CHUNK_BYTES)
+        if packing(_read(file, LONGEST_MAGIC)) is None:
+            file.seek(0)
+            size = os.fstat(file.fileno()).st_size
+            check_document(size, factor, bounds)
+            return _read(file, size or _CHUNK_BYTES)
+    return _unpacked(path, factor, bounds)
 
 
 def modified_ns(path: Path) -> int:

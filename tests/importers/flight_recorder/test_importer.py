@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,6 +34,15 @@ def rows(incident, sql):
 
 def ops(incident, columns, where="true"):
     return rows(incident, f"SELECT {columns} FROM ops WHERE {where} ORDER BY rank, enqueued_ns")
+
+
+def test_reading_processes_import_no_database():
+    code = (
+        "import sys, oncall.importers.flight_recorder.batch; "
+        "print([name for name in ('duckdb', 'oncall.evidence.incident') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
 
 
 # ---------------------------------------------------------------- operations

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from oncall.evidence import room
+from oncall.core import room
 from oncall.evidence.incident import Incident
 from oncall.node.store import parts
 from oncall.node.store.parts import ReceivedPart, join_parts, load_parts

@@ -41,18 +41,15 @@ _ROLES = {"pp": SEND, "tp": TASK, "ep": TASK, "cp": TASK, "dp": REPLICAS, "world
 
 # Rows of an operation written while in flight and again when it ended count once.
 _CALLS = """
-    WITH numbered AS (
-        SELECT job, comm, row_number() OVER (PARTITION BY job ORDER BY comm) - 1 AS place
-        FROM (SELECT DISTINCT job, comm FROM operations)),
-    seats AS (
+    WITH seats AS (
         SELECT DISTINCT ON (job, comm, comm_rank) job, comm, comm_rank, rank FROM members
         ORDER BY ALL),
     pairs AS (
         SELECT job, comm, min(rank) + max(rank) AS both FROM members
         GROUP BY job, comm HAVING count(DISTINCT rank) = 2 AND coalesce(max(size), 2) = 2)
     SELECT * EXCLUDE known_peer FROM (
-    SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
-        hash(n.place, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
+    SELECT o.rank, o.comm, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
+        hash(o.comm, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
         hash(o.op, o.dtype, coalesce(o.bytes, o.count)) AS what,
         coalesce(o.bytes, o.count * $element_bytes, 0)::BIGINT AS size_bytes,
         o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
@@ -62,14 +59,14 @@ _CALLS = """
         known_peer IS NOT NULL AS peer_recorded, o.called_ns, o.entered_ns,
         CASE WHEN o.on_device OR o.duration_ns IS NOT NULL
             THEN coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) ELSE -1 END AS ended_ns
-    FROM operations o JOIN numbered n ON n.job = o.job AND n.comm IS NOT DISTINCT FROM o.comm
+    FROM operations o
     LEFT JOIN seats s ON s.job = o.job AND s.comm = o.comm AND s.comm_rank = o.comm_peer
         AND o.peer IS NULL AND o.comm_peer IS NOT NULL
     LEFT JOIN members own ON own.job = o.job AND own.comm = o.comm AND own.rank = o.rank
         AND o.peer IS NULL AND o.comm_peer IS NOT NULL
     LEFT JOIN pairs two ON two.job = o.job AND two.comm = o.comm AND o.kind = 'p2p'
     WHERE o.job = $job AND o.rank BETWEEN $first AND $last AND o.called_ns IS NOT NULL
-        AND (o.done IS NOT false OR EXISTS (FROM in_flight f WHERE f.ops_row = o.ops_row)))
+        AND (o.done IS NOT false OR o.ops_row IN (SELECT ops_row FROM in_flight)))
 """
 # What ranks that are alike share, and what each has of its own, as _CALLS names it.
 _SHARED = ("word", "size_bytes", "reduces", "sums", "seq", "group_id", "peer_recorded")
@@ -144,7 +141,7 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
             place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
         }
         for first, last in rank_pieces(con, job):
-            columns = _columns(con, job, first, last, thresholds)
+            columns = _columns(con, job, (first, last), mine, thresholds)
             begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
             bounds = pairwise([*begins.tolist(), len(columns["rank"])])
             alike = likenesses(columns, begins, named)
@@ -163,12 +160,21 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
 
 
 def _columns(
-    con: duckdb.DuckDBPyConnection, job: str, first: int, last: int, thresholds: Thresholds
+    con: duckdb.DuckDBPyConnection,
+    job: str,
+    ranks: tuple[int, int],
+    comms: list[int | None],
+    thresholds: Thresholds,
 ) -> dict[str, Array]:
-    """The calls of some ranks, each rank's in its order."""
+    """The calls of some ranks, from the first to the last, each rank's in its order; `place`: the
+    place of a call's communicator among `comms`, those of the job in order."""
+    first, last = ranks
     wanted = {"job": job, "first": first, "last": last, "element_bytes": thresholds.element_bytes}
     found = con.execute(_CALLS, wanted).fetchnumpy()
+    named = np.array([comm for comm in comms if comm is not None], dtype=np.uint64)
     columns = {name: np.ma.getdata(values) for name, values in found.items()}
+    columns["place"] = np.searchsorted(named, columns.pop("comm"))
+    columns["place"][np.ma.getmaskarray(found["comm"])] = len(named)  # one not known comes last
     order = in_order(*(columns[name] for name in ("rank", "called_ns", "seq", "place")))
     if order is not None:
         columns = {name: values[order] for name, values in columns.items()}

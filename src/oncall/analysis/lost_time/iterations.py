@@ -16,6 +16,7 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, Times
+from oncall.analysis.lost_time.segments import most_frequent
 from oncall.analysis.lost_time.siblings import iterations_shared
 
 
@@ -42,14 +43,10 @@ class Iterations:
         begins = np.diff(self.number, prepend=NONE - 1) != 0
         return np.asarray(place - np.maximum.accumulate(np.where(begins, place, 0)))
 
-    @property
+    @cached_property
     def mostly_called(self) -> Hashes:
         """The program of each rank (r,) in most iterations."""
-        found = np.zeros(self.program.shape[1], dtype=np.uint64)
-        for rank, programs in enumerate(self.program.T):
-            values, votes = np.unique(programs, return_counts=True)
-            found[rank] = values[np.argmax(votes * (values != 0))]
-        return found
+        return most_frequent(self.program)
 
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they

@@ -90,7 +90,7 @@ def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segmen
     found = []
     for mates in classes:
         kept = np.array(sorted(mates))[-limits.most_segments :]
-        common, size = _common_program(program[kept], first[kept], length[kept])
+        common, size = _common_program(program[kept], length[kept])
         same = (program[kept] == common) & (first[kept] != NONE)
         if len(kept) >= 2 and same.any(0).mean() >= limits.most_ranks and size.max() >= 1:
             found.append(Segments(number[kept], np.where(same, first[kept], NONE), size))
@@ -139,16 +139,19 @@ def _all_segments(programs: Programs, cut: Flags) -> tuple[Ints, Ints, Ints, Has
     return numbers[order], first[order], length[order], program[order]
 
 
-def _common_program(program: Hashes, first: Ints, length: Ints) -> tuple[Hashes, Ints]:
+def most_frequent(values: Hashes) -> Hashes:
+    """The value of each column (r,) that most rows (s, r) have, of several the least; 0 counts only
+    where a column has nothing else."""
+    ordered = np.sort(values, axis=0)
+    row = np.arange(len(ordered))[:, None]
+    new = np.diff(ordered, axis=0, prepend=ordered[:1]) != 0
+    votes = row - np.maximum.accumulate(np.where(new, row, 0), axis=0) + 1
+    best = np.argmax(votes * (ordered != 0), axis=0)
+    return np.asarray(np.take_along_axis(ordered, best[None], 0)[0])
+
+
+def _common_program(program: Hashes, length: Ints) -> tuple[Hashes, Ints]:
     """What each rank did in most of its segments (r,), and how many nodes that is (r,)."""
-    common = np.zeros(program.shape[1], dtype=np.uint64)
-    size = np.zeros(program.shape[1], dtype=np.int64)
-    for rank in range(program.shape[1]):
-        there = first[:, rank] != NONE
-        if there.any():
-            values, at, votes = np.unique(
-                program[there, rank], return_index=True, return_counts=True
-            )
-            best = int(np.argmax(votes))
-            common[rank], size[rank] = values[best], length[there, rank][at[best]]
-    return common, size
+    common = most_frequent(program)
+    at = np.argmax(program == common, axis=0)
+    return common, np.take_along_axis(length, at[None], 0)[0]

@@ -24,8 +24,8 @@ def read_evidence(
 ) -> Incident:
     """The saved incident, or a new one made from the recordings, in `memory_bytes` or a quarter of
     the machine's memory. The caller closes it."""
+    from oncall.core.room import quarter_bytes
     from oncall.evidence.incident import Incident
-    from oncall.evidence.room import quarter_bytes
     from oncall.importers import detect
     from oncall.importers.logs.standard_input import as_file
 

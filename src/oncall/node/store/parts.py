@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncall.evidence import room
+from oncall.core import room
 from oncall.evidence.schema import BY_NAME, Column
 
 if TYPE_CHECKING:

@@ -129,12 +129,6 @@ def address_space_bytes() -> int:
     return int(words[0]) * os.sysconf("SC_PAGE_SIZE") if words else 0
 
 
-def resident_bytes() -> int:
-    """The memory that this process holds; 0 where the system does not tell."""
-    words = _text("/proc/self/statm").split()
-    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
-
-
 def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text()
