@@ -359,6 +359,26 @@ def test_a_dump_signal_says_how_far_the_rank_came(tmp_path: Path) -> None:
             {},
         ),
         ("***** Running Evaluation *****", "phase", "evaluation", {}),
+        (
+            "I1123 03:00:43.000000 123 torch/distributed/elastic/agent/server/api.py:910] [default] worker group successfully finished. Waiting 300 seconds for other agents to finish.",
+            "phase",
+            "finished",
+            {},
+        ),
+        (
+            "INFO:torch.distributed.elastic.agent.server.api:Local worker group finished (WorkerState.SUCCEEDED). Waiting 300 seconds for other agents to finish",
+            "phase",
+            "finished",
+            {},
+        ),
+        ("Job 'raysubmit_k1yZJn4sMDyPqbdR' succeeded", "phase", "finished", {}),
+        (
+            "2026-05-12 09:14:51,331\tSUCC cli.py:63 -- Job 'raysubmit_k1yZJn4sMDyPqbdR' succeeded",
+            "phase",
+            "finished",
+            {},
+        ),
+        ("Successfully completed.", "phase", "finished", {}),
     ],
 )
 def test_what_a_line_says(
@@ -495,6 +515,20 @@ def test_a_bar_that_is_no_training_is_no_step(tmp_path: Path) -> None:
     assert found_in(bar.format("Map"), tmp_path) == []
     ((_, phase),) = found_in(bar.format("generate"), tmp_path)
     assert phase.columns["code"] == "evaluation"
+
+
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        ("100%|███| 100/100 [02:10<00:00,  2.50s/it]", 100),
+        ("Epoch 0: 100%|███| 100/100 [02:10<00:00,  2.50s/it, loss=2.6]", None),
+        ("Epoch: [3][700/700]\tTime  0.410 ( 0.417)\tData  0.001", None),
+    ],
+)
+def test_the_steps_of_an_epoch_are_not_those_of_the_job(
+    text: str, of: int | None, tmp_path: Path
+) -> None:
+    assert only(text, tmp_path)[1].get("of_iterations") == of
 
 
 SERVING = "INFO 11-27 03:01:32 [loggers.py:127] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, Waiting: 20 reqs"
