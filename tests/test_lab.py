@@ -27,7 +27,7 @@ def test_what_to_install_is_said(tmp_path: Path) -> None:
         lambda: simulated_evidence({"tp": 2}),
         lambda: simulate_file(tmp_path / "a.yaml", tmp_path, seed=None, shards=False),
     ):
-        with pytest.raises(UsageError, match=r"pip install 'oncall\[lab\]'"):
+        with pytest.raises(UsageError, match=r"pip install ./lab in a checkout"):
             simulate()
 
 
@@ -44,7 +44,7 @@ def test_rule_tests_of_rows_run_without_it() -> None:
     hang = load_file(ROOT / "rulebooks/hang.yaml")
     rows, simulated = run_tests_of(hang, TESTS, "hang.test.yaml")
     assert rows.passed
-    assert "pip install 'oncall[lab]'" in simulated.report
+    assert "pip install ./lab in a checkout" in simulated.report
 
 
 def test_each_needs_the_other_as_it_is() -> None:

@@ -41,5 +41,5 @@ def simulate_file(path: Path, folder: Path, *, seed: int | None, shards: bool) -
 def _need_lab() -> None:
     if importlib.util.find_spec("oncall_lab") is None:
         raise UsageError(
-            "simulating needs the lab, which is not installed: pip install 'oncall[lab]'"
+            "simulating needs the lab, which is not installed: pip install ./lab in a checkout"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -33,7 +34,11 @@ def rendered(tmp_path: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
         file = tmp_path / "values.json"
         file.write_text(json.dumps(values))
         command = ("helm", "template", "oncall", CHART, "--namespace=watchers", f"--values={file}")
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # Helm reads its own configuration, which a test's home does not have.
+        homes = {f"HELM_{what}_HOME": str(tmp_path) for what in ("CONFIG", "CACHE", "DATA")}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, **homes}
+        )
         assert done.returncode == 0, done.stderr
         texts = [done.stdout]
     else:

@@ -90,3 +90,10 @@ def test_the_image_starts_the_collector_and_keeps_evidence_in_the_mounted_folder
     mounts = {one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
     folders = re.findall(r"ONCALL_(?:DATA|RUN)_DIR=(\S+)", text)
     assert len(folders) == 2 and set(folders) <= mounts
+
+
+def test_the_image_takes_oncall_from_its_wheel() -> None:
+    """On PyPI, the name is another project's: what installs it first must not ask there."""
+    text = (PACKAGING / "container" / "Containerfile").read_text()
+    first = re.findall(r"pip install (.*?)\boncall\b", text, re.DOTALL)[0]
+    assert "--no-index" in first and "--find-links" in first

@@ -26,7 +26,7 @@ def simulate(
     """Simulate a training cluster with faults.
 
     The same scenario and seed give the same evidence. docs/guide/simulate.md has an example.
-    Needs the lab: pip install 'oncall[lab]'.
+    Needs the lab: pip install ./lab in a checkout.
     """
     from oncall.lab import simulate_file
 

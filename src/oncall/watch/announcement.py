@@ -117,9 +117,10 @@ def of_trouble(
     )
 
 
-def of_end(job: str, closed: Open, at_ns: int) -> Announcement:
-    """That the job moves again."""
-    headline = f"moves again after {format_duration(at_ns - closed.opened_ns)}"
+def of_end(job: str, closed: Open, at_ns: int, ended: str = "") -> Announcement:
+    """That the job moves again, or has `ended`."""
+    after = format_duration(at_ns - closed.opened_ns)
+    headline = f"has ended: {ended}" if ended else f"moves again after {after}"
     return Announcement(
         kind="closed",
         job=job,

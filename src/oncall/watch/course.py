@@ -1,7 +1,7 @@
 """The course of a watch: a state and a look in, the next state and what to do out.
 
 Pure: no clock, no files, no network. A trouble counts once two looks in a row show it; an incident
-is opened once, updated when its verdict changes, and closed when the job moves again.
+is opened once, updated when its verdict changes, and closed when the job moves again or is done.
 
     look, look  ->  Gather("opened")  ->  announced("opened")  ->  ...  ->  announced("closed")
 """
@@ -98,8 +98,13 @@ def after(state: State, look: Look, patience: Patience) -> Next:
         # A job that logs steps is not stopped, whatever its log says above; unless it logs no more.
         doubtful = tuple(one for one in troubles if one.stops)
         troubles = tuple(one for one in troubles if not one.stops)
+    if look.ended:
+        troubles = tuple(one for one in troubles if one.stops)  # nothing runs slow any more
     if troubles:
         return _suspicious(state, look, troubles, patience)
+    if look.ended:
+        over = replace(state, suspected=(), calm_since_ns=None, moved=False, incident=None)
+        return Next(over, look.at_ns + patience.every_ns, closed=state.incident)
     if not (has_moved or look.sound):
         return Next(state, look.at_ns + patience.every_ns)  # neither well nor in trouble
     calm = _calm(state, look, has_moved, patience)

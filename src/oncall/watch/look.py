@@ -45,7 +45,7 @@ class Look:
 
     `mark` changes whenever the job has moved; empty if nothing shows that. `sound`: the diagnosis
     found no fault and has no doubt. `lasting`: the evidence still shows troubles that are over, as
-    a log does.
+    a log does. `ended`: how it is known that the job is done, else empty.
     """
 
     at_ns: int
@@ -54,6 +54,7 @@ class Look:
     sound: bool = False
     lasting: bool = False
     blind: str = ""
+    ended: str = ""
 
 
 def troubles_of(diagnosis: Diagnosis) -> tuple[Trouble, ...]:
@@ -76,11 +77,6 @@ def troubles_of(diagnosis: Diagnosis) -> tuple[Trouble, ...]:
 def blind_trouble(why: str) -> Trouble:
     """That nothing is seen of the job any more."""
     return Trouble("watch", "NOT_OBSERVED", "", "warning", "host", f"Not observed: {clean(why)}")
-
-
-def quiet_trouble(sentence: str) -> Trouble:
-    """That nothing was logged for too long."""
-    return Trouble("watch", "QUIET", "", "critical", "hang", sentence)
 
 
 def mark_of(incident: Incident) -> str:

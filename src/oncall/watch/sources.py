@@ -14,7 +14,7 @@ from oncall.console.cancellation import Task
 from oncall.console.loop import LoopThread
 from oncall.console.nodes import Nodes
 from oncall.core.errors import BadInput, UsageError
-from oncall.core.units import NS_PER_S, format_duration
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.merge import add_rows, measured_rows
 from oncall.fleet.reach import Reach
@@ -26,6 +26,8 @@ from oncall.importers.logs.following import Followed
 from oncall.importers.ras.client import DEFAULT_PORT, fetch
 from oncall.rules.engine.starts import started_communicators
 from oncall.rules.language.rulebook import Rulebook
+from oncall.watch.log_writers import LogWriters
+from oncall.watch.silence import Silence
 
 SINCE_NS = 600 * NS_PER_S  # of evidence in a look
 
@@ -40,9 +42,9 @@ class Source(ABC):
     def look(self, now_ns: int) -> Incident:
         """The evidence now. The caller closes it."""
 
-    def quiet(self, now_ns: int) -> str:  # noqa: ARG002
-        """A sentence if the job itself has written nothing for too long; else empty."""
-        return ""
+    def silence(self, now_ns: int) -> Silence | None:  # noqa: ARG002
+        """That the job itself has written nothing for too long."""
+        return None
 
     def lost_gateways(self) -> Mapping[str, str]:
         """Gateways that failed at the last look, with the reason: nodes are asked directly."""
@@ -97,7 +99,8 @@ class WatchedRecordings(Source):
         standstill_ns: int,
         ask: Callable[[str, int], str] = fetch,
     ) -> None:
-        """`folder` keeps the answers of RAS. Raises BadInput where a log does not exist."""
+        """`folder` keeps the answers of RAS, and who writes the logs. Raises BadInput where a log
+        does not exist."""
         for path in logs:
             if not path.exists():
                 raise BadInput(str(path), "no such file or folder")
@@ -111,6 +114,7 @@ class WatchedRecordings(Source):
         self._room = Path(tempfile.mkdtemp(prefix="oncall-watch-"))
         self._followed: dict[Path, Followed] = {}
         self._answers = folder / "ras"
+        self._writers = LogWriters(folder)
 
     def look(self, now_ns: int) -> Incident:
         places = [*self._grown_logs(), *self._compared_answers(now_ns)]
@@ -126,15 +130,15 @@ class WatchedRecordings(Source):
             raise
         return incident
 
-    def quiet(self, now_ns: int) -> str:
+    def silence(self, now_ns: int) -> Silence | None:
         newest_ns = 0
         for one in self._followed:
             with suppress(OSError):
                 newest_ns = max(newest_ns, one.stat().st_mtime_ns)
         quiet_ns = now_ns - newest_ns
         if not newest_ns or quiet_ns < self._standstill_ns:
-            return ""
-        return f"Nothing logged for {format_duration(quiet_ns)}"
+            return None
+        return Silence(quiet_ns, self._writers.now(self._followed))
 
     def close(self) -> None:
         shutil.rmtree(self._room, ignore_errors=True)
@@ -152,6 +156,7 @@ class WatchedRecordings(Source):
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     copy.touch()
                     self._followed[path] = Followed(path, copy)
+        self._writers.look(self._followed)
         for log in self._followed.values():
             log.read_on()
         return [log.copy for log in self._followed.values() if log.copy.stat().st_size]

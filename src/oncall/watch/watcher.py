@@ -27,10 +27,11 @@ from oncall.views import coverage_words, words
 from oncall.watch.announcement import of_end, of_trouble
 from oncall.watch.course import Kind, after, announced
 from oncall.watch.keeping import Kept, WatchFolder
-from oncall.watch.look import Look, Trouble, mark_of, quiet_trouble, troubles_of
+from oncall.watch.look import Look, Trouble, mark_of, troubles_of
 from oncall.watch.metrics import Seen, exposition, write_textfile
 from oncall.watch.outbox import Outbox
 from oncall.watch.settings import WatchSettings
+from oncall.watch.silence import how_it_ended, silent_trouble
 from oncall.watch.sources import Source, add_stacks, stacks_now
 
 _MOST_SAVED = 50  # incident files of one watch
@@ -109,7 +110,7 @@ class Watcher:
         if following.gather is not None:
             self._announce(following.gather, look, diagnosis)
         elif following.closed is not None:
-            end = of_end(self._source.job, following.closed, look.at_ns)
+            end = of_end(self._source.job, following.closed, look.at_ns, look.ended)
             self._kept = self._kept.announce(end, self._wanted(end.severity))
             self._say(f"closed {end.incident}: {end.headline}")
         self._save(self._kept)
@@ -147,13 +148,17 @@ class Watcher:
             coverage_words.seen_phrase(diagnosis.coverage),
         )
         # What is inconclusive names how far the job came: at every look another step.
+        silence = self._source.silence(now_ns)
+        ended = how_it_ended(incident, silence) if silence else ""
+        if ended:
+            headline += f"; the job has ended: {ended}"
         news = headline if troubles else _DIGITS.sub("", headline)
         self._show(f"{headline} ({seen})", f"{news} ({seen})")
-        quiet = self._source.quiet(now_ns)
-        if quiet and not any(one.stops for one in troubles) and not diagnosis.healthy:
-            troubles = (quiet_trouble(quiet), *troubles)
-        look = Look(now_ns, troubles, mark, diagnosis.healthy, self._source.lasting)
-        return look, diagnosis
+        stopped = any(one.stops for one in troubles)
+        if silence and not (ended or stopped or diagnosis.healthy):
+            troubles = (silent_trouble(incident, silence), *troubles)
+        sound, lasting = diagnosis.healthy, self._source.lasting
+        return Look(now_ns, troubles, mark, sound, lasting, ended=ended), diagnosis
 
     # ---------------------------------------------------------------- announcing
 

@@ -15,7 +15,7 @@ from ..registry import target
 _TESTS = Path(__file__).parents[2]
 _WHOLE = _TESTS / "importers" / "logs" / "whole"
 _TEXTS = 8
-_OF_HOSTS = _TESTS / "importers" / "host_text" / "test_host_text.py"
+_OF_HOSTS = _TESTS / "importers" / "host_text"
 
 
 def _job_logs() -> list[bytes]:
@@ -27,7 +27,8 @@ def _job_logs() -> list[bytes]:
 
 def _hosts_texts() -> list[bytes]:
     """The long strings of the tests of host text: each is what one tool prints."""
-    parts = _OF_HOSTS.read_text().split('"""')[1::2]
+    tests = [path.read_text() for path in sorted(_OF_HOSTS.glob("test_*.py"))]
+    parts = [part for text in tests for part in text.split('"""')[1::2]]
     return [part.replace("\\t", "\t").encode() for part in parts if part.count("\n") > 2]
 
 

@@ -7,34 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from oncall.importers.logs import importer
-from oncall.importers.logs.clock import Clock
-from oncall.importers.logs.line import Found, Line
-from oncall.importers.logs.reading import Log
-from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
-
-WRITTEN_NS = 1_780_000_000 * 10**9  # May 2026
-
-
-def found_in(text: str, tmp_path: Path) -> list[tuple[Line, Found]]:
-    """Every row that a log of this text gives."""
-    path = tmp_path / "job.log"
-    path.write_text(text)
-    clock, rows = Clock(WRITTEN_NS), []
-    for candidate in Log(path, NEEDLES).candidates():
-        line = importer._line(candidate, clock)
-        for number, recogniser in enumerate(RECOGNISERS):
-            if candidate.bits >> number & 1 and (found := recogniser.read(line)):
-                rows += [(line, one) for one in found]
-                break
-    return rows
-
-
-def only(text: str, tmp_path: Path) -> tuple[Line, dict[str, Any]]:
-    ((line, found),) = found_in(text, tmp_path)
-    return line, {name: value for name, value in found.columns.items() if value is not None}
-
+from tests.importers.logs.single_lines import found_in, only
 
 TIMEOUT = (
     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, "
@@ -359,6 +332,26 @@ def test_a_dump_signal_says_how_far_the_rank_came(tmp_path: Path) -> None:
             {},
         ),
         ("***** Running Evaluation *****", "phase", "evaluation", {}),
+        (
+            "I1123 03:00:43.000000 123 torch/distributed/elastic/agent/server/api.py:910] [default] worker group successfully finished. Waiting 300 seconds for other agents to finish.",
+            "phase",
+            "finished",
+            {},
+        ),
+        (
+            "INFO:torch.distributed.elastic.agent.server.api:Local worker group finished (WorkerState.SUCCEEDED). Waiting 300 seconds for other agents to finish",
+            "phase",
+            "finished",
+            {},
+        ),
+        ("Job 'raysubmit_k1yZJn4sMDyPqbdR' succeeded", "phase", "finished", {}),
+        (
+            "2026-05-12 09:14:51,331\tSUCC cli.py:63 -- Job 'raysubmit_k1yZJn4sMDyPqbdR' succeeded",
+            "phase",
+            "finished",
+            {},
+        ),
+        ("Successfully completed.", "phase", "finished", {}),
     ],
 )
 def test_what_a_line_says(
@@ -367,38 +360,6 @@ def test_what_a_line_says(
     _, row = only(text, tmp_path)
     assert (row["kind"], row.get("code")) == (kind, code)
     assert {name: row.get(name) for name in more} == more
-
-
-@pytest.mark.parametrize(
-    ("text", "iteration", "duration_s"),
-    [
-        (
-            " [2025-04-22 09:31:00] iteration      480/     500 | consumed samples: 7680 | elapsed time per iteration (ms): 2210.4 | throughput per GPU (TFLOP/s/GPU): 168.2 |",
-            480,
-            2.2104,
-        ),
-        ("Epoch 0:   6%|██ | 32040/500150 [6:28:43<94:39:17,  1.25it/s, loss=2.6]", 32040, 0.8),
-        ("100%|███| 50/100 [02:10<02:10,  2.50s/it]", 50, 2.5),
-        (
-            "[rank0]:[titan] 2026-05-20 10:07:39,051 - root - INFO - step: 22  loss:  2.91  grad_norm: 1.0 memory: 9.46GiB(64.99%)  tps: 7,094  tflops: 1.0  mfu: 0.16%",
-            22,
-            None,
-        ),
-        (
-            "[2021-08-08 01:00:44,221] [INFO] [logging.py:68:log_dist] [Rank 0] step=10, skipped=0, lr=[0.1], mom=[0.9]",
-            10,
-            None,
-        ),
-        ("iter 61204: loss 1.6120, time: 4388.10ms, speed: - toks/s/device", 61204, 4.3881),
-        ("Epoch: [3][700/5005]\tTime  0.410 ( 0.417)\tData  0.001", 700, 0.41),
-    ],
-)
-def test_steps(text: str, iteration: int, duration_s: float | None, tmp_path: Path) -> None:
-    ((_, found),) = found_in(text, tmp_path)
-    assert found.table == "logged_steps"
-    assert found.columns["iteration"] == iteration
-    expected = pytest.approx(duration_s * 1e9) if duration_s else None
-    assert found.columns["duration_ns"] == expected
 
 
 @pytest.mark.parametrize(
@@ -487,79 +448,3 @@ def test_the_first_line_of_a_traceback_names_the_rank_of_the_others(tmp_path: Pa
     )
     rows = [(line.rank, one.columns["code"]) for line, one in found_in(log, tmp_path)]
     assert rows[0] == (5, "ValueError")
-
-
-def test_a_bar_that_is_no_training_is_no_step(tmp_path: Path) -> None:
-    bar = "{}:  85%|####  | 4250/5000 [26:55<04:45,  2.63it/s]\n"
-    assert [one.table for _, one in found_in(bar.format("Epoch 0"), tmp_path)] == ["logged_steps"]
-    assert found_in(bar.format("Map"), tmp_path) == []
-    ((_, phase),) = found_in(bar.format("generate"), tmp_path)
-    assert phase.columns["code"] == "evaluation"
-
-
-SERVING = "INFO 11-27 03:01:32 [loggers.py:127] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, Waiting: 20 reqs"
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "code", "number"),
-    [
-        (SERVING.format("2190.9", 63), "served", None, None),
-        (SERVING.format("0.0", 63), "server", "no_token", 63),
-        (
-            "(EngineCore_0 pid=2211) INFO 11-27 03:02:32 [shm_broadcast.py:466] No available shared memory broadcast block found in 60 second(s). This typically happens when",
-            "server",
-            "no_block",
-            60,
-        ),
-        ("TimeoutError: RPC call to execute_model timed out.", "server", "no_answer", None),
-        (
-            "[2026-11-27 03:06:15 TP3] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
-            "server",
-            "watchdog",
-            300,
-        ),
-        (
-            "ERROR 11-27 03:06:32 [core_client.py:562] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.",
-            "exit",
-            "unknown",
-            0,
-        ),
-    ],
-)
-def test_servers(
-    text: str, kind: str, code: str | None, number: int | None, tmp_path: Path
-) -> None:
-    [(line, found)] = found_in(text + "\n", tmp_path)
-    columns = found.columns
-    assert (columns["kind"], columns["code"], columns.get("number")) == (kind, code, number)
-    assert line.at_ns is not None or "RPC" in text
-
-
-def test_an_idle_server_is_no_event(tmp_path: Path) -> None:
-    assert not found_in(SERVING.format("0.0", 0) + "\n", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("said", "work", "flops"),
-    [
-        ("step_time: 1.0s batch_size: 16 seq_len: 4096", 16 * 4096, None),
-        ("step_time: 1.0s batch_size: 4 gradient_accumulation_steps: 8", 32, None),
-        ("step_time: 1.0s global_batch_size: 256 gradient_accumulation_steps: 8", 256, None),
-        ("step_time: 1.0s consumed_samples: 4096", None, None),
-        ("step_time: 1.0s tokens_per_step: 131072 batch_size: 3", 131072, None),
-        ("tps: 7,500  tflops: 430.12  mfu: 43.50%", None, 430.12),
-        ("step_time: 1.0s | throughput per GPU (TFLOP/s/GPU): 401.2 |", None, 401.2),
-        ("step_time: 1.0s mfu: 0.41", None, 0.41),
-        ("step_time: 1.0s", None, None),
-    ],
-)
-def test_how_much_an_iteration_is(
-    said: str, work: float | None, flops: float | None, tmp_path: Path
-) -> None:
-    [(_, found)] = found_in(f"step:  5  loss:  8.0  {said}\n", tmp_path)
-    assert (found.columns["work"], found.columns["flops"]) == (work, flops)
-
-
-def test_a_line_that_says_that_the_batch_changes(tmp_path: Path) -> None:
-    [(_, found)] = found_in("setting gradient_accumulation_steps = 16 (was 8)\n", tmp_path)
-    assert found.columns["kind"] == "work"

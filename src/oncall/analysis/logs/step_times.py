@@ -175,7 +175,7 @@ def slow_timers() -> str:
             "finished",
             "BOOLEAN",
             "",
-            "a line says that training is done, or the last step was logged",
+            "a line says that training is done and few steps follow, or the last one was logged",
         ),
         ("silence_ns", "BIGINT", "ns", "how long other lines went on after the last step"),
         ("step_ns", "DOUBLE", "ns", "the longest iteration, if times are stated"),
@@ -186,6 +186,7 @@ def slow_timers() -> str:
     params={
         "silence": Param("30 min", "longer than most checkpoints and evaluations"),
         "iterations": Param(10, "and this many times the longest iteration"),
+        "went_on": Param(3, "steps after a line that training is done: a bar is drawn once more"),
     },
 )
 def log_progress() -> str:
@@ -195,8 +196,14 @@ def log_progress() -> str:
           SELECT job, count(*) AS steps, max(iteration) AS last_iteration,
             max(of_iterations) AS of_iterations, max(duration_ns) AS step_ns
           FROM logged_steps GROUP BY job),
+        done AS (  -- of several trainings in a log, the last one counts
+          SELECT e.job FROM log_events e LEFT JOIN logged_steps s
+            ON s.job = e.job AND (s.attempt > e.attempt
+              OR s.attempt = e.attempt AND s.path = e.path AND s.line > e.line)
+          WHERE e.kind = 'phase' AND e.code = 'finished'
+          GROUP BY e.job, e.attempt, e.path, e.line HAVING count(s.line) < $went_on),
         said AS (
-          SELECT job, bool_or(kind = 'phase' AND code = 'finished') AS finished,
+          SELECT job, job IN (FROM done) AS finished,
             max(number) FILTER (kind = 'silence') AS silence_ns, max(at_ns) AS at_ns
           FROM log_events GROUP BY job),
         jobs_logged AS (SELECT job FROM steps UNION SELECT job FROM said)

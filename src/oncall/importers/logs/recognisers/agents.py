@@ -1,4 +1,5 @@
-"""Torchelastic's agents: which process failed and how, restarts, and signals from outside."""
+"""Torchelastic's agents: which process failed and how, restarts, signals from outside, and that all
+processes of a node are done."""
 
 from __future__ import annotations
 
@@ -15,6 +16,10 @@ _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _RECEIVED = re.compile(r"Received (?:Signals\.SIG\w+|(\d+)) death signal|got signal: ?(\d+)")
 _ATTEMPT = re.compile(
     r"Worker group FAILED\. (\d+)/(\d+) attempts left|[Rr]estart(?:ing|ed) worker group"
+)
+# Of one agent; of the others, their own lines say so.
+_SUCCEEDED = re.compile(
+    r"worker group (?:successfully finished|finished \((?:WorkerState\.)?SUCCEEDED\))"
 )
 _STOPS = {"1": "SIGHUP", "2": "SIGINT", "15": "SIGTERM"}
 
@@ -60,6 +65,8 @@ def read(line: Line) -> Sequence[Found]:
         return [event("signal", "agent", text=f"{name} received by an agent", pid=line.pid)]
     if _ATTEMPT.search(text):
         return [event("attempt", "restart", text=text)]
+    if _SUCCEEDED.search(text):
+        return [event("phase", "finished", text=text)]
     return []
 
 
@@ -73,6 +80,8 @@ AGENTS = Recogniser(
         "Worker group FAILED",
         "estarting worker group",
         "estarted worker group",
+        "worker group successfully",
+        "worker group finished",
     ),
     read,
 )

@@ -26,6 +26,7 @@ _OF_TRAINING = re.compile(
     r"[Ee]poch|[Tt]rain|[Ll]oss|[Ss]tep|[Ii]ter|[Bb]atch|[Uu]pdate|[Ff]inetun"
 )
 _PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
+_OF_EPOCH = re.compile(r"[Ee]poch")  # what it counts ends with the epoch, not with the job
 _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"\b(?:Curr)?SamplesPerSec=(?P<rate>[\d.]+)")
@@ -47,7 +48,7 @@ _EXTREMES = re.compile(
     r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d+)\w*/(?P<rank>\d{1,6}) \| "
     r"MxEtpt/Rnk: (?P<most>\d{1,9}\.\d+)"
 )
-_EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
+_EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/\d+\]\s+Time\s+(?P<time>[\d.]+)")
 # Of fairseq; OpenCLIP and PyTorch's examples; MMEngine; timm; DINO and MAE; Composer, OLMo; Keras.
 # Those of one epoch state how many that has, not how many the job has.
 _FORMS = tuple(
@@ -172,7 +173,7 @@ _LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*
 
 def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
     device = _DEVICE.search(line.text)
-    most = found.groupdict().get("most")
+    most = None if _OF_EPOCH.search(line.text[: found.start()]) else found.groupdict().get("most")
     flops = _FLOPS.search(line.text)
     if rate is None:
         rated = _RATE.search(line.text) or _SAMPLES.search(line.text)

@@ -1,4 +1,5 @@
-"""What schedulers say of a job: cancelled, preempted, out of time, a node failed, a task killed."""
+"""What schedulers say of a job: cancelled, preempted, out of time, a node failed, a task killed,
+all done."""
 
 from __future__ import annotations
 
@@ -48,6 +49,8 @@ _SIGTERM = re.compile(
     r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
     r"after receiving SIG[A-Z]+"
 )
+# Ray's command line, and the report that LSF adds to a job's output.
+_SUCCEEDED = re.compile(r"^(?:.*-- )?Job '[\w-]+' succeeded$|^Successfully completed\.$")
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
 _SIGNALS = {
     "Killed": "-9",
@@ -86,6 +89,8 @@ def read(line: Line) -> Sequence[Found]:
         return [ended, event("world", "least", number=last + 1)]
     if "Requeued SLURM job" in text:
         return [event("attempt", "requeue", text=text)]
+    if _SUCCEEDED.search(text):
+        return [event("phase", "finished", text=text)]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:
@@ -112,6 +117,8 @@ SCHEDULERS = Recogniser(
         "has been marked dead",
         "TERM_RUNLIMIT",
         "walltime ",
+        "' succeeded",
+        "Successfully completed.",
         "DeadlineExceeded",
         "reempted",
         "PreemptionByScheduler",

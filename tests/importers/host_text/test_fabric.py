@@ -1,0 +1,49 @@
+"""What DCGM, the fabric manager and IMEX say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.importers.host_text.host_files import AT_NS, reported
+
+from oncall.evidence.incident import Incident
+
+DIAG = """Successfully ran diagnostic for group.
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+|-----  Deployment  --------+------------------------------------------------|
+| Denylist                  | Pass                                           |
+|-----  Hardware  ----------+------------------------------------------------|
+| GPU Memory                | Fail - GPU: 3                                  |
+| Warning                   | GPU 3 uncorrectable errors                     |
+|-----  Stress  ------------+------------------------------------------------|
+| Targeted Power            | Fail                                           |
+| Warning                   | GPU 5 reached 55 W of 700 W                    |
++---------------------------+------------------------------------------------+
+"""
+
+
+def test_dcgm_names_the_gpu_once(tmp_path: Path, incident: Incident) -> None:
+    columns = "code, device, line"
+    assert reported(incident, tmp_path / "diag.txt", DIAG, columns, "host_events") == [
+        ("dcgm_failed", "3", 8),
+        ("dcgm_failed", "5", 12),
+    ]
+
+
+FABRIC = """[Nov 20 2026 03:09:00] [INFO] [tid 812] Fabric Manager version 550.54.15 is running
+[Nov 20 2026 03:10:00] [ERROR] [tid 812] detected NVSwitch fatal error 20034 on link 48
+"""
+
+
+def test_the_fabric_managers_log(tmp_path: Path, incident: Incident) -> None:
+    columns = "at_ns, source, code"
+    assert reported(incident, tmp_path / "fabricmanager.log", FABRIC, columns, "host_events") == [
+        (AT_NS, "fabricmanager", "fabric_manager")
+    ]
+
+
+def test_the_log_of_imex(tmp_path: Path, incident: Incident) -> None:
+    found = reported(incident, tmp_path / "nvidia-imex.log", FABRIC, "source, code", "host_events")
+    assert found == [("imex", "imex")]

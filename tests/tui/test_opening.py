@@ -1,0 +1,121 @@
+"""How the console opens: one job, several, none, and what kept them from being found."""
+
+from __future__ import annotations
+
+from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs, OpenJob
+from oncall.console.snapshot import HostTrouble
+from oncall.core.errors import UsageError
+
+from .console import console, piloted
+from .fake_session import FakeSession
+from .snapshots import JOB
+
+
+@piloted
+async def test_one_job_goes_straight_in() -> None:
+    async with console() as running:
+        assert running.app.current_mode == "incident"
+        assert running.session.asked[:3] == [ListJobs(), OpenJob(JOB, first=True), GetSnapshot()]
+        assert JOB in running.line(0)
+        assert "16/16 ranks" in running.line(0)
+
+
+@piloted
+async def test_several_jobs_are_to_choose_from() -> None:
+    async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
+        assert running.app.current_mode == "jobs"
+        assert "gpt-9" in running.text()
+        await running.press("j", "enter")
+        assert running.app.state.job == JOB
+        assert running.app.current_mode == "incident"
+
+
+@piloted
+async def test_how_far_a_gather_is_is_reported_while_it_goes_on() -> None:
+    async with console() as running:
+        running.session.gate.clear()
+        running.session.so_far = "17 of 512 hosts answered"
+        await running.pilot.press("left_square_bracket")
+        await running.pilot.pause()
+        running.app.timekeeping.beat()
+        await running.pilot.pause()
+        assert "reading: 17 of 512 hosts answered …" in running.text()
+        running.session.gate.set()
+        await running.settle()
+        assert "17 of 512" not in running.text()
+
+
+@piloted
+async def test_a_session_that_cannot_be_opened_says_why_and_what_to_type() -> None:
+    said = "no hosts are named\nWrite them under [fleet] in config.toml, or: oncall --hosts NODES"
+
+    def opener() -> FakeSession:
+        raise UsageError(said)
+
+    async with console(opener=opener) as running:
+        assert "no hosts are named" in running.text()
+        assert "oncall --hosts NODES" in running.text()
+
+
+@piloted
+async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
+    session = FakeSession()
+    session.fails[ListJobs] = UsageError("gpu017: host key not verified; type: ssh gpu017")
+    async with console(session) as running:
+        assert "type: ssh gpu017" in running.text()
+        del session.fails[ListJobs]
+        await running.press("R")
+        assert running.app.current_mode == "incident"
+
+
+@piloted
+async def test_without_any_job_it_is_reported_why_no_node_knows_of_one() -> None:
+    session = FakeSession(jobs=())
+    session.live = True
+    said = "no host has evidence of any job: gpu1 cannot be reached; gpu2 does not let us log in"
+    session.fails[GetSnapshot] = UsageError(said)
+    async with console(session) as running:
+        assert running.app.current_mode == "jobs"
+        for line in ("gpu1 cannot be reached", "gpu2 does not let us log in", "oncall doctor"):
+            assert line in running.text()
+
+
+@piloted
+async def test_what_is_wrong_with_hosts_is_reported_folded_with_what_to_type() -> None:
+    session = FakeSession(jobs=())
+    session.live = True
+    session.fails[GetSnapshot] = UsageError(
+        "no host has evidence of any job: gpu[1-3] does not let us log in"
+    )
+    session.hosts_troubles = (
+        HostTrouble("gpu[1-3]", 3, "does not let us log in", "ssh-add -l"),
+        HostTrouble("gpu7", 1, "host key not verified", "ssh gpu7"),
+        HostTrouble("gpu8", 1, "no collector is running", silent=False),
+    )
+    async with console(session) as running:
+        reported = (
+            "✖ gpu[1-3] (3)  does not let us log in",
+            "$ ssh-add -l",
+            "▲ gpu8  no collector",
+        )
+        for line in ("no host has evidence of any job.", *reported):
+            assert line in running.text()
+        for command in ("ssh-add -l", "ssh gpu7", "ssh-add -l"):
+            await running.press("c")
+            assert running.app.clipboard == command
+            assert f"copied: {command}" in running.text()
+        del session.fails[GetSnapshot]
+        session.hosts_troubles = ()
+        session._jobs = (JOB,)
+        await running.press("R")
+        assert running.app.current_mode == "incident"
+
+
+@piloted
+async def test_a_disabled_key_says_why() -> None:
+    async with console() as running:
+        await running.press("R")
+        assert "this is a recording" in running.text()
+        assert not running.session.asked_for(GatherSnapshot)
+        await running.press("right_square_bracket")
+        assert "Forward: already at the end" in running.text()
