@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from tests.importers.flight_recorder.dumps import WORLD, ops, read, rows
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
-from oncall.importers import flight_recorder
 from oncall.importers.flight_recorder.batch import rank_in_name
-
-WORLD = {"0": ("default_pg", range(2))}
-
-
-@pytest.fixture
-def incident():
-    with Incident.empty() as empty:
-        yield empty
-
-
-def read(folder, incident):
-    flight_recorder.read(sorted(folder.iterdir()), incident, "llama")
-
-
-def rows(incident, sql):
-    return incident.con.execute(sql).fetchall()
-
-
-def ops(incident, columns, where="true"):
-    return rows(incident, f"SELECT {columns} FROM ops WHERE {where} ORDER BY rank, enqueued_ns")
 
 
 def test_reading_processes_import_no_database():
@@ -43,9 +20,6 @@ def test_reading_processes_import_no_database():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
-
-
-# ---------------------------------------------------------------- operations
 
 
 @pytest.mark.parametrize("suffix", ["", ".json"])
@@ -136,9 +110,6 @@ def test_version_2_4_lacks_most_fields(fr, tmp_path, incident):
         ("p2p", "Recv", 1, None, False),
     ]
     assert rows(incident, "SELECT version, rows FROM recordings") == [("2.4", 2)]
-
-
-# ---------------------------------------------------------------- completion
 
 
 def test_gloo_is_done_as_far_as_its_group_has_counted(fr, tmp_path, incident):
@@ -267,9 +238,6 @@ def test_without_batches_a_lone_send_is_open(fr, tmp_path, incident):
     assert ops(incident, "seq, op, done") == [(4, "Send", False), (3, "AllReduce", False)]
 
 
-# ------------------------------------------------------------------ who is who
-
-
 def test_members_without_a_dump_are_members_but_not_seen(fr, tmp_path, incident):
     groups = {"0": ("default_pg", range(4)), "3": ("tp", [2, 3])}
     fr.write(tmp_path, 2, fr.dump([fr.entry(0, 1)], groups))
@@ -327,9 +295,6 @@ def test_an_all_gather_tells_how_large_the_world_is(fr, tmp_path, incident):
     assert rows(incident, "SELECT world_size FROM jobs") == [(8,)]
 
 
-# -------------------------------------------------------- launches and stacks
-
-
 def test_launches_are_reported_for_collectives_only(fr, tmp_path, incident):
     groups = {"0": ("default_pg", range(2)), "4": ("tp", [0, 1]), "6": ("pp", [0, 1])}
     send = {"is_p2p": True, "profiling_name": "nccl:send 0->1"}
@@ -382,113 +347,6 @@ def test_stacks_of_what_is_in_flight_and_of_the_last_call(fr, tmp_path, incident
         (0, "coll", 1, ["step at train.py:3"]),
         (0, "coll", 2, ["step at train.py:4"]),
     ]
-
-
-# -------------------------------------------------------------- bad input
-
-
-def test_a_damaged_file_is_a_stated_gap(fr, tmp_path, incident):
-    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1)], WORLD))
-    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1)], WORLD))
-    damaged = tmp_path / "fr_trace_rank_1"
-    damaged.write_bytes(damaged.read_bytes()[:200])
-    read(tmp_path, incident)
-    assert rows(incident, "SELECT rank FROM ranks") == [(0,)]
-    assert rows(incident, "SELECT rank, rows, problem LIKE 'truncated%' FROM recordings") == [
-        (0, 1, None),
-        (1, None, True),
-    ]
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"profiling_name": 7},
-        {"profiling_name": None},
-        {"collective_seq_id": None},
-        {"collective_seq_id": 2**70},
-        {"process_group": "tensor"},
-        {"process_group": ["0", ["unhashable"]]},
-        {"input_sizes": [["wide"]]},
-        {"input_sizes": [[2**40, 2**40]]},
-        {"input_sizes": [[1] * 1000]},
-        {"input_sizes": 5},
-        {"time_created_ns": "yesterday"},
-        {"frames": [{"name": "f"}], "retired": False, "state": "scheduled"},
-        {"duration_ms": "long"},
-    ],
-    ids=lambda broken: next(iter(broken.items()))[0],
-)
-def test_what_pytorch_never_writes_is_a_problem_not_a_crash(fr, broken, tmp_path, incident):
-    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1)], WORLD))
-    bad = fr.dump([fr.entry(0, 1), fr.entry(1, 2, ("9", "dp"), **broken)], WORLD, {0: (1, 1)})
-    fr.write(tmp_path, 1, bad)
-    read(tmp_path, incident)
-    assert rows(incident, "SELECT rank, problem IS NULL FROM recordings ORDER BY rank") == [
-        (0, True),
-        (1, False),
-    ]
-    assert rows(incident, "SELECT DISTINCT rank FROM ops") == [(0,)]
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"pg_config": {"0": {"desc": "default_pg", "ranks": "[0, -1]"}}},
-        {"pg_config": {"0": {"desc": "default_pg", "ranks": "[0, 99999999999]"}}},
-        {"pg_config": {"0": {"desc": "default_pg", "ranks": "[" * 5000}}},
-        {"pg_config": {"0": "default_pg"}},
-        {"pg_config": [0]},
-        {"pg_status": {"0": {"last_enqueued_collective": 2**80, "last_completed_collective": 1}}},
-        {"pg_status": {"tp": {}}},
-        {"entries": ["all_reduce"]},
-    ],
-    ids=str,
-)
-def test_a_malformed_head_is_a_problem_not_a_crash(fr, extra, tmp_path, incident):
-    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1)], WORLD))
-    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1)], WORLD) | extra)
-    read(tmp_path, incident)
-    assert rows(incident, "SELECT rank FROM recordings WHERE problem IS NOT NULL") == [(1,)]
-
-
-def test_text_that_utf8_cannot_hold(fr, tmp_path, incident):
-    odd = fr.entry(0, 1, ("0", "d\ud800p"), profiling_name="nccl:\udfff", input_dtypes=["\ud800"])
-    fr.write(tmp_path, 0, fr.dump([odd], {"0": ("d\ud800p", [0])}, version="\ud8002"))
-    read(tmp_path, incident)
-    assert ops(incident, "op, dtype") == [("?", "?")]
-
-
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-FIELDS = [
-    *("process_group", "pg_id", "collective_seq_id", "p2p_seq_id", "op_id", "profiling_name"),
-    *("time_created_ns", "input_sizes", "input_dtypes", "output_sizes", "state", "frames"),
-    *("time_discovered_completed_ns", "duration_ms", "retired", "is_p2p"),
-]
-JOBS = map(str, itertools.count())
-
-
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(field=st.sampled_from(FIELDS), value=JUNK, done=st.booleans())
-def test_any_value_in_any_field_is_read_or_refused(fr, incident, field, value, done, tmp_path):
-    job = next(JOBS)
-    call = (fr.entry if done else fr.stuck)(1, 2, **{field: value})
-    path = fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1), call], WORLD, {0: (2, 1)}))
-    flight_recorder.read([path], incident, job)
-    (said, problem), *more = rows(
-        incident, f"SELECT coalesce(rows, 0), problem FROM recordings WHERE job = '{job}'"
-    )
-    assert not more
-    assert (said == 0) == (problem is not None)
-    assert rows(incident, f"SELECT count(*) FROM ops WHERE job = '{job}'") == [(said,)]
 
 
 def test_of_a_dump_kept_twice_the_pickle_is_read(fr, tmp_path, incident):
