@@ -83,7 +83,7 @@ def _waiting(incident: Incident) -> str:
         ["hang_roots"],
         "SELECT DISTINCT rank FROM hang_roots WHERE how IN ('absent', 'silent') ORDER BY rank",
     )
-    if not 0 < len(awaited) < count:
+    if not awaited or len(awaited) >= max(count, _MOST_AWAITED + 1):
         return doubt
     if len(awaited) > _MOST_AWAITED:
         return (

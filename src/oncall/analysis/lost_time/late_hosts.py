@@ -79,7 +79,7 @@ def _best(lateness: Lateness, size: int, limits: Limits) -> tuple[Flags, Times] 
 def _apart_by_chance(share: Times, host: Flags) -> float:
     """How likely chance alone puts all ranks of the host behind all others in so many iterations
     (s, r): of all choices of as many ranks, one is the last ones. Two hosts need no more than a few
-    iterations to be told apart so."""
+    iterations to be distinguished so."""
     apart = np.fmin.reduce(share[:, host], axis=1) > np.fmax.reduce(share[:, ~host], axis=1)
     ranks = int(np.isfinite(share).sum(1).min())
     mine = int(np.isfinite(share[:, host]).sum(1).min())

@@ -35,9 +35,9 @@ def slow_groups(programs: Programs, limits: Limits) -> Entry | None:
     calls, span_ns = _calls(programs, limits), _span(programs)
     if calls is None or not span_ns:
         return None
-    excess_ns, usual_ns = _excess(calls, limits)
+    excess_ns, baseline_ns = _excess(calls, limits)
     comms = len(programs.members)
-    slower: Flags = calls.took_ns >= limits.stands_out * usual_ns
+    slower: Flags = calls.took_ns >= limits.stands_out * baseline_ns
     excess_ns = np.where(slower, excess_ns, 0.0)
     lost_ns = np.bincount(calls.comm, excess_ns, comms)
     most_ns = np.zeros(comms)  # of one call: a group connects in its first one
@@ -95,11 +95,11 @@ def _excess(calls: _Calls, limits: Limits) -> tuple[Times, Times]:
     first = np.flatnonzero(np.diff(numbered(calls.kind, calls.comm)[order], prepend=-1))
     size = np.diff(first, append=len(order))
     kind, each_ns = calls.kind[order[first]], calls.took_ns[order[first + (size - 1) // 2]]
-    usual_ns = np.full(int(calls.kind.max()) + 1, np.inf)
+    baseline_ns = np.full(int(calls.kind.max()) + 1, np.inf)
     for one in np.flatnonzero(np.bincount(kind) >= limits.few_peers):
-        usual_ns[one] = np.median(each_ns[kind == one])
-    usual_ns = usual_ns[calls.kind]
-    return np.where(np.isfinite(usual_ns), calls.took_ns - usual_ns, 0.0), usual_ns
+        baseline_ns[one] = np.median(each_ns[kind == one])
+    baseline_ns = baseline_ns[calls.kind]
+    return np.where(np.isfinite(baseline_ns), calls.took_ns - baseline_ns, 0.0), baseline_ns
 
 
 def _span(programs: Programs) -> float:
