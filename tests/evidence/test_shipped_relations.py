@@ -82,8 +82,8 @@ def stuck() -> Iterator[Incident]:
 
 
 RECORDED = ("ops", "comms", "launches", "transfers")  # what `stuck` holds
-# Though it has what they are made of: no iteration, no slow round, too few rounds for a baseline and
-# no two transfers alike are in it, and it knows what has ended.
+# Though it has what they are made of: no iteration, no slow round, too few rounds for a baseline
+# and no two transfers alike are in it, and it knows what has ended.
 NOT_RECORDED = (
     *("labelled_tasks", "joint_calls", "slow_rounds", "round_baselines", "mirrored_calls"),
 )
