@@ -17,11 +17,11 @@ import numpy as np
 from oncall.analysis.lost_time.books import Books
 from oncall.analysis.lost_time.causes import Entry, excess_of_own
 from oncall.analysis.lost_time.chance import is_duty
+from oncall.analysis.lost_time.collectives import collectives_of
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.moments import numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
 from oncall.analysis.lost_time.slowdowns import Slowdown, lasting, most_of
 
@@ -156,20 +156,10 @@ def taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
     """How long the collectives of each group took in each iteration (s, comms), ns, once their
     last member was there; NaN where not recorded."""
     shape = (len(iterations.begin_ns), len(programs.members))
-    found = np.full(shape, np.nan)
-    inside = ~programs.batch & (iterations.number != NONE) & np.isfinite(programs.duration_ns)
-    at = np.flatnonzero(inside)
-    if not len(at):
-        return found
-    call = numbered(programs.comm[at], programs.seq[at])
-    _, first, members = np.unique(call, return_index=True, return_counts=True)
-    took_ns = np.full(len(first), np.inf)
-    np.minimum.at(took_ns, call, programs.duration_ns[at])
-    size = programs.sizes[programs.comm[at[first]]]
-    whole = members >= limits.most_ranks * size
-    place = iterations.number[at[first]] * shape[1] + programs.comm[at[first]]
-    total = np.bincount(place[whole], took_ns[whole], shape[0] * shape[1])
-    seen = np.bincount(place[whole], minlength=shape[0] * shape[1]) > 0
+    found = collectives_of(programs, iterations.number != NONE, limits)
+    place = iterations.number[found.first] * shape[1] + programs.comm[found.first]
+    total = np.bincount(place, found.took_ns, shape[0] * shape[1])
+    seen = np.bincount(place, minlength=shape[0] * shape[1]) > 0
     return np.where(seen, total, np.nan).reshape(shape)
 
 

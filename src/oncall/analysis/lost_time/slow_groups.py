@@ -7,43 +7,32 @@ lasts as long as the transfer: that needs no iterations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.collectives import Collectives, collectives_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import numbered
 from oncall.analysis.lost_time.programs import Flags, Ints, Programs, Times
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """Collectives (c,) with durations of nearly all members: communicator, what is called, how long
-    it took once the last member was there, and its nodes: (n,) with the call of each."""
-
-    comm: Ints
-    kind: Ints
-    took_ns: Times
-    node: Ints
-    of: Ints
-
-
 def slow_groups(programs: Programs, limits: Limits) -> Entry | None:
     """The ranks that share all groups whose transfers take several times as long as their
     siblings', if all others wait for these ranks meanwhile."""
-    calls, span_ns = _calls(programs, limits), _span(programs)
-    if calls is None or not span_ns:
+    size = programs.sizes[programs.comm]
+    calls, span_ns = collectives_of(programs, size > 1, limits), _span(programs)
+    if not len(calls.first) or not span_ns:
         return None
-    excess_ns, baseline_ns = _excess(calls, limits)
+    comm = programs.comm[calls.first]
+    excess_ns, baseline_ns = _excess(programs, calls, limits)
     comms = len(programs.members)
     slower: Flags = calls.took_ns >= limits.stands_out * baseline_ns
     excess_ns = np.where(slower, excess_ns, 0.0)
-    lost_ns = np.bincount(calls.comm, excess_ns, comms)
+    lost_ns = np.bincount(comm, excess_ns, comms)
     most_ns = np.zeros(comms)  # of one call: a group connects in its first one
-    np.maximum.at(most_ns, calls.comm, excess_ns)
+    np.maximum.at(most_ns, comm, excess_ns)
     share = (lost_ns - most_ns) / span_ns
-    times = np.bincount(calls.comm[slower], minlength=comms)
+    times = np.bincount(comm[slower], minlength=comms)
     slow = np.flatnonzero((share >= limits.least_gain) & (times >= limits.repeats))
     if not len(slow) or share[slow].min() < limits.as_late * share.max():
         return None
@@ -56,7 +45,7 @@ def slow_groups(programs: Programs, limits: Limits) -> Entry | None:
     stages = bool(programs.batch.any())  # which wait for one another in transfers as well
     if waited_ns < limits.least_gain / (2 if stages else 1) * span_ns:
         return None
-    concerned = slower & np.isin(calls.comm, slow)
+    concerned = slower & np.isin(comm, slow)
     return Entry(
         cause="transfer",
         ranks=tuple(map(int, _slower_to_peers(programs, ranks, limits))),
@@ -69,36 +58,19 @@ def slow_groups(programs: Programs, limits: Limits) -> Entry | None:
     )
 
 
-def _calls(programs: Programs, limits: Limits) -> _Calls | None:
-    node = np.flatnonzero(~programs.batch & np.isfinite(programs.duration_ns))
-    if not len(node):
-        return None
-    of = numbered(programs.comm[node], programs.seq[node])
-    _, first, members = np.unique(of, return_index=True, return_counts=True)
-    took_ns = np.full(len(first), np.inf)
-    np.minimum.at(took_ns, of, programs.duration_ns[node])
-    comm = programs.comm[node[first]]
-    whole = members >= limits.most_ranks * programs.sizes[comm]
-    whole &= programs.sizes[comm] > 1
-    if not whole.any():
-        return None
-    place = np.cumsum(whole) - 1
-    mine = whole[of]
-    kind = numbered(programs.signature[node[first]].astype(np.int64))
-    return _Calls(comm[whole], kind[whole], took_ns[whole], node[mine], place[of[mine]])
-
-
-def _excess(calls: _Calls, limits: Limits) -> tuple[Times, Times]:
+def _excess(programs: Programs, calls: Collectives, limits: Limits) -> tuple[Times, Times]:
     """By how much each call (c,) took longer than its siblings' do, and how long these take: the
     median of the groups' medians; infinite with too few groups to have one."""
-    order = np.lexsort((calls.took_ns, calls.comm, calls.kind))
-    first = np.flatnonzero(np.diff(numbered(calls.kind, calls.comm)[order], prepend=-1))
+    comm = programs.comm[calls.first]
+    kinds = numbered(programs.signature[calls.first].astype(np.int64))
+    order = np.lexsort((calls.took_ns, comm, kinds))
+    first = np.flatnonzero(np.diff(numbered(kinds, comm)[order], prepend=-1))
     size = np.diff(first, append=len(order))
-    kind, each_ns = calls.kind[order[first]], calls.took_ns[order[first + (size - 1) // 2]]
-    baseline_ns = np.full(int(calls.kind.max()) + 1, np.inf)
+    kind, each_ns = kinds[order[first]], calls.took_ns[order[first + (size - 1) // 2]]
+    baseline_ns = np.full(int(kinds.max()) + 1, np.inf)
     for one in np.flatnonzero(np.bincount(kind) >= limits.few_peers):
         baseline_ns[one] = np.median(each_ns[kind == one])
-    baseline_ns = baseline_ns[calls.kind]
+    baseline_ns = baseline_ns[kinds]
     return np.where(np.isfinite(baseline_ns), calls.took_ns - baseline_ns, 0.0), baseline_ns
 
 
@@ -117,11 +89,11 @@ def _shared(programs: Programs, slow: Ints) -> tuple[Ints, Ints]:
     return np.flatnonzero(member.all(0)), np.flatnonzero(member.any(0))
 
 
-def _waited(programs: Programs, calls: _Calls, ranks: Ints, together: Ints) -> float:
+def _waited(programs: Programs, calls: Collectives, ranks: Ints, together: Ints) -> float:
     """How long all others (mean) waited for these ranks in calls that they shared, in all, ns."""
     rank, took_ns = programs.rank[calls.node], programs.duration_ns[calls.node]
     ours, others = np.isin(rank, ranks), ~np.isin(rank, together)
-    last_ns = np.full(len(calls.comm), -np.inf)
+    last_ns = np.full(len(calls.first), -np.inf)
     np.maximum.at(last_ns, calls.of[ours], took_ns[ours])
     number = np.bincount(calls.of[others], minlength=len(last_ns))
     mean_ns = np.bincount(calls.of[others], took_ns[others], len(last_ns)) / np.maximum(number, 1)
