@@ -27,8 +27,8 @@ from oncall.console.live import Fleet
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
 from oncall.core.units import NS_PER_S
-from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_shards
+from oncall.node.store.catalog import nodes_in
 from oncall_lab import TrainingFault, TrainingScenario, simulate, write
 
 if TYPE_CHECKING:

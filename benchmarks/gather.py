@@ -25,7 +25,8 @@ from pathlib import Path
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Progress, Window
-from oncall.fleet.local import AT_ONCE, LocalTransport, nodes_in
+from oncall.fleet.local import AT_ONCE, LocalTransport
+from oncall.node.store.catalog import nodes_in
 from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.store.wire import Request
 from oncall.node.store.writer import LiveStore, Place
