@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -323,39 +324,38 @@ def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | 
     """The tasks where there is one stage: the calls repeat with every micro-batch."""
     if not blocks:
         return _join([])
-    words = calls.word[np.concatenate([block.events for block in blocks])]
-    starts = np.cumsum([0] + [len(block.events) for block in blocks[:-1]])
-    length = period(words, starts, calls.thresholds)
-    each = most_frequent(np.array([len(block.events) for block in blocks]))
+    events = np.concatenate([block.events for block in blocks])
+    sizes = np.array([len(block.events) for block in blocks])
+    starts = np.cumsum(sizes) - sizes
+    length = period(calls.word[events], starts, calls.thresholds)
+    each = most_frequent(sizes)
     if length is None and each:
         length = each // (micro_batches or 1)
     if not length or not each:
         return _join([])
-    return _join([_alone(block, number, length, each) for number, block in enumerate(blocks)])
-
-
-def _alone(block: Block, number: int, length: int, expected: int) -> Tasks:
-    count = len(block.events) // length
-    torn = block.torn_before or block.torn_after
+    torn_before, torn_after = np.array([(b.torn_before, b.torn_after) for b in blocks]).T
+    counts = sizes // length
     # A torn block is counted from the end that is whole.
-    skipped = len(block.events) - count * length if block.torn_before else 0
-    firsts = block.events[skipped : skipped + count * length : length]
-    lasts = block.events[skipped + length - 1 : skipped + count * length : length]
-    group = np.repeat(np.arange(count), 2)
-    none = np.full(2 * count, UNKNOWN, dtype=np.int64)
-    no = np.zeros(2 * count, dtype=np.bool_)
+    opening = starts + np.where(torn_before, sizes - counts * length, 0)
+    block = np.repeat(np.arange(len(blocks)), counts)
+    micro_batch = np.arange(len(block)) - np.repeat(np.cumsum(counts) - counts, counts)
+    first = opening[block] + micro_batch * length
+    complete = ~(torn_before | torn_after) | (sizes == each)
+    twice = partial(np.repeat, repeats=2)  # a forward and its backward share the calls
+    none = np.full(2 * len(block), UNKNOWN, dtype=np.int64)
+    no = np.zeros(2 * len(block), dtype=np.bool_)
     return Tasks(
-        block=np.full(2 * count, number),
-        backward=np.tile([False, True], count),
-        chunk=np.zeros(2 * count, dtype=np.int64),
-        micro_batch=group,
+        block=twice(block),
+        backward=np.tile([False, True], len(block)),
+        chunk=np.zeros(2 * len(block), dtype=np.int64),
+        micro_batch=twice(micro_batch),
         receives=no,
         sends=no,
         recv_at=none,
         send_at=none,
-        group=group,
-        low=np.repeat(firsts - 1, 2),
-        high=np.repeat(lasts + 1, 2),
+        group=twice(np.arange(len(block))),
+        low=twice(events[first] - 1),
+        high=twice(events[first + length - 1] + 1),
         evaluation=no,
-        complete=np.full(2 * count, not torn or len(block.events) == expected),
+        complete=twice(complete[block]),
     )

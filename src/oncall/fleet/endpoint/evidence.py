@@ -23,7 +23,7 @@ from oncall.fleet.endpoint.node import LIMITS, MOST_SHARDS, Node, sealed_in_wind
 from oncall.node.store.answer import answer, shows
 from oncall.node.store.catalog import Shard
 from oncall.node.store.database import connect, reason
-from oncall.node.store.labelled import LabelledTasks
+from oncall.node.store.labelled import OPERATIONS, LabelledTasks
 from oncall.node.store.parts import load_parts
 from oncall.node.store.reader import Shards, open_shards, read_shards
 from oncall.node.store.shard_digest import CANDIDATES
@@ -85,11 +85,13 @@ def _sealed_parts(
         older = len(sealed) - MOST_SHARDS
         gaps.append(f"{older} older shards not read: use a shorter window (--since, --at)")
         sealed = sealed[-MOST_SHARDS:]
+    newest: set[Shard] = set()
     for opened in _opened(sealed, request):
         gaps += _answer_into(opened, request, into)
         gaps += [str(gap) for gap in opened.gaps]
-    if request.ask == "digest" and sealed and (not request.tables or _TASKS in request.tables):
-        gaps += _label(node, sealed, request, into)
+        newest.update(opened.newest("ops", OPERATIONS))
+    if request.ask == "digest" and newest and (not request.tables or _TASKS in request.tables):
+        gaps += _label(node, sorted(newest), request, into)
     return gaps
 
 

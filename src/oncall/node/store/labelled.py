@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import duckdb
 
-OPERATIONS = 600_000  # the newest of them; some minutes of a busy node
 TASKS = 20_000  # rows, the newest
+OPERATIONS = 10 * TASKS  # the newest: a task of a pipeline with tensor parallelism has ten calls
 _DATABASE = "labelling"
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
 _AT = "coalesce(enqueued_ns, started_ns)"

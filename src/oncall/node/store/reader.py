@@ -53,7 +53,7 @@ class _Attached:
     shard: Shard
     alias: str
     columns: dict[str, dict[str, str]]  # table -> column -> DuckDB type
-    filled: frozenset[str]  # the tables that hold any row
+    rows: dict[str, int]  # of its tables, deleted ones included: none is none
 
 
 class Shards:
@@ -108,6 +108,18 @@ class Shards:
     @property
     def gaps(self) -> tuple[ShardGap, ...]:
         return tuple(self._gaps)
+
+    def newest(self, table: str, rows: int) -> tuple[Shard, ...]:
+        """The newest shards that together hold so many rows of a table, oldest first; all of them
+        where there are fewer."""
+        found: list[Shard] = []
+        for each in sorted(self._attached, key=lambda each: each.shard, reverse=True):
+            if rows <= 0:
+                break
+            if each.rows.get(table):
+                found.append(each.shard)
+                rows -= each.rows[table]
+        return tuple(reversed(found))
 
     def leave_out_damaged(self, error: duckdb.Error) -> tuple[ShardGap, ...]:
         """Read every block of the shards that a failed query may have failed in, each in an
@@ -227,21 +239,21 @@ def _attach(con: duckdb.DuckDBPyConnection, shard: Shard, alias: str) -> _Attach
     except duckdb.Error as error:
         raise _LeftOut(_gap_of(shard, error)) from error
     try:
-        columns, filled = _check(con, shard, alias, size_bytes)
+        columns, rows = _check(con, shard, alias, size_bytes)
     except (duckdb.Error, _LeftOut) as error:
         with suppress(duckdb.Error):  # an instance that is of no more use
             con.execute(f"DETACH {alias}")
         if isinstance(error, _LeftOut):
             raise
         raise _LeftOut(_gap_of(shard, error)) from error
-    return _Attached(shard, alias, columns, filled)
+    return _Attached(shard, alias, columns, rows)
 
 
 def _check(
     con: duckdb.DuckDBPyConnection, shard: Shard, alias: str, size_bytes: int
-) -> tuple[dict[str, dict[str, str]], frozenset[str]]:
-    """The columns of the shard's tables, and the tables that hold any row. Raises _LeftOut for
-    what must not be read."""
+) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
+    """The columns of the shard's tables, and their rows. Raises _LeftOut for what must not be
+    read."""
     ((blocks, block_bytes),) = con.execute(
         "SELECT total_blocks, block_size FROM pragma_database_size() WHERE database_name = ?",
         [alias],
@@ -258,18 +270,17 @@ def _check(
             [alias],
         ).fetchall()
     )
-    rows = con.execute(
+    described = con.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() "
         "WHERE database_name = ? AND schema_name = 'main'",
         [alias],
     ).fetchall()
     columns: dict[str, dict[str, str]] = {}
-    for table, column, kind in rows:
+    for table, column, kind in described:
         if table in tables:
             columns.setdefault(table, {})[column] = kind
     _check_version(con, shard, alias, columns.get("meta", {}))
-    # The estimate counts deleted rows as well: none is none.
-    return columns, frozenset(table for table, rows in tables.items() if rows != 0)
+    return columns, tables
 
 
 def _check_version(
@@ -339,7 +350,7 @@ def _over_evidence(table: Table, attached: Sequence[_Attached]) -> str:
     """All shards' rows of one evidence table, in today's columns."""
     parts = []
     for each in attached:
-        if table.name in each.filled:
+        if each.rows.get(table.name):
             present = each.columns[table.name]
             values = ", ".join(
                 f'"{c.name}"::{c.type} AS "{c.name}"'
