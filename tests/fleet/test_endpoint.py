@@ -6,7 +6,7 @@ import io
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.fleet.endpoint import evidence
+from oncall.fleet.endpoint import evidence, sealed
 from oncall.fleet.endpoint.node import Node
+from oncall.fleet.endpoint.sealed import SealedAnswers
 from oncall.fleet.endpoint.serve import respond
 from oncall.node.store.batch import Batch
 from oncall.node.store.catalog import Shard, sealed_shards
@@ -40,10 +41,12 @@ class Sink:
         return io.BytesIO()
 
 
-def answered(node: Node, request: Request) -> tuple[dict[str, Any], dict[str, int]]:
+def answered(
+    node: Node, request: Request, kept: SealedAnswers | None = None
+) -> tuple[dict[str, Any], dict[str, int]]:
     """The end of a node's answer, and its rows by table."""
     stream, sink = io.BytesIO(), Sink()
-    respond(node, request.line(), stream)
+    respond(node, request.line(), stream, kept=kept)
     end = FrameDecoder(sink).feed(stream.getvalue())
     assert isinstance(end, End)
     return end.status, sink.rows
@@ -177,7 +180,7 @@ def test_shards_of_after_now_are_left_out_and_said(tmp_path: Path) -> None:
 def test_one_answer_opens_so_many_shards_and_says_what_it_left(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence, "MOST_SHARDS", 2)
+    monkeypatch.setattr(sealed, "MOST_SHARDS", 2)
     status, rows = answered(node, Request("detail", job="llama", tables=("ops",)))
     assert rows["ops"] == 2 * ROWS
     assert "1 older shards not read" in status["gaps"][0]
@@ -201,6 +204,53 @@ def test_no_row_is_lost_to_a_shard_that_is_sealed_during_the_answer(
     rows = answered(live, Request("detail", job="llama", tables=("ops",)))[1]
     assert rows["ops"] == min(seals, len(asked)) * ROWS
     assert len(asked) == min(seals + 1, 3)
+
+
+def test_sealed_shards_are_read_again_only_when_there_are_others(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a console asks that watches: the window moves on, and cuts what was kept."""
+    opened: list[object] = []
+
+    def counted(shards: Sequence[Shard], *rest: Any) -> Shards:
+        opened.append(shards)
+        return open_shards(shards, *rest)
+
+    monkeypatch.setattr(sealed, "open_shards", counted)
+    kept = SealedAnswers()
+
+    def ask(since_ns: int, until_ns: int) -> int:
+        request = Request("detail", "llama", since_ns, until_ns, tables=("ops",))
+        status, rows = answered(node, request, kept)
+        assert status["gaps"] == []
+        return rows["ops"]
+
+    assert ask(WALL_NS, WALL_NS + 10**11) == 3 * ROWS
+    assert len(opened) == 1
+    # A rank's last operation shows where it is, however old.
+    assert ask(WALL_NS + 1000 * ROWS // 2, WALL_NS + 2 * 10**11) == pytest.approx(2.5 * ROWS, abs=2)
+    assert len(opened) == 1
+    assert ask(WALL_NS - 1, WALL_NS + 2 * 10**11) == 3 * ROWS
+    assert len(opened) == 2  # what was kept began later
+    assert ask(WALL_NS, WALL_NS + 10**10 - 1) == ROWS
+    assert len(opened) == 3  # another moment, not a later one
+    _shard(node.data, 3)
+    assert ask(WALL_NS, WALL_NS + 10**11) == 4 * ROWS
+    assert len(opened) == 4
+
+
+def test_what_could_not_be_read_is_tried_again(node: Node) -> None:
+    victim = sealed_shards(node.data)[1].path
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[: len(whole) // 2])
+    kept, request = SealedAnswers(), Request("detail", job="llama", tables=("ops",))
+    status, rows = answered(node, request, kept)
+    assert len(status["gaps"]) == 1
+    assert rows["ops"] == 2 * ROWS
+    victim.write_bytes(whole)
+    status, rows = answered(node, request, kept)
+    assert status["gaps"] == []
+    assert rows["ops"] == 3 * ROWS
 
 
 def test_a_question_in_json_that_repeats_a_table_is_short(node: Node) -> None:

@@ -13,6 +13,7 @@ from oncall.fleet.endpoint.evidence import evidence_of
 from oncall.fleet.endpoint.hello import hello
 from oncall.fleet.endpoint.node import Node
 from oncall.fleet.endpoint.process_requests import answer_processes, answer_stacks
+from oncall.fleet.endpoint.sealed import SealedAnswers
 from oncall.node.store.database import reason
 from oncall.node.store.wire import (
     MOST_LINE_BYTES,
@@ -34,9 +35,10 @@ _INTERVENING = ("probe", "stacks")  # what does more than read evidence
 
 def serve(node: Node, requests: IO[bytes], answers: IO[bytes], *, read_only: bool = False) -> None:
     """Answer one request per line until the input ends. `read_only`: refuse probes."""
+    kept = SealedAnswers()
     with _Probes(node, requests, read_only) as probes:
         while line := requests.readline(MOST_LINE_BYTES + 1):
-            respond(node, line, answers, probes)
+            respond(node, line, answers, probes, kept)
             if len(line) > MOST_LINE_BYTES:
                 return  # what follows is the rest of that line, not a request
 
@@ -74,12 +76,20 @@ class _Probes:
             self._probe_node.close()
 
 
-def respond(node: Node, line: bytes, answers: IO[bytes], probes: _Probes | None = None) -> None:
-    """Answer one request; errors are answered too."""
+def respond(
+    node: Node,
+    line: bytes,
+    answers: IO[bytes],
+    probes: _Probes | None = None,
+    kept: SealedAnswers | None = None,
+) -> None:
+    """Answer one request; errors are answered too. `kept`: what the connection was answered of
+    sealed shards."""
     received_ns = time.time_ns()
     try:
         request = parse_request(line)
-        write_frames(answers, _stamped(node, _frames(node, request, probes), received_ns))
+        frames = _frames(node, request, probes, kept or SealedAnswers())
+        write_frames(answers, _stamped(node, frames, received_ns))
     except WireError as error:
         known = ("version", "request", "no-data", "job", "read-only")
         why = error.reason if error.reason in known else "internal"
@@ -97,7 +107,9 @@ def _stamped(node: Node, frames: Iterator[Part | End], received_ns: int) -> Iter
         yield frame
 
 
-def _frames(node: Node, request: Request, probes: _Probes | None) -> Iterator[Part | End]:
+def _frames(
+    node: Node, request: Request, probes: _Probes | None, kept: SealedAnswers
+) -> Iterator[Part | End]:
     match request.ask:
         case "clock":
             yield End()
@@ -113,4 +125,4 @@ def _frames(node: Node, request: Request, probes: _Probes | None) -> Iterator[Pa
         case "processes":
             yield from answer_processes(node.run, request)
         case _:
-            yield from evidence_of(node, request)
+            yield from evidence_of(node, request, kept)

@@ -1,0 +1,144 @@
+"""What the sealed shards of a node answer, kept until other shards are asked.
+
+A sealed shard never changes, and a console that watches asks every few seconds for a window that
+moves on: until another shard is sealed, the answer of the first time is that of all others. Who
+joins it with what is not sealed yet cuts it to the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from oncall.core.errors import OncallError
+from oncall.fleet.endpoint.collector import AnswerFolder
+from oncall.fleet.endpoint.node import LIMITS, MOST_SHARDS
+from oncall.node.store.answer import answer, shows
+from oncall.node.store.catalog import Shard
+from oncall.node.store.database import reason
+from oncall.node.store.labelled import OPERATIONS, LabelledTasks
+from oncall.node.store.reader import Shards, open_shards, read_shards
+from oncall.node.store.shard_digest import CANDIDATES
+from oncall.node.store.wire import Part, Request
+
+_TASKS = "stage_tasks"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """An answer: to what, of which shards, and from when on it is whole."""
+
+    request: Request  # without its window
+    shards: Sequence[Shard]
+    since_ns: int | None
+    until_ns: int | None  # None: it ends after all of them
+    parts: Sequence[Part]
+
+    def answers(self, other: _Kept) -> bool:
+        """Whether these are the rows that `other` asks for, and perhaps some from before."""
+        return (
+            (self.request, self.shards, self.until_ns)
+            == (other.request, other.shards, other.until_ns)
+        ) and (self.since_ns is None or self.since_ns <= (other.since_ns or 0))
+
+
+class SealedAnswers:
+    """The answers of one node's sealed shards, the last of each kind of request kept."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+        self._labelled = LabelledTasks()
+
+    def write(self, sealed: Sequence[Shard], request: Request, into: AnswerFolder) -> list[str]:
+        """Write the shards' answer into the folder; returns what could not be read."""
+        gaps = []
+        if len(sealed) > MOST_SHARDS:
+            older = len(sealed) - MOST_SHARDS
+            gaps.append(f"{older} older shards not read: use a shorter window (--since, --at)")
+            sealed = sealed[-MOST_SHARDS:]
+        if not sealed:
+            return gaps
+        end_ns = max(shard.end_ns for shard in sealed)
+        until_ns = request.until_ns
+        until_ns = None if until_ns is None or until_ns >= end_ns else until_ns
+        asked = _Kept(
+            replace(request, since_ns=None, until_ns=None), sealed, request.since_ns, until_ns, ()
+        )
+        kept = self._kept.get(request.ask)
+        if kept is not None and kept.answers(asked):
+            into.take(kept.parts)
+            return gaps
+        first = len(into.parts)
+        new_gaps = self._read(sealed, replace(request, until_ns=until_ns), into)
+        if not new_gaps:  # what could not be read is tried again
+            parts = [Part(one.table, one.rows, one.path.read_bytes()) for one in into.parts[first:]]
+            self._kept[request.ask] = replace(asked, parts=parts)
+        return gaps + new_gaps
+
+    def _read(self, sealed: Sequence[Shard], request: Request, into: AnswerFolder) -> list[str]:
+        gaps = []
+        newest: set[Shard] = set()
+        for opened in _opened(sealed, request):
+            gaps += _answer_into(opened, request, into)
+            gaps += [str(gap) for gap in opened.gaps]
+            newest.update(opened.newest("ops", OPERATIONS))
+        if request.ask == "digest" and newest and (not request.tables or _TASKS in request.tables):
+            gaps += self._label(sorted(newest), request, into)
+        return gaps
+
+    def _label(self, newest: Sequence[Shard], request: Request, into: AnswerFolder) -> list[str]:
+        """Write the training tasks inferred from the shards' operations into the folder."""
+
+        def read(opened: Shards) -> Part | None:
+            return self._labelled.part(opened.con, opened.shards, request.job, into.folder)
+
+        with open_shards(newest, LIMITS, into.folder) as opened:
+            try:
+                parts = read_shards(opened, read)
+            except (OncallError, duckdb.Error) as error:
+                return [f"training tasks: {reason(error)}"]
+        into.take(part for part in parts if part)
+        return []
+
+
+def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
+    """The opened shards. For a digest, those with candidates and those without, which are read in
+    full, are opened separately."""
+    with open_shards(sealed, LIMITS) as opened:
+        prepared = {path for found in read_shards(opened, _prepared) for path in found}
+        with_them = [shard for shard in sealed if str(shard.path) in prepared]
+        without = [shard for shard in sealed if str(shard.path) not in prepared]
+        if request.ask == "detail" or not with_them or not without:
+            yield opened
+            return
+    for group in (with_them, without):
+        with open_shards(group, LIMITS) as opened:
+            yield opened
+
+
+def _prepared(shards: Shards) -> set[str]:
+    """The paths of the shards that hold candidates for a digest."""
+    found = shards.con.execute(
+        "SELECT path FROM shards WHERE list_has_all(tables, ?)", [[*CANDIDATES.values()]]
+    ).fetchall()
+    return {path for (path,) in found}
+
+
+def _answer_into(shards: Shards, request: Request, into: AnswerFolder) -> list[str]:
+    """Write the shards' answer into the folder; returns what could not be computed. Damaged shards
+    are among the shards' gaps."""
+
+    def read(opened: Shards) -> list[str]:
+        con, already = opened.con, len(into.parts)
+        if request.ask == "digest" and all(shows(con, name) for name in CANDIDATES.values()):
+            for table, candidates in CANDIDATES.items():
+                con.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM memory.main.{candidates}")
+        try:
+            return into.take(answer(con, request))
+        except duckdb.Error:
+            del into.parts[already:]
+            raise
+
+    return [gap for gaps in read_shards(shards, read) for gap in gaps]
