@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import duckdb
 import numpy as np
@@ -237,6 +238,9 @@ def test_sealed_shards_are_read_again_only_when_there_are_others(
     _shard(node.data, 3)
     assert ask(WALL_NS, WALL_NS + 10**11) == 4 * ROWS
     assert len(opened) == 4
+    greetings = [answered(node, Request("hello"), kept)[0]["jobs"] for _ in range(2)]
+    assert greetings == [{"llama": {"last_ns": ANY, "ranks": [0]}}] * 2
+    assert len(opened) == 5
 
 
 def test_what_could_not_be_read_is_tried_again(node: Node) -> None:

@@ -26,6 +26,7 @@ from oncall.fleet.doctor_images import (
 )
 from oncall.fleet.endpoint.hello import hello
 from oncall.fleet.endpoint.node import Node
+from oncall.fleet.endpoint.sealed import SealedAnswers
 from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
 from oncall.node.store.places import data_dir, rings_dir, run_dir
 from oncall.node.store.wire import Request
@@ -106,7 +107,7 @@ def _run_dir() -> Check:
 def _evidence() -> Iterator[Check]:
     """The collector, the data folder and the rings, as this machine's endpoint reports them."""
     try:
-        status = hello(Node.here(), Request("hello"))
+        status = hello(Node.here(), Request("hello"), SealedAnswers())
     except (OncallError, OSError) as error:
         yield Check("data dir", "wrong", str(error), f"ls -ld {data_dir()}")
         return

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 
 from oncall.core.errors import OncallError
 from oncall.fleet.endpoint.collector import AnswerFolder
 from oncall.fleet.endpoint.node import LIMITS, MOST_SHARDS
-from oncall.node.store.answer import answer, shows
+from oncall.node.store.answer import answer, jobs_seen, shows
 from oncall.node.store.catalog import Shard
 from oncall.node.store.database import reason
 from oncall.node.store.labelled import OPERATIONS, LabelledTasks
@@ -45,11 +46,29 @@ class _Kept:
 
 
 class SealedAnswers:
-    """The answers of one node's sealed shards, the last of each kind of request kept."""
+    """The answers of one node's sealed shards, the last of each kind of request kept, and of the
+    greeting."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
+        self._jobs: tuple[Sequence[Shard], dict[str, Any]] | None = None
         self._labelled = LabelledTasks()
+
+    def jobs(self, sealed: Sequence[Shard]) -> tuple[dict[str, Any], list[str]]:
+        """The jobs that the shards show, as `jobs_seen` has them, and what could not be read."""
+        if self._jobs is not None and self._jobs[0] == sealed:
+            return dict(self._jobs[1]), []
+        with open_shards(sealed, LIMITS) as shards:
+            gaps = []
+            try:
+                found = _together(read_shards(shards, _jobs_in))
+            except (OncallError, duckdb.Error) as error:
+                # A greeting must succeed: unreadable shards become a gap in it.
+                found, gaps = {}, [f"jobs of the shards: {reason(error)}"]
+            gaps = [*map(str, shards.gaps), *gaps]
+        if not gaps:
+            self._jobs = (sealed, dict(found))
+        return found, gaps
 
     def write(self, sealed: Sequence[Shard], request: Request, into: AnswerFolder) -> list[str]:
         """Write the shards' answer into the folder; returns what could not be read."""
@@ -142,3 +161,23 @@ def _answer_into(shards: Shards, request: Request, into: AnswerFolder) -> list[s
             raise
 
     return [gap for gaps in read_shards(shards, read) for gap in gaps]
+
+
+def _jobs_in(shards: Shards) -> dict[str, Any]:
+    source = CANDIDATES["ops"] if shows(shards.con, CANDIDATES["ops"]) else "ops"
+    return jobs_seen(shards.con, source)
+
+
+def _together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the jobs of several groups of shards."""
+    jobs: dict[str, Any] = {}
+    for seen in found:
+        for job, new in seen.items():
+            old = jobs.get(job, new)
+            instants = [each["last_ns"] for each in (old, new) if each["last_ns"] is not None]
+            ranks = {*old["ranks"], *new["ranks"]}
+            jobs[job] = {
+                "last_ns": max(instants, default=None),
+                "ranks": sorted(rank for rank in ranks if rank is not None),
+            }
+    return jobs

@@ -114,7 +114,7 @@ def _frames(
         case "clock":
             yield End()
         case "hello":
-            yield End(hello(node, request) | ({"asks": probes.asks} if probes else {}))
+            yield End(hello(node, request, kept) | ({"asks": probes.asks} if probes else {}))
         case "probe" | "stacks":
             if probes is None:
                 raise WireError(
