@@ -53,7 +53,7 @@ Make = Callable[[Configuration], Source]
 
 def test_module(name: str) -> ModuleType:
     """A module that tests share."""
-    path = Path(__file__).parents[1] / "tests" / "collect" / f"{name}.py"
+    path = Path(__file__).parents[1] / "tests" / "node" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
