@@ -15,7 +15,7 @@ from oncall.node.store.database import Limits
 from oncall.node.store.places import data_dir, run_dir
 from oncall.node.store.seal_log import in_sealing_order
 
-LIMITS = Limits(memory_bytes=512 * 2**20, threads=2)  # of one answer
+LIMITS = Limits(memory_bytes=512 * 2**20)  # of one answer
 # The most shards that one answer reads: each is an open file, and the machine belongs to the job.
 MOST_SHARDS = 500
 _AHEAD_NS = 60 * 10**9  # for a smaller step of the clock, no rows are left out
