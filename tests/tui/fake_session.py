@@ -300,7 +300,8 @@ class FakeSession:
     def night(self, query: GetNight) -> tuple[NightLine, ...]:  # noqa: ARG002
         return (
             NightLine(FIRST_NS, "the evidence begins: 8/8 ranks"),
-            NightLine(LAST_NS, "✖ Not-entered hang: rank 5", problem=True),
+            NightLine(LAST_NS, "✖ Not-entered hang: rank 5", "critical"),
+            NightLine(LAST_NS, "▲ Slow rank: rank 7", "warning"),
         )
 
     def log_lines(self, query: GetLogLines) -> tuple[LoggedLine, ...]:  # noqa: ARG002
