@@ -277,9 +277,11 @@ class FakeSession:
             value[at_ns > FAULT_NS] = 0.0
             if rank == 3:
                 value[100:120] = np.nan  # its collector was away
-            series.append(
-                Series(f"rank {rank} of dp", "ops/s", at_ns, value, (18.5, 21.5), rank == 5, "dp")
-            )
+            band, name = (18.5, 21.5), f"rank {rank}"
+            if query.kind == "ranks":
+                series.append(Series(name, "B/s", at_ns, value, band, rank == 5, subject=name))
+            else:
+                series.append(Series(f"{name} of dp", "ops/s", at_ns, value, band, rank == 5, "dp"))
         return tuple(series)
 
     def rank_values(self, query: GetRankValues) -> RankValues:
@@ -300,7 +302,8 @@ class FakeSession:
     def night(self, query: GetNight) -> tuple[NightLine, ...]:  # noqa: ARG002
         return (
             NightLine(FIRST_NS, "the evidence begins: 8/8 ranks"),
-            NightLine(LAST_NS, "✖ Not-entered hang: rank 5", problem=True),
+            NightLine(LAST_NS, "✖ Not-entered hang: rank 5", "critical"),
+            NightLine(LAST_NS, "▲ Slow rank: rank 7", "warning"),
         )
 
     def log_lines(self, query: GetLogLines) -> tuple[LoggedLine, ...]:  # noqa: ARG002

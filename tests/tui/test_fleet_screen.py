@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oncall.console.queries import GetCommunicator, GetRankCard
+from oncall.console.queries import GetCommunicator, GetRankCard, GetRates
 from oncall.console.snapshot import RankState, Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet.rank_card import RankCardPane
@@ -280,3 +280,32 @@ async def test_values_of_many_ranks_are_digits() -> None:
         await running.press("2", "o")
         assert "9 is 4,135 ops" in running.text()
         assert running.app.screen.query_one(RankGrid).rank == 137
+
+
+@piloted
+async def test_below_a_small_grid_are_the_rates_of_the_ranks() -> None:
+    session = FakeSession()
+    async with console(session, size=(160, 48)) as running:
+        await running.press("2")
+        text = running.text()
+        assert "Rates: bytes handed to collectives" in text
+        assert "rank 5: 0 B/s · below baseline" in text
+        await running.press("h", "h")
+        assert "rank 3: 0 B/s · below baseline" in running.text()
+        asked = session.asked_for(GetRates).count(GetRates("ranks"))
+        assert asked == 1  # moving the cursor reads nothing
+        await running.press("o")
+        assert "Rates: bytes" not in running.text()  # values take more room
+
+
+@piloted
+async def test_rates_that_were_not_recorded_are_named_and_a_narrow_terminal_asks_for_none() -> None:
+    session = FakeSession()
+    session.fails[GetRates] = UsageError("no times")
+    async with console(session, size=(160, 48)) as running:
+        await running.press("2")
+        assert "Not recorded: bytes handed to collectives" in running.text()
+    session = FakeSession()
+    async with console(session, size=(80, 24)) as running:
+        await running.press("2")
+        assert GetRates("ranks") not in session.asked

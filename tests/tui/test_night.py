@@ -9,6 +9,7 @@ import pytest
 from oncall.console.queries import GetStacks
 from oncall.console.snapshot import HostAnswer, Snapshot
 from oncall.core.errors import UsageError
+from oncall.tui.drawing.themes import THEMES
 from oncall.tui.screens.stacks import stack_items
 from oncall.tui.shell.lines.night import changes
 from oncall.views.stacks import FoldedStacks, StackGroup
@@ -31,7 +32,7 @@ def test_verdicts_come_and_go() -> None:
     assert said(None, healthy) == ["verdict: No fault found"]
     assert said(healthy, healthy) == []
     assert said(healthy, hung) == [
-        "verdict: Not entered: rank 5 on gpu017, since 2025-10-09 08:55:50 UTC"
+        "verdict: ✖ Not entered: rank 5 on gpu017, since 2025-10-09 08:55:50 UTC"
     ]
     assert said(hung, hung) == []
     gone = ["no longer: Not entered: rank 5 on gpu017", "verdict: No fault found"]
@@ -73,7 +74,7 @@ async def test_the_log_reads_as_the_story_of_the_night() -> None:
         text = running.text()
         order = [
             "verdict: No fault found",
-            "verdict: Not entered: rank 5 on gpu017",
+            "verdict: ✖ Not entered: rank 5 on gpu017",
             "no longer: Not entered",
             "silent: gpu018",
         ]
@@ -98,7 +99,7 @@ async def test_the_log_shows_the_jobs_own_lines_too() -> None:
         await running.type("watchdog")
         assert "NVRM" not in running.text() and "Watchdog: timeout" in running.text()
         await running.press("escape", "v")
-        assert "verdict: Not entered" in running.text()
+        assert "verdict: ✖ Not entered" in running.text()
 
 
 STACKS = FoldedStacks(
@@ -147,3 +148,24 @@ async def test_tabs_are_named_where_they_fit(width: int, named: bool) -> None:
     async with console(size=(width, 24)) as running:
         for title in ("Jobs", "Fleet", "Comms", "Rules", "Stacks", "Log"):
             assert (title in running.line(0)) == named, title
+
+
+@pytest.mark.parametrize("theme", [one.name for one in THEMES])
+def test_the_log_paints_what_is_critical_and_what_is_a_warning_in_their_own_colours(
+    theme: str,
+) -> None:
+    @piloted
+    async def painted() -> None:
+        async with console(size=(100, 30), theme=theme) as running:
+            await running.press("9")
+            of = ("✖ Not-entered hang: rank 5", "▲ Slow rank: rank 7", "the evidence begins")
+            styles = [
+                segment.style.color
+                for said in of
+                for strip in running.app.screen._compositor.render_strips()
+                for segment in strip
+                if said in segment.text and "verdict" not in segment.text and segment.style
+            ]
+            assert len(styles) == len(set(styles)) == 3
+
+    painted()

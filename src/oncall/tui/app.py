@@ -49,10 +49,12 @@ from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
+    from oncall.core.diagnosis import Severity
     from oncall.tui.shell.goto import Target
     from oncall.tui.shell.notes import NoteKind
 
 _SAID_FOR_S = 6.0
+_IDLE_S = 1.0  # without a key, after which screens are made ahead
 _MOST_VISITED = 20  # screens that `esc` finds back to
 
 
@@ -86,6 +88,7 @@ class ConsoleApp(Console):
         refresh_every_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
+        once_read: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.stylesheet = ParsedOnce(variables=self.get_css_variables())
@@ -94,13 +97,16 @@ class ConsoleApp(Console):
         self._typed_on: WeakKeyDictionary[events.Event, Screen[Any]] = WeakKeyDictionary()
         self.log_lines: deque[LogLine] = deque(maxlen=MOST)
         self.wall_ns = wall_ns
+        self.once_read = once_read
         self.ascii_only = ascii_only
         self._startup_problems = tuple(startup_problems)
         self._visited: list[str] = []
         self._said_until: float | None = None
+        self._disable_tooltips = self._disable_notifications = True  # said in the status line
         self.known_moments: set[int] = set()  # when findings began, of all snapshots seen
         self.failed = False
         self.clock = clock
+        self._pressed_at_s = clock()
         self.timekeeping = Timekeeping(self, refresh_every_s)
         self.keeping = Keeping(self, recording)
         self._asking = Asking(self, opener, self.timekeeping, self.keeping)
@@ -192,6 +198,9 @@ class ConsoleApp(Console):
             screen.show_keys()
         if self._said_until is not None and self.clock() >= self._said_until:
             self.tell("")
+        idle = not self.state.busy and self.clock() - self._pressed_at_s >= _IDLE_S
+        if idle and self.state.snapshot is not None:
+            self.make_ahead()
 
     @property
     def console_screen(self) -> ConsoleScreen | None:
@@ -211,14 +220,14 @@ class ConsoleApp(Console):
     def _tell_all(self, texts: Sequence[str]) -> None:
         """Each in the log, and the first at once."""
         for text in texts:
-            self.write_log(text, problem=True)
+            self.write_log(text, "warning")
         if texts:
             more = f" (and {len(texts) - 1} more; see the log)" if len(texts) > 1 else ""
             self.tell(texts[0] + more)
 
-    def write_log(self, text: str, problem: bool = False) -> None:
+    def write_log(self, text: str, severity: Severity = "info") -> None:
         clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")
-        self.log_lines.extend(lines_of(clock, text, problem))
+        self.log_lines.extend(lines_of(clock, text, severity))
 
     # ------------------------------------------------------------------ actions
 
@@ -226,6 +235,7 @@ class ConsoleApp(Console):
         """A key comes back here if nobody took it. What was typed ahead of a prompt that has opened
         since belongs to the prompt: over a slow line, `/gpu017` arrives all at once."""
         if isinstance(event, events.Key):
+            self._pressed_at_s = self.clock()
             if not event.is_forwarded:
                 self._typed_on[event] = self.screen
             elif self._typed_on.get(event, self.screen) is not self.screen:

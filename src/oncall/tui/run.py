@@ -50,6 +50,7 @@ def run(
     from oncall.render.text.encoding import speaks_utf8
     from oncall.tui.app import ConsoleApp
     from oncall.tui.drawing.themes import THEMES, default_theme
+    from oncall.tui.shell.garbage import collect_in_short_pauses
     from oncall.tui.shell.keys import read_keymap
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
@@ -62,6 +63,7 @@ def run(
         keymap=keymap,
         ascii_only=not speaks_utf8(),
         startup_problems=list(dict.fromkeys(map(str, (*problems, *wrong_theme, *wrong_keys)))),
+        once_read=collect_in_short_pauses,
     )
     return asyncio.run(_shown(app))
 

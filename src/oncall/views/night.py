@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.diagnosis import Diagnosis, Finding, Severity
 from oncall.core.printable import clean
 from oncall.views import words
 from oncall.views.coverage_words import seen_phrase
@@ -21,11 +21,11 @@ _MOST_FINDINGS = 30
 
 @dataclass(frozen=True)
 class NightLine:
-    """Something that happened at an instant, Unix ns. `problem`: it is bad news."""
+    """Something that happened at an instant, Unix ns."""
 
     at_ns: int
     text: str
-    problem: bool = False
+    severity: Severity = "info"
 
     @property
     def clock(self) -> str:
@@ -64,7 +64,7 @@ def _host_events(incident: Incident) -> Iterator[NightLine]:
     ).fetchall()
     for at_ns, node, said, count in rows:
         more = f" ({count:,} times)" if count > 1 else ""
-        yield NightLine(at_ns, clean(f"{node}: {said}") + more, problem=True)
+        yield NightLine(at_ns, clean(f"{node}: {said}") + more, "warning")
 
 
 def _last_completion(incident: Incident, last_ns: int | None) -> Iterator[NightLine]:
@@ -78,7 +78,7 @@ def _last_completion(incident: Incident, last_ns: int | None) -> Iterator[NightL
         """
     ).fetchall()
     if ended_ns is not None and last_ns is not None and last_ns - ended_ns > (longest_ns or 0):
-        yield NightLine(ended_ns, "the last operation completes: none has since", problem=True)
+        yield NightLine(ended_ns, "the last operation completes: none has since", "critical")
 
 
 def _findings(diagnosis: Diagnosis, last_ns: int | None) -> Iterator[NightLine]:
@@ -91,7 +91,7 @@ def _findings(diagnosis: Diagnosis, last_ns: int | None) -> Iterator[NightLine]:
         root = known.get(finding.explained_by or "")
         why = f" (follows from {root.id} {clean(root.title)})" if root else _conclusion(finding)
         said = f"{words.GLYPHS[finding.severity]} {words.sentence(finding)}{why}"
-        yield NightLine(at_ns, said, finding.severity != "info")
+        yield NightLine(at_ns, said, finding.severity)
 
 
 def _conclusion(finding: Finding) -> str:

@@ -12,17 +12,22 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
 from oncall.console.queries import GetLogLines, GetNight
+from oncall.core.diagnosis import Severity
 from oncall.render.text.cells import cell_len, padded
 from oncall.render.text.lines import wrapped
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
+from oncall.tui.models.reading import Role
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.log import LogLine, matching
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
+from oncall.tui.widgets.roles import role_styles
 from oncall.views.words import roots
+
+_ROLES: dict[Severity, Role] = {"critical": "critical", "warning": "warning", "info": "plain"}
 
 Part = tuple[str, list[LogLine]]  # a heading, and what is below it
 
@@ -73,10 +78,12 @@ class LogScreen(ConsoleScreen):
 
     def on_answered(self, message: Answered) -> None:
         if message.question.group.endswith(".night"):
-            self._night = [LogLine(one.clock, one.text, one.problem) for one in message.value]
+            self._night = [LogLine(one.clock, one.text, one.severity) for one in message.value]
         else:
             self._logged = [
-                LogLine(one.clock, f"{one.source}  {one.text}", one.problem)
+                LogLine(
+                    one.clock, f"{one.source}  {one.text}", "critical" if one.problem else "info"
+                )
                 for one in message.value
             ]
         self._show_parts()
@@ -126,9 +133,9 @@ class LogScreen(ConsoleScreen):
         """Clocks at the left; what does not fit a line goes on below its beginning."""
         clocks = max(cell_len(one.clock) for one in lines) + 2
         room = max(self.size.width - clocks - 4, 20)
-        text = Text()
+        text, styles = Text(), role_styles(self)
         for one in lines:
-            style = theme_style(self.app, "error" if one.problem else "foreground")
+            style = styles[_ROLES[one.severity]]
             for number, part in enumerate(wrapped(one.text, room, 0)):
                 clock = one.clock if not number else ""
                 text.append(padded(clock, clocks), theme_style(self.app, "muted"))

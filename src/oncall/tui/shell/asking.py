@@ -122,7 +122,7 @@ class Asking:
         if question.to is not app and isinstance(message.error, (NotRecorded, MissingEvidence)):
             return  # the screen says so in its own place; nothing failed
         text = described(message.error) if message.bug else str(message.error)
-        app.write_log(f"{question.label or question.group}: {text}", problem=True)
+        app.write_log(f"{question.label or question.group}: {text}", "warning")
         if question.group == "jobs again":
             self._timekeeping.rest()
         if question.to is not app or question.group not in {"open", "jobs", "snapshot"}:
@@ -179,13 +179,14 @@ class Asking:
         if first:
             app.write_log(f"{snapshot.job}: {snapshot.origin}")
             self._keeping.recall()
+            app.once_read()
         judged = not snapshot.diagnosis.pending
         if snapshot.due or not judged:
             self._timekeeping.judge_when_still()
         # Not what the time cursor passes by.
         if judged and (snapshot.moment.live or self._logged is None):
-            for said, problem in changes(self._logged, snapshot):
-                app.write_log(said, problem)
+            for said, severity in changes(self._logged, snapshot):
+                app.write_log(said, severity)
             self._logged = snapshot
         if first:
             main = _main_screen()

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from textual.app import App
 from textual.screen import Screen
 
 from oncall.tui.drawing.abstract import AbstractMeta
+from oncall.tui.shell.switching import SwitchingApp
 
 if TYPE_CHECKING:
+    from oncall.core.diagnosis import Severity
     from oncall.tui.shell.action import ActionEntry
     from oncall.tui.shell.goto import Target
     from oncall.tui.shell.log import LogLine
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from oncall.tui.shell.workers import SessionThread
 
 
-class Console(App[None], metaclass=AbstractMeta):
+class Console(SwitchingApp, metaclass=AbstractMeta):
     """The application, as everything below it knows it.
 
     `clock` tells seconds, for what moves by itself; `wall_ns` the time of day. `known_moments`:
-    when findings began, Unix ns, of all snapshots seen. `said` is in the status line.
+    when findings began, Unix ns, of all snapshots seen. `said` is in the status line. `once_read`
+    is called when the first snapshot of a job has come.
     """
 
     state: State
@@ -36,6 +38,7 @@ class Console(App[None], metaclass=AbstractMeta):
     known_moments: set[int]
     clock: Callable[[], float]
     wall_ns: Callable[[], int]
+    once_read: Callable[[], None]
 
     @property
     @abstractmethod
@@ -72,7 +75,7 @@ class Console(App[None], metaclass=AbstractMeta):
         """Say it in the status line, for a few seconds."""
 
     @abstractmethod
-    def write_log(self, text: str, problem: bool = False) -> None:
+    def write_log(self, text: str, severity: Severity = "info") -> None:
         """A line in the log."""
 
     @abstractmethod

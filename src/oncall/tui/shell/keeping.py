@@ -117,7 +117,7 @@ class Keeping:
         try:
             notes = read_notes(self._notes_file())
         except OncallError as error:
-            self._app.write_log(str(error), problem=True)
+            self._app.write_log(str(error), "warning")
             return
         for note in notes:
             said = f"{_LOGGED[note.kind]}, {instant(note.written_ns)}: {note.text}"

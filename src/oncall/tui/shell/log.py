@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from oncall.core.diagnosis import Severity
 from oncall.core.printable import clean_lines
 
 MOST = 500  # lines kept
@@ -16,12 +17,12 @@ class LogLine:
 
     clock: str
     text: str
-    problem: bool = False
+    severity: Severity = "info"
 
 
-def lines_of(clock: str, text: str, problem: bool = False) -> list[LogLine]:
+def lines_of(clock: str, text: str, severity: Severity = "info") -> list[LogLine]:
     """A message, one line of it a line."""
-    return [LogLine(clock, line, problem) for line in clean_lines(text) or [""]]
+    return [LogLine(clock, line, severity) for line in clean_lines(text) or [""]]
 
 
 def matching(lines: Iterable[LogLine], filter_text: str) -> list[LogLine]:

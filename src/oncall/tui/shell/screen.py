@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import events
 from textual.app import App, ComposeResult
 from textual.containers import Vertical
-from textual.screen import Screen
 
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.action import ActionEntry, bindings
@@ -18,6 +17,7 @@ from oncall.tui.shell.lines.status import KeyBar, StatusLine, TitleLine
 from oncall.tui.shell.messages import Copy, GoTo, Question, StateChanged
 from oncall.tui.shell.registry import ScreenEntry
 from oncall.tui.shell.state import State
+from oncall.tui.shell.switching import SettlingScreen
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
 
 
-class ConsoleScreen(Screen[None]):
+class ConsoleScreen(SettlingScreen):
     """A screen of the console.
 
     A screen overrides `compose_body`, `show`, and what it can do of `go_to` and `copies`; it
@@ -86,7 +86,10 @@ class ConsoleScreen(Screen[None]):
 
     def ask(self, what: str, query: Query[Any], label: str = "reading") -> None:
         """Ask the session; `on_answered` or `on_refused` gets the answer, with `question.group`
-        being `<screen>.<what>`. Asked again before that, only the later answer comes."""
+        being `<screen>.<what>`. Asked again before that, only the later answer comes. A screen
+        that nobody has seen asks nothing."""
+        if self._shown is None:
+            return
         self.app.ask(Question(f"{self.entry.id}.{what}", query, self, label))
 
     def tell(self, text: str) -> None:
@@ -103,11 +106,12 @@ class ConsoleScreen(Screen[None]):
         yield KeyBar(id="keys")
         yield LiteralText(id="too-small")
 
-    def on_mount(self) -> None:
-        self.post_message(StateChanged(self.state))
+    def on_screen_resume(self, event: events.ScreenResume) -> None:  # noqa: ARG002, textual calls both
+        if self.in_sight:  # not what is made ahead
+            self.post_message(StateChanged(self.state))
 
-    def on_screen_resume(self) -> None:
-        self.post_message(StateChanged(self.state))
+    def show_now(self) -> None:
+        self._take(self.state)
 
     def on_state_changed(self, message: StateChanged) -> None:
         message.stop()
@@ -120,7 +124,9 @@ class ConsoleScreen(Screen[None]):
         self._shown = state
         with self.app.batch_update():
             self.show(state, before)
-            for line in self._lines():
+            for line in self._lines(
+                only_status=before is not None and state.differs_in_activity(before)
+            ):
                 line.show(state)
 
     def on_go_to(self, message: GoTo) -> None:
@@ -159,10 +165,11 @@ class ConsoleScreen(Screen[None]):
                 "ctrl+q quits."
             )
 
-    def _lines(self) -> Iterator[TitleLine | StatusLine | KeyBar]:
-        yield self.query_one(TitleLine)
+    def _lines(self, only_status: bool) -> Iterator[TitleLine | StatusLine | KeyBar]:
         yield self.query_one(StatusLine)
-        yield self.query_one(KeyBar)
+        if not only_status:
+            yield self.query_one(TitleLine)
+            yield self.query_one(KeyBar)
 
 
 def load(entry: ScreenEntry) -> type[ConsoleScreen]:

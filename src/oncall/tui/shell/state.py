@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from oncall.tui.shell.cursor import TimeCursor
@@ -33,3 +33,8 @@ class State:
     problem: str = ""  # what failed last; empty after a success
     notes: int = 0  # written about this job
     solved: Note | None = None  # what fixed it, as the reader wrote last
+
+    def differs_in_activity(self, before: State) -> bool:
+        """Whether it differs at most in what is being done and in how old the evidence is."""
+        busy, progress, age_s = self.busy, self.progress, self.snapshot_age_s
+        return self == replace(before, busy=busy, progress=progress, snapshot_age_s=age_s)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetRankCard, GetRankValues
+from oncall.console.queries import GetRankCard, GetRankValues, GetRates
 from oncall.console.snapshot import Ranks, RankValues
 from oncall.core.errors import UsageError
 from oncall.core.printable import typed
@@ -22,6 +22,7 @@ from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import lay_out
 from oncall.tui.screens.fleet.rank_card import RankCardPane
 from oncall.tui.screens.fleet.rank_grid import RankGrid
+from oncall.tui.screens.fleet.rank_rates import LEAST, RankRates
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
@@ -83,12 +84,15 @@ class FleetScreen(ConsoleScreen):
     FleetScreen RankGrid { padding: 0 1; }
     FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
     FleetScreen.beside RankCardPane { width: 78; }
+    FleetScreen RankRates { display: none; }
+    FleetScreen.rates RankRates { display: block; }
     FleetScreen.narrow RankCardPane { display: none; }
     FleetScreen.narrow.below #fleet-body { layout: vertical; }
+    FleetScreen.narrow.below #fleet-ranks { height: auto; }
     FleetScreen.narrow.below RankCardPane { display: block; width: 1fr; border-left: none;
         border-top: solid $panel; }
     FleetScreen.narrow.opened RankCardPane { display: block; width: 1fr; border: none; }
-    FleetScreen.narrow.opened RankGrid { display: none; }
+    FleetScreen.narrow.opened #fleet-ranks, FleetScreen.narrow.opened RankGrid { display: none; }
     """
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("fleet.card", "enter", "Card", "Open this rank's card, or close it.",
@@ -116,7 +120,9 @@ class FleetScreen(ConsoleScreen):
     def compose_body(self) -> ComposeResult:
         yield LiteralText(id="fleet-line")
         with Horizontal(id="fleet-body"):
-            yield RankGrid()
+            with Vertical(id="fleet-ranks"):
+                yield RankGrid()
+                yield RankRates()
             yield RankCardPane()
         yield LiteralText(id="fleet-rank")
 
@@ -138,10 +144,17 @@ class FleetScreen(ConsoleScreen):
             before.snapshot, before.filter, before.faults_only,
         ):  # fmt: skip
             return
+        had_rates = self.has_class("rates")
         self._show_ranks(state)
         if before is None or before.snapshot is not snapshot:
             self._ask_card()
             self._ask_values()
+            if had_rates:
+                self._ask_rates()
+
+    def _ask_rates(self) -> None:
+        if self.has_class("rates"):
+            self.ask("rates", GetRates("ranks"), "reading rates")
 
     def _ask_values(self) -> None:
         if self._measure != _STATE:
@@ -176,14 +189,19 @@ class FleetScreen(ConsoleScreen):
 
     def _make_room(self, ranks: Ranks, shown: fleet.Mask) -> None:
         """The whole card beside the grid, or on a narrow terminal its beginning below it, if cells
-        keep their numbers in what that leaves."""
+        keep their numbers in what that leaves; rates below a grid that leaves room for them."""
         height = self.size.height - _LINES_AROUND
         beside = self._numbered(ranks, shown, self.size.width - _WHOLE_CARD - 2, height)
         below = self._numbered(ranks, shown, self.size.width - 2, height - _LEAST_CARD)
         self.set_class(beside > 0, "beside")
         self.set_class(below > 0, "below")
         narrow = self.size.width < _WIDE
-        self.query_one(RankGrid).styles.height = below if below and narrow else "1fr"
+        rates = not narrow and 0 < beside <= height - LEAST and self.values is None
+        lines = beside if rates else below if narrow else 0
+        self.query_one(RankGrid).styles.height = lines or "1fr"
+        if rates != self.has_class("rates"):
+            self.set_class(rates, "rates")
+            self._ask_rates()
 
     def _numbered(self, ranks: Ranks, shown: fleet.Mask, width: int, height: int) -> int:
         """How many lines cells with numbers take; 0 if they do not fit."""
@@ -232,6 +250,7 @@ class FleetScreen(ConsoleScreen):
 
     def on_rank_grid_moved(self) -> None:
         self._say_rank()
+        self.query_one(RankRates).point_at(self.query_one(RankGrid).rank)
         if self._rest is not None:
             self._rest.stop()
         self._rest = self.set_timer(_REST_S, self._ask_card)
@@ -246,12 +265,16 @@ class FleetScreen(ConsoleScreen):
         if message.question.group == "fleet.values":
             self._values = message.value
             self._show_ranks(self.state)
+        elif message.question.group == "fleet.rates":
+            self.query_one(RankRates).show(message.value, self.query_one(RankGrid).rank)
         else:
             self.query_one(RankCardPane).show(message.value)
 
     def on_refused(self, message: Refused) -> None:
         if message.question.group == "fleet.values":
             self.action_colour()  # the next one that was recorded; at last the state
+        elif message.question.group == "fleet.rates":
+            self.query_one(RankRates).show((), None)
         else:
             self.query_one(RankCardPane).say(str(message.error))
 

@@ -64,7 +64,6 @@ class JobsScreen(ConsoleScreen):
             yield LiteralText(id="wrong")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._copied = -1  # which command was copied last
 
     def show(self, state: State, before: State | None) -> None:

@@ -116,8 +116,22 @@ class RateChart(LiteralText):
 
     DEFAULT_CSS = "RateChart { height: 9; border-top: solid $panel; padding: 0 1; }"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: tuple[Series | None, Scale, tuple[int, int], bool] | None = None
+
     def show(self, series: Series | None, scale: Scale, span: tuple[int, int], plain: bool) -> None:
         """Draw it into what there is; None leaves the chart empty."""
+        self._shown = series, scale, span, plain
+        self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._shown is None:
+            return
+        series, scale, span, plain = self._shown
         width, height = self.content_size.width, self.content_size.height
         if series is None or width < 24 or height < 4:
             self.update("", layout=False)

@@ -154,10 +154,7 @@ class RatesScreen(ConsoleScreen):
         height = self.size.height
         least = _TALL_CHART if height >= _TALL else _CHART
         left = max(least, min(height - _AROUND - rates, height // 2))
-        chart = self.query_one(RateChart)
-        if left != chart.size.height:
-            chart.styles.height = left
-            self.call_after_refresh(self._draw_chart)
+        self.query_one(RateChart).styles.height = left  # and it draws itself anew
 
     # ----------------------------------------------------------------- actions
 

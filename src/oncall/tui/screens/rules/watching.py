@@ -41,7 +41,6 @@ class WatchingScreen(TrialScreen, metaclass=AbstractMeta):
     # ------------------------------------------------------------------- watching
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.set_interval(_LOOKED_AGAIN_AFTER_S, self._look_again)
 
     def _look_again(self) -> None:

@@ -12,35 +12,37 @@ from oncall.views import words
 
 if TYPE_CHECKING:
     from oncall.console.snapshot import Snapshot
-    from oncall.core.diagnosis import Diagnosis, Finding
+    from oncall.core.diagnosis import Diagnosis, Finding, Severity
 
 
-def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
-    """(line, whether it is bad news): verdicts that came and went, nodes, collectors and gateways
+def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, Severity]]:
+    """(line, how bad that news is): verdicts that came and went, nodes, collectors and gateways
     lost and back, notes of the diagnosis. The first snapshot tells its verdict and what is ill."""
     yield from _verdicts(before, now)
     yield from _nodes(before, now)
     earlier = before.diagnosis.notes if before is not None else ()
     for note in now.diagnosis.notes:
         if note not in earlier:
-            yield f"note: {clean(note)}", True
+            yield f"note: {clean(note)}", "warning"
 
 
-def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
+def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, Severity]]:
     earlier = _causes(before.diagnosis) if before is not None else {}
     causes = _causes(now.diagnosis)
     for name, cause in causes.items():
         if name not in earlier:
             began = f", since {words.instant(cause.at_ns)}" if cause.at_ns is not None else ""
-            yield f"verdict: {words.sentence(cause)}{began}", True
+            glyph = words.GLYPHS[cause.severity]
+            yield f"verdict: {glyph} {words.sentence(cause)}{began}", cause.severity
     for name, cause in earlier.items():
         if name not in causes:
-            yield f"no longer: {words.sentence(cause)}", False
+            yield f"no longer: {words.sentence(cause)}", "info"
     quiet = not causes and (
         before is None or earlier or before.diagnosis.doubt != now.diagnosis.doubt
     )
     if quiet:
-        yield f"verdict: {words.headline(now.diagnosis)[2]}", bool(now.diagnosis.doubt)
+        doubt: Severity = "warning" if now.diagnosis.doubt else "info"
+        yield f"verdict: {words.headline(now.diagnosis)[2]}", doubt
 
 
 def _causes(diagnosis: Diagnosis) -> dict[str, Finding]:
@@ -51,7 +53,7 @@ def _causes(diagnosis: Diagnosis) -> dict[str, Finding]:
     }
 
 
-def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]:
+def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, Severity]]:
     answering = {host.host for host in now.hosts if not host.silent}
     for lost, back, who in (
         ("silent", "answering again", lambda host: host.silent),
@@ -65,12 +67,12 @@ def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, bool]]
         earlier = {host.host for host in before.hosts if who(host)} if before is not None else set()
         ill = {host.host for host in now.hosts if who(host)}
         if ill - earlier:
-            yield f"{lost}: {clean(fold_hosts(ill - earlier))}", True
+            yield f"{lost}: {clean(fold_hosts(ill - earlier))}", "warning"
         if well := (earlier - ill) & answering:
-            yield f"{back}: {clean(fold_hosts(well))}", False
+            yield f"{back}: {clean(fold_hosts(well))}", "info"
     known = before.lost_gateways if before is not None else {}
     fresh = {one: why for one, why in now.lost_gateways.items() if one not in known}
     for phrase in lost_gateways_phrases(fresh):
-        yield phrase, True
+        yield phrase, "warning"
     if again := known.keys() - now.lost_gateways.keys():
-        yield f"gateway back: {fold_hosts(again)}", False
+        yield f"gateway back: {fold_hosts(again)}", "info"
