@@ -95,7 +95,8 @@ class Incident:
         try:
             if memory_bytes is not None:
                 incident.bound_memory(memory_bytes)
-            copy_saved(incident.con, path, in_place=True)
+            if copy_saved(incident.con, path, in_place=True):
+                room.keep_large_apart()
         except BaseException:
             incident.close()
             raise
@@ -207,6 +208,7 @@ class Incident:
         self._loose += rows
         if self._loose >= _MANY_ROWS:
             self._loose = 0
+            room.keep_large_apart()
             with suppress(duckdb.TransactionException):  # somebody else is writing
                 self.con.execute("CHECKPOINT")
             room.give_back()
