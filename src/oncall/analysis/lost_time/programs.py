@@ -14,13 +14,16 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.ordering import sorted_by
 from oncall.analysis.common.rank_pieces import AT_ONCE, in_order, rank_pieces
 from oncall.analysis.lost_time.limits import Limits
+from oncall.core import room
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 Times = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Codes = NDArray[np.int16]
 NONE = -1
 ABSENT = -2  # less the number of a rank that left nothing behind
 
@@ -72,7 +75,7 @@ class Programs:
     comm: Ints
     seq: Ints
     batch: Flags
-    op: Ints
+    op: Codes
     ops: list[str]
     count: Ints
     signature: Hashes
@@ -102,14 +105,18 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     send = ops.index("Send") if "Send" in ops else NONE
     read = (_operations(con, parameters, *piece) for piece in pieces)
     found = [_nodes(_once(rows), send, limits) for rows in read if len(rows["rank"])]
+    if len(found) > 1:
+        room.give_back()  # what the database needed for its answers
     return _of_nodes(con, job, found, ops, bool(on_device), limits) if found else None
 
 
 def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str, NDArray[Any]]:
     """The nodes (n,) of some ranks, from their operations, which are emptied; of those that are
     `batch`, in their order, a hash of what they ask for and the sends of what `may_exchange`; and
-    the parts of all batches, named `part_...`. Ranks and communicators as they are recorded."""
-    rank, p2p, at_ns, comm = (rows.pop(name) for name in ("rank", "p2p", "at_ns", "comm"))
+    the parts of all batches, named `part_...`. Ranks as they are recorded, communicators as places
+    in `comms`."""
+    rank, p2p, at_ns = (rows.pop(name) for name in ("rank", "p2p", "at_ns"))
+    comms, comm = np.unique(rows.pop("comm"), return_inverse=True)
     seq, given, op, count = (rows.pop(name) for name in ("seq", "batch", "op", "count"))
     same = (given[1:] >= 0) & (given[1:] == given[:-1])
     same |= (seq[1:] >= 0) & (seq[1:] == seq[:-1]) & (comm[1:] == comm[:-1])
@@ -125,6 +132,7 @@ def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str
     sends = op[part] == send
     start = np.flatnonzero(np.diff(node, prepend=NONE))
     return {
+        "comms": comms,
         "rank": rank[firsts],
         "at_ns": at_ns[firsts],
         "duration_ns": np.maximum.reduceat(duration, first),
@@ -152,29 +160,29 @@ def _of_nodes(
     limits: Limits,
 ) -> Programs:
     """The programs of a job, from the nodes of all its ranks as `_nodes` has them."""
+    ranks, comms = _numbered(found)
     nodes = _joined(found)
-    node = nodes.pop("part_node")
-    ranks, rank = _numbered(nodes.pop("rank").astype(np.int64))
-    comms, comm = _numbered(nodes.pop("comm"))
+    rank, comm, node = (nodes.pop(name) for name in ("rank", "comm", "part_node"))
     members, sizes = _members(con, job, ranks, comms, rank, comm)
     batch, count, seq = nodes["batch"], nodes["count"], nodes["seq"]
-    batches, op = np.flatnonzero(batch), nodes.pop("op").astype(np.int64)
+    batches, op = np.flatnonzero(batch), nodes.pop("op")
     exchange = batches[nodes.pop("may_exchange") == sizes[comm[batches]]]
     op[batches] = NONE
     op[exchange] = len(ops)
+    uneven = _uneven(comm, seq, count, op, limits)
+    calls = np.flatnonzero(~batch)
+    asked = count[calls] * 64
+    asked[np.isin(op[calls], uneven)] = 0
     signature = np.empty(len(op), dtype=np.uint64)
     signature[batches] = nodes.pop("asked")
-    calls = np.flatnonzero(~batch)
-    size = sizes[comm[calls]].astype(np.uint64)
-    uneven = _uneven(comm, seq, count, op, limits)[calls]
-    signature[calls] = _mixed(_mixed(np.where(uneven, 0, count[calls]) * 64 + op[calls]) ^ size)
+    signature[calls] = _mixed(_mixed(asked + op[calls]) ^ sizes[comm[calls]].astype(np.uint64))
     batch[exchange] = False
     kept: Any = batch[node] if len(exchange) else slice(None)
     other = nodes.pop("part_peer").astype(np.int64)[kept]
     peer = _places(ranks, other)
     parts = Parts(
         node=node[kept],
-        comm=_places(comms, nodes.pop("part_comm")[kept]),
+        comm=nodes.pop("part_comm")[kept],
         sends=nodes.pop("part_sends")[kept],
         peer=np.where((peer == NONE) & (other >= 0), ABSENT - other, peer),
         count=nodes.pop("part_count")[kept],
@@ -212,6 +220,17 @@ def _operations(
     seq = np.where(rows["seq"] == NONE, np.iinfo(np.int64).max, rows["seq"])
     order = in_order(rows["rank"], rows["at_ns"], rows["batch"], seq, rows.pop("ops_row"))
     return rows if order is None else {name: values[order] for name, values in rows.items()}
+
+
+def _numbered(found: list[dict[str, NDArray[Any]]]) -> tuple[Ints, NDArray[np.uint64]]:
+    """The ranks and the communicators of all nodes; in each piece these are places in them then."""
+    ranks = np.unique(np.concatenate([np.unique(one["rank"]) for one in found])).astype(np.int64)
+    comms = np.unique(np.concatenate([one["comms"] for one in found]))
+    for one in found:
+        one["rank"] = _places(ranks, one["rank"])
+        place = _places(comms, one.pop("comms"))
+        one["comm"], one["part_comm"] = place[one["comm"]], place[one["part_comm"]]
+    return ranks, comms
 
 
 def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -277,19 +296,13 @@ def pairs_of(first: Ints, second: Ints) -> tuple[Ints, Ints]:
     return both >> 32, both & 0xFFFFFFFF
 
 
-def _numbered(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """The different values, in order, and the place of each among them (n,)."""
-    known, place = np.unique(values, return_inverse=True)
-    return known, place
-
-
 def _places(known: NDArray[Any], wanted: NDArray[Any]) -> Ints:
     """Where each is among what is known, in order; NONE where it is not."""
     place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     return np.where(known[place] == wanted, place, NONE)
 
 
-def _may_exchange(comm: NDArray[np.uint64], sends: Flags, start: Ints) -> Ints:
+def _may_exchange(comm: Ints, sends: Flags, start: Ints) -> Ints:
     """Of batches, which begin so among their parts, how many sends each has, where it has as many
     receives and they are of one communicator: an AllToAll, if it has as many members; else NONE."""
     calls = np.diff(start, append=len(comm))
@@ -298,20 +311,20 @@ def _may_exchange(comm: NDArray[np.uint64], sends: Flags, start: Ints) -> Ints:
     return np.where((calls > 2) & (calls == 2 * sent) & one, sent, NONE)
 
 
-def _uneven(comm: Ints, seq: Ints, count: Ints, op: Ints, limits: Limits) -> Flags:
-    """Collectives (n,) of operations whose members bring different sizes to one call, as experts
-    do: sizes that the data decide, not the program."""
-    found = np.zeros(len(op), dtype=np.bool_)
+def _uneven(comm: Ints, seq: Ints, count: Ints, op: Codes, limits: Limits) -> Ints:
+    """Of collectives the operations whose members bring different sizes to one call, as experts do:
+    sizes that the data decide, not the program."""
     at = np.flatnonzero((op != NONE) & (seq >= 0))
-    at = at[np.lexsort((seq[at], comm[at]))]
     if not len(at):
-        return found
-    new = (np.diff(comm[at], prepend=-1) != 0) | (np.diff(seq[at], prepend=-1) != 0)
-    first = np.flatnonzero(new)
-    differ = np.maximum.reduceat(count[at], first) != np.minimum.reduceat(count[at], first)
-    calls = np.bincount(op[at[first]])
-    uneven = np.flatnonzero(np.bincount(op[at[first]], differ) > limits.uneven * calls)
-    return np.isin(op, uneven)
+        return at
+    at = at[sorted_by(comm[at], seq[at])]
+    same = np.diff(comm[at]) == 0
+    same &= np.diff(seq[at]) == 0
+    first = np.flatnonzero(np.append(True, ~same))
+    sizes = count[at]
+    differ = np.maximum.reduceat(sizes, first) != np.minimum.reduceat(sizes, first)
+    of = op[at[first]]
+    return np.flatnonzero(np.bincount(of, differ) > limits.uneven * np.bincount(of))
 
 
 def _mixed(values: Ints | Hashes) -> Hashes:
