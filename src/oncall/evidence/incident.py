@@ -95,7 +95,8 @@ class Incident:
         try:
             if memory_bytes is not None:
                 incident.bound_memory(memory_bytes)
-            copy_saved(incident.con, path, in_place=True)
+            if copy_saved(incident.con, path, in_place=True):
+                room.keep_large_apart()
         except BaseException:
             incident.close()
             raise
@@ -207,6 +208,7 @@ class Incident:
         self._loose += rows
         if self._loose >= _MANY_ROWS:
             self._loose = 0
+            room.keep_large_apart()
             with suppress(duckdb.TransactionException):  # somebody else is writing
                 self.con.execute("CHECKPOINT")
             room.give_back()
@@ -433,6 +435,6 @@ class Incident:
 
 
 _OVERFLOW = 4  # times the memory: a relation that needs more would take hours
-_MANY_ROWS = 4 * ROW_GROUP  # 120 MB of operations, a tenth of it once they are compressed
+_MANY_ROWS = 2 * ROW_GROUP  # 60 MB of operations, a tenth of it once they are compressed
 _MUCH_BYTES = 64 * 2**20  # that a relation took: what it freed of them goes back to the system
 _EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in TABLES)

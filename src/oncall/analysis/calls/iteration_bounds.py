@@ -102,7 +102,8 @@ def task_events(calls: RankCalls) -> Array:
 def started_ns(calls: RankCalls, blocks: Sequence[Block]) -> Array:
     """When the rank left the bound before each block (..., blocks), UNKNOWN without data."""
     at = np.array([block.left_at for block in blocks], dtype=np.int64)
-    return np.asarray(np.where(at >= 0, calls.left_ns[..., at], UNKNOWN))
+    entered, ended = calls.entered_ns[..., at], calls.ended_ns[..., at]
+    return np.where(at >= 0, np.where(ended >= 0, ended, entered), UNKNOWN)
 
 
 def _bounding(calls: RankCalls) -> Sequence[int]:

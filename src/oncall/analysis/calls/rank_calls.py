@@ -115,11 +115,6 @@ class RankCalls:
         """The recorder records when operations ended."""
         return bool((self.ended_ns >= 0).any())
 
-    @cached_property
-    def left_ns(self) -> Array:
-        """When the rank was done with each call, as far as recorded."""
-        return np.asarray(np.where(self.ended_ns >= 0, self.ended_ns, self.entered_ns))
-
 
 def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterator[RankCalls]:
     """The calls of every rank of which all were kept; from relations operations, members and

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-AT_ONCE = 1 << 19  # operations: some 50 MB of columns
+AT_ONCE = 1 << 18  # operations: some 25 MB of columns
 
 
 def rank_pieces(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[int, int]]:

@@ -18,15 +18,15 @@ import numpy as np
 from oncall.analysis.lost_time.graph import Graph, Level, Order, gather
 from oncall.analysis.lost_time.groups import Groups
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import median, quantile, smallest
+from oncall.analysis.lost_time.measured import few_ranks, median, quantile, smallest
 from oncall.analysis.lost_time.programs import NONE, Ints, Times, pairs_of
 from oncall.analysis.lost_time.waiting import Spent
 
 
 @dataclass(frozen=True)
 class Account:
-    """Segments' time and what it would be, ns: own (s, r, width), rounds (s, k), transfers (s, t);
-    `role_own` is the baseline of each role's own time, whatever the tensor group does."""
+    """Segments' time and what it would be, ns: own (s, r, width), rounds (s, k) and transfers
+    (s, t)."""
 
     own: Times
     rounds: Times
@@ -34,13 +34,13 @@ class Account:
     baseline_own: Times
     baseline_rounds: Times
     baseline_transfers: Times
-    role_own: Times
 
 
 def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: Limits) -> Account:
     """The account of a class of segments."""
-    graph, own = order.graph, spent.own.copy()
+    graph, own = order.graph, spent.own
     if not timed:
+        own = own.copy()
         fastest = _of_groups(graph, groups, own, limits)
         _with_leaders(groups, own, fastest, spent.lead, limits)
         _to_the_late(order, own, fastest, limits)
@@ -49,8 +49,9 @@ def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: 
     for members in _of_one_size(groups):
         for place in range(members.shape[1]):
             rank, mates = members[:, place], np.delete(members, place, axis=1)
-            theirs = median(own[:, mates], 2)
-            baseline[:, rank] = np.where(np.isnan(theirs), role_own[:, rank], theirs)
+            for mine, role, each in zip(baseline, role_own, own, strict=True):
+                theirs = median(each[mates], 1)
+                mine[rank] = np.where(np.isnan(theirs), role[rank], theirs)
     _with_leaders(groups, own, baseline, spent.lead, limits)
     if timed:
         rounds, transfers = spent.rounds, spent.transfers
@@ -62,14 +63,15 @@ def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: 
     # What is not known takes its baseline.
     rounds = np.nan_to_num(np.where(np.isnan(rounds), baseline_rounds, rounds))
     transfers = np.nan_to_num(np.where(np.isnan(transfers), baseline_transfers, transfers))
+    baseline[np.isnan(own)] = np.nan
+    baseline = _filled(baseline, role_own)
     return Account(
         own=_filled(own, role_own),
         rounds=rounds,
         transfers=transfers,
-        baseline_own=_filled(np.where(np.isnan(own), np.nan, baseline), role_own),
+        baseline_own=baseline,
         baseline_rounds=np.minimum(np.nan_to_num(baseline_rounds), rounds),
         baseline_transfers=np.minimum(np.nan_to_num(baseline_transfers), transfers),
-        role_own=_filled(role_own, role_own),
     )
 
 
@@ -86,7 +88,11 @@ def _of_role(graph: Graph, own: Times, limits: Limits) -> Times:
     found = np.full_like(own, np.nan)
     for role in np.unique(graph.role):
         mine = np.flatnonzero(graph.role == role)
-        found[:, mine] = _of_peers(own[:, mine], limits)
+        if len(mine) < limits.few_peers:
+            found[:, mine] = _of_peers(own[:, mine], limits)
+            continue
+        for each, times in zip(found, own, strict=True):
+            each[mine] = median(times[mine], 0)
     return found
 
 
@@ -265,6 +271,13 @@ def _take(
 
 
 def _filled(own: Times, role_own: Times) -> Times:
-    """Absent ranks behave like their peers."""
-    found = np.where(np.isnan(own), role_own, own)
-    return np.nan_to_num(np.where(np.isnan(found), median(own, 0)[None], found))
+    """Absent ranks behave like their peers; the times themselves where nobody is absent."""
+    if np.isfinite(own).all():
+        return own
+    found = own.copy()
+    for some in few_ranks(found):
+        mine = found[:, some]
+        np.copyto(mine, role_own[:, some], where=np.isnan(mine))
+        np.copyto(mine, median(own[:, some], 0)[None], where=np.isnan(mine))
+        np.nan_to_num(mine, copy=False)
+    return found

@@ -99,7 +99,8 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
         times = on_one_axis(times, graphs, limits)
     found: list[Class] = []
     lead: int | None = None
-    for segments, graph, each in zip(shapes, graphs, times, strict=True):
+    for segments, graph in zip(shapes, graphs, strict=True):
+        each = times.pop(0)
         groups = groups_of(programs, graph, limits)
         waits = spent(graph, groups, each, lead, programs.on_device, limits)
         if waits is None:
@@ -108,15 +109,16 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
         if not order.complete:
             continue
         lead = waits.lead if lead is None else lead
-        account = account_of(order, groups, waits, each.timed, limits)
+        length_ns, timed_too = lengths(graph, each), each.timed
+        del each  # the largest arrays beside those of the account
+        account = account_of(order, groups, waits, timed_too, limits)
         begin = np.where(
             segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
         )
-        length_ns = lengths(graph, each)
         replayed_ns = replayed(order, account.own, account.rounds, account.transfers)
         too_long = quantile(replayed_ns - length_ns, limits.replay_error, 0)
         # With durations a replay with and one without a cause are too long alike.
-        error_ns = np.inf if each.timed else max(0.0, float(np.nan_to_num(too_long)))
+        error_ns = np.inf if timed_too else max(0.0, float(np.nan_to_num(too_long)))
         found.append(
             Class(
                 order=order,

@@ -55,29 +55,26 @@ def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times
 
 def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: Limits) -> Times:
     """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
-    account, width = one.account, one.order.graph.width
-    own, baseline = _own_without(one, removed), _by_node(account.baseline_own)
+    account = one.account
 
     def remove(rank: int, times: Sequence[Times]) -> None:
-        own, _, _ = times
-        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+        _put_baseline(one, rank, times[0])
 
-    times = (own, account.rounds.T, account.transfers.T)
+    times = (_own_without(one, removed), account.rounds.T, account.transfers.T)
     return _gains(one, candidates, remove, times, excess_of_own(one), limits)
 
 
 def gains_together(one: Class, sets: Sequence[Ints]) -> Times:
     """The same if the own time of all ranks of a set is their peers' (sets, s)."""
-    account, width = one.account, one.order.graph.width
+    account = one.account
     times = account.rounds.T, account.transfers.T
-    baseline = _by_node(account.baseline_own)
     now, _ = one.order.replay(_by_node(account.own), *times)
     now = np.minimum(now, one.length_ns + one.error_ns)
     found = np.zeros((len(sets), len(now)))
     for at, ranks in enumerate(sets):
         own = _by_node(account.own)
         for rank in ranks.tolist():
-            own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+            _put_baseline(one, rank, own)
         found[at] = now - one.order.replay(own, *times)[0]
     return found
 
@@ -108,16 +105,22 @@ def gains_of_transfers(
 
 def _own_without(one: Class, removed: Sequence[int]) -> Times:
     """Own times (nodes, s), of the ranks `removed` their peers'."""
-    width = one.order.graph.width
-    own, baseline = _by_node(one.account.own), _by_node(one.account.baseline_own)
+    own = _by_node(one.account.own)
     for rank in removed:
-        own[rank * width : (rank + 1) * width] = baseline[rank * width : (rank + 1) * width]
+        _put_baseline(one, rank, own)
     return own
+
+
+def _put_baseline(one: Class, rank: int, own: Times) -> None:
+    """Let the own times of a rank, among those of all (nodes, s), be its peers'."""
+    width = one.order.graph.width
+    own[rank * width : (rank + 1) * width] = one.account.baseline_own[:, rank].T
 
 
 def excess_of_own(one: Class) -> Times:
     """How much more own time each rank spent than its peers (r, s), ns."""
-    return np.asarray(np.maximum(0, one.account.own - one.account.baseline_own).sum(2).T)
+    each = zip(one.account.own, one.account.baseline_own, strict=True)
+    return np.stack([np.maximum(0, own - baseline).sum(1) for own, baseline in each], axis=1)
 
 
 def excess_of_transfers(one: Class) -> Times:

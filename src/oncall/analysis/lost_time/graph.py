@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Codes, Flags, Ints, Programs, Times
 from oncall.analysis.lost_time.segments import Segments
 
 
@@ -25,7 +25,7 @@ class Rounds:
     nodes: Ints
     start: Ints
     comm: Ints
-    op: Ints
+    op: Codes
     count: Ints
 
     def __len__(self) -> int:

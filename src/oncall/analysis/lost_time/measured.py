@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,8 @@ from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import NONE, Flags, Programs, Times
 from oncall.analysis.lost_time.segments import Segments
+
+_NUMBERS_AT_ONCE = 1 << 17  # 1 MB: some such arrays are worked on together
 
 
 @dataclass(frozen=True)
@@ -35,22 +38,41 @@ class Measured:
 def measured(programs: Programs, segments: Segments, graph: Graph, limits: Limits) -> Measured:
     """The calls and durations of each segment."""
     known = segments.first != NONE
-    place = segments.first[:, :, None] + np.arange(graph.width + 1)
-    inside = known[:, :, None] & (np.arange(graph.width + 1) <= graph.length[:, None])
-    place = np.where(inside, place, 0)
-    base = int(programs.at_ns[place[inside]].min())
-    call = np.where(inside, (programs.at_ns - base).astype(np.float64)[place], np.nan)
-    within = inside[:, :, :-1] & graph.exists
-    duration = np.where(within, programs.duration_ns[place[:, :, :-1]], np.nan)
+    base = int(programs.at_ns[segments.first[known]].min())
+    places = np.arange(graph.width + 1)
+    inside = places <= graph.length[:, None]
+    behind = places == graph.length[:, None]
+    call = np.full((*known.shape, graph.width + 1), np.nan)
+    duration = np.full((*known.shape, graph.width), np.nan)
+    left = np.full(known.shape, np.nan)
+    for at, (first, here) in enumerate(zip(segments.first, known, strict=True)):
+        rank, place = np.nonzero(inside & here[:, None])
+        node = first[rank] + place
+        call[at, rank, place] = programs.at_ns[node] - base
+        within = place < graph.length[rank]
+        duration[at, rank[within], place[within]] = programs.duration_ns[node[within]]
+        if programs.on_device:  # a rank leaves a cut when that is over
+            mine, before = np.flatnonzero(here), first[here] - 1
+            left[at, mine] = programs.at_ns[before] - base + programs.duration_ns[before]
+            ends = behind[rank, place]
+            last = node[ends] - 1
+            call[at, rank[ends], place[ends]] = (
+                programs.at_ns[last] - base + programs.duration_ns[last]
+            )
     there = ~np.isnan(call[:, :, :-1])
     timed = bool(there.any() and np.isfinite(duration[there]).mean() > limits.timed)
-    if not programs.on_device:
-        return Measured(base, call[:, :, 0], call, duration, known, timed)
-    over = programs.at_ns - base + programs.duration_ns
-    left = np.where(known, over[segments.first - 1], np.nan)
-    behind = np.broadcast_to(graph.length[:, None], call.shape) == np.arange(graph.width + 1)
-    call = np.where(behind & inside, over[np.maximum(place - 1, 0)], call)
-    return Measured(base, left, call, duration, known, timed)
+    return Measured(
+        base, left if programs.on_device else call[:, :, 0], call, duration, known, timed
+    )
+
+
+def few_ranks(times: Times) -> Iterator[slice]:
+    """Some ranks at a time of arrays like `times` (s, r, width): as many as the processor's cache
+    has room for."""
+    segments, ranks, width = times.shape
+    each = max(1, _NUMBERS_AT_ONCE // max(1, segments * width))
+    for begin in range(0, ranks, each):
+        yield slice(begin, begin + each)
 
 
 def median(values: Times, axis: int) -> Times:

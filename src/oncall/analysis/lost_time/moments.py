@@ -13,7 +13,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Codes, Flags, Ints, Programs, Times
 
 _CLOSE = 8  # of a table, entries for each value
 
@@ -182,7 +182,7 @@ def _middle(group: Ints, values: Times) -> Times:
     return found
 
 
-def numbered(*columns: Ints) -> Ints:
+def numbered(*columns: Ints | Codes) -> Ints:
     """A number for each combination of values (n,), in their order."""
     found, _ = _places(columns[0])
     for column in columns[1:]:
@@ -191,7 +191,7 @@ def numbered(*columns: Ints) -> Ints:
     return found
 
 
-def _places(values: Ints) -> tuple[Ints, int]:
+def _places(values: Ints | Codes) -> tuple[Ints, int]:
     """The place (n,) of each among the different values, and how many these are. Of values that
     lie close together a table says it; sorting them takes ten times as long."""
     least = int(values.min(initial=0))

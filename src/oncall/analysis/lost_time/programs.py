@@ -14,13 +14,16 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.ordering import sorted_by
 from oncall.analysis.common.rank_pieces import AT_ONCE, in_order, rank_pieces
 from oncall.analysis.lost_time.limits import Limits
+from oncall.core import room
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 Times = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Codes = NDArray[np.int16]
 NONE = -1
 ABSENT = -2  # less the number of a rank that left nothing behind
 
@@ -72,7 +75,7 @@ class Programs:
     comm: Ints
     seq: Ints
     batch: Flags
-    op: Ints
+    op: Codes
     ops: list[str]
     count: Ints
     signature: Hashes
@@ -99,64 +102,107 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     ops = [op for (op,) in named]
     parameters = {"job": job, "on_device": on_device, "ops": ops}
     pieces: Iterable[Sequence[int]] = [ranks_read] if calls <= AT_ONCE else rank_pieces(con, job)
-    rows = _once(_joined([_operations(con, parameters, *piece) for piece in pieces]))
-    if not len(rows["rank"]):
-        return None
-    ranks, rank = np.unique(np.asarray(rows["rank"], dtype=np.int64), return_inverse=True)
-    comms, comm = np.unique(np.asarray(rows["comm"]), return_inverse=True)
-    members, sizes = _members(con, job, ranks, comms, rank, comm)
-    at_ns = np.asarray(rows["at_ns"], dtype=np.int64)
-    p2p = np.asarray(rows["p2p"], dtype=np.bool_)
-    seq, given = (np.asarray(rows[name], dtype=np.int64) for name in ("seq", "batch"))
-    op = np.asarray(rows["op"], dtype=np.int64)
-    count = np.asarray(rows["count"], dtype=np.int64)
-    duration = rows["duration_ns"]
-    other = np.asarray(rows["peer"], dtype=np.int64)
-    rows.clear()
-    peer = _places(ranks, other)
-    peer = np.where((peer == NONE) & (other >= 0), ABSENT - other, peer)
+    send = ops.index("Send") if "Send" in ops else NONE
+    read = (_operations(con, parameters, *piece) for piece in pieces)
+    found = [_nodes(_once(rows), send, limits) for rows in read if len(rows["rank"])]
+    if len(found) > 1:
+        room.give_back()  # what the database needed for its answers
+    return _of_nodes(con, job, found, ops, bool(on_device), limits) if found else None
 
-    together = (np.diff(rank, prepend=-1) == 0) & p2p & np.roll(p2p, 1)
-    same = (
-        ((given >= 0) & (given == np.roll(given, 1)))
-        | ((seq >= 0) & (seq == np.roll(seq, 1)) & (comm == np.roll(comm, 1)))
-        | (np.diff(at_ns, prepend=0) < limits.batch_gap)
-    )
-    first = np.flatnonzero(~(together & same))
-    node = np.cumsum(~(together & same)) - 1
-    sends = op == (ops.index("Send") if "Send" in ops else NONE)
+
+def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str, NDArray[Any]]:
+    """The nodes (n,) of some ranks, from their operations, which are emptied; of those that are
+    `batch`, in their order, a hash of what they ask for and the sends of what `may_exchange`; and
+    the parts of all batches, named `part_...`. Ranks as they are recorded, communicators as places
+    in `comms`."""
+    rank, p2p, at_ns = (rows.pop(name) for name in ("rank", "p2p", "at_ns"))
+    comms, comm = np.unique(rows.pop("comm"), return_inverse=True)
+    seq, given, op, count = (rows.pop(name) for name in ("seq", "batch", "op", "count"))
+    same = (given[1:] >= 0) & (given[1:] == given[:-1])
+    same |= (seq[1:] >= 0) & (seq[1:] == seq[:-1]) & (comm[1:] == comm[:-1])
+    same |= np.diff(at_ns) < limits.batch_gap
+    same &= (rank[1:] == rank[:-1]) & p2p[1:] & p2p[:-1]
+    begins = np.append(True, ~same)
+    first = np.flatnonzero(begins)
+    duration = rows.pop("duration_ns")
+    part = np.flatnonzero(p2p)
+    node = (np.cumsum(begins) - 1)[part]
     # Where there are no batches, nodes are the operations themselves.
-    firsts = first if len(first) < len(node) else slice(None)
-    batch = p2p[firsts]
-    size = sizes[comm]
-    exchange = _exchanges(node, comm, sends, p2p, size[firsts], len(first))
-    op = np.where(batch, NONE, op[firsts])
-    names = [*ops, "AllToAll"]
-    op[exchange] = len(names) - 1
-    part = np.flatnonzero(p2p & ~exchange[node])
-    uneven = _uneven(comm[firsts], seq[firsts], count[firsts], op, limits)
-    asked = np.where(uneven, 0, count[firsts])
-    signature = np.where(
-        batch,
-        _summed(_mixed(2 * count + sends) * p2p, first),
-        _mixed(_mixed(asked * 64 + op) ^ size[firsts].astype(np.uint64)),
+    firsts = first if len(first) < len(begins) else slice(None)
+    sends = op[part] == send
+    start = np.flatnonzero(np.diff(node, prepend=NONE))
+    return {
+        "comms": comms,
+        "rank": rank[firsts],
+        "at_ns": at_ns[firsts],
+        "duration_ns": np.maximum.reduceat(duration, first),
+        "comm": comm[firsts],
+        "seq": seq[firsts],
+        "batch": p2p[firsts],
+        "op": op[firsts],
+        "count": count[firsts],
+        "asked": np.add.reduceat(_mixed(2 * count[part] + sends), start),
+        "may_exchange": _may_exchange(comm[part], sends, start),
+        "part_node": node,
+        "part_comm": comm[part],
+        "part_sends": sends,
+        "part_peer": rows.pop("peer")[part],
+        "part_count": count[part],
+    }
+
+
+def _of_nodes(
+    con: duckdb.DuckDBPyConnection,
+    job: str,
+    found: list[dict[str, NDArray[Any]]],
+    ops: list[str],
+    on_device: bool,
+    limits: Limits,
+) -> Programs:
+    """The programs of a job, from the nodes of all its ranks as `_nodes` has them."""
+    ranks, comms = _numbered(found)
+    nodes = _joined(found)
+    rank, comm, node = (nodes.pop(name) for name in ("rank", "comm", "part_node"))
+    members, sizes = _members(con, job, ranks, comms, rank, comm)
+    batch, count, seq = nodes["batch"], nodes["count"], nodes["seq"]
+    batches, op = np.flatnonzero(batch), nodes.pop("op")
+    exchange = batches[nodes.pop("may_exchange") == sizes[comm[batches]]]
+    op[batches] = NONE
+    op[exchange] = len(ops)
+    uneven = _uneven(comm, seq, count, op, limits)
+    calls = np.flatnonzero(~batch)
+    asked = count[calls] * 64
+    asked[np.isin(op[calls], uneven)] = 0
+    signature = np.empty(len(op), dtype=np.uint64)
+    signature[batches] = nodes.pop("asked")
+    signature[calls] = _mixed(_mixed(asked + op[calls]) ^ sizes[comm[calls]].astype(np.uint64))
+    batch[exchange] = False
+    kept: Any = batch[node] if len(exchange) else slice(None)
+    other = nodes.pop("part_peer").astype(np.int64)[kept]
+    peer = _places(ranks, other)
+    parts = Parts(
+        node=node[kept],
+        comm=nodes.pop("part_comm")[kept],
+        sends=nodes.pop("part_sends")[kept],
+        peer=np.where((peer == NONE) & (other >= 0), ABSENT - other, peer),
+        count=nodes.pop("part_count")[kept],
     )
     return Programs(
         ranks=ranks,
-        rank=rank[firsts],
-        at_ns=at_ns[firsts],
-        duration_ns=np.maximum.reduceat(duration, first),
-        comm=comm[firsts],
-        seq=seq[firsts],
-        batch=batch & ~exchange,
+        rank=rank,
+        at_ns=nodes["at_ns"],
+        duration_ns=nodes["duration_ns"],
+        comm=comm,
+        seq=seq,
+        batch=batch,
         op=op,
-        ops=names,
-        count=count[firsts],
+        ops=[*ops, "AllToAll"],
+        count=count,
         signature=signature,
-        parts=Parts(node[part], comm[part], sends[part], peer[part], count[part]),
+        parts=parts,
         members=members,
         sizes=sizes,
-        on_device=bool(on_device),
+        on_device=on_device,
     )
 
 
@@ -176,8 +222,23 @@ def _operations(
     return rows if order is None else {name: values[order] for name, values in rows.items()}
 
 
+def _numbered(found: list[dict[str, NDArray[Any]]]) -> tuple[Ints, NDArray[np.uint64]]:
+    """The ranks and the communicators of all nodes; in each piece these are places in them then."""
+    ranks = np.unique(np.concatenate([np.unique(one["rank"]) for one in found])).astype(np.int64)
+    comms = np.unique(np.concatenate([one["comms"] for one in found]))
+    for one in found:
+        one["rank"] = _places(ranks, one["rank"])
+        place = _places(comms, one.pop("comms"))
+        one["comm"], one["part_comm"] = place[one["comm"]], place[one["part_comm"]]
+    return ranks, comms
+
+
 def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The rows of all parts, which are emptied, so that each column is held twice at most."""
+    """The nodes and parts of all pieces, which are emptied, so that each column is held twice at
+    most."""
+    begins = np.cumsum([0, *(len(part["rank"]) for part in parts)])
+    for part, begin in zip(parts, begins.tolist(), strict=False):
+        part["part_node"] += begin
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
@@ -241,39 +302,38 @@ def _places(known: NDArray[Any], wanted: NDArray[Any]) -> Ints:
     return np.where(known[place] == wanted, place, NONE)
 
 
-def _exchanges(node: Ints, comm: Ints, sends: Flags, p2p: Flags, size: Ints, nodes: int) -> Flags:
-    """Batches that are an AllToAll, call by call (nodes,)."""
-    calls = np.bincount(node, p2p, nodes)
-    sent = np.bincount(node, p2p & sends, nodes)
-    low, high = np.full(nodes, np.iinfo(np.int64).max), np.full(nodes, -1)
-    np.minimum.at(low, node, comm)
-    np.maximum.at(high, node, comm)
-    return np.asarray((calls > 2) & (sent == size) & (calls == 2 * size) & (low == high))
+def _may_exchange(comm: Ints, sends: Flags, start: Ints) -> Ints:
+    """Of batches, which begin so among their parts, how many sends each has, where it has as many
+    receives and they are of one communicator: an AllToAll, if it has as many members; else NONE."""
+    calls = np.diff(start, append=len(comm))
+    sent = np.add.reduceat(sends, start, dtype=np.int64)
+    one = np.minimum.reduceat(comm, start) == np.maximum.reduceat(comm, start)
+    return np.where((calls > 2) & (calls == 2 * sent) & one, sent, NONE)
 
 
-def _uneven(comm: Ints, seq: Ints, count: Ints, op: Ints, limits: Limits) -> Flags:
-    """Collectives (n,) of operations whose members bring different sizes to one call, as experts
-    do: sizes that the data decide, not the program."""
-    found = np.zeros(len(op), dtype=np.bool_)
+def _uneven(comm: Ints, seq: Ints, count: Ints, op: Codes, limits: Limits) -> Ints:
+    """Of collectives the operations whose members bring different sizes to one call, as experts do:
+    sizes that the data decide, not the program."""
     at = np.flatnonzero((op != NONE) & (seq >= 0))
-    at = at[np.lexsort((seq[at], comm[at]))]
     if not len(at):
-        return found
-    new = (np.diff(comm[at], prepend=-1) != 0) | (np.diff(seq[at], prepend=-1) != 0)
-    first = np.flatnonzero(new)
-    differ = np.maximum.reduceat(count[at], first) != np.minimum.reduceat(count[at], first)
-    calls = np.bincount(op[at[first]])
-    uneven = np.flatnonzero(np.bincount(op[at[first]], differ) > limits.uneven * calls)
-    return np.isin(op, uneven)
+        return at
+    at = at[sorted_by(comm[at], seq[at])]
+    same = np.diff(comm[at]) == 0
+    same &= np.diff(seq[at]) == 0
+    first = np.flatnonzero(np.append(True, ~same))
+    sizes = count[at]
+    differ = np.maximum.reduceat(sizes, first) != np.minimum.reduceat(sizes, first)
+    of = op[at[first]]
+    return np.flatnonzero(np.bincount(of, differ) > limits.uneven * np.bincount(of))
 
 
 def _mixed(values: Ints | Hashes) -> Hashes:
     """Numbers spread over 64 bits (splitmix64), so that sums of them tell sets apart."""
-    mixed = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
-
-
-def _summed(values: Hashes, first: Ints) -> Hashes:
-    return np.add.reduceat(values, first)
+    mixed = values.astype(np.uint64)
+    mixed += np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed

@@ -111,8 +111,8 @@ def _all_segments(programs: Programs, cut: Flags) -> tuple[Ints, Ints, Ints, Has
         return np.zeros(0, dtype=np.int64), empty, empty, empty.astype(np.uint64)
     counted = np.zeros(len(programs.rank), dtype=np.int64)
     for comm in np.unique(programs.comm[at]):
-        mine = programs.comm == comm
-        counted += np.where(mine, np.cumsum(mine & ~programs.batch), 0)
+        mine = np.flatnonzero(programs.comm == comm)
+        counted[mine] = np.cumsum(~programs.batch[mine])
     same = programs.comm[begin] == programs.comm[end]
     between = counted[end] - counted[begin] == programs.seq[end] - programs.seq[begin]
     kept = same & between
@@ -121,17 +121,20 @@ def _all_segments(programs: Programs, cut: Flags) -> tuple[Ints, Ints, Ints, Has
     numbers, segment = np.unique(key, return_inverse=True)
     rank = programs.rank[end]
     weight = np.uint64(0x9E3779B97F4A7C15)
-    start_of = np.zeros(len(programs.rank), dtype=np.int64)
-    start_of[begin + 1] = begin + 1
-    place = np.arange(len(programs.rank)) - np.maximum.accumulate(start_of)
+    place = np.zeros(len(programs.rank), dtype=np.int64)
+    place[begin + 1] = begin + 1
+    np.maximum.accumulate(place, out=place)
+    np.subtract(np.arange(len(place)), place, out=place)
     power = np.cumprod(np.full(int(place.max()) + 1, weight), dtype=np.uint64)
-    total = np.append(np.uint64(0), np.cumsum(programs.signature * power[place], dtype=np.uint64))
+    total = power[place]
+    total *= programs.signature
+    np.cumsum(total, out=total)
     shape = (len(numbers), len(programs.ranks))
     first, length = np.full(shape, NONE), np.zeros(shape, dtype=np.int64)
     program = np.zeros(shape, dtype=np.uint64)
     first[segment, rank] = begin + 1
     length[segment, rank] = end - begin
-    program[segment, rank] = total[end + 1] - total[begin + 1]
+    program[segment, rank] = total[end] - total[begin]
     # In the order in which they were called.
     when = np.full(len(numbers), np.iinfo(np.int64).max)
     np.minimum.at(when, segment, programs.at_ns[end])

@@ -17,7 +17,7 @@ import numpy as np
 from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.groups import Groups
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import Measured, median, smallest
+from oncall.analysis.lost_time.measured import Measured, few_ranks, median, smallest
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
 _OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
@@ -45,14 +45,13 @@ def spent(
     `exact`: calls are those of the device, so there is no lead. Without durations `times` are on
     one time axis.
     """
-    begin = median(times.call[:, :, 0], 1)
-    relative = times.call - begin[:, None, None]
     if lead is None:
-        lead = 0 if exact else _lead(graph, times, relative, limits)
+        lead = 0 if exact else _lead(graph, times, limits)
     if lead and graph.length[graph.length > 0].min() < lead + 3:
         return None
     if times.timed:
         return _from_durations(graph, groups, times, lead, limits)
+    relative = _relative(times)
     beside = _asynchronous_calls(graph, groups, relative, lead, limits)
     own = _from_calls(graph, times, relative, lead, beside)
     backwards = -np.nansum(np.minimum(own, 0), axis=(1, 2))
@@ -61,7 +60,12 @@ def spent(
     return Spent(own, *empty, beside, lead, backwards)
 
 
-def _lead(graph: Graph, times: Measured, relative: Times, limits: Limits) -> int:
+def _relative(times: Measured) -> Times:
+    """Calls (s, r, width + 1) from when the median rank began each segment."""
+    return times.call - median(times.call[:, :, 0], 1)[:, None, None]
+
+
+def _lead(graph: Graph, times: Measured, limits: Limits) -> int:
     """The smallest lead with which the calls are (nearly) as possible as with the best one."""
     shortest = int(graph.length[graph.length > 0].min())
     leads = range(max(1, min(limits.most_lead + 1, shortest - 4)))
@@ -74,6 +78,7 @@ def _lead(graph: Graph, times: Measured, relative: Times, limits: Limits) -> int
             lead += 1
         return lead
     _, number = np.unique(_kinds_of_waits(graph), return_counts=True)
+    relative = _relative(times)
     bad = np.array([_before_others(graph, relative, lead) for lead in leads])
     # What goes on beside its members does so with any lead, and shows none.
     waited = bad.min(0) <= limits.overlaps_time
@@ -200,48 +205,77 @@ def _from_durations(
 ) -> Spent:
     """Own time is the gap between two calls less the operation before: no clock but its own."""
     segments, ranks, width = times.duration.shape
-    complete = (~np.isnan(times.duration) | ~graph.exists).all(2) & times.known
-    gap = np.diff(times.call, axis=2)
-    asynchronous = _asynchronous(graph, groups, times, gap, lead, limits)
+    asynchronous = _asynchronous(graph, groups, times, lead, limits)
     beside = asynchronous.reshape(ranks, width)
-    duration = np.where(beside, 0, times.duration)
-    place = np.arange(width)
-    seen = graph.length - lead  # places that calls show one by one
-    own = np.full_like(duration, np.nan)
-    shifted = np.full_like(gap, np.nan)
-    shifted[:, :, : width - lead] = gap[:, :, lead:]
-    own[:, :, 1:] = (shifted - duration)[:, :, :-1]
-    own = np.where(place < seen[:, None], own, np.nan)
-    own[:, :, 0] = times.call[:, :, lead] - times.left
-    if lead:
-        tail = (place >= seen[:, None] - 1) & graph.exists
-        last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
-        rest = last_gap - np.where(tail, duration, 0).sum(2)
-        rest = _without_waiting(graph, groups, times, rest, beside, lead)
-        own = np.where((place >= seen[:, None]) & graph.exists, rest[:, :, None] / lead, own)
-    own = np.where(graph.exists, own, 0)
-    if beside.any():
-        own = _joined(graph, times, own, duration, beside)
+    complete = times.known.copy()
+    own = np.empty_like(times.duration)
+    rest = _rest(graph, groups, times, beside, lead) if lead else None
+    for some in few_ranks(own):
+        complete[:, some] &= (~np.isnan(times.duration[:, some]) | ~graph.exists[some]).all(2)
+        own[:, some] = _gaps(graph, times, beside, lead, rest, some)
     own[~complete] = np.nan
-    known = np.where(complete[:, :, None], times.duration, np.nan).reshape(segments, -1)
-    # Of a round that its last member did not record, the others only show how long they waited.
-    rounds = np.minimum.reduceat(known[:, graph.rounds.nodes], graph.rounds.start, axis=1)
-    transfers = np.minimum(known[:, graph.sender], known[:, graph.receiver])
-    own = _settled(graph, own, limits)
+    rounds = np.empty((segments, len(graph.rounds)))
+    transfers = np.empty((segments, len(graph.sender)))
+    for segment, took in enumerate(times.duration):
+        known = np.where(complete[segment][:, None], took, np.nan).ravel()
+        # Of a round that its last member did not record, the others only show how long they waited.
+        rounds[segment] = np.minimum.reduceat(known[graph.rounds.nodes], graph.rounds.start)
+        transfers[segment] = np.minimum(known[graph.sender], known[graph.receiver])
+    _settle(graph, own, limits)
     return Spent(own, rounds, transfers, asynchronous, lead, np.zeros(segments))
 
 
+def _gaps(
+    graph: Graph, times: Measured, beside: Flags, lead: int, rest: Times | None, some: slice
+) -> Times:
+    """The time between the calls of some ranks that is in no operation (s, ranks, width); of the
+    last places each its part of the `rest` (s, r)."""
+    exists, beside, took = graph.exists[some], beside[some], times.duration[:, some]
+    place, seen = np.arange(graph.width), (graph.length[some] - lead)[:, None]
+    gap = np.diff(times.call[:, some], axis=2)
+    own = np.full_like(took, np.nan)
+    shown = gap[:, :, lead:][:, :, : graph.width - 1]  # one by one
+    own[:, :, 1 : shown.shape[2] + 1] = shown
+    own[:, :, 1:] -= np.where(beside, 0, took)[:, :, :-1]
+    own[~np.broadcast_to(place < seen, own.shape)] = np.nan
+    own[:, :, 0] = times.call[:, some, lead] - times.left[:, some]
+    if rest is not None:
+        own = np.where((place >= seen) & exists, rest[:, some, None] / lead, own)
+    own = np.where(exists, own, 0)
+    return _joined(graph.length[some], own, took, beside) if beside.any() else own
+
+
+def _rest(graph: Graph, groups: Groups, times: Measured, beside: Flags, lead: int) -> Times:
+    """Of the last places together the time that is in no operation (s, r)."""
+    tail = (np.arange(graph.width) >= (graph.length - lead)[:, None] - 1) & graph.exists & ~beside
+    rest = _last_gap(graph, times) - _summed(times.duration, tail)
+    return _without_waiting(graph, groups, times, rest, beside, lead)
+
+
+def _last_gap(graph: Graph, times: Measured) -> Times:
+    """From the last call of a segment to when the rank left it (s, r)."""
+    last = np.maximum(graph.length - 1, 0)
+    return at_place(times.call, last + 1) - at_place(times.call, last)
+
+
+def _summed(times: Times, chosen: Flags) -> Times:
+    """The times (s, r, width) at the chosen places (r, width), of each rank in all (s, r)."""
+    return np.stack([np.where(chosen, each, 0).sum(1) for each in times])
+
+
 def _asynchronous(
-    graph: Graph, groups: Groups, times: Measured, gap: Times, lead: int, limits: Limits
+    graph: Graph, groups: Groups, times: Measured, lead: int, limits: Limits
 ) -> Flags:
     """Collectives (nodes,) beside which their members go on: the next calls leave them no room."""
     _, ranks, width = times.duration.shape
-    shifted = np.full_like(gap, np.nan)
-    shifted[:, :, : width - lead] = gap[:, :, lead:]
     last = np.arange(width) >= (graph.length - 1 - lead)[:, None]
-    shifted = np.where(last, np.nan, shifted)
-    baseline = median(times.duration, 0)
-    room = median(shifted - times.duration, 0)
+    baseline, room = np.empty((2, ranks, width))
+    for some in few_ranks(times.duration):
+        took = times.duration[:, some]
+        shifted = np.full_like(took, np.nan)
+        shifted[:, :, : width - lead] = np.diff(times.call[:, some], axis=2)[:, :, lead:]
+        baseline[some] = median(took, 0)
+        room[some] = median(np.where(last[some], np.nan, shifted) - took, 0)
     overlaps = (room < -limits.overlaps * baseline) & (room < -limits.overlaps_time)
     rounds = graph.rounds
     flat = overlaps.ravel()[rounds.nodes]
@@ -249,7 +283,9 @@ def _asynchronous(
     kinds = list(zip(rounds.op.tolist(), rounds.count.tolist(), strict=True))
     flagged = {kinds[k] for k in np.flatnonzero(share > 0.5)}
     if lead:
-        flagged |= _overlapping_at_the_end(graph, groups, times, gap, lead, share > 0.5, limits)
+        flagged |= _overlapping_at_the_end(
+            graph, groups, times, baseline, lead, share > 0.5, limits
+        )
     beside = np.zeros(ranks * width, dtype=np.bool_)
     chosen = (
         np.array([kind in flagged for kind in kinds], dtype=np.bool_)
@@ -264,28 +300,27 @@ def _overlapping_at_the_end(
     graph: Graph,
     groups: Groups,
     times: Measured,
-    gap: Times,
+    baseline: Times,
     lead: int,
     beside: Flags,
     limits: Limits,
 ) -> set[tuple[int, int]]:
-    """The costliest kind among the last places, if more time is in them than there was."""
+    """The costliest kind among the last places, if more time is in them than there was; `baseline`
+    (r, width): what operations mostly take."""
     width = graph.width
     rounds = graph.rounds
     tail = (np.arange(width) >= (graph.length - 1 - lead)[:, None]) & graph.exists
     counted = tail.ravel().copy()
     counted[rounds.nodes[beside[rounds.of]]] = False
-    inside = np.where(counted.reshape(tail.shape), times.duration, 0).sum(2)
-    last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
-    if not float(np.nanmedian(median(last_gap - inside, 0))) < -limits.overlaps_time:
+    rest = _last_gap(graph, times) - _summed(times.duration, counted.reshape(tail.shape))
+    if not float(np.nanmedian(median(rest, 0))) < -limits.overlaps_time:
         return set()
     cost: Counter[tuple[int, int]] = Counter()
-    baseline = median(times.duration, 0).ravel()
     names = [groups.ops[op] for op in rounds.op]
     for k, nodes in enumerate(np.split(rounds.nodes, rounds.start[1:])):
         if tail.ravel()[nodes].all() and names[k] in _OVERLAPPING and not groups.tight_rounds[k]:
             cost[int(rounds.op[k]), int(rounds.count[k])] += int(
-                np.nan_to_num(np.nanmedian(baseline[nodes]))
+                np.nan_to_num(np.nanmedian(baseline.ravel()[nodes]))
             )
     return {kind for kind, _ in cost.most_common(1)}
 
@@ -312,32 +347,28 @@ def _without_waiting(
     return found
 
 
-def _joined(graph: Graph, times: Measured, own: Times, duration: Times, beside: Flags) -> Times:
-    """Waiting at the join for what is asynchronous is no own time."""
+def _joined(length: Ints, own: Times, took: Times, beside: Flags) -> Times:
+    """Waiting at the join for what is asynchronous is no own time; of some ranks, `length` (r,)."""
     own = own.copy()
     pending = np.full(own.shape[:2], -np.inf)
     at = own[:, :, 0].copy()
     after = np.cumsum(beside[:, ::-1], axis=1)[:, ::-1] > 0  # asynchronous ones from here on
-    for place in range(graph.width):
+    for place in range(own.shape[2]):
         if place:
             at = at + np.nan_to_num(own[:, :, place])
-        mine = beside[:, place]
-        pending = np.where(
-            mine, np.fmax(pending, at + np.nan_to_num(times.duration[:, :, place])), pending
-        )
-        joins = (
-            ~mine & ~after[:, place] & np.isfinite(pending) & (place > 0) & (place < graph.length)
-        )
+        mine, takes = beside[:, place], np.nan_to_num(took[:, :, place])
+        pending = np.where(mine, np.fmax(pending, at + takes), pending)
+        joins = ~mine & ~after[:, place] & np.isfinite(pending) & (place > 0) & (place < length)
         before = at - np.nan_to_num(own[:, :, place])
         waited = np.clip(pending - before, 0, np.maximum(np.nan_to_num(own[:, :, place]), 0))
         own[:, :, place] -= np.where(joins, waited, 0)
         pending = np.where(joins, -np.inf, pending)
-        at = at + np.where(mine, 0, np.nan_to_num(duration[:, :, place]))
+        at = at + np.where(mine, 0, takes)
     return own
 
 
-def _settled(graph: Graph, own: Times, limits: Limits) -> Times:
-    """What calls show at another place than where it was, put right: what a place lacks to half of
+def _settle(graph: Graph, own: Times, limits: Limits) -> None:
+    """Put right what calls show at another place than where it was: what a place lacks to half of
     the baseline.
 
     A host that is further ahead of its device than elsewhere calls on at once and then waits: what
@@ -345,12 +376,20 @@ def _settled(graph: Graph, own: Times, limits: Limits) -> Times:
     then several times at once: what the burst makes up for was no loss. So what is still lacking
     is taken from the place before.
     """
-    baseline = median(own, 0)[None].repeat(len(own), 0)
-    for role in np.unique(graph.role):
-        mine = np.flatnonzero(graph.role == role)
-        if len(mine) >= 3:
-            baseline[:, mine] = np.fmin(baseline[:, mine], median(own[:, mine], 1)[:, None])
-    baseline = np.nan_to_num(np.maximum(baseline, 0))
+    segments, _, width = own.shape
+    of_role = np.full((segments, int(graph.role.max()) + 1, width), np.nan)
+    for role, number in enumerate(np.bincount(graph.role).tolist()):
+        if number >= 3:
+            mine = np.flatnonzero(graph.role == role)
+            of_role[:, role] = [median(each[mine], 0) for each in own]
+    for some in few_ranks(own):
+        here = own[:, some]
+        baseline = np.fmin(median(here, 0)[None], of_role[:, graph.role[some]])
+        _move(here, np.nan_to_num(np.maximum(baseline, 0)), limits)
+
+
+def _move(own: Times, baseline: Times, limits: Limits) -> None:
+    """The same of some ranks, with what their places mostly take."""
     floor = 0.5 * baseline
     for ahead in range(1, min(limits.most_lead, own.shape[2] - 1) + 1):
         here, there = own[:, :, :-ahead], own[:, :, ahead:]
@@ -362,7 +401,6 @@ def _settled(graph: Graph, own: Times, limits: Limits) -> Times:
         lacks = np.nan_to_num(np.minimum(own[:, :, place] - floor[:, :, place], 0))
         own[:, :, place] -= lacks
         own[:, :, place - 1] += lacks
-    return own
 
 
 def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, beside: Flags) -> Times:

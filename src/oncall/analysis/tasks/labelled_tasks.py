@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -33,6 +34,7 @@ from oncall.analysis.tasks.task_positions import place_alone, place_tasks
 from oncall.analysis.tasks.task_rows import TASK_COLUMNS, Labelled, columns_of, rows
 from oncall.evidence import params_of, relation
 
+_Value = TypeVar("_Value")
 _CALLS_AT_ONCE = 1 << 17  # of which the times take 3 MB
 _ROWS_AT_ONCE = 1 << 17  # of tasks, 20 MB
 
@@ -56,11 +58,14 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Ma
             "GROUP BY comm"
         ).fetchall()
     )
-    for job, ranks in _found(con, thresholds).items():
-        places = _places(con, job, ranks, stated.get(job, Stated()))
+    found = _found(con, thresholds)
+    for job in [*found]:
+        said = stated.get(job, Stated())
+        places = _places(con, job, found[job], said)
+        labelled = _labelled(found.pop(job), said, _pipeline_length(places.of_rank))
         parts: list[Mapping[str, Any]] = []
         held = 0
-        for part in _label_job(ranks, stated.get(job, Stated()), places.of_rank, sizes, thresholds):
+        for part in _rows_of(labelled, sizes, thresholds):
             parts.append(part)
             held += len(part["started_ns"])
             if held > _ROWS_AT_ONCE:
@@ -121,18 +126,17 @@ def _stated(con: duckdb.DuckDBPyConnection) -> dict[str, Stated]:
     return {job: Stated(*values) for job, *values in rows}
 
 
-def _label_job(
-    ranks: Sequence[Found],
-    stated: Stated,
-    places: dict[int, Place],
-    sizes: Mapping[int, int],
-    thresholds: Thresholds,
-) -> Iterator[dict[str, Any]]:
-    """Columns of the tasks of the ranks of one job that are here, some for each rank."""
-    places = _pipeline_length(places)
+def _labelled(ranks: Sequence[Found], stated: Stated, places: dict[int, Place]) -> list[Labelled]:
+    """The tasks of the ranks of one job that are here, of ranks that are alike together."""
     labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
     labelled += _all_alone([one for one in ranks if not one.is_chained], stated)
-    labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
+    return [one for one in labelled if len(one.tasks) or one.replicas_alone]
+
+
+def _rows_of(
+    labelled: list[Labelled], sizes: Mapping[int, int], thresholds: Thresholds
+) -> Iterator[dict[str, Any]]:
+    """Columns of their rows, some of them at a time; the ranks' calls go with their rows."""
     calls = [each for one in labelled for each in one.ranks]
     began_ns = left_together(calls, [one.blocks for one in labelled for _ in one.ranks])
     known = [each for one in labelled for each in [_numbered(one)] * len(one.ranks)]
@@ -142,14 +146,22 @@ def _label_job(
     )
     late = lateness(calls, sizes)
     sent = _inputs_sent(labelled, numbers)
-    begin = 0
-    for one in labelled:
-        for few in _batches(one):
-            mine = slice(begin, begin + len(few.ranks))
-            begin = mine.stop
-            known_ns = [each for each in sent[mine] if each is not None]
-            sent_ns = np.stack(known_ns) if known_ns else None
-            yield from rows(few, np.stack(numbers[mine]), together(late[mine]), sent_ns)
+    del calls, known, began_ns
+    each = zip(_taken(numbers), _taken(late), _taken(sent), strict=True)
+    while labelled:
+        for few in _batches(labelled.pop(0)):
+            number, behind, sent_ns = zip(*islice(each, len(few.ranks)), strict=True)
+            known_ns = [one for one in sent_ns if one is not None]
+            yield from rows(
+                few, np.stack(number), together(behind), np.stack(known_ns) if known_ns else None
+            )
+
+
+def _taken(values: Sequence[_Value]) -> Iterator[_Value]:
+    """One value after the other, each of which is let go."""
+    left = [*reversed(values)]
+    while left:
+        yield left.pop()
 
 
 def _inputs_sent(labelled: Sequence[Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
@@ -194,8 +206,9 @@ def _numbered(one: Labelled) -> Numbered:
 def _batches(one: Labelled) -> Iterator[Labelled]:
     """Some ranks at a time, as many as the processor's cache has room for."""
     each = max(1, _CALLS_AT_ONCE // max(1, len(one.calls)))
-    for begin in range(0, len(one.ranks), each):
-        yield replace(one, ranks=one.ranks[begin : begin + each])
+    ranks, one = _taken(one.ranks), replace(one, ranks=())
+    while few := list(islice(ranks, each)):
+        yield replace(one, ranks=few)
 
 
 def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
