@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from oncall.analysis.lost_time.iterations import iterations_of
+from oncall.analysis.lost_time.iterations import Iterations, iterations_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import arrivals_of
-from oncall.analysis.lost_time.onsets import longer_transfers
-from oncall.analysis.lost_time.programs import read_programs
+from oncall.analysis.lost_time.onsets import longer_transfers, slower_with_transfers
+from oncall.analysis.lost_time.programs import Programs, read_programs
+from oncall.analysis.lost_time.slowdowns import lasting
 from oncall.evidence import Incident
 
 from .test_lateness import ITERATIONS, TWO_STREAMS, even, played
@@ -28,6 +31,17 @@ def causes(columns: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
             "SELECT cause, list(rank ORDER BY rank) FROM lost_time WHERE entry > 0 GROUP BY ALL"
         ).fetchall()
     return [(cause, tuple(ranks)) for cause, ranks in rows]
+
+
+def read(columns: dict[str, Any]) -> tuple[Programs, Iterations]:
+    with Incident.empty() as incident:
+        incident.append("ops", columns)
+        incident.require(["operations", "members"])
+        programs = read_programs(incident.con, "j", LIMITS)
+    assert programs is not None
+    iterations = iterations_of(programs, arrivals_of(programs, LIMITS).moments(), LIMITS)
+    assert iterations is not None
+    return programs, iterations
 
 
 def slow_host(iteration: int, rank: int) -> float:
@@ -57,6 +71,28 @@ def test_transfers_that_take_longer_since_then_are_slow_communication() -> None:
     assert causes(columns) == [("transfer", group[1])]
 
 
+@pytest.mark.parametrize("longer", [0, 8])
+def test_transfers_say_since_when_iterations_are_a_little_longer(longer: int) -> None:
+    """Too little, and too early, for lengths of iterations alone to show it."""
+    group, since = TWO_STREAMS[-1], 4
+
+    def transfer(iteration: int, comm: int) -> float:
+        return 5 if comm == group[0] and iteration >= since else 1
+
+    programs, iterations = read(played(even, TWO_STREAMS, overlaps=True, transfer=transfer))
+    nth = np.arange(len(iterations.begin_ns))
+    since_then = nth >= since - 1  # the first one is not seen from its begin
+    length_ns = 1e8 + 1e6 * (nth % 3) + 1e6 * longer * since_then
+    iterations = replace(iterations, length_ns=length_ns)
+    assert lasting(length_ns, iterations.begin_ns, LIMITS) == []
+    entry = slower_with_transfers(programs, iterations, LIMITS)
+    if longer:
+        assert entry is not None and (entry.cause, entry.ranks) == ("transfer", group[1])
+        assert 0.05 < entry.share < 0.08
+    else:
+        assert entry is None
+
+
 @pytest.mark.parametrize("since", [0, SINCE])
 def test_longer_transfers_behind_computation_leave_open_what_they_cost(since: int) -> None:
     group = TWO_STREAMS[-1]
@@ -64,13 +100,7 @@ def test_longer_transfers_behind_computation_leave_open_what_they_cost(since: in
     def transfer(iteration: int, comm: int) -> float:
         return 5 if comm == group[0] and iteration >= since else 1
 
-    with Incident.empty() as incident:
-        incident.append("ops", played(even, TWO_STREAMS, overlaps=True, transfer=transfer))
-        incident.require(["operations", "members"])
-        programs = read_programs(incident.con, "j", LIMITS)
-    assert programs is not None
-    iterations = iterations_of(programs, arrivals_of(programs, LIMITS).moments(), LIMITS)
-    assert iterations is not None
+    programs, iterations = read(played(even, TWO_STREAMS, overlaps=True, transfer=transfer))
     entry = longer_transfers(programs, iterations, LIMITS)
     if since:
         assert entry is not None and (entry.cause, entry.ranks) == ("perhaps", group[1])

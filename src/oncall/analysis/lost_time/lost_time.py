@@ -25,7 +25,12 @@ from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.lateness import Lateness, lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import arrivals_of
-from oncall.analysis.lost_time.onsets import changed_with, longer_transfers, own_time_in
+from oncall.analysis.lost_time.onsets import (
+    changed_with,
+    longer_transfers,
+    own_time_in,
+    slower_with_transfers,
+)
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times, read_programs
 from oncall.analysis.lost_time.sibling_transfers import late_by_transfers, slow_beside_siblings
@@ -95,6 +100,9 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     changed = changed or own_time_in(slowdowns, books, limits)
     if changed is None and unseen and lateness is not None:
         changed = _delayed(programs, lateness, limits)
+    if changed is None and not entries and books.timed:
+        iterations = iterations_of(programs, arrivals_of(programs, limits).moments(), limits)
+        changed = slower_with_transfers(programs, iterations, limits) if iterations else None
     if changed is not None:
         return Account([changed], length_ns, begin_ns, None, books.timed)
     slowdown = _unexplained(slowdowns, limits)
@@ -178,6 +186,9 @@ def _by_lateness(
         entry = changed or entry
     if lateness.timed and not programs.on_device:
         entry = _or_transfers(programs, lateness, entry, limits)
+        open_still = entry is None or entry.cause == "perhaps"
+        if open_still:
+            entry = slower_with_transfers(programs, iterations, limits) or entry
         open_still = entry is None or entry.cause == "perhaps"
         entry = (slow_groups(programs, limits) if open_still else None) or entry
         entry = entry or longer_transfers(programs, iterations, limits)

@@ -115,6 +115,38 @@ def _slow_since(
     return _entry("transfer", ranks, shown, slowdown, iterations.length_ns[longer])
 
 
+def slower_with_transfers(
+    programs: Programs, iterations: Iterations, limits: Limits
+) -> Entry | None:
+    """The same where transfers of a group take longer for good, and with them all iterations since
+    then: as its transfers say when the slowdown began, little is left to chance."""
+    like = (iterations.program == iterations.mostly_called).mean(1) >= limits.same_calls
+    if iterations.stretches or not like.all():
+        return None  # they ask for more than before
+    taken_ns = taken(programs, iterations, limits)
+    begin_ns, length_ns = iterations.begin_ns, iterations.length_ns
+    for comm in np.flatnonzero(np.isfinite(taken_ns).all(0)):
+        changes = lasting(taken_ns[:, comm], begin_ns, limits)
+        if not changes:
+            continue
+        change = max(changes, key=lambda one: _apart(taken_ns[:, comm], one.concerns(begin_ns)))
+        longer = change.concerns(begin_ns)
+        share = 1 - float(np.median(length_ns[~longer]) / np.median(length_ns[longer]))
+        chance = 1 / comb(len(longer), int(longer.sum()))
+        if share < limits.least_gain or chance >= limits.by_chance:
+            continue
+        if _each_time(length_ns[:, np.newaxis], longer, limits):
+            entry = _slow_since(replace(change, share=share), programs, iterations, limits)
+            if entry is not None:
+                return entry
+    return None
+
+
+def _apart(values: Times, longer: Flags) -> float:
+    """How many times the largest of the other values (s,) the least of the `longer` ones is."""
+    return float(values[longer].min() / max(1.0, values[~longer].max()))
+
+
 def longer_transfers(programs: Programs, iterations: Iterations, limits: Limits) -> Entry | None:
     """The groups whose transfers take longer for good though iterations hardly do, as far as they
     are recorded: computation hides them there, which says nothing of the rest of the job. Their
