@@ -82,8 +82,8 @@ ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
                 needs_snapshot, bar=True),
     ActionEntry("gather", "R", "Gather again", "Query the nodes again now.", _needs_job),
     ActionEntry("mark", "m", "Note", "Write a note about this moment.", needs_snapshot),
-    ActionEntry("solved", "S", "Solved", "Write down what fixed it; kept with the incident and in the"
-                " archive.",
+    ActionEntry("solved", "S", "Solved",
+                "Write down what fixed it; kept with the incident and in the archive.",
                 needs_snapshot),
     ActionEntry("export", "x", "Export",
                 "Write a ticket of one page with your notes, and the evidence next to it.",

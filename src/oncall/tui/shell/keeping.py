@@ -144,7 +144,7 @@ class Keeping:
         self._app.tell(f"{_KEPT[kind]} in {path}")
 
     def action_solved(self) -> AwaitMount:
-        """Ask what fixed it, and keep that with the incident, and in the archive if there is one."""
+        """Ask what fixed it, and keep that with the incident and in the configured archive."""
         screen = screen_in_sight(self._app)
         about = screen.cursor_is_on() if screen is not None else ""
 
@@ -155,7 +155,8 @@ class Keeping:
                 label = "writing to the archive"
                 self._app.ask(Question("archive", query, self._app, label))
 
-        hint = f"What fixed {about or 'it'}? Kept with the incident, and in the archive if there is one."
+        where = "with the incident, and in the archive if one is configured"
+        hint = f"What fixed {about or 'it'}? It is kept {where}."
         return self._app.push_screen(Prompt("fixed by", hint=hint), left)
 
     def action_export(self) -> AwaitMount:
