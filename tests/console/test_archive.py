@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.queries import GetSnapshot
+from oncall.archive.recall import former_faults
+from oncall.archive.store import Archive
+from oncall.console.queries import ArchiveSolved, GetSnapshot
 
 from .conftest import Open
 
@@ -28,3 +30,38 @@ def test_an_archive_that_cannot_be_read_is_a_note(
         if one.startswith("without the archive of former incidents: ")
     ]
     assert "nowhere" in note
+
+
+def test_what_fixed_an_incident_is_in_the_next_diagnosis(
+    recorded: Callable[[str], Path],
+    opened: Open,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = opened(recorded("hang"))
+    session.ask(GetSnapshot())
+    assert session.ask(ArchiveSolved("restarted rank 5", 1)) is None  # none is configured
+    settings = tmp_path / "oncall" / "config.toml"
+    settings.parent.mkdir()
+    settings.write_text(f'[archive]\nplace = "{tmp_path}/archive"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    name = session.ask(ArchiveSolved("restarted rank 5", 2))
+    assert name == session.ask(ArchiveSolved("replaced the GPU", 3))  # the last note counts
+    former = former_faults(Archive.at(f"{tmp_path}/archive"), "default")
+    assert {one.fixed_by for one in former} == {"replaced the GPU"}
+
+
+def test_what_is_not_at_fault_is_not_archived(
+    recorded: Callable[[str], Path],
+    opened: Open,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = tmp_path / "oncall" / "config.toml"
+    settings.parent.mkdir()
+    settings.write_text(f'[archive]\nplace = "{tmp_path}/archive"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    session = opened(recorded("healthy"))
+    session.ask(GetSnapshot())
+    assert session.ask(ArchiveSolved("luck", 1)) == ""
+    assert not (tmp_path / "archive").exists()

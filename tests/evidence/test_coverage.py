@@ -64,7 +64,7 @@ def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:
     coverage, notes = measure(incident.con)
     assert coverage.ranks == 9
     assert notes == (
-        "the recordings tell different world sizes: 2, 8",
+        "the recordings state different world sizes: 2, 8",
         "the stated world size is 8, but there is evidence of rank 9",
     )
 

@@ -17,7 +17,7 @@ from oncall.views import coverage_words, words
 @pytest.mark.parametrize(
     ("blame", "phrase"),
     [
-        ((), "nobody in particular"),
+        ((), "no rank or node singled out"),
         ((Blame("rank", {"rank": 5}),), "rank 5"),
         ((Blame("rank", {"rank": 5, "node": "gpu017"}),), "rank 5 on gpu017"),
         (

@@ -20,6 +20,7 @@ import numpy as np
 
 from oncall.console.cancellation import Lane
 from oncall.console.queries import (
+    ArchiveSolved,
     GatherSnapshot,
     GetCommunicator,
     GetLogLines,
@@ -151,6 +152,7 @@ class FakeSession:
             NewRulebook: self.new_rule,
             RunTests: self.test_rules,
             SaveIncident: self.save,
+            ArchiveSolved: lambda _: None,
             GetReport: self.report,
         }
 

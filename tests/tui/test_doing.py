@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.queries import RunCommand
+from oncall.console.queries import ArchiveSolved, RunCommand
 from oncall.console.snapshot import Snapshot
 from oncall.core.errors import UsageError
 from oncall.render.ticket import to_line, to_ticket
@@ -125,6 +125,25 @@ async def test_what_fixed_it_is_kept_with_the_recording_and_seen_again() -> None
     assert kept.kind == "solved" and kept.about.startswith("F1")
     async with console(recording=recording) as running:
         assert "solved: restarted the loader of rank 5" in running.text()
+
+
+@piloted
+async def test_what_fixed_it_is_in_the_archive_too_if_there_is_one() -> None:
+    session = FakeSession()
+    session.answers[ArchiveSolved] = lambda _: "64afbeb1ad47"
+    async with console(session, (120, 30)) as running:
+        await running.press("S")
+        await running.type("reseated the riser")
+        assert "marked as solved, in the archive as incident 64afbeb1ad47" in running.text()
+        assert [one.fixed_by for one in session.asked_for(ArchiveSolved)] == ["reseated the riser"]
+        session.answers[ArchiveSolved] = lambda _: ""
+        await running.press("S")
+        await running.type("nothing")
+        assert "not archived: nothing is at fault" in running.text()
+        session.fails[ArchiveSolved] = UsageError("/shared/archive is not writable")
+        await running.press("S")
+        await running.type("again")
+        assert "/shared/archive is not writable" in running.text()
 
 
 @piloted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Static
 
-from oncall.console.queries import GetStages
+from oncall.console.queries import GetRates, GetStages
 from oncall.core.errors import UsageError
 from oncall.tui.screens.stages.stage_lanes import StageLanes
 
@@ -179,3 +179,20 @@ async def test_picture(width: int, height: int, theme: str) -> None:
     async with console(size=(width, height), theme=f"oncall-{theme}") as running:
         await opened(running)
         check_picture(running.app, f"stages-{width}x{height}-{theme}")
+
+
+@piloted
+async def test_where_there_is_room_the_jobs_iterations_are_beside_the_task() -> None:
+    session = FakeSession()
+    async with console(session, size=(160, 48)) as running:
+        await running.press("6")
+        text = running.text()
+        assert "iteration time: 10 min" in text and "completed operations: 0 ops/s" in text
+        await running.press("enter")
+        assert "completed operations" not in running.text()  # the task has the whole width
+    session = FakeSession()
+    async with console(session, size=(120, 40)) as running:
+        asked = len(session.asked_for(GetRates))
+        await running.press("6")
+        assert len(session.asked_for(GetRates)) == asked
+        assert "iteration time:" not in running.text()

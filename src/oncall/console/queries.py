@@ -299,6 +299,20 @@ class GetStages(EvidenceQuery["StagesView"]):
 
 
 @dataclass(frozen=True)
+class ArchiveSolved(EvidenceQuery["str | None"]):
+    """Add the diagnosis shown to the configured archive, with what fixed it: the incident's name
+    there, empty if nothing shown is at fault, None without an archive."""
+
+    fixed_by: str
+    written_ns: int
+
+    def read(self, shown: Shown) -> str | None:
+        from oncall.console.archiving import keep_solved
+
+        return keep_solved(shown.incident, shown.snapshot.diagnosis, self.fixed_by, self.written_ns)
+
+
+@dataclass(frozen=True)
 class GetStageTask(EvidenceQuery["TaskCard"]):
     """A task of a timeline in full: what it waits for, its group, its calls."""
 

@@ -97,7 +97,7 @@ def _world_size(con: duckdb.DuckDBPyConnection) -> tuple[int, list[str]]:
     sizes = [row[0] for row in rows if row[0] <= _MOST_RANKS]
     notes = [f"a world size of {row[0]} is not believed" for row in rows if row[0] > _MOST_RANKS]
     if len(sizes) > 1:
-        notes.append(f"the recordings tell different world sizes: {', '.join(map(str, sizes))}")
+        notes.append(f"the recordings state different world sizes: {', '.join(map(str, sizes))}")
     return (sizes[-1] if sizes else 0), notes
 
 

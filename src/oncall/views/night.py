@@ -36,7 +36,7 @@ def night_lines(
     incident: Incident, diagnosis: Diagnosis, first_ns: int | None, last_ns: int | None
 ) -> tuple[NightLine, ...]:
     """What is known of the job from `first_ns` to `last_ns`, in order. Findings that say nothing of
-    when they began come at the end."""
+    when they began come with what they follow from, else at the end."""
     lines = [*_host_events(incident), *_findings(diagnosis, last_ns)]
     lines += _last_completion(incident, last_ns)
     if first_ns is not None:
@@ -85,10 +85,11 @@ def _findings(diagnosis: Diagnosis, last_ns: int | None) -> Iterator[NightLine]:
     """Each finding when it began, with its conclusion; of a consequence, from what it follows."""
     known = {one.id: one for one in diagnosis.findings}
     for finding in diagnosis.findings[:_MOST_FINDINGS]:
-        at_ns = finding.at_ns if finding.at_ns is not None else last_ns
+        root = known.get(finding.explained_by or "")
+        began = (finding.at_ns, root.at_ns if root else None, last_ns)
+        at_ns = next((one for one in began if one is not None), None)
         if at_ns is None:
             continue
-        root = known.get(finding.explained_by or "")
         why = f" (follows from {root.id} {clean(root.title)})" if root else _conclusion(finding)
         said = f"{words.GLYPHS[finding.severity]} {words.sentence(finding)}{why}"
         yield NightLine(at_ns, said, finding.severity)

@@ -66,7 +66,7 @@ def who(blame: Sequence[Blame]) -> str:
     if nodes:
         phrases.append(f"{'nodes' if len(nodes) > 1 else 'node'} {hosts_phrase(nodes)}")
     others = [_thing(one) for one in blame if one.kind not in ("rank", "node")]
-    return names_phrase([*phrases, *dict.fromkeys(others)]) or "nobody in particular"
+    return names_phrase([*phrases, *dict.fromkeys(others)]) or "no rank or node singled out"
 
 
 def _thing(one: Blame) -> str:

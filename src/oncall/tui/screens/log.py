@@ -122,7 +122,7 @@ class LogScreen(ConsoleScreen):
                 text.append(f"{heading}\n", theme_style(self.app, "primary", bold=True))
                 text.append_text(self._drawn(lines))
         if not text and self._of_job:
-            text.append("no line of any log was recorded")
+            text.append("No line of any log was recorded.")
         scroll = self.query_one(VerticalScroll)
         at_end = scroll.max_scroll_y - scroll.scroll_y <= 1
         self.query_one("#lines", LiteralText).update(text)

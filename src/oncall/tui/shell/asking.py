@@ -113,8 +113,18 @@ class Asking:
             case "save" | "export":
                 self._app.write_log(str(message.value))
                 self._app.tell(str(message.value))
+            case "archive":
+                self._archived(message.value)
             case _:
                 self._app.tell(str(message.value))
+
+    def _archived(self, name: str | None) -> None:
+        """What was marked as solved is in the archive by that name; None: there is no archive."""
+        if name is None:
+            return
+        said = f"in the archive as incident {name}" if name else "not archived: nothing is at fault"
+        self._app.write_log(f"marked as solved: {said}")
+        self._app.tell(f"marked as solved, {said}")
 
     def refused(self, message: Refused) -> None:
         """A query failed, whichever part of the console asked it."""

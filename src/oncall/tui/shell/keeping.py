@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetReport, SaveIncident
+from oncall.console.queries import ArchiveSolved, GetReport, SaveIncident
 from oncall.core.errors import OncallError
 from oncall.core.printable import file_name, typed
 from oncall.tui.shell.messages import Question
@@ -144,15 +144,19 @@ class Keeping:
         self._app.tell(f"{_KEPT[kind]} in {path}")
 
     def action_solved(self) -> AwaitMount:
-        """Ask what fixed it, and keep that with the incident."""
+        """Ask what fixed it, and keep that with the incident and in the configured archive."""
         screen = screen_in_sight(self._app)
         about = screen.cursor_is_on() if screen is not None else ""
 
         def left(text: str | None) -> None:
             if text and text.strip():
                 self.keep("solved", text.strip(), about)
+                query = ArchiveSolved(text.strip(), self._app.wall_ns())
+                label = "writing to the archive"
+                self._app.ask(Question("archive", query, self._app, label))
 
-        hint = f"What fixed {about or 'it'}? It is kept with the incident and in the export."
+        where = "with the incident, and in the archive if one is configured"
+        hint = f"What fixed {about or 'it'}? It is kept {where}."
         return self._app.push_screen(Prompt("fixed by", hint=hint), left)
 
     def action_export(self) -> AwaitMount:

@@ -217,8 +217,10 @@ class FleetScreen(ConsoleScreen):
         styles, muted = state_styles(self.app), theme_style(self.app, "muted")
         number = int(shown.sum())
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(f"{number:,} of {total:,} ranks" if number < total else f"{total:,} ranks")
-        text.append(" by value  " if self.values and self._sorted else f" by {self._by}  ", muted)
+        if total:
+            text.append(f"{number:,} of {total:,} ranks" if number < total else f"{total:,} ranks")
+            by = "value" if self.values and self._sorted else self._by
+            text.append(f" by {by}  ", muted)
         if self.values is not None:
             text.append(f"{fleet.measure_phrase(self.values)}  ", theme_style(self.app, "accent"))
         for state, count in fleet.counts(snapshot.ranks.state[shown]):
@@ -227,7 +229,7 @@ class FleetScreen(ConsoleScreen):
         if problem:
             text.append(f" {problem}", theme_style(self.app, "error"))
         elif not total:
-            text.append(" no calls of any rank are recorded", muted)
+            text.append("No calls of any rank are recorded: what ranks do is unknown.", muted)
         elif not number:
             text.append(" none matches; / changes the filter, f shows all", muted)
         if text != self._said or text.spans != self._said.spans:

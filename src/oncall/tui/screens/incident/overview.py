@@ -174,7 +174,7 @@ def _moment(glance: Glance, span: tuple[int, int], indent: int, room: int) -> li
 def _map(ranks: Ranks, width: int, most: int) -> list[Pieces]:
     """A cell for each rank, or the worst of as many as it takes; nodes lie apart if they fit."""
     if not len(ranks):
-        return [[("no calls of any rank are recorded", "faint")]]
+        return [[("No calls of any rank are recorded.", "faint")]]
     room = max(width - _LABEL, 8)
     cells, each = _cells(ranks, room, most)
     lines = [cells[at : at + room] for at in range(0, len(cells), room)]

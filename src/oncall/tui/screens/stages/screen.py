@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 
-from oncall.console.queries import GetStages, GetStageTask
+from oncall.console.queries import GetRates, GetStages, GetStageTask
 from oncall.core.units import format_duration
 from oncall.render.text.spans import plain_lines
 from oncall.render.text.stage_cells import GLYPHS, PLAIN
@@ -20,6 +20,7 @@ from oncall.tui.drawing.spans import styled
 from oncall.tui.models.lanes import Strip
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
 from oncall.tui.screens.stages import model
+from oncall.tui.screens.stages.job_charts import ROOMY, JobCharts
 from oncall.tui.screens.stages.stage_lanes import StageLanes
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
@@ -29,6 +30,8 @@ from oncall.views.stages.timeline import Box, Lane, Timeline
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
+    from oncall.console.snapshot import Series
+    from oncall.tui.shell.state import State
 
 _WIDE = 110
 _WORDS = Words("iteration", "recorded", "the worst iteration", "rank", "task")
@@ -47,6 +50,9 @@ class StagesScreen(LaneScreen):
     CSS = """
     StagesScreen Lanes { max-height: 60%; }
     StagesScreen #below { height: 1fr; margin-top: 1; }
+    StagesScreen #card { width: 1fr; }
+    StagesScreen.roomy JobCharts { display: block; }
+    StagesScreen.opened JobCharts { display: none; }
     """
     WORDS = _WORDS
     EMPTY = (
@@ -74,8 +80,10 @@ class StagesScreen(LaneScreen):
         return StageLanes(id="lanes")
 
     def compose_below(self) -> ComposeResult:
-        with Vertical(id="below"), VerticalScroll(id="card"):
-            yield LiteralText(id="description")
+        with Horizontal(id="below"):
+            with VerticalScroll(id="card"):
+                yield LiteralText(id="description")
+            yield JobCharts()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -121,6 +129,26 @@ class StagesScreen(LaneScreen):
         mark = (PLAIN if self.app.ascii_only else GLYPHS).mark
         [sentence] = blamed_sentences(view.timeline, most=1)
         return wrap(f"{mark} {sentence}", self.size.width - 2, subsequent_indent="  ")
+
+    def show(self, state: State, before: State | None) -> None:
+        super().show(state, before)
+        if state.snapshot is not None and (before is None or before.snapshot is not state.snapshot):
+            self._ask_job()
+
+    def _ask_job(self) -> None:
+        if self.has_class("roomy") and self.state.snapshot is not None:
+            self.ask("job", GetRates("job"), "reading rates of the job")
+
+    def answered(self, what: str, value: tuple[Series, ...]) -> None:
+        if what == "job":
+            self.query_one(JobCharts).show(value)
+
+    def on_resize(self, event: object) -> None:
+        super().on_resize(event)
+        roomy = self.size.width >= ROOMY[0] and self.size.height >= ROOMY[1]
+        if roomy != self.has_class("roomy"):
+            self.set_class(roomy, "roomy")
+            self._ask_job()
 
     def neighbour(self, step: int) -> int | None:
         return model.neighbour(self.view, step)
