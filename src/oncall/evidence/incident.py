@@ -436,5 +436,5 @@ class Incident:
 
 _OVERFLOW = 4  # times the memory: a relation that needs more would take hours
 _MANY_ROWS = 2 * ROW_GROUP  # 60 MB of operations, a tenth of it once they are compressed
-_MUCH_BYTES = 64 * 2**20  # that a relation took: what it freed of them goes back to the system
+_MUCH_BYTES = 16 * 2**20  # that a relation took: what it freed of them goes back to the system
 _EVERY_TABLE = ";".join(create_table_sql(table.name, table.columns) for table in TABLES)
