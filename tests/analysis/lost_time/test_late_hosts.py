@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,14 @@ def test_ranks_of_two_hosts_are_no_host() -> None:
     late_ns = np.random.default_rng(3).uniform(0, 4 * MS, (7, 8))
     late_ns[:, [1, 2, 5, 6]] += 10 * MS
     assert late_hosts(of_like_iterations(late_ns, 100), LIMITS) is None
+
+
+@pytest.mark.parametrize("longer", [0, 15])
+def test_what_a_host_costs_shows_in_the_lengths_of_iterations(longer: int) -> None:
+    """Ranks that wait for one another are all as late as one of them, which costs nothing."""
+    late_ns = np.random.default_rng(4).uniform(0, 4 * MS, (20, 8))
+    late_ns[8:, 4:] += 15 * MS
+    lateness = of_like_iterations(late_ns, 100)
+    length_ns = lateness.iterations.length_ns + np.where(np.arange(20) >= 8, longer, 0) * MS
+    lateness = replace(lateness, iterations=replace(lateness.iterations, length_ns=length_ns))
+    assert (late_hosts(lateness, LIMITS) is not None) == bool(longer)

@@ -13,7 +13,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.chance import at_least
-from oncall.analysis.lost_time.latecomers import by_hosts
+from oncall.analysis.lost_time.latecomers import by_hosts, is_seen
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
@@ -34,6 +34,8 @@ def late_hosts(lateness: Lateness, limits: Limits) -> Entry | None:
     if concerned.sum() < limits.repeats:
         return None
     values = gain[concerned]
+    if not is_seen(iterations, concerned, ~concerned, float(values.mean()), limits):
+        return None  # ranks of a host that wait for one another are as late as one of them
     drawn = np.random.default_rng(0).choice(values, (limits.resampled, len(values)))
     return Entry(
         cause="own",

@@ -59,10 +59,11 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     if lost_ns.sum() < limits.least_part * iterations.length_ns[since].sum():
         return None
     mean = float(gain[late].mean())
-    duty = is_duty(ranks.tolist(), mean, late[there], limits, always=not len(others))
+    unsure = is_duty(ranks.tolist(), mean, late[there], limits, always=not len(others))
+    unsure = unsure or not is_seen(iterations, late, there & ~late, mean, limits)
     drawn = np.random.default_rng(0).choice(gain[late], (limits.resampled, int(late.sum())))
     return Entry(
-        cause="perhaps" if duty else "own",
+        cause="perhaps" if unsure else "own",
         ranks=tuple(map(int, ranks)),
         share=mean,
         low=float(np.quantile(drawn.mean(1), limits.certain)),
@@ -71,6 +72,18 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
         begin_ns=int(iterations.begin_ns[late].min()),
         shown_by=lateness.by,
     )
+
+
+def is_seen(
+    iterations: Iterations, late: Flags, others: Flags, share: float, limits: Limits
+) -> bool:
+    """Whether late iterations (s,) are longer than the others by a good part of the `share` that
+    being late is said to cost; of too few others, and of stretches of equal time, nobody knows."""
+    if iterations.stretches or others.sum() < limits.repeats:
+        return True
+    length_ns = float(np.median(iterations.length_ns[late]))
+    longer_ns = length_ns - float(np.median(iterations.length_ns[others]))
+    return longer_ns >= limits.seen * share * length_ns
 
 
 def _are_baseline(others: Times, late: Times, limits: Limits) -> bool:
