@@ -125,3 +125,21 @@ def test_one_event_does_not_hide_a_lasting_change() -> None:
 
     columns = played(even, overlaps=False, transfer=transfer)
     assert [cause for cause, _ in causes(columns)] == ["transfer"]
+
+
+def test_transfers_of_one_group_that_exceed_an_iteration_make_it_longer() -> None:
+    """Whatever is known of lengths: a communicator makes one transfer after the other."""
+    group = TWO_STREAMS[-1]
+
+    def transfer(iteration: int, comm: int) -> float:
+        return 30 if comm == group[0] and iteration >= SINCE else 1
+
+    programs, iterations = read(played(even, TWO_STREAMS, overlaps=True, transfer=transfer))
+    unknown = replace(iterations, length_ns=np.full(len(iterations.begin_ns), 7e7))
+    entry = longer_transfers(programs, unknown, LIMITS)
+    assert entry is not None and (entry.cause, entry.ranks) == ("transfer", group[1])
+    assert entry.share == pytest.approx(1 - 70 / 150)
+    more = unknown.program.copy()
+    more[:] = np.arange(1, len(more) + 1)[:, np.newaxis]  # each asks for something else
+    entry = longer_transfers(programs, replace(unknown, program=more), LIMITS)
+    assert entry is not None and entry.cause == "perhaps"

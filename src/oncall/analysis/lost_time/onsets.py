@@ -120,9 +120,8 @@ def slower_with_transfers(
 ) -> Entry | None:
     """The same where transfers of a group take longer for good, and with them all iterations since
     then: as its transfers say when the slowdown began, little is left to chance."""
-    like = (iterations.program == iterations.mostly_called).mean(1) >= limits.same_calls
-    if iterations.stretches or not like.all():
-        return None  # they ask for more than before
+    if not _ask_for_the_same(iterations, limits):
+        return None
     taken_ns = taken(programs, iterations, limits)
     begin_ns, length_ns = iterations.begin_ns, iterations.length_ns
     for comm in np.flatnonzero(np.isfinite(taken_ns).all(0)):
@@ -142,6 +141,12 @@ def slower_with_transfers(
     return None
 
 
+def _ask_for_the_same(iterations: Iterations, limits: Limits) -> bool:
+    """Whether all iterations make the same calls of the same sizes: none transfers more."""
+    like = (iterations.program == iterations.mostly_called).mean(1) >= limits.same_calls
+    return bool(not iterations.stretches and like.all())
+
+
 def _apart(values: Times, longer: Flags) -> float:
     """How many times the largest of the other values (s,) the least of the `longer` ones is."""
     return float(values[longer].min() / max(1.0, values[~longer].max()))
@@ -150,7 +155,8 @@ def _apart(values: Times, longer: Flags) -> float:
 def longer_transfers(programs: Programs, iterations: Iterations, limits: Limits) -> Entry | None:
     """The groups whose transfers take longer for good though iterations hardly do, as far as they
     are recorded: computation hides them there, which says nothing of the rest of the job. Their
-    share is the most that they may cost."""
+    share is the most that they may cost. A communicator makes one transfer after the other: what
+    these take beyond an iteration of before is lost for certain."""
     taken_ns = taken(programs, iterations, limits)
     length_ns = float(np.median(iterations.length_ns))
     found: dict[int, Slowdown] = {}
@@ -164,9 +170,16 @@ def longer_transfers(programs: Programs, iterations: Iterations, limits: Limits)
         return None
     members = [np.asarray(programs.members[comm]) for comm in found]
     ranks, all_ranks = reduce(np.intersect1d, members), reduce(np.union1d, members)
-    most = max(found.values(), key=lambda change: change.share)
-    longer_ns = iterations.length_ns[most.concerns(iterations.begin_ns)]
-    entry = _entry("perhaps", ranks if len(ranks) else all_ranks, 0.0, most, longer_ns)
+    ranks = ranks if len(ranks) else all_ranks
+    slowest = max(found, key=lambda comm: found[comm].share)
+    most = found[slowest]
+    longer = most.concerns(iterations.begin_ns)
+    now_ns = float(np.median(taken_ns[longer, slowest]))
+    least = 1 - float(np.median(iterations.length_ns[~longer])) / now_ns
+    if least >= limits.least_gain and _ask_for_the_same(iterations, limits):
+        lengths_ns = np.full(longer.sum(), now_ns)
+        return _entry("transfer", ranks, least, replace(most, share=least), lengths_ns)
+    entry = _entry("perhaps", ranks, 0.0, most, iterations.length_ns[longer])
     return replace(entry, shown_by="overlap")
 
 
