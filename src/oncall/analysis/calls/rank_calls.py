@@ -135,6 +135,7 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
         named = {
             place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
         }
+        every = tuple(mine)  # one for all ranks: a job may have thousands
         for first, last in rank_pieces(con, job):
             columns = _columns(con, job, (first, last), mine, thresholds)
             begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
@@ -151,7 +152,7 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
                 if kind.by_time:
                     kind = _kind(part, named, thresholds, len(kinds))
                     kind = kinds.setdefault((job, likeness, kind.use.tobytes()), kind)
-                yield _of_rank(job, part, tuple(mine), kind, thresholds)
+                yield _of_rank(job, part, every, kind, thresholds)
 
 
 def _columns(

@@ -50,7 +50,7 @@ class Entry:
 
 def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times:
     """The length of each segment (s,) with these times: own (s, r, width), rounds (s, k), ..."""
-    return order.replay(_by_node(own), rounds.T, transfers.T)[0]
+    return order.lengths(own.reshape(len(own), -1).T, rounds.T, transfers.T)
 
 
 def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: Limits) -> Times:
@@ -68,14 +68,14 @@ def gains_together(one: Class, sets: Sequence[Ints]) -> Times:
     """The same if the own time of all ranks of a set is their peers' (sets, s)."""
     account = one.account
     times = account.rounds.T, account.transfers.T
-    now, _ = one.order.replay(_by_node(account.own), *times)
+    now = replayed(one.order, account.own, account.rounds, account.transfers)
     now = np.minimum(now, one.length_ns + one.error_ns)
     found = np.zeros((len(sets), len(now)))
     for at, ranks in enumerate(sets):
         own = _by_node(account.own)
         for rank in ranks.tolist():
             _put_baseline(one, rank, own)
-        found[at] = now - one.order.replay(own, *times)[0]
+        found[at] = now - one.order.lengths(own, *times)
     return found
 
 
@@ -160,7 +160,7 @@ def _gains(
     tried = np.flatnonzero((most[candidates] >= enough).any(1))
     if not len(tried):
         return found
-    now, _ = one.order.replay(*times)
+    now = one.order.lengths(*times)
     # What a replay takes longer than was measured, beyond its error everywhere, is no loss.
     now = np.minimum(now, one.length_ns + one.error_ns)
     at_once = max(1, _MOST_NUMBERS // max(times[0].size, 1))
@@ -170,7 +170,7 @@ def _gains(
         for at, rank in enumerate(chosen.tolist()):
             mine = slice(at * len(now), (at + 1) * len(now))
             remove(rank, [each[:, mine] for each in many])
-        lengths, _ = one.order.replay(*many)
+        lengths = one.order.lengths(*many)
         found[tried[begin : begin + at_once]] = now - lengths.reshape(len(chosen), -1)
     return found
 

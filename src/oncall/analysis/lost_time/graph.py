@@ -16,6 +16,8 @@ import numpy as np
 from oncall.analysis.lost_time.programs import NONE, Codes, Flags, Ints, Programs, Times
 from oncall.analysis.lost_time.segments import Segments
 
+_NUMBERS_AT_ONCE = 1 << 19  # of a replay, 4 MB
+
 
 @dataclass(frozen=True)
 class Rounds:
@@ -166,6 +168,14 @@ class Order:
     join: Ints
     levels: tuple[Level, ...]
     complete: bool
+
+    def lengths(self, own: Times, rounds: Times, transfers: Times) -> Times:
+        """When the last rank is through (q,), some of the replays at a time."""
+        each = max(1, _NUMBERS_AT_ONCE // max(1, len(own)))
+        some = [slice(begin, begin + each) for begin in range(0, own.shape[1], each)]
+        return np.concatenate(
+            [self.replay(own[:, q].copy(), rounds[:, q], transfers[:, q])[0] for q in some]
+        )
 
     def replay(self, own: Times, rounds: Times, transfers: Times) -> tuple[Times, Times]:
         """When the last rank is through (q,), and when each node was reached (nodes, q).
