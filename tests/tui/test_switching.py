@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from textual.app import App
 
-from oncall.console.queries import GetRankCard, GetRates
+from oncall.console.queries import GetRankCard, GetRates, GetStages
 from oncall.tui.shell import switching
 from oncall.tui.shell.garbage import collect_in_short_pauses
 from oncall.tui.shell.registry import SCREENS
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
+from .pictures import normalised
 
 
 class Painted:
@@ -93,10 +94,30 @@ async def test_screens_are_made_ahead_while_nobody_types() -> None:
         assert set(running.app._screen_stacks) == {one.id for one in SCREENS}
         assert len(session.asked) == asked  # they ask for what they show once they are seen
         assert running.app.current_mode == "incident"
+        before = session.asked_for(GetRankCard), session.asked_for(GetStages)
+        await running.press("T")  # nor when the theme changes
+        assert (session.asked_for(GetRankCard), session.asked_for(GetStages)) == before == ([], [])
         await running.press("2")
-        assert session.asked_for(GetRankCard) or "16 ranks by node" in running.text()
+        assert "16 ranks by node" in running.text()
         await running.press("4")
         assert GetRates("suspects") in session.asked
+
+
+@piloted
+async def test_what_is_made_ahead_looks_no_other_even_if_the_theme_has_changed() -> None:
+    seen: list[list[str]] = []
+    for waits in (0, len(SCREENS)):
+        async with console(size=(120, 40)) as running:
+            for _ in range(waits):
+                await running.pass_s(2)
+            await running.press("T")
+            shots = []
+            for key in ("2", "4", "6", "2"):
+                await running.press(key)
+                await running.pass_s(10)  # what was said of the theme is gone
+                shots.append(normalised(running.app.export_screenshot(title=" ")))
+            seen.append(shots)
+    assert seen[0] == seen[1]
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 def test_the_slow_iteration_is_drawn_with_its_culprit(slow: Path) -> None:
     code, output = run("draw", "stages", slow)
     assert code == 0
-    assert output.startswith("Iteration 3, pipeline 0 of 2:")
+    assert output.startswith("Iteration 3, pipeline 0 of 0-1:")
     assert [line.split()[2:5] for line in output.splitlines() if line.startswith("▶ stage")] == [
         ["1", "rank", "2"]
     ]
@@ -46,7 +46,7 @@ def test_iteration_pipelines_and_ranks_are_chosen(slow: Path) -> None:
     code, output = run(
         "draw", "stages", slow, "--iteration", "1", "--pipeline", "0", "--pipeline", "1", "--ranks"
     )
-    assert code == 0 and output.startswith("Iteration 1, pipeline 0-1 of 2:")
+    assert code == 0 and output.startswith("Iteration 1, pipelines 0-1:")
     assert sum(" stage " in line and " rank " in line for line in output.splitlines()) == 4
 
 

@@ -36,7 +36,7 @@ def test_the_slowest_iteration_is_drawn_with_the_pipeline_that_made_it_slow(
 
 def test_its_text_says_who_and_by_how_much(delayed: Incident) -> None:
     lines = plain_lines(timeline_lines(timeline(delayed), 80))
-    assert "pipeline 1 of 2" in lines[0] and "baseline" in lines[0]
+    assert "pipeline 1 of 0-1" in lines[0] and "baseline" in lines[0]
     (marked,) = (line for line in lines if line.startswith("▶ stage"))
     assert "stage 2 rank 5" in marked and "B1" in marked and "████" in marked
     assert any("backward of micro-batch 1 on stage 2, rank 5" in line for line in lines)
@@ -170,7 +170,7 @@ def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident
     )  # fmt: skip
     diagnosis = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (finding,))
     lines = drawings_of(delayed, diagnosis, plain=True)["F1"]
-    assert lines[0].startswith("Iteration 4, pipeline 1 of 2")
+    assert lines[0].startswith("Iteration 4, pipeline 1 of 0-1")
     assert any(line.startswith("> stage 2 rank 5") for line in lines)
     other = Diagnosis(
         "pipeline", None, None, Coverage(1, 1, 8, 8), (replace(finding, picture=None),)

@@ -54,9 +54,11 @@ def timeline_lines(
 
 
 def title(timeline: Timeline) -> str:
-    """`Iteration 41, pipeline 0 of 2: 2.38 s, baseline 1.92 s (+24 %)`."""
-    replicas = timeline.replicas
-    which = f", pipeline {fold_ranks(replicas)} of {timeline.pipelines}" if replicas else ""
+    """`Iteration 41, pipeline 0 of 0-1: 2.38 s, baseline 1.92 s (+24 %)`."""
+    replicas, last = timeline.replicas, timeline.pipelines - 1
+    several = "s" if len(replicas) > 1 else ""
+    of = f" of 0-{last}" if len(replicas) <= last else ""
+    which = f", pipeline{several} {fold_ranks(replicas)}{of}" if replicas else ""
     what = f"Iteration {timeline.iteration}{which if timeline.pipelines > 1 else ''}"
     taken = timeline.duration_ns
     if timeline.silent_ns is not None:

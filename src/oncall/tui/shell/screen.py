@@ -146,8 +146,9 @@ class ConsoleScreen(SettlingScreen):
 
     def forget_shown(self) -> None:
         """Show everything anew; the colours have changed."""
-        self._shown = None
-        self._take(self.state)
+        if self._shown is not None:
+            self._shown = None
+            self._take(self.state)
 
     def focus_chain_help(self) -> Iterator[str]:
         """What the focused widget, and what it lies in, say of themselves (their HELP)."""
