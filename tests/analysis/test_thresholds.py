@@ -36,6 +36,7 @@ FIXED = {
     "programs.ABSENT",  # no rank
     "causes._MOST_NUMBERS",  # that fit into memory
     "measured._NUMBERS_AT_ONCE",
+    "graph._NUMBERS_AT_ONCE",
     "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored
     "rank_pieces.AT_ONCE",  # in memory before they are in order
