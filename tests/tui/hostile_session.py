@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from oncall.console.queries import GetReport
 
@@ -72,6 +72,11 @@ def _mapped(value: Any, change: Any) -> Any:
     return value
 
 
+def _is_of_ours(hint: Any) -> bool:
+    """Whether it is one of a few words, or none."""
+    return Literal in map(get_origin, (hint, *get_args(hint)))
+
+
 @cache
 def _texts(of: type) -> tuple[str, ...]:
     """The fields of a dataclass that may hold text of others."""
@@ -79,7 +84,7 @@ def _texts(of: type) -> tuple[str, ...]:
     return tuple(
         one.name
         for one in fields(of)
-        if one.init and one.name not in _OURS and get_origin(hints.get(one.name)) is not Literal
+        if one.init and one.name not in _OURS and not _is_of_ours(hints.get(one.name))
     )
 
 
