@@ -77,12 +77,13 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
 def is_seen(
     iterations: Iterations, late: Flags, others: Flags, share: float, limits: Limits
 ) -> bool:
-    """Whether late iterations (s,) are longer than the others by a good part of the `share` that
-    being late is said to cost; of too few others, and of stretches of equal time, nobody knows."""
+    """Whether late iterations (s,) are longer than the shorter ones of the others by a good part of
+    the `share` that being late is said to cost; others may be long for another reason, as the first
+    ones are. Of too few others, and of stretches of equal time, nobody knows."""
     if iterations.stretches or others.sum() < limits.repeats:
         return True
     length_ns = float(np.median(iterations.length_ns[late]))
-    longer_ns = length_ns - float(np.median(iterations.length_ns[others]))
+    longer_ns = length_ns - float(quantile(iterations.length_ns[others], 0.25, 0))
     return longer_ns >= limits.seen * share * length_ns
 
 

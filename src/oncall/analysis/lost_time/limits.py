@@ -83,7 +83,7 @@ class Limits:
     repeats: int = decides(3, "iterations in which others wait for a rank: fewer are an event")
     by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
     seen: float = decides(
-        "25 %", "of what late ranks cost: late iterations are so much longer than the others"
+        "33 %", "of what late ranks cost: late iterations are so much longer than the others"
     )
     too_much: float = decides("20 %", "of all time waited for one rank: chance or not, no health")
     lasting: float = decides("20 %", "of an iteration: longer for good by more than any noise")
