@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 try:
     import resource
@@ -20,8 +19,6 @@ _ROW_BYTES = 256  # of an operation in the database and in the arrays that bring
 _SHARE = 2  # of what is free, half: the rest of the machine goes on working
 _QUARTER = 4  # of all memory, what tables may take before they are kept on disk
 _LOOK_EVERY_S = 0.1  # a look reads six files, which takes as long as a tenth of a dump
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
-_LARGE_BYTES = 2**20  # arrays of 130,000 numbers: to ask the system for them takes no longer
 LEAST_BYTES = 256 * 2**20  # for tables: with less, DuckDB cannot join two
 
 
@@ -54,23 +51,10 @@ def held_bytes() -> int:
 
 def give_back() -> None:
     """Return to the system what this process has freed: glibc keeps most of it."""
-    with suppress(AttributeError, OSError):  # another C library
-        _c_library().malloc_trim(0)
-
-
-@cache
-def keep_large_apart() -> None:
-    """From here on each large array goes back to the system as soon as it is freed. Until told so,
-    glibc takes arrays of up to 32 MiB from a heap, of which others keep the rest from going back.
-    """
-    with suppress(AttributeError, OSError):
-        _c_library().mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
-
-
-def _c_library() -> Any:
     import ctypes  # for recordings of many rows alone
 
-    return ctypes.CDLL(None)
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def in_hand_bytes() -> int:

@@ -95,8 +95,7 @@ class Incident:
         try:
             if memory_bytes is not None:
                 incident.bound_memory(memory_bytes)
-            if copy_saved(incident.con, path, in_place=True):
-                room.keep_large_apart()
+            copy_saved(incident.con, path, in_place=True)
         except BaseException:
             incident.close()
             raise
@@ -208,7 +207,6 @@ class Incident:
         self._loose += rows
         if self._loose >= _MANY_ROWS:
             self._loose = 0
-            room.keep_large_apart()
             with suppress(duckdb.TransactionException):  # somebody else is writing
                 self.con.execute("CHECKPOINT")
             room.give_back()

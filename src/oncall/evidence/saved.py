@@ -37,9 +37,9 @@ def write_saved(con: duckdb.DuckDBPyConnection, path: Path) -> None:
         con.execute("DETACH written")
 
 
-def copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = False) -> bool:
-    """Copy every evidence table of a saved incident; `in_place`: large ones are only viewed, and
-    whether there are such is returned. Raises BadInput if it is none."""
+def copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = False) -> None:
+    """Copy every evidence table of a saved incident; `in_place`: large ones are only viewed.
+    Raises BadInput if it is none."""
     try:
         path.open("rb").close()
         con.execute(f"ATTACH '{quoted(path)}' AS saved (READ_ONLY)")
@@ -57,7 +57,6 @@ def copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = F
                 _view_table(con, table, present[table.name])
             elif table.name in present:
                 _copy_table(con, table, present[table.name])
-        return bool(large)
     except duckdb.Error as error:
         raise BadInput(str(path), f"damaged: {reason_of(error)}") from error
     finally:
