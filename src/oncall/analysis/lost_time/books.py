@@ -12,12 +12,13 @@ from oncall.analysis.lost_time.causes import Class, replayed
 from oncall.analysis.lost_time.clocks import on_one_axis
 from oncall.analysis.lost_time.graph import graph_of, ordered
 from oncall.analysis.lost_time.groups import groups_of
+from oncall.analysis.lost_time.leads import lengths
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import measured, quantile
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times
 from oncall.analysis.lost_time.segments import cuts, like_segments
-from oncall.analysis.lost_time.waiting import lengths, spent
+from oncall.analysis.lost_time.waiting import spent
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 As docs/decisions/018-lost-time-by-replay.md says under 2.
 
-The host runs ahead of its device: its call of operation p + lead shows where the device was at
-operation p. The lead is one number of a job. The host waits for the device at a cut, so the last
-`lead` places are not seen one by one; their sum is.
+The host runs ahead of its device by a lead (`leads.py`). It waits for the device at a cut, so the
+last `lead` places are not seen one by one; their sum is.
 """
 
 from __future__ import annotations
@@ -16,6 +15,13 @@ import numpy as np
 
 from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.groups import Groups
+from oncall.analysis.lost_time.leads import (
+    at_place,
+    gone_early,
+    kinds_of_waits,
+    lead_of,
+    relative_calls,
+)
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import Measured, few_ranks, median, smallest
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
@@ -46,118 +52,18 @@ def spent(
     one time axis.
     """
     if lead is None:
-        lead = 0 if exact else _lead(graph, times, limits)
+        lead = 0 if exact else lead_of(graph, times, limits)
     if lead and graph.length[graph.length > 0].min() < lead + 3:
         return None
     if times.timed:
         return _from_durations(graph, groups, times, lead, limits)
-    relative = _relative(times)
+    relative = relative_calls(times)
     beside = _asynchronous_calls(graph, groups, relative, lead, limits)
     own = _from_calls(graph, times, relative, lead, beside)
     backwards = -np.nansum(np.minimum(own, 0), axis=(1, 2))
     own = np.maximum(own, 0)  # what is late once, and not waited for, counts once
     empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
     return Spent(own, *empty, beside, lead, backwards)
-
-
-def _relative(times: Measured) -> Times:
-    """Calls (s, r, width + 1) from when the median rank began each segment."""
-    return times.call - median(times.call[:, :, 0], 1)[:, None, None]
-
-
-def _lead(graph: Graph, times: Measured, limits: Limits) -> int:
-    """The smallest lead with which the calls are (nearly) as possible as with the best one."""
-    shortest = int(graph.length[graph.length > 0].min())
-    leads = range(max(1, min(limits.most_lead + 1, shortest - 4)))
-    if times.timed:
-        bad = np.array([_too_soon_for_durations(graph, times, lead, limits) for lead in leads])
-        good = bad <= bad.min() * limits.equally_good + limits.equally_good_share
-        lead = int(np.argmax(good))
-        # Few places may lack much time: one further ahead may be what leaves room for them.
-        while lead + 1 < len(good) and good[lead + 1] and _leaves_room(graph, times, lead, limits):
-            lead += 1
-        return lead
-    _, number = np.unique(_kinds_of_waits(graph), return_counts=True)
-    relative = _relative(times)
-    bad = np.array([_before_others(graph, relative, lead) for lead in leads])
-    # What goes on beside its members does so with any lead, and shows none.
-    waited = bad.min(0) <= limits.overlaps_time
-    if not waited.any():
-        waited[:] = True
-    possible = bad <= bad.min(0) * limits.equally_good + limits.equally_good_time
-    return int(np.argmax((possible * number * waited).sum(1)))
-
-
-def _nodes_of(call: Times, graph: Graph) -> Times:
-    """Calls of nodes alone (s, r, width): without the first one of the next segment."""
-    return np.where(graph.exists, call[:, :, :-1], np.nan)
-
-
-def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Limits) -> float:
-    """The share of places where calls leave no room for the operation between them."""
-    call = _nodes_of(times.call, graph)
-    gap = call[:, :, lead + 1 :] - call[:, :, lead:-1] if lead + 1 < graph.width else call[:, :, :0]
-    duration = times.duration[:, :, : gap.shape[2]]
-    room = median(gap - duration, 0)
-    baseline = median(np.where(np.isnan(gap), np.nan, duration), 0)
-    seen = ~np.isnan(room)
-    bad = room < -limits.clearly * baseline - limits.clearly_time
-    # One place more or less says nothing: a long lead leaves few of them.
-    return float((bad[seen].sum() / len(seen) + 0.5) / (seen.sum() / len(seen) + 1))
-
-
-def _leaves_room(graph: Graph, times: Measured, lead: int, limits: Limits) -> bool:
-    """Whether a host one operation further ahead leaves room for most of the time that operations
-    lack with this lead, and that is worth it; over the places that both show."""
-    call = _nodes_of(times.call, graph)
-    gap = np.diff(call, axis=2)
-    seen = graph.width - lead - 2
-    if seen < 1:
-        return False
-    now, next_one = (
-        np.nansum(np.maximum(0, median(times.duration[:, :, :seen] - gap[:, :, k : k + seen], 0)))
-        for k in (lead, lead + 1)
-    )
-    whole = float(np.nansum(median(lengths(graph, times), 0))) * graph.ranks
-    return bool(now - next_one > max(now / 2, limits.least_gain * whole))
-
-
-def _kinds_of_waits(graph: Graph) -> Ints:
-    """A number for each member of a round (entries,), then each side of a transfer (2 t,): who
-    waits in operations of one kind waits alike."""
-    rounds = graph.rounds
-    of_rounds = np.stack([rounds.op, rounds.count])
-    _, kind = np.unique(of_rounds, axis=1, return_inverse=True)
-    return np.append(kind.ravel()[rounds.of] + 1, np.zeros(2 * len(graph.sender), dtype=np.int64))
-
-
-def _before_others(graph: Graph, relative: Times, lead: int) -> Times:
-    """By how long, on average, ranks would go on before the last of those they wait for has called,
-    for each kind of waits, ns."""
-    early = np.concatenate(_early(graph, relative, lead))
-    _, kind = np.unique(_kinds_of_waits(graph), return_inverse=True)
-    seen = ~np.isnan(early)
-    total = np.bincount(kind, np.where(seen, early, 0))
-    return np.asarray(total / np.maximum(np.bincount(kind, seen), 1))
-
-
-def _early(graph: Graph, relative: Times, lead: int) -> tuple[Times, Times]:
-    """By how much each member of a round (entries,), and each side of a transfer (2 t,), goes on
-    before the last of them has called, ns: the median over segments, as a host that stalls calls
-    late what its device has done; NaN where that is not seen."""
-    call = _nodes_of(relative, graph)
-    at = np.full_like(call, np.nan)
-    after = np.full_like(call, np.nan)
-    at[:, :, : graph.width - lead] = call[:, :, lead:]
-    after[:, :, : graph.width - lead - 1] = call[:, :, lead + 1 :]
-    at, after = (np.where(np.isnan(after), np.nan, x).reshape(len(call), -1) for x in (at, after))
-    rounds, sides = graph.rounds, np.concatenate([graph.sender, graph.receiver])
-    early = np.zeros((len(call), 0))
-    if len(rounds):
-        latest = np.fmax.reduceat(at[:, rounds.nodes], rounds.start, axis=1)
-        early = np.maximum(0, latest[:, rounds.of] - after[:, rounds.nodes])
-    latest = np.tile(np.fmax(at[:, graph.sender], at[:, graph.receiver]), 2)
-    return median(early, 0), median(np.maximum(0, latest - after[:, sides]), 0)
 
 
 def _may_overlap(graph: Graph, groups: Groups) -> Flags:
@@ -178,26 +84,14 @@ def _asynchronous_calls(
     rounds = graph.rounds
     beside = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
     chosen = _may_overlap(graph, groups)[rounds.of]
-    early, _ = _early(graph, relative, lead)
-    kind = _kinds_of_waits(graph)[: len(rounds.nodes)]
+    early, _ = gone_early(graph, relative, lead)
+    kind = kinds_of_waits(graph)[: len(rounds.nodes)]
     for one in np.unique(kind[chosen]):
         mine = chosen & (kind == one)
         seen = early[mine & ~np.isnan(early)]
         if len(seen) and seen.mean() > limits.overlaps_time:
             beside[rounds.nodes[mine]] = True
     return beside
-
-
-def lengths(graph: Graph, times: Measured) -> Times:
-    """How long each segment took (s,)."""
-    whole = at_place(times.call, graph.length) - times.left
-    return median(np.where(times.known, whole, np.nan), 1)
-
-
-def at_place(values: Times, place: Ints) -> Times:
-    """Of each segment and rank the value at one place (s, r); `place` (r,)."""
-    where = np.broadcast_to(place[None, :, None], (*values.shape[:2], 1))
-    return np.asarray(np.take_along_axis(values, where, 2)[:, :, 0])
 
 
 def _from_durations(
