@@ -46,6 +46,8 @@ def test_what_a_host_costs_shows_in_the_lengths_of_iterations(longer: int) -> No
     late_ns = np.random.default_rng(4).uniform(0, 4 * MS, (20, 8))
     late_ns[8:, 4:] += 15 * MS
     lateness = of_like_iterations(late_ns, 100)
-    length_ns = lateness.iterations.length_ns + np.where(np.arange(20) >= 8, longer, 0) * MS
-    lateness = replace(lateness, iterations=replace(lateness.iterations, length_ns=length_ns))
+    nth = np.arange(20)
+    length_ns = lateness.iterations.length_ns + np.where(nth >= 8, longer, 0) * MS
+    each = replace(lateness.iterations, length_ns=length_ns, span=nth)
+    lateness = replace(lateness, iterations=each)
     assert (late_hosts(lateness, LIMITS) is not None) == bool(longer)

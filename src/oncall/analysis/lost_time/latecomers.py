@@ -79,11 +79,13 @@ def is_seen(
 ) -> bool:
     """Whether late iterations (s,) are longer than the shorter ones of the others by a good part of
     the `share` that being late is said to cost; others may be long for another reason, as the first
-    ones are. Of too few others, and of stretches of equal time, nobody knows."""
-    if iterations.stretches or others.sum() < limits.repeats:
+    ones are. Where too few lengths are known, and of stretches of equal time, nobody knows."""
+    late_ns, _ = iterations.spans(but=~late)
+    others_ns, _ = iterations.spans(but=~others)
+    if iterations.stretches or not len(late_ns) or len(others_ns) < limits.repeats:
         return True
-    length_ns = float(np.median(iterations.length_ns[late]))
-    longer_ns = length_ns - float(quantile(iterations.length_ns[others], 0.25, 0))
+    length_ns = float(np.median(late_ns))
+    longer_ns = length_ns - float(quantile(others_ns, 0.25, 0))
     return longer_ns >= limits.seen * share * length_ns
 
 
