@@ -78,5 +78,5 @@ def test_one_of_many_is_not_located(
     finding = said(columns)
     assert (finding.verdict, finding.title) == ("S2", title)
     assert [reason.value for reason in finding.reasons if reason.name == "tie"] == [confidence]
-    assert "whose link it is, nothing shows" in story(finding)
+    assert "nothing shows whose link it is" in story(finding)
     assert "oncall probe HOSTS" in finding.next[0]
