@@ -101,7 +101,10 @@ def _by_replay(programs: Programs, books: Books, limits: Limits) -> Account:
     if changed is None and unseen and lateness is not None:
         changed = _delayed(programs, lateness, limits)
     if changed is None and not entries and books.timed:
-        iterations = iterations_of(programs, arrivals_of(programs, limits).moments(), limits)
+        if lateness is not None:
+            iterations: Iterations | None = lateness.iterations
+        else:
+            iterations = iterations_of(programs, arrivals_of(programs, limits).moments(), limits)
         changed = slower_with_transfers(programs, iterations, limits) if iterations else None
     if changed is not None:
         return Account([changed], length_ns, begin_ns, None, books.timed)
