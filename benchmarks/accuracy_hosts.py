@@ -57,8 +57,8 @@ class Case:
 
 def run_one(task: tuple[str, int]) -> Case:
     """Draw, simulate and diagnose one case."""
-    from oncall.diagnose import diagnose
     from oncall.rules.language.load import load_rulebooks, shipped_folder
+    from oncall.use_case.diagnose import diagnose
     from oncall_lab.network.record import record
 
     kind, seed = task

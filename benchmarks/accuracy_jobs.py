@@ -90,10 +90,10 @@ def make(folder: Path, seed: int, count: int, family: str | None) -> Iterator[Pa
 def judged(place: Path, recording: str = "fr", symptom: str = "0") -> Judged:
     """Diagnose one case from the recording of that name; `symptom` as `--symptom` has it: 1 hung,
     -1 slow, 0 unknown."""
-    from oncall.diagnose import diagnose
     from oncall.evidence.incident import Incident
     from oncall.importers.detect import load
     from oncall.rules.language.load import load_rulebooks, shipped_folder
+    from oncall.use_case.diagnose import diagnose
 
     truth = json.loads((place / "truth.json").read_text())
     began = time.perf_counter()

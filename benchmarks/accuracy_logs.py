@@ -16,12 +16,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from oncall import diagnose as use_case
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.errors import OncallError
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case import diagnose as use_case
 
 CASES = Path(__file__).parents[2] / "shared" / "data" / "logs"
 

@@ -81,8 +81,8 @@ def judge(
     kind: str, seed: int, played: Any, truth: Any, simulation_s: float = 0.0, reported: Any = None
 ) -> Case:
     """Diagnose a case. `reported` (epochs, ports): what switches reported, if not as drawn."""
-    from oncall.diagnose import diagnose
     from oncall.rules.language.load import load_file, shipped_folder
+    from oncall.use_case.diagnose import diagnose
     from oncall_lab.network.record import record
 
     simulated = time.perf_counter()

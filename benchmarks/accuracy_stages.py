@@ -82,8 +82,8 @@ def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
     """Simulate and diagnose one experiment: (kind, seed, rules' parameters, scenario's keys)."""
     from ruamel.yaml import YAML
 
-    from oncall.diagnose import diagnose
     from oncall.rules.language.load import load_rulebooks, shipped_folder
+    from oncall.use_case.diagnose import diagnose
     from oncall_lab.drawn.pipeline import experiment
     from oncall_lab.pipeline import simulate_pipeline
     from oncall_lab.pipeline.scenario import PipelineScenario

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

@@ -10,8 +10,8 @@ import pytest
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode
 from oncall.core.units import NS_PER_S
-from oncall.diagnose import diagnose, exit_code
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose, exit_code
 from oncall_lab import TrainingFault, TrainingScenario, simulate
 from oncall_lab.drawn.training import random_scenario
 

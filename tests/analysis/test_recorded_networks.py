@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from oncall.core.diagnosis import Diagnosis
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.rules.language.load import load_file, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 RECORDINGS = Path(__file__).parents[2].parent / "shared" / "data" / "vedrfolnir"
 VERDICTS = {

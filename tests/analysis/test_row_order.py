@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import TABLES
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
+from oncall.use_case.diagnose import diagnose
 from oncall_lab import simulate
 from oncall_lab.drawn.pipeline import experiment
 from oncall_lab.drawn.training import random_scenario

@@ -17,8 +17,8 @@ from oncall.archive.store import Archive
 from oncall.core.diagnosis import Blame, Finding
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.recurrence import with_history
 from oncall.render.text.history import to_json, to_text
+from oncall.use_case.recurrence import with_history
 
 from .diagnoses import CABLE, DAY_NS, FIRST_NS, added, diagnosis, finding
 

@@ -19,13 +19,13 @@ from typer.testing import CliRunner, Result
 from oncall.cli.commands import app
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.printable import LONGEST_LINE
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.render.contract import to_json
 from oncall.render.markdown import to_markdown
 from oncall.render.text.report import to_text
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
+from oncall.use_case.diagnose import diagnose
 from oncall.views.words import next_parts
 
 from ..command import oncall

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from oncall import diagnose as use_case
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
@@ -30,6 +29,7 @@ from oncall.node.store.wire import Limits, Request
 from oncall.rules.engine.starts import started_communicators
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
+from oncall.use_case import diagnose as use_case
 from oncall_lab import TrainingScenario, simulate
 from oncall_lab.drawn.training import random_scenario
 from oncall_lab.training.fault import TrainingFault

@@ -31,7 +31,6 @@ from oncall.console import card, communicators, ranks, snapshot
 from oncall.console.charts import rates
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, OncallError
-from oncall.diagnose import diagnose, exit_code
 from oncall.evidence.incident import Incident
 from oncall.evidence.readable import readable
 from oncall.evidence.registry import all_relations
@@ -47,6 +46,7 @@ from oncall.rules.authoring.testing import test_files
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.tests_file import evidence, load_tests
+from oncall.use_case.diagnose import diagnose, exit_code
 from oncall.views.network import collective as network
 from oncall.views.network import waiting as network_evidence
 from oncall.views.stages import iteration as stages

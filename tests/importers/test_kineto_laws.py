@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.core.errors import BadInput
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.importers.kineto import stream
 from oncall.importers.kineto.reading import read_file
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 BASE_NS = 1_759_968_000_123_456_789

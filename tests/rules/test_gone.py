@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oncall.core.units import NS_PER_S
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 PROCESS = [book for book in load_rulebooks([shipped_folder()]) if book.name == "process"]
 LOOKED_NS, ENDED_NS = 300 * NS_PER_S, 40 * NS_PER_S

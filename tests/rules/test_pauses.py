@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.rules.language.load import load_file, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 MS = 1_000_000
 S = 1_000 * MS

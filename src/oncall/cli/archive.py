@@ -116,10 +116,10 @@ def _diagnosed(
     """The rows of a saved incident, and how many hours of devices it measured."""
     from oncall.archive.incidents import rows_of
     from oncall.archive.recall import hosts_of
-    from oncall.diagnose import diagnose
     from oncall.evidence.incident import Incident
     from oncall.evidence.window import keep_job
     from oncall.render.contract import document
+    from oncall.use_case.diagnose import diagnose
 
     read = rulebooks_in_force(None, True)
     with Incident.open(path) as incident:

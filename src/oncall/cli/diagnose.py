@@ -154,8 +154,8 @@ def diagnose(
     if save is not None:
         check_target("--save", save)
 
-    from oncall import diagnose as use_case
     from oncall.evidence.job_configuration import apply_training
+    from oncall.use_case import diagnose as use_case
     from oncall.views.words import found_so_far
 
     read = rulebooks_in_force(rules, site_rules, overrides)

@@ -24,8 +24,8 @@ def follow(paths: list[str], answer: Answer, every_s: float = _EVERY_S) -> ExitC
     """Print the answer to the one log in `paths`, and again each time it changes, until ctrl-C;
     returns the exit code of the last one. `answer` diagnoses a file and gives its report too.
     Raises UsageError for anything but one file."""
-    from oncall.diagnose import exit_code
     from oncall.importers.logs.following import followed
+    from oncall.use_case.diagnose import exit_code
 
     if len(paths) != 1 or paths[0] == "-" or Path(paths[0]).is_dir():
         raise UsageError("--follow needs one growing log: oncall diagnose slurm-4711.out --follow")

@@ -15,8 +15,8 @@ from oncall.console.snapshot import RankCard, Ranks, RankState, Snapshot
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
-from oncall.diagnose import stacks_of
 from oncall.evidence.incident import Incident
+from oncall.use_case.diagnose import stacks_of
 from oncall.views.table import Table
 from oncall.views.words import instant
 

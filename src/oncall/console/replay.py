@@ -32,12 +32,12 @@ from oncall.console.source import Evidence, Source
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, UsageError, short_reason
 from oncall.core.training import Training
-from oncall.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
 from oncall.evidence.readable import readable
 from oncall.rules.engine.engine import FEW_ROWS, SoFar
 from oncall.rules.site import Rulebooks
+from oncall.use_case.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
 from oncall.views.words import found_so_far, roots
 
 _LONG_S = 1.0  # a step of the time cursor should not take longer

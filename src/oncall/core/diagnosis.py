@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Severity = Literal["critical", "warning", "info"]
 FaultClass = Literal["hang", "slow", "network", "host", "application"]
@@ -12,6 +12,9 @@ BlameKind = Literal["rank", "node", "gpu", "nic", "link", "port", "flow", "stage
 Answer = Literal["yes", "no", "unknown"]
 Result = Literal["fault", "none", "inconclusive"]
 Picture = Literal["timeline", "network", "traffic", "rates"]
+Kind = Literal["effect", "symptom", "event"]
+Effect = Literal["stop", "compute", "transfer", "all"]
+Component = Literal["rank", "gpu", "nic", "node", "link", "stage", "group", "job"]
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,47 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What kind of statement a verdict is.
+
+    An effect says what the job lost: `effects` are one of stop, compute and transfer. A symptom or
+    an event says what a component shows or reported; `effects` are those that it can explain.
+    `on`: the component that it is about; None: what is blamed. `declared`: the rulebook says so.
+    """
+
+    kind: Kind = "effect"
+    effects: frozenset[Effect] = frozenset()
+    on: Component | None = None
+    declared: bool = False
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What an effect costs: the share of time lost, and where known its 5 and 95 % quantiles and
+    the time in all, ns. Without `low` its noise is not known."""
+
+    share: float
+    low: float | None = None
+    high: float | None = None
+    gain_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The symptom or event that explains an effect, as told with the effect's finding."""
+
+    rulebook: str
+    verdict: str
+    title: str
+    blame: tuple[Blame, ...]
+    story: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
 class Finding:
     """One verdict with its blame and its story. `explained_by` names the root finding's id,
-    `picture` what may be drawn with it, `seen_before` is a sentence about former incidents."""
+    `picture` what may be drawn with it, `seen_before` is a sentence about former incidents.
+    `cause`: what explains an effect; `effect`: the title of what a cause does to the job."""
 
     id: str
     rulebook: str
@@ -85,6 +126,32 @@ class Finding:
     stacks: tuple[Stack, ...] = ()
     picture: Picture | None = None
     seen_before: str = ""
+    claim: Claim = Claim()
+    lost: Lost | None = None
+    until_ns: int | None = None
+    domain: str = ""
+    fatal: bool | None = None
+    cause: Cause | None = None
+    effect: str = ""
+
+
+_SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+
+def strength(finding: Finding) -> tuple[Any, ...]:
+    """Severest first, then surest, then earliest; the rest only makes the order total."""
+    at_ns = finding.at_ns
+    blame = sorted(str(sorted(map(str, one.where.items()))) for one in finding.blame)
+    return (
+        _SEVERITIES.index(finding.severity),
+        -finding.confidence,
+        at_ns is None,
+        at_ns or 0,
+        finding.rulebook,
+        finding.verdict,
+        [str(value) for value in finding.case.values()],
+        blame,
+    )
 
 
 # The reason of a gap: those ranks are silent, and so may be nodes that nobody named.

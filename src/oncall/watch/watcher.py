@@ -17,12 +17,12 @@ from oncall.core.errors import OncallError
 from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, file_name
 from oncall.core.units import NS_PER_S
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.fleet.outcome import lost_gateways_phrases
 from oncall.fleet.reach import Reach
 from oncall.fleet.stacks import TakenStacks
 from oncall.rules.language.rulebook import Rulebook
+from oncall.use_case.diagnose import diagnose
 from oncall.views import coverage_words, words
 from oncall.watch.announcement import of_end, of_trouble
 from oncall.watch.course import Kind, after, announced

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from oncall.analysis.hang.habits import following
-from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.importers import detect, flight_recorder
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 HANG = [book for book in load_rulebooks([shipped_folder()]) if book.name == "hang"]
 S, MS = 10**9, 10**6

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 HANG = [book for book in load_rulebooks([shipped_folder()]) if book.name == "hang"]
 UNIX_NS, MS = 1_700_000_000 * 10**9, 10**6

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from oncall.core.diagnosis import Finding
-from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 from .jobs import layers, no_offset
 from .test_host_delays import served

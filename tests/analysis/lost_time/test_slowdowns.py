@@ -12,9 +12,9 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.onsets import own_time_in
 from oncall.analysis.lost_time.programs import read_programs
 from oncall.analysis.lost_time.slowdowns import repeated, slowdowns_of
-from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 from .jobs import MS, UNIX_NS, layers, no_offset
 

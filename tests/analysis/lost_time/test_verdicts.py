@@ -8,9 +8,9 @@ import pytest
 
 from oncall.core.diagnosis import Blame, Finding
 from oncall.core.gains import weighed
-from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 from .jobs import layers, no_offset
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.importers.host_text.host_files import AT_NS, reported
 
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.importers.host_text import importer
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 QUERY = """
 ==============NVSMI LOG==============

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.importers.host_text.host_files import reported
 
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 IBSTAT = """CA 'mlx5_0'
 \tCA type: MT4129

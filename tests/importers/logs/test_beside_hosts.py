@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from oncall.core.diagnosis import Diagnosis
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 XID = "[Wed Mar 11 04:41:18 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid={pid}, name=python, GPU has fallen off the bus.\n"
 OTHER = "[Wed Mar 11 03:00:01 2026] systemd[1]: Started Daily apt upgrade.\n"

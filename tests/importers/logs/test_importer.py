@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from oncall.core.errors import BadInput
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.importers.logs import importer
@@ -20,6 +19,7 @@ from oncall.importers.logs.reading import Log
 from oncall.importers.logs.recognisers.order import NEEDLES
 from oncall.importers.logs.standard_input import as_file
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "logs" / "slurm-4711.out"
 TIMEOUT = (

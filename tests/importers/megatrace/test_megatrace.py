@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.core.errors import ExitCode
-from oncall.diagnose import diagnose, exit_code
 from oncall.evidence.incident import Incident
 from oncall.importers.megatrace import importer as megatrace
 from oncall.importers.megatrace.groups import Lane, find_groups
 from oncall.importers.megatrace.log import parse
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose, exit_code
 
 ARCHIVE = (
     Path(__file__).parents[3].parent / "shared" / "data" / "megatrace" / "log_rank2_slow.tar.xz"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from oncall.core.errors import BadInput, UsageError
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.lab import simulate_file
 from oncall.rules.language.load import load_file, shipped_folder
+from oncall.use_case.diagnose import diagnose
 from oncall_lab.network import NetworkFault, NetworkScenario, simulate_network
 from oncall_lab.network.plan import plan
 from oncall_lab.network.play import Played, play

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from oncall.core.errors import UsageError
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.rules.language.load import load_file, shipped_folder
+from oncall.use_case.diagnose import diagnose
 from oncall_lab.network import NetworkFault, NetworkScenario
 from oncall_lab.network.host_counters import nic_rows
 from oncall_lab.network.plan import plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.rules.language.load import parse
+from oncall.use_case.diagnose import diagnose
 
 BOOK = """
 rulebook: few

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from oncall.analysis.network.network_paths import network_of
-from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.render.svg.provenance import provenance_svg
 from oncall.render.svg.topology import topology_svg
@@ -18,6 +17,7 @@ from oncall.render.text.spans import plain_lines
 from oncall.render.text.topology import topology_lines
 from oncall.render.text.tracks import Track, track_lines
 from oncall.rules.language.load import load_file, shipped_folder
+from oncall.use_case.diagnose import diagnose
 from oncall.views.network.provenance import (
     PortEdge,
     Provenance,

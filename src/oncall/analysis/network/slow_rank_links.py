@@ -27,6 +27,7 @@ _WINDOW = """(ended_ns - first_ns) // greatest($window,
         ("label", "VARCHAR", "", "what the communicator is for"),
         ("seq", "BIGINT", "", "the operation that lost most"),
         ("lost_ns", "BIGINT", "ns", "lost in the windows in which it was slow"),
+        ("lost_share", "DOUBLE", "ratio", "of the recorded time"),
         ("times", "DOUBLE", "", "how many times as long its steps are on the wire"),
         ("at_ns", "BIGINT", "ns", "since when"),
     ],
@@ -87,7 +88,8 @@ def slow_rank_links() -> str:
             HAVING count(*) >= $repeat AND median(times) > $slow_times),
         slow AS (
             SELECT job, comm, rank, peer, sum(lost_ns)::BIGINT AS lost_ns, median(times) AS times,
-                min(at_ns) AS at_ns, arg_max(seq, lost_ns) AS seq
+                min(at_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
+                sum(lost_ns) / nullif(any_value(span_ns), 0) AS lost_share
             FROM windows GROUP BY job, comm, rank, peer
             HAVING sum(lost_ns) >= $cost_share * any_value(span_ns)),
         ends AS (
@@ -115,6 +117,7 @@ def slow_rank_links() -> str:
         ("label", "VARCHAR", "", "what the communicator is for"),
         ("seq", "BIGINT", "", "the operation that lost most"),
         ("lost_ns", "BIGINT", "ns", "lost in the windows in which it was slow"),
+        ("lost_share", "DOUBLE", "ratio", "of the recorded time"),
         ("times", "DOUBLE", "", "how many times as long what it received waits for the GPU"),
         ("at_ns", "BIGINT", "ns", "since when"),
     ],
@@ -173,7 +176,8 @@ def slow_receivers() -> str:
             HAVING count(*) >= $repeat AND median(times) > $slow_times),
         slow AS (
             SELECT job, comm, host, sum(lost_ns)::BIGINT AS lost_ns, median(times) AS times,
-                min(at_ns) AS at_ns, arg_max(seq, lost_ns) AS seq
+                min(at_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
+                sum(lost_ns) / nullif(any_value(span_ns), 0) AS lost_share
             FROM windows GROUP BY job, comm, host
             HAVING sum(lost_ns) >= $cost_share * any_value(span_ns)),
         hosts AS (

@@ -128,7 +128,7 @@ def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
 def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
     """The first finding about traffic, on the given communicator if any."""
     from oncall.cli.options.rulebooks import rulebooks_in_force
-    from oncall.diagnose import diagnose
+    from oncall.use_case.diagnose import diagnose
     from oncall.views.traffic.operations import PICTURE
 
     read = rulebooks_in_force((), True, {})

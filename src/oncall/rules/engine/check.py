@@ -303,7 +303,7 @@ def _term_message(rulebook: Rulebook, term: Term, columns: dict[str, str]) -> st
 
 
 def _roles(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fault]:
-    """Leaves whose blame, confidence or explains has not the columns it needs."""
+    """Leaves whose blame or confidence has not the columns it needs."""
     for where, node in nodes(rulebook.book.tree):
         for role, place, fact in roles(node):
             if fact in columns and fact not in rulebook.book.weights:

@@ -6,15 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oncall.core.diagnosis import Answer, Finding, SkippedRule
+from oncall.core.diagnosis import Answer, Finding, SkippedRule, strength
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import data_of
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed, NotKnown
-from oncall.rules.engine.precedence import ranked
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, MEMORY_LIMIT_BYTES, close_sandbox
-from oncall.rules.engine.story import Draft, Turn, drafts
+from oncall.rules.engine.story import Turn, told
 from oncall.rules.language.load import apply_overrides
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node
@@ -35,7 +34,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class SoFar:
-    """How many rulebooks have run, of how many, and the weightiest root cause that they found."""
+    """How many rulebooks have run, of how many, and the weightiest fault that they found."""
 
     run: int
     of: int
@@ -44,8 +43,8 @@ class SoFar:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the rulebooks say of an incident. `timings`: seconds by rulebook and rulebook.fact;
-    `rests_on`: the tables that were read for it."""
+    """What the rulebooks say of an incident, each finding for itself, the strongest first.
+    `timings`: seconds by rulebook and rulebook.fact; `rests_on`: the tables that were read."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedRule, ...]
@@ -58,14 +57,14 @@ class Outcome:
 class _Run:
     """What gathers while rulebooks run."""
 
-    drafts: list[Draft] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     skipped: list[SkippedRule] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
     rests_on: set[str] = field(default_factory=set)
 
     def add(self, other: _Run) -> None:
-        self.drafts += other.drafts
+        self.findings += other.findings
         self.skipped += other.skipped
         self.traces += other.traces
         self.rests_on |= other.rests_on
@@ -83,7 +82,8 @@ def run(
 ) -> Outcome:
     """Every finding of every enabled rulebook, and what could not run and why.
 
-    Closes the sandbox of the incident's connection for good. A rulebook that lacks evidence or
+    They are not put together: that is for `oncall.use_case.compose`. Closes the sandbox of the
+    incident's connection for good. A rulebook that lacks evidence or
     fails is skipped, never the others. `observe` sees each rulebook's facts before they go;
     `progress` hears after each rulebook what is found so far. Those that say why a job stopped run
     first; the outcome does not depend on the order.
@@ -139,7 +139,7 @@ def _run(
     for rulebook in books:
         gathered.add(runs[rulebook.name])
     return Outcome(
-        findings=ranked(gathered.drafts),
+        findings=tuple(sorted(gathered.findings, key=strength)),
         skipped=tuple(gathered.skipped),
         timings=gathered.timings,
         traces=tuple(gathered.traces),
@@ -154,9 +154,10 @@ def _part_about_hangs(rulebook: Rulebook) -> float:
 
 
 def _so_far(runs: Mapping[str, _Run], of: int) -> SoFar:
-    found = ranked([draft for one in runs.values() for draft in one.drafts])
-    faults = (one for one in found if one.explained_by is None and one.severity != "info")
-    return SoFar(len(runs), of, next(faults, None))
+    # A symptom accuses nobody before it is known what it costs.
+    found = (finding for one in runs.values() for finding in one.findings)
+    faults = [one for one in found if one.severity != "info" and one.claim.kind != "symptom"]
+    return SoFar(len(runs), of, min(faults, key=strength, default=None))
 
 
 def _without_failures(rulebook: Rulebook, one: _Run, evaluate: Callable[[Rulebook], _Run]) -> _Run:
@@ -235,7 +236,7 @@ def _conclude(
     verdict = leaf.verdict
     if verdict != NO_VERDICT:
         try:
-            gathered.drafts += drafts(evaluation, path, leaf, cases)
+            gathered.findings += told(evaluation, path, leaf, cases)
         except NotKnown as error:
             _stop(evaluation, error, verdict, cases, path, gathered)
             return

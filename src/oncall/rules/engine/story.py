@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import isfinite, prod
 from typing import Any, get_args
 
-from oncall.core.diagnosis import Answer, Blame, BlameKind, Finding, Reason, RuledOut, Step
+from oncall.core.diagnosis import (
+    Answer,
+    Blame,
+    BlameKind,
+    Finding,
+    Lost,
+    Reason,
+    RuledOut,
+    Step,
+)
 from oncall.rules.engine.evaluate import Case, Evaluation
 from oncall.rules.language.condition import parse_condition
 from oncall.rules.language.rulebook_file import (
@@ -24,6 +33,7 @@ from oncall.rules.language.rulebook_parts import (
     IDENTIFYING,
     MEASURING,
     ROLE_COLUMNS,
+    WEIGHING,
     chosen,
     holding,
     nodes,
@@ -62,18 +72,11 @@ class Turn:
         return self.question.branches[self.answer]
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A finding before it is weighed against the others: its claims about them come along."""
-
-    finding: Finding
-    explains: tuple[Mapping[str, Any], ...]
-
-
-def drafts(
+def told(
     evaluation: Evaluation, path: Sequence[Turn], leaf: Leaf, cases: Sequence[Case]
-) -> Iterator[Draft]:
-    """A finding for each case that ended at this leaf. Raises what reading facts raises."""
+) -> Iterator[Finding]:
+    """A finding for each case that ended at this leaf, not yet put together with others. Raises
+    what reading facts raises."""
     teller = _Teller(evaluation, path, leaf)
     for case in cases:
         yield teller.tell(case)
@@ -126,12 +129,14 @@ class _Teller:
         read |= {name for _, _, name in roles(self.leaf)}
         return (read & set(self.book.facts)) | {self.book.start_fact}
 
-    def tell(self, case: Case) -> Draft:
+    def tell(self, case: Case) -> Finding:
         values = self._values(case)
         blamed: Rows = values[self.leaf.blame] if self.leaf.blame else _NO_ROWS
         reasons, confidence = self._confidence(values)
-        explains: Rows = values[self.leaf.explains] if self.leaf.explains else _NO_ROWS
-        finding = Finding(
+        started: Rows = values[self.book.start_fact]
+        weighed = {name: _first(name, blamed, started) for name in WEIGHING}
+        claim = self.verdict.claim
+        return Finding(
             id="",
             rulebook=self.rulebook.name,
             verdict=self.leaf.verdict,
@@ -139,7 +144,7 @@ class _Teller:
             fault_class=self.verdict.fault_class,
             severity=self.verdict.severity,
             confidence=confidence,
-            at_ns=_earliest(blamed, values[self.book.start_fact]),
+            at_ns=_earliest(blamed, started),
             blame=blame_of(blamed),
             case={
                 name: hex_id(value) if name == "comm" and value is not None else value
@@ -154,8 +159,12 @@ class _Teller:
             sources=tuple(self.book.sources),
             reasons=reasons,
             picture=self.book.draw if self.verdict.draw else None,
+            claim=replace(claim, kind=self.leaf.kind or claim.kind),
+            lost=_lost(weighed),
+            until_ns=_whole(weighed["until_ns"]),
+            domain=str(weighed["domain"] or ""),
+            fatal=weighed["fatal"] if isinstance(weighed["fatal"], bool) else None,
         )
-        return Draft(finding, tuple(dict_rows(explains, ROLE_COLUMNS["explains"])))
 
     def _values(self, case: Case) -> dict[str, Any]:
         """Everything a sentence may name, for this case."""
@@ -290,6 +299,26 @@ def blame_of(rows: Rows) -> tuple[Blame, ...]:
 
 def _kind(where: Mapping[str, Any]) -> BlameKind | None:
     return next((kind for column, kind in _KIND_BY_COLUMN if column in where), None)
+
+
+def _first(column: str, *facts: Rows) -> Any:
+    """The first value of a column in the first of the facts that has one."""
+    values = (value for rows in facts for value in rows.values(column) if value is not None)
+    return next(values, None)
+
+
+def _lost(weighed: Mapping[str, Any]) -> Lost | None:
+    """What the job lost by it, if the rulebook says how much."""
+    share, low, high = (_number(weighed[f"lost_{name}"]) for name in ("share", "low", "high"))
+    if share is None:
+        return None
+    gain = _number(weighed["lost_ns"])
+    return Lost(
+        float(share),
+        None if low is None else float(low),
+        None if high is None else float(high),
+        None if gain is None else int(gain),
+    )
 
 
 def _earliest(blamed: Rows, started: Rows) -> int | None:

@@ -29,7 +29,6 @@ from oncall.rules.language.rulebook_file import (
     RelationFile,
     RulebookFile,
 )
-from oncall.rules.language.rulebook_parts import explaining
 from oncall.rules.language.shape import read_record
 from oncall.rules.language.structure import faults_of
 from oncall.rules.language.template import nearest
@@ -299,7 +298,6 @@ def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]
         # What stands in for a broken part is not the author's and has no faults of its own.
         if not any(fault.where[: len(place)] == place for place in guessed):
             faults.append(fault)
-    book = replace(book, tree=explaining(book.tree, book.explains))
     of_relations = {
         param.of: params[name]
         for name, param in book.params.items()

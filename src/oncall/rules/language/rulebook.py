@@ -12,7 +12,14 @@ from functools import cached_property
 from oncall.core.units import Quantity
 from oncall.rules.language.condition import parse_condition
 from oncall.rules.language.rulebook_file import Question, Reference, RulebookFile
-from oncall.rules.language.rulebook_parts import ROLE_COLUMNS, conditions, nodes, roles, sentences
+from oncall.rules.language.rulebook_parts import (
+    ROLE_COLUMNS,
+    WEIGHING,
+    conditions,
+    nodes,
+    roles,
+    sentences,
+)
 from oncall.rules.language.template import Template, TemplateError, parse_template
 
 
@@ -129,5 +136,5 @@ class Rulebook:
             for role, _, fact in roles(node):
                 if fact in used:
                     used[fact] |= set(ROLE_COLUMNS[role])
-        used[self.book.start_fact].add("at_ns")
+        used[self.book.start_fact] |= {"at_ns", *WEIGHING}
         return used

@@ -8,7 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from oncall.core.diagnosis import FaultClass, Picture, Severity
+from oncall.core.diagnosis import (
+    Claim,
+    Component,
+    Effect,
+    FaultClass,
+    Kind,
+    Picture,
+    Severity,
+)
 from oncall.rules.language.positions import Fault, Path
 from oncall.rules.language.shape import (
     BOOLEAN,
@@ -31,10 +39,12 @@ from oncall.rules.language.shape import (
 FORMAT = 1
 STARTED = "started"
 NO_VERDICT = "none"
+EVERY_EFFECT: tuple[Effect, ...] = ("stop", "compute", "transfer")
 DEFAULT_CONFIDENCE = 0.9
 
 Status = Literal["experimental", "test", "stable", "deprecated"]
 
+_NO_MORE = "Not read any more: a verdict's `kind` and `explains` say what it may cause."
 _NEXT = "What to do next: one sentence or command, or several; those whose `when` holds are shown."
 _BOOK = Text(
     r"[a-z][a-z0-9_-]*", "a rulebook's name is lower-case letters, digits, `-` and `_`", "x"
@@ -101,15 +111,51 @@ class _Step(Shape):
 _STEPS = Items(_Step(), or_one=True)
 
 
+_EFFECT = Choice(get_args(Effect))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a leaf may conclude."""
 
     title: str = key(TEXT)
     fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
-    severity: Severity = key(Choice(get_args(Severity)))
+    severity: Severity = key(
+        Choice(get_args(Severity)),
+        "Of an effect or event. A symptom is as severe as what it explains; alone it is info.",
+    )
+    kind: Kind | None = key(
+        Choice(get_args(Kind)),
+        "effect: the job stopped or lost time through it; symptom: a component is unlike its "
+        "peers or its past; event: something failed and reported it.",
+        default=None,
+    )
+    effect: Effect | None = key(
+        _EFFECT,
+        "Of an effect: what the job lost. stop: it stopped; compute, transfer: time; all: either.",
+        default=None,
+    )
+    explains: tuple[Effect, ...] = key(
+        Items(_EFFECT, or_one=True),
+        "Of a symptom or event: the effects on its component that it can be the cause of.",
+        default=(),
+    )
+    on: Component | None = key(
+        Choice(get_args(Component)),
+        "The component it is about, if not what is blamed.",
+        default=None,
+    )
     next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())
     draw: bool = key(BOOLEAN, "Whether the rulebook's picture shows it.", default=True)
+
+    @property
+    def claim(self) -> Claim:
+        """What kind of statement it is. A verdict that does not say so is an effect."""
+        told = (self.effect,) if self.effect else self.explains
+        parts: frozenset[Effect] = frozenset(
+            part for one in told for part in (EVERY_EFFECT if one == "all" else (one,))
+        )
+        return Claim(self.kind or "effect", parts, self.on, declared=self.kind is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +240,11 @@ class Leaf:
     title: tuple[Said, ...] = key(
         _TEXTS, "Instead of the verdict's, where more is known here.", default=()
     )
+    kind: Kind | None = key(
+        Choice(get_args(Kind)),
+        "Instead of the verdict's: an event here, a symptom elsewhere.",
+        default=None,
+    )
     say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
     blame: str | None = key(NAME, "The fact whose rows are the culprits.", default=None)
     next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())
@@ -202,12 +253,7 @@ class Leaf:
         "Weights whose product it is, or facts with columns value (0..1), why and perhaps name.",
         default=(),
     )
-    explains: str | None = key(
-        NAME,
-        "A fact with any of comm, rank, node, verdict, rulebook: findings that match a row are "
-        "consequences of this one.",
-        default=None,
-    )
+    explains: str | None = key(NAME, _NO_MORE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,9 +288,7 @@ class RulebookFile:
     verdicts: dict[str, Verdict] = key(
         Named(record(Verdict), refused={NO_VERDICT: "`none` means no verdict"}), default={}
     )
-    explains: str | None = key(
-        NAME, "What every leaf explains that names no fact itself; see there.", default=None
-    )
+    explains: str | None = key(NAME, _NO_MORE, default=None)
 
     @property
     def start_fact(self) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from oncall.core.diagnosis import Answer
 from oncall.rules.language.condition import parse_condition
 from oncall.rules.language.positions import Path
 from oncall.rules.language.rulebook_file import (
-    NO_VERDICT,
     Conditional,
     Leaf,
     Node,
@@ -24,10 +22,11 @@ IDENTIFYING = (
     "stage", "replica", "iteration", "chunk", "micro_batch", "task",
 )  # fmt: skip
 MEASURING = ("slack_ns", "share_explained", "ranks")  # how much it is, beside who
+# What the job lost, when it was over, what fails together, and whether it says that it is fatal.
+WEIGHING = ("lost_share", "lost_low", "lost_high", "lost_ns", "until_ns", "domain", "fatal")
 ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
-    "blame": (*IDENTIFYING, *MEASURING, "kind", "at_ns"),
+    "blame": (*IDENTIFYING, *MEASURING, *WEIGHING, "kind", "at_ns"),
     "confidence": ("value", "why", "name"),
-    "explains": ("comm", "rank", "node", "verdict", "rulebook"),
 }
 
 
@@ -39,29 +38,13 @@ def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
             yield from nodes(branch, (*where, f"if_{answer}"))
 
 
-def explaining(node: Node, fact: str | None) -> Node:
-    """The tree with what a leaf explains that does not say it."""
-    if isinstance(node, Leaf):
-        concludes = node.verdict != NO_VERDICT
-        return replace(node, explains=fact) if concludes and not node.explains else node
-    unknown = node.if_unknown
-    return replace(
-        node,
-        if_yes=explaining(node.if_yes, fact),
-        if_no=explaining(node.if_no, fact),
-        if_unknown=unknown and explaining(unknown, fact),
-    )
-
-
 def roles(node: Node) -> Iterator[tuple[str, Path, str]]:
-    """What a leaf names: `blame`, `confidence` or `explains`, where under it, and the name."""
+    """What a leaf names: `blame` or `confidence`, where under it, and the name."""
     if isinstance(node, Leaf):
         for n, name in enumerate(node.confidence):
             yield "confidence", ("confidence", n), name
-        for role in ("blame", "explains"):
-            name = getattr(node, role)
-            if name:
-                yield role, (role,), name
+        if node.blame:
+            yield "blame", ("blame",), node.blame
 
 
 def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:

@@ -28,6 +28,7 @@ def faults_of(book: RulebookFile) -> list[Fault]:
     return [
         *_names(book),
         *_tree(book),
+        *_claims(book),
         *_walked(book.tree),
         *_sentences(book),
         *_conditions(book),
@@ -59,8 +60,6 @@ def _tree(book: RulebookFile) -> Iterator[Fault]:
     facts = book.facts
     if book.start_fact not in facts:
         yield _unknown_fact(("start_when",), book.start_fact, facts, len("any("))
-    if book.explains and book.explains not in facts:
-        yield _unknown_fact(("explains",), book.explains, facts, 0)
     reached: set[str] = set()
     for where, node in nodes(book.tree):
         if isinstance(node, Question):
@@ -83,6 +82,22 @@ def _tree(book: RulebookFile) -> Iterator[Fault]:
         if name not in reached:
             message = f"no leaf of the tree has the verdict `{name}`"
             yield Fault(("verdicts", name), message, on_key=True)
+
+
+def _claims(book: RulebookFile) -> Iterator[Fault]:
+    """Verdicts that say what only another kind of statement has to say."""
+    for name, verdict in book.verdicts.items():
+        where = ("verdicts", name)
+        if verdict.kind == "effect" and verdict.effect is None:
+            message = (
+                "an effect says what the job lost: `effect: stop`, `compute`, `transfer`, `all`"
+            )
+            yield Fault((*where, "kind"), message)
+        if verdict.kind != "effect" and verdict.effect is not None:
+            yield Fault((*where, "effect"), "only `kind: effect` has an `effect`", on_key=True)
+        if verdict.kind in ("effect", None) and verdict.explains:
+            message = "`explains` needs `kind: symptom` or `kind: event`"
+            yield Fault((*where, "explains"), message, on_key=True)
 
 
 def _unknown_fact(where: Path, name: str, facts: Collection[str], offset: int) -> Fault:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.diagnose import diagnose
-from oncall.doubt import FEW, IN_PART, Doubt, why_undecided
 from oncall.evidence.incident import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
+from oncall.use_case.doubt import FEW, IN_PART, Doubt, why_undecided
 
 from .jobs import UNIX_NS
 from .test_lateness import Work, even, played

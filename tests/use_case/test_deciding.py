@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from oncall.core.diagnosis import Coverage, Gap
-from oncall.deciding import would_decide
 from oncall.evidence.incident import Incident
+from oncall.use_case.deciding import would_decide
 
 NOTHING_MISSING = Coverage(nodes=2, answered=2, ranks=4, ranks_seen=4)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncall.core.diagnosis import (
     Blame,
@@ -18,16 +19,18 @@ from oncall.core.diagnosis import (
     Stack,
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
-from oncall.core.gains import DELAYS, weighed
+from oncall.core.places import Cells, Places
 from oncall.core.scheduler import Scheduler, with_removal
-from oncall.deciding import would_decide
-from oncall.doubt import why_logs_say_too_little, why_undecided
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
-from oncall.recurrence import NEEDS_ARCHIVE, with_history
 from oncall.rules.engine import engine
 from oncall.rules.engine.engine import SoFar
+from oncall.rules.language.template import hex_id
+from oncall.use_case.compose import Job, compose
+from oncall.use_case.deciding import would_decide
+from oncall.use_case.doubt import why_logs_say_too_little, why_undecided
+from oncall.use_case.recurrence import NEEDS_ARCHIVE, with_history
 
 if TYPE_CHECKING:
     import duckdb
@@ -132,7 +135,7 @@ def _findings(
 ) -> tuple[Finding, ...]:
     """The findings of the rulebooks with their gain, stages, stacks and history, and how to take a
     culprit's host out of the job."""
-    findings = _costly(incident, outcome.findings)
+    findings = compose(outcome.findings, _job(incident))
     findings = _with_stages(incident, _with_stacks(incident, findings))
     findings = with_history(incident, findings)
     return findings if scheduler is None else with_removal(findings, scheduler)
@@ -171,7 +174,8 @@ def diagnose_stops(
     outcome = engine.run(incident, first, progress=progress)
     if timings is not None:
         timings.update(outcome.timings)
-    findings = _placed(_with_stacks(incident, outcome.findings), stages)
+    findings = compose(outcome.findings, Job(_places(incident)))
+    findings = _placed(_with_stacks(incident, findings), stages)
     if scheduler is not None:
         findings = with_removal(findings, scheduler)
     skipped = tuple(rule.rule for rule in outcome.skipped)
@@ -284,20 +288,41 @@ def _different(stacks: Iterable[Stack]) -> tuple[Stack, ...]:
     return tuple(by_frames.values())[:_MOST_STACKS]
 
 
-def _costly(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings, slow ranks only where iterations would be shorter without them."""
-    if not any(finding.fault_class in DELAYS for finding in findings):
-        return tuple(findings)
-    try:
-        incident.require(["replayed_jobs", "delay_causes"])
-    except (MissingEvidence, RelationFailed):
-        return tuple(findings)
-    ((is_known,),) = incident.con.execute(
-        "SELECT count(*) > 0 FROM replayed_jobs WHERE whole"
+# What shows whether a job loses time: its operations, or their traffic.
+_SHOWS = ("ops", "op_traffic", "epochs", "transfers", "stage_tasks", "launches")
+
+
+def _job(incident: Incident) -> Job:
+    """What is known of the job beside its findings."""
+    shown = not all(map(incident.is_empty, _SHOWS))
+    return Job(_places(incident, _stages(incident)), shown)
+
+
+def _places(incident: Incident, stages: Mapping[int, int] = MappingProxyType({})) -> Places:
+    """Where the job's ranks run, and what they take part in."""
+    by_node, by_gpu, by_nic, by_comm, by_stage = (defaultdict[Any, set[int]](set) for _ in range(5))
+    for rank, node, gpu, nic in _rows(incident, "ranks", "rank, node, gpu, nic"):
+        by_node[node].add(rank)
+        by_gpu[node, gpu].add(rank)
+        by_nic[node, nic].add(rank)
+    for comm, rank in _rows(incident, "comms", "comm, rank"):
+        by_comm[hex_id(comm)].add(rank)
+    for rank, stage in stages.items():
+        by_stage[stage].add(rank)
+
+    def frozen(of: Mapping[Any, set[int]]) -> dict[Any, Cells]:
+        return {key: frozenset(ranks) for key, ranks in of.items()}
+
+    return Places(*map(frozen, (by_node, by_gpu, by_nic, by_comm, by_stage)))
+
+
+def _rows(incident: Incident, table: str, columns: str) -> list[tuple[Any, ...]]:
+    """Distinct rows without unknown ranks or hosts."""
+    first = columns.partition(",")[0]
+    others = " AND node IS NOT NULL" if "node" in columns else ""
+    return incident.con.execute(
+        f"SELECT DISTINCT {columns} FROM {table} WHERE {first} IS NOT NULL AND rank IS NOT NULL{others}"
     ).fetchall()
-    rows = incident.con.execute("SELECT DISTINCT rank FROM delay_causes").fetchall()
-    costly = {rank for (rank,) in rows}
-    return weighed(findings, costly, _stages(incident), is_known=is_known)
 
 
 def _stages(incident: Incident) -> dict[int, int]:

@@ -10,13 +10,13 @@ import pytest
 
 from oncall.core.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
 from oncall.core.errors import ExitCode, UsageError
-from oncall.diagnose import diagnose, exit_code
-from oncall.doubt import why_undecided
 from oncall.evidence.incident import Incident
 from oncall.evidence.registry import all_relations
 from oncall.render.text.drawings import drawings_of
 from oncall.rules.language.load import parse
 from oncall.rules.language.rulebook import Rulebook
+from oncall.use_case.diagnose import diagnose, exit_code
+from oncall.use_case.doubt import why_undecided
 
 _OPEN = """
 rulebook: open
