@@ -78,8 +78,8 @@ def gain(case: Case, kind: str, draws: Draws) -> list[str]:
     """Half of the tables that are empty and that this kind of fault leaves as they are."""
     gained = []
     for table, write in (("pings", _pings), ("nics", _nics), ("gpus", _gpus), ("hosts", _hosts)):
-        told = kind == "healthy" or kind in NO_TRACE[table]
-        if draws.rng.random() < 0.5 and told and case.is_empty(table):
+        fits = kind == "healthy" or kind in NO_TRACE[table]
+        if draws.rng.random() < 0.5 and fits and case.is_empty(table):
             write(case, draws.rng)
             gained.append(table)
             for node, end in case.ends_ns.items():
@@ -161,11 +161,13 @@ class Corrected:
 
 
 def say_nothing(case: Case, draws: Draws) -> Corrected:
-    """Writes the log's lines. Returns the errors corrected during the job, which counters show."""
+    """Writes lines of the logs that are read. Returns the errors corrected during the job, which
+    counters show."""
     rng, corrected = draws.rng, Corrected({}, {}, {})
     found = "SELECT DISTINCT node, kind, device, pci_bus FROM devices ORDER BY ALL"
     devices = [d for d in case.rows(found) if d[3]]
-    for node, end in case.ends_ns.items():
+    reads = case.rows("SELECT DISTINCT node FROM collectors WHERE source = 'kernel_log' ORDER BY 1")
+    for node, end in [(node, case.ends_ns[node]) for (node,) in reads]:
         here = [d for d in devices if d[0] == node]
 
         def some(rate_s: float, before: bool, end: int = end) -> list[int]:
