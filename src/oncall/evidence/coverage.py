@@ -27,6 +27,7 @@ _NAMED = " UNION ".join(
 )
 _SEEN = """
     SELECT rank FROM ops UNION SELECT src FROM flow_steps UNION SELECT rank FROM stage_tasks
+    UNION SELECT rank FROM op_traffic UNION SELECT rank FROM epochs
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
     UNION SELECT rank FROM logged_steps UNION SELECT rank FROM thread_stacks

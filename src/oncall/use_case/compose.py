@@ -84,7 +84,7 @@ class _Case:
     @property
     def accuses(self) -> bool:
         """Whether it is proven: measured, or shown by two that do not know of one another."""
-        books = {one.finding.rulebook for one in (*self.effects, *self.causes)}
+        books = {one.finding.rulebook for one in self.effects if one.cells}
         return any(one.measured or not one.finding.claim.declared for one in self.effects) or (
             len(books) > 1
         )

@@ -40,13 +40,8 @@ from oncall.evidence import Param, relation
             "times as long as the median of the other nodes waits for a CPU; nodes that do alike "
             "work differ by less",
         ),
-        "latency": Param(
-            "3 us",
-            "a host takes some 5 us for a ping, by scatter 1 us more; TFD's PCIe fault added 28 "
-            "us (4.2)",
-        ),
-        "inside": Param(
-            "25 %", "of what a ping takes inside the host is the most that the network may add"
+        "clearly": Param(
+            6, "times what NICs deviate by from one another, and over time: 4 sigma of a normal"
         ),
     },
 )  # fmt: skip
@@ -76,14 +71,15 @@ def host_faults() -> str:
                     WHERE o.job = s.job AND o.node <> s.node))),
         cpus AS (SELECT * FROM starved ANTI JOIN cpu USING (job, node) WHERE crowded),
         answers AS (
-            SELECT node, median(host_ns) AS host_ns, median(network_ns) AS network_ns,
-                count(*) AS nics, bool_or(pcie_stalled) AS stalls
+            SELECT node, median(host_ns) AS host_ns, min(host_beyond) AS host_beyond,
+                median(network_beyond) AS network_beyond, count(*) AS nics,
+                bool_or(pcie_stalled) AS stalls
             FROM nic_symptoms GROUP BY node),
         inside AS (
             SELECT n.*, a.host_ns, a.nics FROM nodes n JOIN answers a USING (node)
             ANTI JOIN cpu USING (job, node) ANTI JOIN cpus USING (job, node)
-            WHERE a.nics > 1 AND a.host_ns > $latency AND a.stalls IS DISTINCT FROM true
-                AND a.network_ns < $inside * a.host_ns)
+            WHERE a.nics > 1 AND a.host_beyond > $clearly AND a.stalls IS DISTINCT FROM true
+                AND coalesce(a.network_beyond < $clearly, true))
         SELECT 'memory' AS part, * FROM memory
         UNION ALL BY NAME SELECT 'cpu' AS part, * FROM cpu
         UNION ALL BY NAME SELECT 'cpus' AS part, * FROM cpus

@@ -94,7 +94,8 @@ def _places() -> str:
 
 
 def _latencies() -> str:
-    """By how much the latencies of its pings exceed those of all, now and at first."""
+    """By how much the latencies of its pings exceed those of all, in times of what they deviate by:
+    from one NIC to the next, and from one quarter of the time to the next."""
     return """
         ordinary AS (
             SELECT part, median(host_ns) AS host_ns, median(network_ns) AS network_ns
@@ -103,9 +104,16 @@ def _latencies() -> str:
             SELECT node, nic, s.part, s.host_ns - o.host_ns AS host_ns,
                 s.network_ns - o.network_ns AS network_ns
             FROM latency_shares s JOIN ordinary o USING (part)),
-        latencies AS (  -- the last quarter in which it was pinged, and the first
-            SELECT node, nic, arg_max(host_ns, part) AS host_ns, arg_max(network_ns, part)
-                AS network_ns, arg_min(host_ns, part) AS host_before_ns FROM beyond GROUP BY ALL)
+        noise AS (
+            SELECT median(abs(host_ns)) AS host, median(abs(network_ns)) AS network FROM beyond),
+        recent AS (
+            FROM beyond QUALIFY row_number() OVER (PARTITION BY node, nic ORDER BY part DESC)
+                <= $lasting),
+        latencies AS (
+            SELECT node, nic, median(host_ns) AS host_ns, median(network_ns) AS network_ns,
+                median(host_ns) / nullif(any_value(host), 0) AS host_beyond,
+                median(network_ns) / nullif(any_value(network), 0) AS network_beyond
+            FROM recent, noise GROUP BY ALL)
     """
 
 
@@ -141,9 +149,10 @@ def _latencies() -> str:
             "lowest link rate while up, of the best of its rail",
         ),
         ("peak_share", "DOUBLE", "ratio", "highest rate now against that of its first quarter"),
-        ("host_ns", "DOUBLE", "ns", "host-internal latency beyond the baseline now, by its pings"),
-        ("host_before_ns", "DOUBLE", "ns", "the same in the first quarter"),
-        ("network_ns", "DOUBLE", "ns", "network latency beyond the baseline now, by its pings"),
+        ("host_ns", "DOUBLE", "ns", "host-internal latency of its pings, beyond that of all"),
+        ("network_ns", "DOUBLE", "ns", "network latency of its pings, beyond that of all"),
+        ("host_beyond", "DOUBLE", "", "the former in times of the median deviation"),
+        ("network_beyond", "DOUBLE", "", "the latter in times of the median deviation"),
     ],
     source="TFD 3.3, 4.2",
     params={
@@ -178,7 +187,7 @@ def nic_symptoms() -> str:
                 pcie_waiting > greatest($least_waiting,
                     $stalls_beyond * median(pcie_waiting) OVER ())) AS pcie_stalled,
             k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
-            host_before_ns, network_ns
+            network_ns, host_beyond, network_beyond
         FROM lasting l JOIN rails r USING (node, nic) JOIN widths k USING (node, nic)
         LEFT JOIN users u USING (node, nic) LEFT JOIN ports p USING (node, nic)
         LEFT JOIN beside b ON b.node = l.node AND b.gpu = u.gpu

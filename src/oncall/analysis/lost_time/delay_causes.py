@@ -62,6 +62,35 @@ def _slowest() -> str:
     """
 
 
+def _witnesses() -> str:
+    """Entries of the account, and what else shows time lost: ranks whose own work others wait for,
+    and groups whose transfers take longer than those of like groups."""
+    return """
+        accounted AS (
+            SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.iterations, l.of_iterations,
+                l.gain_ns, l.at_ns, l.replay_error, l.timed, l.shown_by,
+                CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
+            FROM lost_time l LEFT JOIN slowest s USING (job, entry)
+            WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
+        late AS (
+            SELECT job, 1000 + row_number() OVER (ORDER BY lost_share DESC) AS entry,
+                'own' AS cause, rank, lost_share AS share, lost_share AS low, late AS iterations,
+                rounds AS of_iterations, lost_ns AS gain_ns, at_ns, true AS timed,
+                'peers' AS shown_by, 1 AS tied
+            FROM late_ranks WHERE lost_share >= $least_share AND late >= $repeat),
+        slowed AS (
+            SELECT g.job, 2000 + dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
+                'transfer' AS cause, m.rank, g.share, g.low, g.parts AS iterations,
+                g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
+                count(*) OVER (PARTITION BY g.job, g.comm) AS tied
+            FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
+                    max(parts) AS parts, sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
+                FROM group_delays GROUP BY job, comm) g
+            JOIN members m USING (job, comm) WHERE g.share >= $least_share),
+        causes AS (FROM accounted UNION ALL BY NAME FROM late UNION ALL BY NAME FROM slowed)
+    """
+
+
 def _sets() -> str:
     """The ranks of each cause: what they are called, whether they are all of one part of a machine
     or of the job, and whether only one of them may be the cause."""
@@ -102,8 +131,8 @@ def _sets() -> str:
 
 @relation(
     "delay_causes",
-    reads=["lost_time", "replayed_jobs", "operations"],
-    optional=["members", "ranks", "stage_layout"],
+    reads=["operations"],
+    optional=["lost_time", "late_ranks", "group_delays", "members", "ranks", "stage_layout"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
@@ -136,6 +165,8 @@ def _sets() -> str:
     source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
     params={
         "rate_below": "slow_round_links.rate_below",
+        "repeat": "pausing_ranks.repeat",
+        "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
         "few": Param(8, "ranks to look at one by one, as those of a host"),
         "part": Param("25 %", "of the ranks of a small job are no few either"),
         "on_a_host": Param(
@@ -147,14 +178,10 @@ def delay_causes() -> str:
     """What iterations would gain without each cause, by the ranks that have it."""
     return f"""
         WITH {_placed()}, {_slowest()},
-        causes AS (
-            SELECT l.* REPLACE (CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied)
-            FROM lost_time l LEFT JOIN slowest s USING (job, entry)
-            WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        {_sets()}
+        {_witnesses()}, {_sets()}
         SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, p.node, p.gpu, p.nic, l.tied,
             s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.iterations,
             l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed
-        FROM causes l JOIN replayed_jobs USING (job) JOIN sets s USING (job, entry)
+        FROM causes l JOIN sets s USING (job, entry)
         LEFT JOIN placed p USING (job, rank)
     """

@@ -68,6 +68,7 @@ def late_rounds() -> str:
         ("late", "BIGINT", "rounds", "rounds it was late in"),
         ("rounds", "BIGINT", "rounds", "rounds from the first of them on"),
         ("lost_share", "DOUBLE", "ratio", "of the time since, that the others waited for it"),
+        ("lost_ns", "BIGINT", "ns", "that in all"),
         ("excess_ns", "DOUBLE", "ns", "median of its own time beyond its peers', when late"),
         ("times", "DOUBLE", "", "median of its own time over its peers', when late"),
         ("begins", "DOUBLE", "ratio", "share of late rounds that follow another communicator's: "
@@ -116,7 +117,7 @@ def late_ranks() -> str:
                     - avg(g.utilisation) FILTER (g.node <> m.node OR g.gpu <> m.gpu) AS busy
             FROM chosen c JOIN placed_ranks m USING (job, rank)
             JOIN gpu_states g ON g.at_ns >= c.at_ns GROUP BY ALL)
-        SELECT c.*, m.node, m.gpu, coalesce(g.role, g.name, 'a communicator') AS label,
+        SELECT c.* REPLACE (lost_ns::BIGINT AS lost_ns), m.node, m.gpu, coalesce(g.role, g.name, 'a communicator') AS label,
             lost_ns / nullif(span_ns, 0) AS lost_share,
             late * i.iteration_ns / nullif(span_ns, 0) AS iterations, u.busy
         FROM chosen c JOIN placed_ranks m USING (job, rank)

@@ -72,13 +72,13 @@ def compute_times() -> str:
         sent AS (
             SELECT job, rank, ended_ns AS at_ns FROM rank_traffic WHERE ended_ns IS NOT NULL),
         arrived AS (
-            SELECT t.job, t.peer AS rank, t.ended_ns - coalesce(c.offset_ns, 0) AS at_ns,
-                coalesce(c.error_ns, 0) AS error_ns
+            SELECT t.job, t.peer AS rank, t.node, t.ended_ns - coalesce(c.offset_ns, 0) AS at_ns,
+                c.error_ns
             FROM traffic t LEFT JOIN clock c USING (node)
             WHERE t.ended_ns IS NOT NULL AND t.peer IS NOT NULL),
         begun AS (
             SELECT r.job, r.comm, r.rank, r.node, r.kind, r.turn, r.is_custom, r.started_ns,
-                coalesce(r.error_ns, 0) AS clock_ns, coalesce(p.parallelism, 'none') AS role,
+                r.error_ns AS clock_ns, coalesce(p.parallelism, 'none') AS role,
                 lag(r.received_bytes) OVER (
                     PARTITION BY r.job, r.comm, r.rank ORDER BY r.started_ns) AS received_bytes
             FROM rank_traffic r LEFT JOIN parallelism p USING (job, comm)
@@ -86,18 +86,20 @@ def compute_times() -> str:
         -- Of what came as the rank went on, clocks do not show if it was waited for.
         waited AS (
             SELECT b.*, b.started_ns - s.at_ns AS since_sent_ns,
-                b.started_ns - a.at_ns AS since_came_ns, clock_ns + a.error_ns AS apart_ns
+                b.started_ns - a.at_ns AS since_came_ns,
+                CASE WHEN a.node = b.node THEN 0 ELSE clock_ns + a.error_ns END AS apart_ns
             FROM begun b
             ASOF LEFT JOIN sent s
                 ON s.job = b.job AND s.rank = b.rank AND b.started_ns >= s.at_ns
             ASOF LEFT JOIN arrived a ON a.job = b.job AND a.rank = b.rank
-                AND b.started_ns + b.clock_ns >= a.at_ns - a.error_ns),
+                AND b.started_ns + coalesce(b.clock_ns, 0) >= a.at_ns - coalesce(a.error_ns, 0)),
         own AS (
             SELECT *, least(since_sent_ns, since_came_ns) AS own_ns,
                 CASE WHEN since_came_ns <= since_sent_ns + apart_ns
                     OR since_sent_ns IS NULL THEN apart_ns ELSE 0 END AS error_ns
             FROM waited WHERE own_ns IS NOT NULL
-                AND coalesce(since_came_ns >= apart_ns, true)),
+                -- Clocks that nobody compared order nothing.
+                AND (since_came_ns IS NULL OR since_came_ns >= apart_ns)),
         placed AS (
             SELECT own.*, coalesce(k.class, own.comm) AS class,
                 CASE WHEN is_custom THEN received_bytes / nullif(median(received_bytes) OVER w, 0)

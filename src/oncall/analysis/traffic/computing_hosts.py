@@ -57,7 +57,8 @@ def computing_ranks() -> str:
 
 @relation(
     "slow_computing_hosts",
-    reads=["computing_ranks", "rounds", "members"],
+    reads=["computing_ranks", "members"],
+    optional=["rounds"],
     empty_without=["computing_ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

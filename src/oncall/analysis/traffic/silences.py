@@ -11,7 +11,8 @@ from oncall.evidence import Param, relation
 
 @relation(
     "silences",
-    reads=["rank_traffic", "operations"],
+    reads=["rank_traffic"],
+    optional=["operations", "collectors"],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "a job in which nobody begins to send any more"),
@@ -36,9 +37,13 @@ def silences() -> str:
         sent AS (
             SELECT job, max(started_ns) AS last_ns, max(pause_ns) AS longest_ns
             FROM begun GROUP BY job),
-        seen AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job)
+        seen AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
+        looked AS (
+            SELECT job, last_ns, longest_ns,
+                coalesce(now_ns, (SELECT max(at_ns) FROM collectors)) AS now_ns
+            FROM sent LEFT JOIN seen USING (job))
         SELECT job, now_ns - last_ns AS silent_ns, (now_ns - last_ns) / longest_ns AS times
-        FROM sent JOIN seen USING (job)
+        FROM looked
         WHERE now_ns - last_ns > greatest($stuck_after, $pauses * longest_ns)
     """
 
@@ -172,8 +177,8 @@ def missing_hosts() -> str:
 
 @relation(
     "stopped_hosts",
-    reads=["missing_hosts", "operations", "members"],
-    optional=["missing_senders"],
+    reads=["missing_hosts", "members"],
+    optional=["missing_senders", "operations"],
     empty_without=["missing_hosts"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
