@@ -81,13 +81,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Lost:
-    """What an effect costs: the share of time lost, and where known its 5 and 95 % quantiles and
-    the time in all, ns. Without `low` its noise is not known."""
+    """What an effect costs: the share of time lost, and where known what it is at least and at most
+    beyond noise, and the time in all, ns; `gpu_seconds`: of all ranks. Without `low` the noise is
+    not known."""
 
     share: float
     low: float | None = None
     high: float | None = None
     gain_ns: int | None = None
+    gpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)

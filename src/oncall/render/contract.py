@@ -12,11 +12,14 @@ from typing import Annotated, Any, Literal, TypedDict, cast
 
 from oncall.core.diagnosis import (
     Answer,
+    Blame,
     BlameKind,
     Diagnosis,
     FaultClass,
     Finding,
     Gap,
+    Kind,
+    Lost,
     Result,
     Severity,
     Step,
@@ -169,14 +172,36 @@ class _Finding(_Class):
     story: Sequence[StepDocument]
     stacks: Sequence[StackDocument]
     ruled_out: Sequence[RuledOutDocument]
+    kind: Annotated[
+        Kind,
+        "effect: the job stopped or lost time; symptom: a component is unlike its peers or its "
+        "past; event: something failed and reported it.",
+    ]
     explained_by: Annotated[str | None, "Id of the root finding."]
     next: Sequence[str]
     sources: Sequence[str]
 
 
+class CauseDocument(TypedDict):
+    """The symptom or event that explains an effect; a root finding of its own says the same."""
+
+    rulebook: str
+    verdict: str
+    title: str
+    blame: Sequence[Annotated[BlameDocument, {"additionalProperties": True}]]
+    story: Sequence[StepDocument]
+
+
 class FindingDocument(_Finding, total=False):
     """One verdict, its culprit and its story."""
 
+    until_ns: Annotated[int, "When it was over, if it is known to be."]
+    effect: Annotated[str, "Of a cause: what it does to the job."]
+    lost_share: Annotated[float, "Of the time, what the job loses by it."]
+    lost_low: Annotated[float, "The same, less what may be noise."]
+    lost_high: Annotated[float, "The same, with what may be noise."]
+    lost_gpu_seconds: Annotated[float, "Lost by all ranks together in the recorded time."]
+    cause: Annotated[CauseDocument, "Of an effect: what explains it."]
     seen_before: Annotated[
         str, "What an archive of former incidents says of the culprit, if one is given."
     ]
@@ -294,7 +319,7 @@ def _finding(finding: Finding, explain: bool) -> FindingDocument:
             for reason in finding.reasons
         ],
         "at_ns": finding.at_ns,
-        "blame": [cast(BlameDocument, {"kind": one.kind, **one.where}) for one in finding.blame],
+        "blame": _blame(finding.blame),
         "case": dict(finding.case),
         "story": [_step(step, explain) for step in finding.story],
         "stacks": [
@@ -304,13 +329,44 @@ def _finding(finding: Finding, explain: bool) -> FindingDocument:
         "ruled_out": [
             {"verdict": one.verdict, "because": one.because} for one in finding.ruled_out
         ],
+        "kind": finding.claim.kind,
         "explained_by": finding.explained_by,
         "next": list(finding.next),
         "sources": list(finding.sources),
     }
     if finding.seen_before:
         fields["seen_before"] = finding.seen_before
+    if finding.until_ns is not None:
+        fields["until_ns"] = finding.until_ns
+    if finding.effect:
+        fields["effect"] = finding.effect
+    if finding.cause is not None:
+        fields["cause"] = {
+            "rulebook": finding.cause.rulebook,
+            "verdict": finding.cause.verdict,
+            "title": finding.cause.title,
+            "blame": _blame(finding.cause.blame),
+            "story": [_step(step, explain) for step in finding.cause.story],
+        }
+    if finding.lost is not None:
+        fields |= _lost(finding.lost)
     return fields
+
+
+def _blame(blame: Sequence[Blame]) -> list[BlameDocument]:
+    return [cast(BlameDocument, {"kind": one.kind, **one.where}) for one in blame]
+
+
+def _lost(lost: Lost) -> FindingDocument:
+    """What an effect costs, as far as it is known."""
+    fields: dict[str, float | None] = {
+        "lost_share": lost.share,
+        "lost_low": lost.low,
+        "lost_high": lost.high,
+        "lost_gpu_seconds": lost.gpu_seconds,
+    }
+    known = {name: value for name, value in fields.items() if value is not None}
+    return cast(FindingDocument, known)
 
 
 def _step(step: Step, explain: bool) -> StepDocument:

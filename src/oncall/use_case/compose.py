@@ -1,14 +1,14 @@
 """Effects, symptoms and events put together: what the job lost, and what caused it.
 
 No effect, no accusation: a symptom that costs the job nothing is information, however large. An
-effect with a symptom or event on its component is one finding, the cause; so is an event alone. The
-function knows the components, times and costs of findings, and no rulebook or verdict by its name.
+effect with a symptom or event on its component is one finding, that of the cause; an event alone is
+a finding too. Components, times and costs decide, never the name of a rulebook or verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from oncall.core.diagnosis import Cause, Effect, Finding, Reason, Severity, Step, strength
@@ -16,28 +16,28 @@ from oncall.core.places import NOWHERE, Cells, Places, contain
 from oncall.core.units import NS_PER_S
 
 LEAST_SURE, MOST_SURE = 0.01, 0.99
-# Below, a finding beside surer ones is told for information.
+# Beside surer findings, one that is less likely than this is information.
 LIKELY = 0.5
-# What a device's failure brings about is logged within this time, and clocks of hosts are off by it.
+# Hosts log what one failure brings about within this time; so far their clocks may be off, too.
 TOGETHER_NS = 120 * NS_PER_S
+COSTS_NOTHING = "nothing shows that it costs the job time"
+
+_SEVEREST: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is known of the job whose findings are put together.
+    """The job that findings are about. `shows`: something is recorded that can show whether it
+    loses time; where nothing is, symptoms are the answer."""
 
-    `shown`: something was recorded that can show what it loses. `accounted`: what no finding says
-    it lost, it did not lose.
-    """
-
-    places: Places = Places()
-    shown: bool = True
-    accounted: bool = False
+    places: Places = field(default_factory=Places)
+    shows: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Statement:
-    """A finding with its place: `cells` of what it blames, `reach` of what it can have caused."""
+    """A finding with its place: the `cells` of what it is about, its `reach` (where else it may be
+    felt: nowhere in particular is everywhere), and the hosts that it names."""
 
     finding: Finding
     cells: Cells
@@ -53,24 +53,22 @@ class _Statement:
         return len(self.cells) or float("inf")
 
     @property
-    def share(self) -> float:
-        return self.finding.lost.share if self.finding.lost else 0.0
-
-    @property
     def measured(self) -> bool:
-        """Whether it is known that what it costs is no noise."""
-        return self.finding.lost is not None and (self.finding.lost.low or 0) > 0
+        """Whether what it costs lies above the noise."""
+        lost = self.finding.lost
+        return lost is not None and lost.low is not None and lost.low > 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Case:
-    """One cause: the effects that are one, strongest first, and what explains them."""
+    """One cause: the effects that are one, the best witness first, and what explains them."""
 
     effects: tuple[_Statement, ...] = ()
     causes: tuple[_Statement, ...] = ()
 
     @property
     def head(self) -> _Statement:
+        """Whom the finding names."""
         return (self.causes or self.effects)[0]
 
     @property
@@ -79,88 +77,89 @@ class _Case:
 
     @property
     def share(self) -> float:
-        return max((one.share for one in self.effects), default=0.0)
+        """Of the time, what the job loses by it."""
+        return max((one.finding.lost.share for one in self.effects if one.finding.lost), default=0)
 
     @property
-    def accuses(self) -> bool:
-        """Whether it is proven: measured, or shown by two that do not know of one another."""
+    def proven(self) -> bool:
+        """Whether the job does lose something: measured, or shown by two that do not know of one
+        another. A stop is one; and a rulebook that declares no kinds accuses as it says."""
         books = {one.finding.rulebook for one in self.effects if one.cells}
-        return any(one.measured or not one.finding.claim.declared for one in self.effects) or (
-            len(books) > 1
-        )
+        return self.stops or len(books) > 1 or any(map(_counts_alone, self.effects))
+
+
+def _counts_alone(one: _Statement) -> bool:
+    return one.measured or not one.finding.claim.declared
 
 
 def compose(findings: Sequence[Finding], job: Job) -> tuple[Finding, ...]:
-    """The findings as they are shown: causes first, each consequence naming its root's id.
+    """The findings as they are shown: causes first, then what each of them explains, by its id.
 
-    The order of the findings does not matter. What stops the job comes first, then what costs
-    most; information comes last.
+    What stops the job comes first, then what costs most; information comes last. The order in which
+    findings are given does not matter.
     """
     told = [_placed(finding, job.places) for finding in sorted(findings, key=strength)]
     effects = [one for one in told if one.finding.claim.kind == "effect"]
-    stops, slow = _stops(effects), _slow([one for one in effects if "stop" not in one.effects])
-    events = _together([one for one in told if one.finding.claim.kind == "event"])
-    symptoms = [_Case(causes=(one,)) for one in told if one.finding.claim.kind == "symptom"]
-    stops, left = _explained(stops, [*events, *symptoms])
-    slow, left = _explained(slow, left)
-    roots = [*stops, *slow, *left]
-    return _numbered(_weighed(_halted(roots), job))
+    causes = [
+        *_together([one for one in told if one.finding.claim.kind == "event"]),
+        *(_Case(causes=(one,)) for one in told if one.finding.claim.kind == "symptom"),
+    ]
+    stops, causes = _explained(_stops([one for one in effects if "stop" in one.effects]), causes)
+    slow, causes = _explained(_slow([one for one in effects if "stop" not in one.effects]), causes)
+    cases = [*stops, *slow, *causes]
+    shown = {case: _told(case, job) for case in cases}
+    return _numbered(_beside(shown), _consequences(cases))
 
 
 def _placed(finding: Finding, places: Places) -> _Statement:
-    cells = places.cells(finding, None)
     on = finding.claim.on
-    reach = places.cells(finding, on) if on else cells
-    return _Statement(
-        finding, reach if on not in (None, "job") else cells, reach, places.nodes(finding)
-    )
+    reach = places.cells(finding, on)
+    cells = places.cells(finding, None) if on == "job" else reach
+    return _Statement(finding, cells, reach, places.nodes(finding))
 
 
 # --------------------------------------------------------------------- effects of one cause
 
 
-def _stops(effects: Sequence[_Statement]) -> list[_Case]:
-    """The stops of the job. A job stops once: what other rulebooks say of it is the same stop."""
+def _stops(effects: Iterable[_Statement]) -> list[_Case]:
+    """A job stops once: stops that contain one another, and those of other rulebooks, are one."""
     cases: list[_Case] = []
     for one in effects:
-        if "stop" not in one.effects:
-            continue
         near = [case for case in cases if contain(case.head.cells, one.cells)]
         others = [c for c in cases if c.head.finding.rulebook != one.finding.rulebook]
-        _join(cases, one, (near or others)[:1])
+        _join(cases, one, next(iter(near or others), None))
     return cases
 
 
-def _slow(effects: Sequence[_Statement]) -> list[_Case]:
-    """What the job loses time to. Who knows the cost speaks, and of these who knows the place."""
+def _slow(effects: Iterable[_Statement]) -> list[_Case]:
+    """Who knows the cost speaks, and of these who knows the smallest component. Of one component
+    and time, what is not measured itself is the same loss."""
     cases: list[_Case] = []
     for one in sorted(effects, key=lambda one: (not one.measured, one.size)):
-        same = [
+        alike = (
             case
             for case in cases
             if contain(case.head.cells, one.cells)
-            and (not one.measured or one.effects & case.head.effects)
-            and _overlap(case.head.finding, one.finding)
-        ]
-        _join(cases, one, same[:1])
+            and (not one.measured or bool(one.effects & case.head.effects))
+            and not _apart(case.head.finding, one.finding)
+        )
+        _join(cases, one, next(alike, None))
     return cases
 
 
-def _join(cases: list[_Case], one: _Statement, same: Sequence[_Case]) -> None:
-    if not same:
+def _join(cases: list[_Case], one: _Statement, case: _Case | None) -> None:
+    if case is None:
         cases.append(_Case((one,)))
-        return
-    at = cases.index(same[0])
-    cases[at] = replace(same[0], effects=(*same[0].effects, one))
+    else:
+        cases[cases.index(case)] = replace(case, effects=(*case.effects, one))
 
 
-def _overlap(one: Finding, other: Finding) -> bool:
-    """Whether two were at one time, as far as is known."""
-    return not (_before(one, other) or _before(other, one))
+def _apart(one: Finding, other: Finding) -> bool:
+    """Whether one is known to have been over before the other began."""
+    return _over_before(one, other) or _over_before(other, one)
 
 
-def _before(one: Finding, other: Finding) -> bool:
-    """Whether one was over when the other began."""
+def _over_before(one: Finding, other: Finding) -> bool:
     return one.until_ns is not None and other.at_ns is not None and one.until_ns < other.at_ns
 
 
@@ -168,174 +167,141 @@ def _before(one: Finding, other: Finding) -> bool:
 
 
 def _together(events: Sequence[_Statement]) -> list[_Case]:
-    """Events that are one: of one domain or host, one after the other. The root is the first that
-    says it is fatal, or else the one that names the smallest component."""
+    """Events of one domain or host and time are one. Its root is the first that says it is fatal,
+    else the one that names the smallest component."""
 
     def first(one: _Statement) -> tuple[object, ...]:
-        fatal, at_ns = one.finding.fatal, one.finding.at_ns
-        return (fatal is not True, fatal is False, one.size, at_ns or 0, strength(one.finding))
+        finding = one.finding
+        fatal = (finding.fatal is not True, finding.fatal is False)
+        return (*fatal, one.size, finding.at_ns or 0, strength(finding))
 
     cases: list[_Case] = []
     for one in sorted(events, key=first):
-        same = next((case for case in cases if _is_consequence(one, case.head)), None)
-        if same is None:
+        case = next((case for case in cases if _of_one_failure(one, case.head)), None)
+        if case is None:
             cases.append(_Case(causes=(one,)))
         else:
-            cases[cases.index(same)] = replace(same, causes=(*same.causes, one))
+            cases[cases.index(case)] = replace(case, causes=(*case.causes, one))
     return cases
 
 
-def _is_consequence(one: _Statement, root: _Statement) -> bool:
-    """Whether an event is of the same failure: of its domain or host, and at its time."""
+def _of_one_failure(one: _Statement, root: _Statement) -> bool:
     a, b = one.finding, root.finding
     if a.at_ns is not None and b.at_ns is not None and abs(a.at_ns - b.at_ns) > TOGETHER_NS:
         return False
-    domain = bool(a.domain) and a.domain == b.domain
-    return domain or (bool(one.nodes & root.nodes) and contain(one.cells, root.cells))
+    in_domain = bool(a.domain) and a.domain == b.domain
+    return in_domain or (bool(one.nodes & root.nodes) and contain(one.cells, root.cells))
 
 
-def _explained(cases: Sequence[_Case], left: Sequence[_Case]) -> tuple[list[_Case], list[_Case]]:
-    """The cases, the worst first, each with what explains it, and what explains none."""
+def _explained(cases: Sequence[_Case], causes: list[_Case]) -> tuple[list[_Case], list[_Case]]:
+    """The cases, the worst first, each with all that explains it; and what explains none."""
     found: list[_Case] = []
     for case in sorted(cases, key=lambda case: (-case.share, strength(case.head.finding))):
-        near = sorted(
-            (one for one in left if _explains(one.head, case)),
-            key=lambda one: _nearness(one.head, case.effects[0].finding),
-        )
-        left = [one for one in left if one not in near]
-        found.append(replace(case, causes=tuple(cause for one in near for cause in one.causes)))
-    return found, list(left)
+        near = [cause for cause in causes if _explains(cause.head, case)]
+        near.sort(key=lambda cause: _distance(cause.head, case.effects[0].finding))
+        causes = [cause for cause in causes if cause not in near]
+        found.append(replace(case, causes=tuple(one for cause in near for one in cause.causes)))
+    return found, causes
 
 
 def _explains(cause: _Statement, case: _Case) -> bool:
-    """Whether a symptom or event can be the cause: of such an effect, on its component, and there
+    """Whether a symptom or event can cause such an effect, is on its component, and was there
     before it. What all ranks show explains only what all of them lose."""
-    lost = frozenset[Effect]().union(*(one.effects for one in case.effects))
     effect, finding = case.effects[0], cause.finding
-    if not lost & cause.effects or _before(finding, effect.finding):
+    lost = frozenset[Effect]().union(*(one.effects for one in case.effects))
+    if not lost & cause.effects or _over_before(finding, effect.finding):
         return False
     if finding.claim.kind == "symptom" and not cause.reach and effect.cells:
         return False
     placed = [one.cells for one in case.effects if one.cells] or [NOWHERE]
-    if not any(contain(cause.reach, cells) for cells in placed):
-        return False
     began = effect.finding.at_ns
-    return finding.at_ns is None or began is None or finding.at_ns <= began + TOGETHER_NS
+    in_time = finding.at_ns is None or began is None or finding.at_ns <= began + TOGETHER_NS
+    return in_time and any(contain(cause.reach, cells) for cells in placed)
 
 
-def _nearness(cause: _Statement, effect: Finding) -> tuple[object, ...]:
-    """The smallest component first, then events before symptoms, then the nearer in time."""
+def _distance(cause: _Statement, effect: Finding) -> tuple[object, ...]:
+    """The smallest component first, then events before symptoms, then what is nearer in time."""
     finding = cause.finding
-    known = finding.at_ns is not None and effect.at_ns is not None
-    apart_ns = abs((finding.at_ns or 0) - (effect.at_ns or 0)) if known else 0
+    apart_ns = 0
+    if finding.at_ns is not None and effect.at_ns is not None:
+        apart_ns = abs(finding.at_ns - effect.at_ns)
     return (cause.size, finding.claim.kind != "event", apart_ns, strength(finding))
 
 
-def _halted(cases: Sequence[_Case]) -> list[tuple[_Case, _Case | None]]:
-    """Each case with the one that it follows from: what is slow or shows after the job stopped, and
-    a stop that is only suspected where the job runs slowly: at any moment it seems to stand still.
-    """
-    sure = [case for case in cases if case.stops and case.effects[0].finding.severity == "critical"]
+def _consequences(cases: Sequence[_Case]) -> dict[_Case, _Case]:
+    """Cases that follow from another: what is slow, or shows, once the job has stopped; and where
+    it runs slowly, a stop that is only suspected, as at any moment it seems to stand still."""
+    sure = [case for case in cases if case.stops and _severity_of(case) == "critical"]
     stop = min(sure, key=lambda case: strength(case.head.finding), default=None)
-    slow = next(
-        (c for c in cases if c.effects and not c.stops and c.accuses and _is_fault(c)), None
-    )
-
-    def follows(case: _Case) -> _Case | None:
-        if stop is None:
-            return slow if case.stops and not case.causes else None
-        if case.stops or case.head.finding.claim.kind == "event":
-            return None
-        return stop if _began_after(case, stop) else None
-
-    return [(case, follows(case)) for case in cases]
+    if stop is not None:
+        return {case: stop for case in cases if _follows(case, stop)}
+    slow = [case for case in cases if case.effects and not case.stops and case.proven]
+    faults = [case for case in slow if _severity_of(case) != "info"]
+    root = min(faults, key=lambda case: -case.share, default=None)
+    suspected = (case for case in cases if case.stops and not case.causes)
+    return {} if root is None else {case: root for case in suspected}
 
 
-def _is_fault(case: _Case) -> bool:
-    return case.effects[0].finding.severity != "info"
+def _severity_of(case: _Case) -> Severity:
+    return case.effects[0].finding.severity
 
 
-def _began_after(case: _Case, stop: _Case) -> bool:
-    at_ns, stopped_ns = case.head.finding.at_ns, stop.effects[0].finding.at_ns
+def _follows(case: _Case, stop: _Case) -> bool:
+    finding = case.head.finding
+    if case.stops or (finding.claim.kind == "event" and not case.effects):
+        return False
     if case.effects and not any(one.measured for one in case.effects):
         return True
-    return at_ns is not None and stopped_ns is not None and at_ns >= stopped_ns
+    stopped_ns = stop.effects[0].finding.at_ns
+    return finding.at_ns is not None and stopped_ns is not None and finding.at_ns >= stopped_ns
 
 
-# ------------------------------------------------------------------------------- how they weigh
-
-
-def _weighed(
-    cases: Sequence[tuple[_Case, _Case | None]], job: Job
-) -> list[tuple[_Case, Finding, _Case | None]]:
-    """Each case with the finding that is told of it, and what it follows from."""
-    found = [(case, _told(case, job), root) for case, root in cases]
-    order = sorted(found, key=lambda one: _place(one[0], one[1]))
-    first = next((case for case, _, root in order if root is None), None)
-    return [
-        (case, _doubtful(finding) if case is not first and root is None else finding, root)
-        for case, finding, root in order
-    ]
+# ------------------------------------------------------------------------------- what is told
 
 
 def _told(case: _Case, job: Job) -> Finding:
-    """The finding of a case: its cause if that is known, told with what it costs."""
+    """The finding of a case: of its cause if that is known, with what it costs."""
     finding = case.head.finding
-    effect = case.effects[0].finding if case.effects else None
-    if effect is None:
-        alone = finding.claim.kind == "symptom" and job.shown
+    if not case.effects:
+        alone = finding.claim.kind == "symptom" and job.shows
         return replace(finding, severity="info", next=()) if alone else finding
+    effect = case.effects[0].finding
     if case.causes:
-        says = replace(effect.story[-1], ask="") if effect.story else None
-        severity = _severity(finding, effect)
         finding = replace(
             finding,
-            severity=severity,
+            severity=_severity(finding, effect),
             effect=effect.title,
-            at_ns=finding.at_ns if effect.at_ns is None else effect.at_ns,
-            story=(*([says] if says else ()), *finding.story),
+            at_ns=effect.at_ns if effect.at_ns is not None else finding.at_ns,
+            story=(*(replace(step, ask="") for step in effect.story[-1:]), *finding.story),
         )
-    finding = _agreed(finding, (*case.effects, *case.causes))
-    lost = max((one.finding.lost for one in case.effects if one.finding.lost), default=None,
-               key=lambda lost: ((lost.low or 0) > 0, lost.share))  # fmt: skip
-    finding = replace(finding, lost=lost)
-    proven = case.stops or case.accuses or not job.shown
-    return finding if proven else _unproven(finding)
+    costs = [one.finding.lost for one in case.effects if one.finding.lost is not None]
+    lost = max(costs, key=lambda lost: ((lost.low or 0) > 0, lost.share), default=None)
+    if lost is not None and lost.gain_ns is not None and job.places.ranks:
+        lost = replace(lost, gpu_seconds=lost.gain_ns / NS_PER_S * job.places.ranks)
+    finding = _agreed(replace(finding, lost=lost), (*case.effects, *case.causes))
+    return finding if case.proven or not job.shows else _unproven(finding)
 
 
 def _severity(cause: Finding, effect: Finding) -> Severity:
-    """As severe as what it costs; an event no less than it says itself. A cause for information,
-    such as a design, makes of its effect no fault."""
-    known = {cause.severity} if cause.claim.kind == "event" else set[Severity]()
-    order: tuple[Severity, ...] = ("critical", "warning", "info")
-    return "info" if cause.severity == "info" else min({effect.severity, *known}, key=order.index)
-
-
-_COSTS_NOTHING = "nothing shows that it costs the job time"
+    """As severe as what it costs, an event no less than it says. What is information though it
+    costs time, such as a design, makes nobody's fault of it."""
+    known = {effect.severity} | ({cause.severity} if cause.claim.kind == "event" else set())
+    return "info" if cause.severity == "info" else min(known, key=_SEVEREST.index)
 
 
 def _unproven(finding: Finding) -> Finding:
-    conclusion = Step("", "no", _COSTS_NOTHING.capitalize() + ".", "", 0)
-    return replace(
-        finding,
-        severity="info",
-        story=(*finding.story, conclusion),
-        reasons=(*finding.reasons, Reason("lost time", 1.0, _COSTS_NOTHING)),
-        next=(),
-    )
-
-
-def _doubtful(finding: Finding) -> Finding:
-    """A finding beside surer ones: less likely than not, it is told for information."""
-    return replace(finding, severity="info") if finding.confidence < LIKELY else finding
+    """The finding as information: it may cost time, and nothing shows that it does."""
+    said = Step("", "no", COSTS_NOTHING.capitalize() + ".", "", 0)
+    reasons = (*finding.reasons, Reason("lost time", 1.0, COSTS_NOTHING))
+    story = (*finding.story, said)
+    return replace(finding, severity="info", story=story, reasons=reasons, next=())
 
 
 def _agreed(finding: Finding, witnesses: Iterable[_Statement]) -> Finding:
-    """As sure as those are together that say it: with confidences a and b, 1 - (1-a)(1-b); of each
-    other rulebook only its surest counts."""
+    """As sure as all those are together that say it: with confidences a and b, 1 - (1-a)(1-b). Of
+    each other rulebook only its surest counts."""
     surest: dict[str, float] = {}
-    for one in witnesses:
-        other = one.finding
+    for other in (one.finding for one in witnesses):
         if other.rulebook != finding.rulebook:
             surest[other.rulebook] = max(surest.get(other.rulebook, 0.0), other.confidence)
     doubt = 1 - finding.confidence
@@ -347,26 +313,36 @@ def _agreed(finding: Finding, witnesses: Iterable[_Statement]) -> Finding:
     return replace(finding, confidence=sure, reasons=tuple(reasons)) if surest else finding
 
 
-def _place(case: _Case, finding: Finding) -> tuple[object, ...]:
-    """What stops the job, then what costs most; information last."""
-    return (finding.severity == "info", not case.stops, -case.share, strength(finding))
+def _beside(shown: dict[_Case, Finding]) -> dict[_Case, Finding]:
+    """The cases in the order they are shown: what stops the job, then what costs most. Beside the
+    first one, what is less likely than not is information."""
+
+    def place(case: _Case) -> tuple[object, ...]:
+        finding = shown[case]
+        return (finding.severity == "info", not case.stops, -case.share, strength(finding))
+
+    first = min(shown, key=place, default=None)
+    for case, finding in shown.items():
+        if case is not first and finding.confidence < LIKELY:
+            shown[case] = replace(finding, severity="info")
+    return {case: shown[case] for case in sorted(shown, key=place)}
 
 
-def _numbered(cases: Sequence[tuple[_Case, Finding, _Case | None]]) -> tuple[Finding, ...]:
-    """All findings in order, with ids: roots, then what each of them explains."""
+def _numbered(shown: dict[_Case, Finding], follows: dict[_Case, _Case]) -> tuple[Finding, ...]:
+    """All findings with their ids: the roots, then what each of them explains."""
     ids = (f"F{number}" for number in count(1))
-    roots = {id(case): (next(ids), finding) for case, finding, root in cases if root is None}
-    shown = [replace(finding, id=name) for name, finding in roots.values()]
-    for case, finding, root in cases:
-        name = roots[id(root if root is not None else case)][0]
+    roots = {case: next(ids) for case in shown if case not in follows}
+    found = [replace(shown[case], id=name) for case, name in roots.items()]
+    for case, finding in shown.items():
         others = [one.finding for one in (*case.effects, *case.causes) if one is not case.head]
-        if root is not None:
+        if case in follows:
             others.insert(0, finding)
-        shown += [
+        name = roots[follows.get(case, case)]
+        found += [
             replace(other, id=next(ids), explained_by=name, cause=_cause(case, other))
             for other in others
         ]
-    return tuple(shown)
+    return tuple(found)
 
 
 def _cause(case: _Case, finding: Finding) -> Cause | None:

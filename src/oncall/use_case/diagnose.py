@@ -317,11 +317,10 @@ def _places(incident: Incident, stages: Mapping[int, int] = MappingProxyType({})
 
 
 def _rows(incident: Incident, table: str, columns: str) -> list[tuple[Any, ...]]:
-    """Distinct rows without unknown ranks or hosts."""
-    first = columns.partition(",")[0]
-    others = " AND node IS NOT NULL" if "node" in columns else ""
+    """Distinct rows, without those of unknown ranks or of no host or communicator."""
+    named = "node" if "node" in columns else "comm"
     return incident.con.execute(
-        f"SELECT DISTINCT {columns} FROM {table} WHERE {first} IS NOT NULL AND rank IS NOT NULL{others}"
+        f"SELECT DISTINCT {columns} FROM {table} WHERE rank IS NOT NULL AND {named} IS NOT NULL"
     ).fetchall()
 
 

@@ -25,6 +25,7 @@ HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 
 _WORST_FIRST: tuple[Severity, ...] = ("critical", "warning", "info")
 _MOST_NAMES = 4
+_MOST_CONSPICUOUS = 5  # findings for information, one line each
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
 _LIBRARY = re.compile(r"( at )\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _YEAR_2001_NS = 10**18
@@ -187,12 +188,12 @@ def in_short(diagnosis: Diagnosis, shown: Sequence[Finding]) -> list[str]:
     """The roots that are not `shown` in full, one line each; of what is for information what it
     comes to, as nobody has to act on it."""
     known = {one.id for one in shown}
-    others = (one for one in roots(diagnosis) if one.id not in known)
-    return [
-        f"{one.id}  {sentence(one)}"
-        + (f": {clean(one.story[-1].say)}" if one.severity == "info" and one.story else "")
-        for one in others
-    ]
+    others = [one for one in roots(diagnosis) if one.id not in known]
+    faults = [one for one in others if one.severity != "info"]
+    conspicuous = [one for one in others if one.severity == "info"]
+    lines = [f"{one.id}  {sentence(one)}" for one in (*faults, *conspicuous[:_MOST_CONSPICUOUS])]
+    more = len(conspicuous) - _MOST_CONSPICUOUS
+    return lines if more <= 0 else [*lines, f"{more} more for information, in --format json"]
 
 
 def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Severity | None, str]:
@@ -235,9 +236,14 @@ def _also(lesser: int) -> str:
 
 
 def sentence(cause: Finding) -> str:
-    """The title and who is blamed, if anybody is."""
+    """What the job lost, what caused it, and who is blamed, as far as each is known: `Slow
+    computation (18 % lost): GPU throttled, rank 12 on gpu003`."""
+    lost = f" ({percent(cause.lost.share)} lost)" if cause.lost else ""
     title = clean(cause.title)
-    return f"{title}: {who(cause.blame)}" if cause.blame else title
+    said = f"{clean(cause.effect)}{lost}: {title}" if cause.effect else f"{title}{lost}"
+    if not cause.blame:
+        return said
+    return f"{said}{',' if cause.effect else ':'} {who(cause.blame)}"
 
 
 def found_so_far(so_far: SoFar) -> str:

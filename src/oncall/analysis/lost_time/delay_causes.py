@@ -77,7 +77,8 @@ def _witnesses() -> str:
                 'own' AS cause, rank, lost_share AS share, lost_share AS low, late AS iterations,
                 rounds AS of_iterations, lost_ns AS gain_ns, at_ns, true AS timed,
                 'peers' AS shown_by, 1 AS tied
-            FROM late_ranks WHERE lost_share >= $least_share AND late >= $repeat),
+            FROM late_ranks ANTI JOIN (FROM accounted WHERE cause = 'own') USING (job, rank)
+            WHERE lost_share >= $least_share AND late >= $repeat),
         slowed AS (
             SELECT g.job, 2000 + dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
                 'transfer' AS cause, m.rank, g.share, g.low, g.parts AS iterations,
@@ -86,6 +87,9 @@ def _witnesses() -> str:
             FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
                     max(parts) AS parts, sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
                 FROM group_delays GROUP BY job, comm) g
+            ANTI JOIN (  -- in which the account knows whose transfers they are
+                FROM accounted a JOIN members n USING (job, rank) WHERE a.cause = 'transfer')
+                USING (job, comm)
             JOIN members m USING (job, comm) WHERE g.share >= $least_share),
         causes AS (FROM accounted UNION ALL BY NAME FROM late UNION ALL BY NAME FROM slowed)
     """

@@ -117,7 +117,8 @@ def late_ranks() -> str:
                     - avg(g.utilisation) FILTER (g.node <> m.node OR g.gpu <> m.gpu) AS busy
             FROM chosen c JOIN placed_ranks m USING (job, rank)
             JOIN gpu_states g ON g.at_ns >= c.at_ns GROUP BY ALL)
-        SELECT c.* REPLACE (lost_ns::BIGINT AS lost_ns), m.node, m.gpu, coalesce(g.role, g.name, 'a communicator') AS label,
+        SELECT c.* REPLACE (lost_ns::BIGINT AS lost_ns), m.node, m.gpu,
+            coalesce(g.role, g.name, 'a communicator') AS label,
             lost_ns / nullif(span_ns, 0) AS lost_share,
             late * i.iteration_ns / nullif(span_ns, 0) AS iterations, u.busy
         FROM chosen c JOIN placed_ranks m USING (job, rank)
