@@ -124,12 +124,20 @@ def _go(out: Path, chosen: list[Recording], jobs: int, tries: Tries, budget_s: f
                 running[pool.submit(looked_at, one, *more, min(most_s, left_s))] = one
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(done).name
-                told[name] = done.result()
+                told[name] = _result(done, name)
                 tries.add(told[name])
                 typer.echo(f"{len(told)}/{len(chosen)} {name} {_brief(told[name])}", err=True)
             if time.monotonic() - written > 60 or not (waiting or running):
                 written = time.monotonic()
                 _write(out, told, tries.most)
+
+
+def _result(done: Future[Told], name: str) -> Told:
+    """What is known of a recording: of a defect of oncall, its last line."""
+    try:
+        return done.result()
+    except Exception as defect:
+        return {"kind": "defect", "findings": [], "exit": 70, "error": f"{name}: {defect!r}"}
 
 
 def _write(out: Path, told: Mapping[str, Told], tries: int) -> None:

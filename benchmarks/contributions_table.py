@@ -35,7 +35,7 @@ without faults. In how many of them a part
 - stood **behind** a root: its rows lead to a finding that no other explains and that is no
   information;
 - **changed** the roots when it was emptied (a rulebook: switched off; a parameter: divided by
-  {FACTOR:g}, and multiplied): they are (rulebook, verdict, blame), and may be lost, gained or others.
+  {FACTOR:g}, and multiplied): they are (rulebook, verdict, blame), and may be lost, gained, others.
   **exit**: only the exit code changed; **beside**: only a confidence, a severity, a consequence or
   information did.
 
@@ -75,12 +75,13 @@ def table_of(found: Mapping[str, Any]) -> str:
     told = found["recordings"]
     rows = {kind: list(_rows(kind, found)) for kind in KINDS}
     kinds = Counter(one["kind"] for one in told.values() if "error" not in one)
+    sorts = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    tried = sum(row.tried for of in rows.values() for row in of)
     command = " ".join(["python benchmarks/contributions.py", *found["arguments"]])
     parts = [
         _HEAD,
         f"`{command}`,\n{found['date']}, commit {found['commit']}: "
-        f"{sum(kinds.values())} recordings ({', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))}), "
-        f"{sum(row.tried for of in rows.values() for row in of):,} ablations.\n",
+        f"{sum(kinds.values())} recordings ({sorts}), {tried:,} ablations.\n",
         *_summary(rows),
         "\n## Relations that decide nothing\n",
         *_relations(rows["relation"]),
