@@ -36,7 +36,7 @@ from contributions_recordings import HERE, TOP, Recording, recordings
 
 app = typer.Typer(add_completion=False, help=__doc__, rich_markup_mode=None)
 Told = dict[str, Any]  # what `looked_at` says of a recording
-_SHARE = {"param": 0.5}  # of the tries: two diagnoses each, and there are many
+_SHARE = {"param": 0.34}  # of the tries: they are many, and take two diagnoses each
 _ELSE = 0.34  # of the tries: where it stood behind no root, and may hold one back
 _SURE = 0.1  # a confidence that changes by more is worth a line
 

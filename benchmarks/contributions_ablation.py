@@ -328,6 +328,7 @@ def looked_at(
             if name in (open_behind if name in seen.behind[kind] else open_else).get(kind, ())
         ]
         random.Random(recording.name).shuffle(wanted)
+        wanted.sort(key=lambda one: one[0] == "param")  # they take longest
         found: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
         for kind, name in wanted:
             if time.monotonic() - began > most_s:
