@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oncall.rules.language.rulebook import Rulebook
 
 FACTOR = 2.0  # by which a parameter is moved, both ways
+LIMIT_S = 300.0  # of a fact: a busy machine changes no verdict
 _LABELS = ("stage",)  # what only describes who is blamed
 KINDS = ("relation", "fact", "rulebook", "param")
 CHANGES = ("root", "exit", "finding", "same")
@@ -210,7 +211,7 @@ def _diagnosed(incident: Incident, of: Sequence[Rulebook], observe: Any = None) 
     run = engine.run
     engine.run = partial(run, observe=observe)
     try:
-        return diagnose(incident, of)
+        return diagnose(incident, of, fact_time_limit_s=LIMIT_S)
     finally:
         engine.run = run
 
