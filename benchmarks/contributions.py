@@ -35,7 +35,7 @@ from contributions_ablation import KINDS, looked_at, targets
 from contributions_recordings import HERE, TOP, Recording, recordings
 
 app = typer.Typer(add_completion=False, help=__doc__, rich_markup_mode=None)
-Told = dict[str, Any]  # what `looked_at` says of a recording
+Answer = dict[str, Any]  # what `looked_at` says of a recording
 _SHARE = {"param": 0.34}  # of the tries: they are many, and take two diagnoses each
 _ELSE = 0.34  # of the tries: where it stood behind no root, and may hold one back
 _SURE = 0.1  # a confidence that changes by more is worth a line
@@ -100,9 +100,9 @@ class Tries:
             for kind in (KINDS if self.most else ())
         }
 
-    def add(self, told: Told) -> None:
-        for kind, found in told.get("ablated", {}).items():
-            behind = {*told["behind"][kind]}
+    def add(self, answer: Answer) -> None:
+        for kind, found in answer.get("ablated", {}).items():
+            behind = {*answer["behind"][kind]}
             for name in found:
                 (self.behind if name in behind else self.elsewhere)[kind, name] += 1
 
@@ -111,28 +111,28 @@ def _go(out: Path, chosen: list[Recording], jobs: int, tries: Tries, budget_s: f
     """Look at every recording in worker processes; what is known is written at the end, and
     meanwhile every minute."""
     began = written = time.monotonic()
-    told: dict[str, Told] = {}
-    waiting, running = list(reversed(chosen)), dict[Future[Told], Recording]()
+    answers: dict[str, Answer] = {}
+    waiting, running = list(reversed(chosen)), dict[Future[Answer], Recording]()
     with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=40) as pool:
         while waiting or running:
             while waiting and len(running) < jobs:
                 left_s = budget_s - (time.monotonic() - began)
-                # None may take more than a few shares: the last ones shall have theirs.
-                most_s = max(0.0, 4 * jobs * left_s / len(waiting))
+                # None may take more than two shares: the last ones shall have theirs.
+                most_s = max(0.0, 2 * jobs * left_s / len(waiting))
                 one = waiting.pop()
                 more = tries.open(tries.behind, 1.0), tries.open(tries.elsewhere, _ELSE)
                 running[pool.submit(looked_at, one, *more, min(most_s, left_s))] = one
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(done).name
-                told[name] = _result(done, name)
-                tries.add(told[name])
-                typer.echo(f"{len(told)}/{len(chosen)} {name} {_brief(told[name])}", err=True)
+                answers[name] = _result(done, name)
+                tries.add(answers[name])
+                typer.echo(f"{len(answers)}/{len(chosen)} {name} {_brief(answers[name])}", err=True)
             if time.monotonic() - written > 60 or not (waiting or running):
                 written = time.monotonic()
-                _write(out, told, tries.most)
+                _write(out, answers, tries.most)
 
 
-def _result(done: Future[Told], name: str) -> Told:
+def _result(done: Future[Answer], name: str) -> Answer:
     """What is known of a recording: of a defect of oncall, its last line."""
     try:
         return done.result()
@@ -140,7 +140,7 @@ def _result(done: Future[Told], name: str) -> Told:
         return {"kind": "defect", "findings": [], "exit": 70, "error": f"{name}: {defect!r}"}
 
 
-def _write(out: Path, told: Mapping[str, Told], tries: int) -> None:
+def _write(out: Path, answers: Mapping[str, Answer], tries: int) -> None:
     commit = ["git", "-C", str(TOP), "describe", "--always", "--dirty", "--exclude=*"]
     about = {
         "commit": subprocess.run(commit, capture_output=True, text=True).stdout.strip(),
@@ -149,13 +149,13 @@ def _write(out: Path, told: Mapping[str, Told], tries: int) -> None:
         "arguments": [Path(one).name if "/" in one else one for one in sys.argv[1:]],
         "known": {kind: targets(kind) for kind in KINDS},
     }
-    out.write_text(json.dumps({**about, "recordings": dict(sorted(told.items()))}, indent=0))
+    out.write_text(json.dumps({**about, "recordings": dict(sorted(answers.items()))}, indent=0))
 
 
-def _brief(told: Told) -> str:
-    roots = [f"{one['rulebook']}.{one['verdict']}" for one in told["findings"] if one["root"]]
-    tried = sum(map(len, told.get("ablated", {}).values()))
-    return f"exit {told['exit']} {told.get('error') or ' '.join(roots)} ({tried} ablations)"
+def _brief(answer: Answer) -> str:
+    roots = [f"{one['rulebook']}.{one['verdict']}" for one in answer["findings"] if one["root"]]
+    tried = sum(map(len, answer.get("ablated", {}).values()))
+    return f"exit {answer['exit']} {answer.get('error') or ' '.join(roots)} ({tried} ablations)"
 
 
 # ------------------------------------------------------------------ comparing
@@ -187,15 +187,15 @@ def compare(
     sys.exit(bool(differing))
 
 
-def _roots(told: Told) -> set[tuple[str, str, str]]:
-    return {_key(one) for one in told["findings"] if one["root"]}
+def _roots(answer: Answer) -> set[tuple[str, str, str]]:
+    return {_key(one) for one in answer["findings"] if one["root"]}
 
 
 def _key(finding: Mapping[str, Any]) -> tuple[str, str, str]:
     return finding["rulebook"], finding["verdict"], "; ".join(finding["blame"])
 
 
-def changes(old: Told, new: Told) -> Iterator[str]:
+def changes(old: Answer, new: Answer) -> Iterator[str]:
     """What is different, each in words that are the same wherever it is."""
     lost, gained = _roots(old) - _roots(new), _roots(new) - _roots(old)
     for one in sorted(lost):
@@ -226,7 +226,7 @@ def changes(old: Told, new: Told) -> Iterator[str]:
         yield f"error: {old.get('error')} -> {new.get('error')}"
 
 
-def _now(root: tuple[str, str, str], other: Told, word: str = "now") -> str:
+def _now(root: tuple[str, str, str], other: Answer, word: str = "now") -> str:
     """What a root is, or was, in the other answer, if it is there."""
     there: Iterable[Any] = (one for one in other["findings"] if _key(one) == root)
     found = next(iter(there), None)

@@ -308,20 +308,20 @@ def looked_at(
     are not in it.
     """
     began = time.monotonic()
-    told: dict[str, Any] = {"kind": recording.kind, "findings": []}
+    answer: dict[str, Any] = {"kind": recording.kind, "findings": []}
     try:
         incident = recording.opened()
     except OncallError as error:
-        return told | {"exit": int(error.exit_code), "error": str(error)}
+        return answer | {"exit": int(error.exit_code), "error": str(error)}
     with incident:
         try:
             seen = Watched(incident)
         except (OncallError, MissingEvidence) as error:
-            return told | {"exit": int(error.exit_code), "error": str(error)}
-        told |= {"exit": int(exit_code(seen.diagnosis)), "findings": findings_of(seen.diagnosis)}
-        told["seconds"] = round(time.monotonic() - began, 2)
+            return answer | {"exit": int(error.exit_code), "error": str(error)}
+        answer |= {"exit": int(exit_code(seen.diagnosis)), "findings": findings_of(seen.diagnosis)}
+        answer["seconds"] = round(time.monotonic() - began, 2)
         for word in ("ran", "fired", "behind"):
-            told[word] = {kind: sorted(names) for kind, names in getattr(seen, word).items()}
+            answer[word] = {kind: sorted(names) for kind, names in getattr(seen, word).items()}
         wanted = [
             (kind, name)
             for kind in KINDS
@@ -339,8 +339,8 @@ def looked_at(
                 found[kind][name] = min(after, key=CHANGES.index)
         if wanted and _unlike(seen.diagnosis, _diagnosed(incident, books())) != "same":
             raise AssertionError(f"{recording.name}: the incident is not as it was")
-        told["ablated"] = found
-    return told
+        answer["ablated"] = found
+    return answer
 
 
 def _unlike(before: Diagnosis, after: Diagnosis) -> str:

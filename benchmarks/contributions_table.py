@@ -72,9 +72,9 @@ class Row:
 
 def table_of(found: Mapping[str, Any]) -> str:
     """The page, of what `record` and `ablate` write."""
-    told = found["recordings"]
+    answers = found["recordings"]
     rows = {kind: list(_rows(kind, found)) for kind in KINDS}
-    kinds = Counter(one["kind"] for one in told.values() if "error" not in one)
+    kinds = Counter(one["kind"] for one in answers.values() if "error" not in one)
     sorts = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     tried = sum(row.tried for of in rows.values() for row in of)
     command = " ".join(["python benchmarks/contributions.py", *found["arguments"]])
@@ -99,11 +99,11 @@ def table_of(found: Mapping[str, Any]) -> str:
 
 def _rows(kind: str, found: Mapping[str, Any]) -> Iterator[Row]:
     seen: dict[str, Counter[str]] = defaultdict(Counter)
-    for told in found["recordings"].values():
+    for answer in found["recordings"].values():
         for word in ("ran", "fired", "behind"):
-            for name in told.get(word, {}).get(kind, ()):
+            for name in answer.get(word, {}).get(kind, ()):
                 seen[name][word] += 1
-        for name, changed in told.get("ablated", {}).get(kind, {}).items():
+        for name, changed in answer.get("ablated", {}).get(kind, {}).items():
             seen[name]["tried"] += 1
             seen[name][changed] += 1
     for name in found["known"][kind]:

@@ -41,18 +41,18 @@ def test_a_relation_that_a_verdict_rests_on_changes_the_root_when_emptied(
     (hang,) = (book for book in ablation.books() if book.name == "hang")
     read = {name for fact in hang.book.facts for name in ablation.facts()[f"hang.{fact}"].tables}
     wanted = {"relation": frozenset(read), "rulebook": frozenset({"hang"})}
-    told = ablation.looked_at(recording, wanted, {}, 60.0)
-    assert {one["rulebook"] for one in told["findings"] if one["root"]} == {"hang"}
-    assert told["ablated"]["rulebook"] == {"hang": "root"}
-    assert "root" in told["ablated"]["relation"].values()
-    assert {*told["ablated"]["relation"]} <= {*told["behind"]["relation"]}
-    assert {*told["behind"]["fact"]} <= {*told["fired"]["fact"]} <= {*told["ran"]["fact"]}
+    answer = ablation.looked_at(recording, wanted, {}, 60.0)
+    assert {one["rulebook"] for one in answer["findings"] if one["root"]} == {"hang"}
+    assert answer["ablated"]["rulebook"] == {"hang": "root"}
+    assert "root" in answer["ablated"]["relation"].values()
+    assert {*answer["ablated"]["relation"]} <= {*answer["behind"]["relation"]}
+    assert {*answer["behind"]["fact"]} <= {*answer["fired"]["fact"]} <= {*answer["ran"]["fact"]}
 
 
 def test_differences_are_named_alike_in_every_recording(contributions: tuple[Any, Any]) -> None:
     command, _ = contributions
 
-    def told(verdict: str, blame: str, exit_code: int = 1, **other: Any) -> dict[str, Any]:
+    def answer(verdict: str, blame: str, exit_code: int = 1, **other: Any) -> dict[str, Any]:
         finding = {"rulebook": "hosts", "verdict": verdict, "blame": [blame], "confidence": 0.9}
         return {
             "exit": exit_code,
@@ -62,15 +62,15 @@ def test_differences_are_named_alike_in_every_recording(contributions: tuple[Any
     def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         return list(command.changes(old, new))
 
-    one = told("NIC", "node: node a")
+    one = answer("NIC", "node: node a")
     assert changes(one, one) == []
-    assert changes(one, told("NIC", "node: node b")) == ["other blame: hosts.NIC"]
-    assert changes(one, told("CABLE", "node: node a")) == [
+    assert changes(one, answer("NIC", "node: node b")) == ["other blame: hosts.NIC"]
+    assert changes(one, answer("CABLE", "node: node a")) == [
         "other verdict on the same blame: hosts.NIC -> hosts.CABLE"
     ]
-    idle = told("NIC", "node: node a", 0, severity="info", root=False)
+    idle = answer("NIC", "node: node a", 0, severity="info", root=False)
     assert changes(one, idle) == ["lost: hosts.NIC (now information)", "exit 1 -> 0"]
     assert changes(idle, one) == ["gained: hosts.NIC (was information)", "exit 0 -> 1"]
-    assert changes(one, told("NIC", "node: node a", confidence=0.5)) == [
+    assert changes(one, answer("NIC", "node: node a", confidence=0.5)) == [
         "confidence down: hosts.NIC"
     ]
