@@ -72,13 +72,17 @@ def _witnesses() -> str:
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        late AS (
-            SELECT job, 1000 + row_number() OVER (ORDER BY lost_share DESC) AS entry,
-                'own' AS cause, rank, lost_share AS share, lost_share AS low, late AS iterations,
-                rounds AS of_iterations, lost_ns AS gain_ns, at_ns, true AS timed,
-                'peers' AS shown_by, 1 AS tied
-            FROM late_ranks ANTI JOIN (FROM accounted WHERE cause = 'own') USING (job, rank)
-            WHERE lost_share >= $least_share AND late >= $repeat),
+        -- Where the account names somebody, it knows better who only waited for them.
+        costly AS (
+            SELECT * FROM late_ranks ANTI JOIN accounted USING (job)
+            WHERE lost_share >= $least_share AND late >= $repeat
+            QUALIFY lost_share >= $as_late * max(lost_share) OVER (PARTITION BY job)),
+        late AS (  -- one rank, or ranks of one host
+            SELECT job, 1000 AS entry, 'own' AS cause, rank, lost_share AS share, lost_share AS low,
+                late AS iterations, rounds AS of_iterations, lost_ns AS gain_ns, at_ns,
+                true AS timed, 'peers' AS shown_by, count(*) OVER (PARTITION BY job) AS tied
+            FROM costly QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
+                = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
             SELECT g.job, 2000 + dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
                 'transfer' AS cause, m.rank, g.share, g.low, g.parts AS iterations,
@@ -87,9 +91,7 @@ def _witnesses() -> str:
             FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
                     max(parts) AS parts, sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
                 FROM group_delays GROUP BY job, comm) g
-            ANTI JOIN (  -- in which the account knows whose transfers they are
-                FROM accounted a JOIN members n USING (job, rank) WHERE a.cause = 'transfer')
-                USING (job, comm)
+            ANTI JOIN accounted USING (job)
             JOIN members m USING (job, comm) WHERE g.share >= $least_share),
         causes AS (FROM accounted UNION ALL BY NAME FROM late UNION ALL BY NAME FROM slowed)
     """
@@ -170,6 +172,7 @@ def _sets() -> str:
     params={
         "rate_below": "slow_round_links.rate_below",
         "repeat": "pausing_ranks.repeat",
+        "as_late": "lost_time.as_late",
         "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
         "few": Param(8, "ranks to look at one by one, as those of a host"),
         "part": Param("25 %", "of the ranks of a small job are no few either"),
