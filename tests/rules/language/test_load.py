@@ -28,14 +28,37 @@ def test_a_good_rulebook_has_quantities(tiny: str) -> None:
     assert rulebook.params["hang_after"].value == 300 * 10**9
 
 
-def test_leaves_explain_what_the_rulebook_says_unless_they_say_it(tiny: str) -> None:
+def test_a_verdict_says_what_kind_of_statement_it_is(tiny: str) -> None:
+    symptom = tiny.replace("severity: critical", "severity: critical, kind: symptom")
+    rulebook, problems = parse(
+        symptom.replace("kind: symptom", "kind: symptom, explains: [all], on: gpu"), "t"
+    )
+    assert rulebook is not None, problems
+    claim = rulebook.book.verdicts["H1"].claim
+    assert (claim.kind, claim.on, claim.declared) == ("symptom", "gpu", True)
+    assert claim.effects == {"stop", "compute", "transfer"}
+
+
+def test_a_verdict_without_a_kind_is_an_effect_that_accuses_as_it_says(tiny: str) -> None:
     rulebook, problems = parse(tiny + "explains: absent\n", "tiny.yaml")
-    assert not problems and rulebook is not None
-    leaves = [node for _, node in nodes(rulebook.book.tree) if isinstance(node, Leaf)]
-    explained = {leaf.verdict: leaf.explains for leaf in leaves}
-    assert explained == {"H1": "absent", "none": None}
-    (line,) = messages(tiny + "explains: abscent\n")
-    assert "unknown fact `abscent`" in line
+    assert rulebook is not None, problems  # written before there were kinds: it is not read
+    claim = rulebook.book.verdicts["H1"].claim
+    assert (claim.kind, claim.effects, claim.declared) == ("effect", frozenset(), False)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("kind: effect", "an effect says what the job lost"),
+        ("kind: symptom, effect: stop", "only `kind: effect` has an `effect`"),
+        ("kind: effect, effect: stop, explains: [stop]", "needs `kind: symptom` or `kind: event`"),
+        ("explains: [stop]", "needs `kind: symptom` or `kind: event`"),
+        ("kind: cause", "`kind` must be effect, symptom or event"),
+    ],
+)
+def test_kinds_that_contradict_themselves_are_faults(tiny: str, written: str, message: str) -> None:
+    said = messages(tiny.replace("severity: critical", f"severity: critical, {written}"))
+    assert any(message in line for line in said), said
 
 
 def test_everything_wrong_is_said_at_once(tiny: str) -> None:

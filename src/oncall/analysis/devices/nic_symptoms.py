@@ -29,6 +29,17 @@ _TIMES = {
     "tx_paused": "it paused the network",
     "pcie_waiting": "it waited for host memory",
 }
+# What NICs are compared by: counts and milliseconds of a part of the recording.
+_COMPARED = {
+    "lost": "sum(out_of_sequence)",
+    "resent": "sum(retransmits)",
+    "marked": "sum(ecn_marked)",
+    "dropped": "sum(rx_discards)",
+    "link_errors": "sum(link_errors)",
+    "corrected_bits": "sum(corrected_bits)",
+    "rx_paused": "sum(rx_paused * took_ns) / 1e6",
+    "tx_paused": "sum(tx_paused * took_ns) / 1e6",
+}
 _SHARES_SQL = ", ".join(
     # LEAST passes over NULL: what is not counted must not become all of it.
     f"CASE WHEN sum({moved}) > $least AND sum({count}) IS NOT NULL THEN "
@@ -39,10 +50,28 @@ _RATES_SQL = ", ".join(
     f"sum({name.removesuffix('_per_s')}) * 1e9 / sum(took_ns) AS {name}" for name in _RATES
 )
 _TIMES_SQL = ", ".join(f"sum({name} * took_ns) / sum(took_ns) AS {name}" for name in _TIMES)
+_COUNTS_SQL = ", ".join(f"{count} AS {name}_count" for name, count in _COMPARED.items())
 _LASTING_SQL = ", ".join(
     f"coalesce(max({name}, $lasting)[$lasting], min({name})) AS {name}"
-    for name in (*_SHARES, *_TIMES, *_RATES)
+    for name in (*_SHARES, *_TIMES, *_RATES, *(f"{name}_count" for name in _COMPARED))
 )
+
+
+def _beyond() -> str:
+    """How far each NIC's counts are above those of the quieter ones, in times of what these differ
+    by. As logarithms, as what is ordinary differs by factors; half of the NICs may be a rail's."""
+    logs = ", ".join(f"ln(1 + {name}_count) AS {name}" for name in _COMPARED)
+    levels = ", ".join(f"quantile_cont({name}, [0.05, 0.25, 0.5]) AS {name}" for name in _COMPARED)
+    beyond = ", ".join(
+        f"(l.{name} - q.{name}[2]) / greatest($alike, least(q.{name}[2] - q.{name}[1], "
+        f"q.{name}[3] - q.{name}[2])) AS {name}_beyond"
+        for name in _COMPARED
+    )
+    return f"""
+        logs AS (SELECT node, nic, {logs} FROM lasting),
+        levels AS (SELECT {levels} FROM logs),
+        compared AS (SELECT node, nic, {beyond} FROM logs l, levels q)
+    """
 
 
 def _lasting() -> str:
@@ -54,7 +83,8 @@ def _lasting() -> str:
         parts AS (
             SELECT node, nic,
                 least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
-                {_SHARES_SQL}, {_TIMES_SQL}, {_RATES_SQL}, sum(link_downs) AS link_downs,
+                {_SHARES_SQL}, {_TIMES_SQL}, {_RATES_SQL}, {_COUNTS_SQL},
+                sum(link_downs) AS link_downs,
                 min(at_ns) FILTER (link_downs > 0) AS down_ns,
                 count(*) FILTER (set_back) AS set_back
             FROM nic_rates, span GROUP BY ALL),
@@ -132,6 +162,10 @@ def _latencies() -> str:
         *((name, "DOUBLE", "ratio", doc) for name, (_, _, doc) in _SHARES.items()),
         *((name, "DOUBLE", "ratio", f"share of time that {doc}") for name, doc in _TIMES.items()),
         *((name, "DOUBLE", "1/s", doc) for name, doc in _RATES.items()),
+        *(
+            (f"{name}_beyond", "DOUBLE", "", f"{name} against all NICs, in times of their spread")
+            for name in _COMPARED
+        ),
         ("pcie_stalled", "BOOLEAN", "", "waits for host memory far more often than other NICs"),
         ("link_downs", "BIGINT", "", "times the link went down, in all"),
         ("set_back", "BIGINT", "", "times its counters restarted: the adapter was reset"),
@@ -158,6 +192,9 @@ def _latencies() -> str:
     params={
         "parts": "nic_use.parts",
         "lasting": Param(3, "parts of the recording: a burst is ordinary and a fault lasts"),
+        "alike": Param(
+            0.35, "in logarithms: counts of NICs that differ by a factor of 1.4 or less are alike"
+        ),
         "packet": Param(
             "4 KiB",
             "the largest packet of RoCE: of smaller ones there are more, and shares are "
@@ -178,8 +215,8 @@ def _latencies() -> str:
 def nic_symptoms() -> str:
     """Each NIC with what its counters and pings say, over the recording."""
     return f"""
-        WITH {_lasting()}, {_places()}, {_latencies()}
-        SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
+        WITH {_lasting()}, {_beyond()}, {_places()}, {_latencies()}
+        SELECT l.*, c.* EXCLUDE (node, nic), u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
             k.pcie_share,
             greatest(
                 pcie_stalls_per_s > greatest($least_stalls,
@@ -188,7 +225,8 @@ def nic_symptoms() -> str:
                     $stalls_beyond * median(pcie_waiting) OVER ())) AS pcie_stalled,
             k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
             network_ns, host_beyond, network_beyond
-        FROM lasting l JOIN rails r USING (node, nic) JOIN widths k USING (node, nic)
+        FROM lasting l JOIN compared c USING (node, nic) JOIN rails r USING (node, nic)
+        JOIN widths k USING (node, nic)
         LEFT JOIN users u USING (node, nic) LEFT JOIN ports p USING (node, nic)
         LEFT JOIN beside b ON b.node = l.node AND b.gpu = u.gpu
         LEFT JOIN peaks USING (node, nic) LEFT JOIN latencies USING (node, nic)

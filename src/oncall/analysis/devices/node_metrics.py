@@ -54,8 +54,7 @@ def _sums() -> str:
          "as share of the NIC's own first quarter"),
         ("baseline", "DOUBLE", "", "the same in the node's first quarter"),
         ("fleet", "DOUBLE", "", "median of all nodes in this quarter"),
-        ("spread", "DOUBLE", "", "how far a node was from the fleet in the first quarter: the "
-         "median"),
+        ("spread", "DOUBLE", "", "how far nodes are from the fleet: the median"),
         ("nodes", "INTEGER", "", "nodes that have this measure"),
     ],
     source="TFD 3.3",
@@ -123,7 +122,7 @@ def node_metrics() -> str:
             SELECT metric, part, median(value) AS fleet, count(*) AS nodes FROM worst GROUP BY ALL),
         spreads AS (
             SELECT metric, median(abs(value - fleet)) AS spread
-            FROM worst JOIN fleets USING (metric, part) WHERE part = 0 GROUP BY ALL)
+            FROM worst JOIN fleets USING (metric, part) GROUP BY ALL)
         SELECT w.*, f.fleet, f.nodes, s.spread, u.value AS baseline
         FROM worst w JOIN fleets f USING (metric, part) JOIN spreads s USING (metric)
         LEFT JOIN worst u ON u.node = w.node AND u.metric = w.metric AND u.part = 0

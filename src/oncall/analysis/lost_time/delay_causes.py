@@ -72,16 +72,21 @@ def _witnesses() -> str:
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        -- Where the account names somebody, it knows better who only waited for them.
-        costly AS (
-            SELECT * FROM late_ranks ANTI JOIN accounted USING (job)
-            WHERE lost_share >= $least_share AND late >= $repeat
-            QUALIFY lost_share >= $as_late * max(lost_share) OVER (PARTITION BY job)),
-        late AS (  -- one rank, or ranks of one host
-            SELECT job, 1000 AS entry, 'own' AS cause, rank, lost_share AS share, lost_share AS low,
-                late AS iterations, rounds AS of_iterations, lost_ns AS gain_ns, at_ns,
-                true AS timed, 'peers' AS shown_by, count(*) OVER (PARTITION BY job) AS tied
-            FROM costly QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
+        -- Where the account names somebody, it knows better who only waited for them, and where it
+        -- is whole, that nobody else costs anything.
+        lateness AS (
+            SELECT *, lost_share >= $as_late * max(lost_share) OVER (PARTITION BY job) AS most
+            FROM late_ranks ANTI JOIN accounted USING (job)
+            ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
+        late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
+            SELECT job, 1000 AS entry, 'own' AS cause, rank, lost_share AS share,
+                lost_share - noise AS low, late AS iterations, rounds AS of_iterations,
+                lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by,
+                count(*) OVER (PARTITION BY job) AS tied
+            FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
+                    AS noise FROM lateness)
+            WHERE most AND late >= $repeat AND lost_share >= greatest($least_share, $stands_out * noise)
+            QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
             SELECT g.job, 2000 + dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
@@ -138,7 +143,15 @@ def _sets() -> str:
 @relation(
     "delay_causes",
     reads=["operations"],
-    optional=["lost_time", "late_ranks", "group_delays", "members", "ranks", "stage_layout"],
+    optional=[
+        "lost_time",
+        "replayed_jobs",
+        "late_ranks",
+        "group_delays",
+        "members",
+        "ranks",
+        "stage_layout",
+    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
@@ -173,6 +186,7 @@ def _sets() -> str:
         "rate_below": "slow_round_links.rate_below",
         "repeat": "pausing_ranks.repeat",
         "as_late": "lost_time.as_late",
+        "stands_out": "lost_time.stands_out",
         "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
         "few": Param(8, "ranks to look at one by one, as those of a host"),
         "part": Param("25 %", "of the ranks of a small job are no few either"),

@@ -50,7 +50,12 @@ def alike_ranks() -> str:
         ("comm", "UBIGINT", "", "communicator of the operation that follows"),
         ("turn", "BIGINT", "", "the operation that follows, as in rank_traffic"),
         ("started_ns", "BIGINT", "ns", "when that began to send"),
-        ("own_ns", "BIGINT", "ns", "time since the rank last sent, or was sent, something"),
+        (
+            "own_ns",
+            "BIGINT",
+            "ns",
+            "time since the rank last sent, or was sent, something; NULL within clocks' error",
+        ),
         ("error_ns", "BIGINT", "ns", "the error of that from the clocks of two hosts"),
         (
             "work",
@@ -94,12 +99,12 @@ def compute_times() -> str:
             ASOF LEFT JOIN arrived a ON a.job = b.job AND a.rank = b.rank
                 AND b.started_ns + coalesce(b.clock_ns, 0) >= a.at_ns - coalesce(a.error_ns, 0)),
         own AS (
-            SELECT *, least(since_sent_ns, since_came_ns) AS own_ns,
+            -- Clocks that nobody compared order nothing: what came may have been waited for.
+            SELECT *, CASE WHEN since_came_ns IS NULL OR since_came_ns >= apart_ns
+                    THEN least(since_sent_ns, since_came_ns) END AS own_ns,
                 CASE WHEN since_came_ns <= since_sent_ns + apart_ns
                     OR since_sent_ns IS NULL THEN apart_ns ELSE 0 END AS error_ns
-            FROM waited WHERE own_ns IS NOT NULL
-                -- Clocks that nobody compared order nothing.
-                AND (since_came_ns IS NULL OR since_came_ns >= apart_ns)),
+            FROM waited WHERE coalesce(since_sent_ns, since_came_ns) IS NOT NULL),
         placed AS (
             SELECT own.*, coalesce(k.class, own.comm) AS class,
                 CASE WHEN is_custom THEN received_bytes / nullif(median(received_bytes) OVER w, 0)

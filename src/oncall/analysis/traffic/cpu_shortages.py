@@ -67,7 +67,7 @@ def cpu_shortages() -> str:
 
 @relation(
     "group_gaps",
-    reads=["send_turns", "members"],
+    reads=["send_turns", "members", "rank_traffic"],
     empty_without=["send_turns"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -80,9 +80,14 @@ def cpu_shortages() -> str:
         ),
         ("rounds", "BIGINT", "", "collectives that were averaged"),
         ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
+        ("lost_share", "DOUBLE", "ratio", "of the recorded time, in such pauses"),
+        ("lost_low", "DOUBLE", "ratio", "the same, if all were as short as the shortest are"),
     ],
     source="Pulse 8.1",
-    params={"last": "rank_rates.last", "repeat": "slow_collective_senders.repeat"},
+    params={
+        "repeat": "slow_collective_senders.repeat",
+        "seldom": Param("25 %", "of collectives pause less: those of a sound group do not pause"),
+    },
 )
 def group_gaps() -> str:
     """How long each communicator pauses within its collectives, even its last member to begin."""
@@ -91,14 +96,20 @@ def group_gaps() -> str:
         WITH sizes AS (
             SELECT job, comm, count(DISTINCT coalesce(node, rank::VARCHAR)) AS hosts
             FROM members GROUP BY ALL),
+        spans AS (
+            SELECT job, nullif(max(ended_ns) - min(started_ns), 0) AS span_ns FROM rank_traffic
+            GROUP BY job),
         each AS (
-            SELECT job, comm, turn, min(gap) AS gap, min(started_ns) AS at_ns
+            SELECT job, comm, turn, min(gap) AS gap, arg_min(active_ns, gap) AS active_ns,
+                min(started_ns) AS at_ns, max(back) OVER (PARTITION BY job, comm) AS turns
             FROM send_turns JOIN sizes USING (job, comm)
-            WHERE back <= 2 * $last AND NOT coalesce(undercount, false)
-            GROUP BY job, comm, turn
+            WHERE NOT coalesce(undercount, false)
+            GROUP BY job, comm, turn, back
             HAVING count(DISTINCT node) = any_value(hosts))
-        SELECT job, comm, avg(gap) AS gap, count(*) AS rounds, min(at_ns) AS at_ns
-        FROM each GROUP BY ALL HAVING count(*) >= $repeat
+        SELECT job, comm, avg(gap) AS gap, count(*) AS rounds, min(at_ns) AS at_ns,
+            sum(gap * active_ns) / any_value(span_ns) AS lost_share,
+            quantile_cont(gap, $seldom) * sum(active_ns) / any_value(span_ns) AS lost_low
+        FROM each JOIN spans USING (job) GROUP BY ALL HAVING count(*) >= $repeat
     """
 
 
@@ -114,6 +125,8 @@ def group_gaps() -> str:
         ("gap", "DOUBLE", "ratio", "the longest mean pause of its communicators"),
         ("comms", "BIGINT", "", "its communicators that pause"),
         ("at_ns", "BIGINT", "ns", "since when, on the console's clock"),
+        ("lost_share", "DOUBLE", "ratio", "of the recorded time, in pauses of one of them"),
+        ("lost_low", "DOUBLE", "ratio", "the same, at least"),
     ],
     source="Pulse 7.2.2, 8.1",
     params={
@@ -126,7 +139,8 @@ def cpu_bound_hosts() -> str:
     """Hosts short of CPU whose communicators pause."""
     return """
         SELECT g.job, c.node, any_value(c.symptom) AS symptom, max(g.gap) AS gap,
-            count(DISTINCT g.comm) AS comms, min(g.at_ns) AS at_ns
+            count(DISTINCT g.comm) AS comms, min(g.at_ns) AS at_ns,
+            max(g.lost_share) AS lost_share, max(g.lost_low) AS lost_low
         FROM group_gaps g JOIN (SELECT DISTINCT job, comm, node FROM members) m USING (job, comm)
         JOIN cpu_shortages c USING (node)
         WHERE g.gap >= $gap_with_sign GROUP BY g.job, c.node
@@ -145,6 +159,8 @@ def cpu_bound_hosts() -> str:
         ("comms", "BIGINT", "", "communicators of just these hosts that pause"),
         ("comm", "UBIGINT", "", "one of them"),
         ("at_ns", "BIGINT", "ns", "since when, on the console's clock"),
+        ("lost_share", "DOUBLE", "ratio", "of the recorded time, in pauses of one of them"),
+        ("lost_low", "DOUBLE", "ratio", "the same, at least"),
     ],
     source="Pulse 8.1",
     params={
@@ -159,7 +175,8 @@ def pausing_groups() -> str:
     """Hosts whose communicators pause, with no member and no host that explains it."""
     return """
         WITH unexplained AS (
-            SELECT g.job, g.comm, g.gap, g.at_ns, list(DISTINCT m.node ORDER BY m.node) AS nodes
+            SELECT g.job, g.comm, g.gap, g.at_ns, g.lost_share, g.lost_low,
+                list(DISTINCT m.node ORDER BY m.node) AS nodes
             FROM group_gaps g JOIN members m USING (job, comm)
             WHERE g.gap >= $gap_above
                 AND NOT EXISTS (
@@ -169,6 +186,6 @@ def pausing_groups() -> str:
                     WHERE n.job = g.job AND n.comm = g.comm)
             GROUP BY ALL)
         SELECT job, nodes, max(gap) AS gap, count(*) AS comms, min(comm) AS comm,
-            min(at_ns) AS at_ns
+            min(at_ns) AS at_ns, max(lost_share) AS lost_share, max(lost_low) AS lost_low
         FROM unexplained GROUP BY job, nodes
     """

@@ -57,13 +57,14 @@ def send_turns() -> str:
             SELECT *,
                 CASE WHEN undercount THEN greatest(bytes, expected_bytes) ELSE bytes END AS volume,
                 max(started_ns) FILTER (NOT coalesce(undercount, false)) OVER one AS begun_ns,
-                coalesce(error_ns + max(error_ns) OVER one, 0) AS apart_ns
+                error_ns + max(error_ns) OVER one AS apart_ns
             FROM rank_traffic
             WHERE kind = 'coll' AND ended_ns IS NOT NULL AND active_ns > 0
                 AND bytes >= $least_bytes
             WINDOW one AS (PARTITION BY job, comm, turn)),
         measured AS (
             SELECT *, (ended_ns - started_ns - active_ns) / active_ns AS gap,
+                -- Clocks that nobody compared do not show when all had begun.
                 greatest(0, coalesce(ended_ns - begun_ns - apart_ns - active_ns, 0)) / active_ns
                     AS idle,
                 least(active_ns, greatest(active_ns / 2,

@@ -12,11 +12,11 @@ from oncall.evidence import Param, relation
 @relation(
     "traffic_delays",
     reads=["rank_traffic"],
-    optional=["send_turns", "custom_rates", "slow_paths", "compute_times", "group_gaps", "members"],
+    optional=["send_turns", "custom_rates", "compute_times", "members"],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("what", "VARCHAR", "", "send, path (by the rank it leads to), compute, or pause"),
+        ("what", "VARCHAR", "", "send or compute"),
         ("rank", "INTEGER", "", "global rank"),
         ("node", "VARCHAR", "", "its host"),
         ("lost_share", "DOUBLE", "ratio", "of the recorded time, beyond the peers' median"),
@@ -27,11 +27,11 @@ from oncall.evidence import Param, relation
     source="Pulse 6.2, 7.2.4; VERDICTS 3",
     params={
         "least_compute": "computing_ranks.least_compute",
-        "beyond": Param(6, "times the median deviation among ranks: 4 sigma of a normal"),
+        "beyond": Param(4.5, "times the median deviation of the others: 3 sigma of a normal"),
     },
 )
 def traffic_delays() -> str:
-    """What each rank lost by sending, computing and pausing longer than its peers."""
+    """What each rank lost by sending and computing longer than its peers."""
     return """
         WITH spans AS (
             SELECT job, nullif(max(ended_ns) - min(started_ns), 0) AS span_ns FROM rank_traffic
@@ -45,17 +45,17 @@ def traffic_delays() -> str:
             WHERE t.is_custom AND t.active_ns > 0 GROUP BY t.job, t.comm, t.rank
             UNION ALL
             SELECT job, 'compute', rank, sum(own_ns * (1 - 1 / times))
-            FROM compute_times WHERE own_ns >= $least_compute AND times > 0 GROUP BY job, rank
-            UNION ALL
-            SELECT g.job, 'pause', m.rank, sum(g.gap * g.active_ns)
-            FROM send_turns g JOIN members m USING (job, comm, rank) GROUP BY g.job, m.rank),
+            FROM compute_times WHERE own_ns >= $least_compute AND times > 0 GROUP BY job, rank),
         summed AS (
             SELECT e.job, what, rank, sum(lost_ns) AS lost_ns, sum(lost_ns) / span_ns AS lost_share
             FROM each e JOIN spans USING (job) GROUP BY e.job, what, rank, span_ns),
         noise AS (
-            SELECT job, what, $beyond * median(abs(lost_share)) AS noise FROM summed GROUP BY ALL),
+            SELECT *, coalesce($beyond * median(abs(lost_share)) OVER (PARTITION BY job, what
+                ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW),
+                lost_share) AS noise
+            FROM summed),
         placed AS (SELECT DISTINCT ON (job, rank) job, rank, node FROM members ORDER BY ALL)
         SELECT s.job, what, rank, node, lost_share, lost_share - noise AS lost_low,
             lost_share + noise AS lost_high, lost_ns::BIGINT AS lost_ns
-        FROM summed s JOIN noise USING (job, what) LEFT JOIN placed USING (job, rank)
+        FROM noise s LEFT JOIN placed USING (job, rank)
     """
