@@ -1,0 +1,79 @@
+"""How often as many ranks as now waited at once while the job still ran.
+
+Some rank waits in almost every running job, and in some jobs all but one do for half of the time.
+What a dump at any earlier instant would have shown is known from its own calls: from a rank's call
+of a collective to the last member's it waited for that member.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "shared_waits",
+    reads=["hang_roots", "front", "job_quiet"],
+    optional=["operations", "members", "witnesses"],
+    empty_without=["front"],
+    columns=[
+        ("job", "VARCHAR", "", "a job with waiting ranks, looked at nobody knows when"),
+        ("waiting", "BIGINT", "ranks", "those that wait"),
+        ("ranks", "BIGINT", "ranks", "those with data"),
+        ("before", "DOUBLE", "0..1", "of the recorded time, that in which as many waited"),
+        ("share", "DOUBLE", "0..1", "the same to be expected: one more such wait is assumed"),
+    ],
+    source="beyond CCL-D",
+    params={
+        "one_more": "overdue_calls.hiccup",
+    },
+)
+def shared_waits() -> str:
+    """How many ranks of each job wait, and for how much of the time before as many did."""
+    return """
+        WITH jobs AS (
+            SELECT job, bool_or(how = 'together') AS joined FROM hang_roots
+            ANTI JOIN (FROM job_quiet WHERE quiet_ns IS NOT NULL) USING (job) GROUP BY job),
+        crowd AS (
+            SELECT job, count(DISTINCT rank) AS waiting FROM front SEMI JOIN jobs USING (job)
+            GROUP BY job),
+        seats AS (SELECT job, comm, rank FROM members SEMI JOIN witnesses USING (job, rank)),
+        sizes AS (SELECT job, comm, count(*) AS size FROM seats GROUP BY ALL),
+        calls AS (
+            SELECT job, comm, kind, seq, rank, min(called_ns) AS called_ns,
+                max(ended_ns) AS ended_ns
+            FROM operations SEMI JOIN jobs USING (job) WHERE called_ns IS NOT NULL GROUP BY ALL),
+        recorded AS (
+            SELECT job, max(first_ns) AS since_ns, min(last_ns) AS until_ns,
+                greatest(until_ns - since_ns, 0) AS span_ns, count(*) AS ranks
+            FROM (SELECT job, rank, min(called_ns) AS first_ns, max(called_ns) AS last_ns
+                  FROM calls GROUP BY ALL)
+            GROUP BY job),
+        -- A transfer, and what all members had called, is over when it ends.
+        waits AS (
+            SELECT c.job, c.rank, called_ns, CASE WHEN joined OR kind = 'p2p' THEN ended_ns
+                WHEN count(*) OVER call >= size THEN max(called_ns) OVER call END AS over_ns
+            FROM calls c JOIN jobs USING (job) JOIN sizes USING (job, comm)
+            WINDOW call AS (PARTITION BY c.job, comm, kind, seq)),
+        -- Each rank's waits without what an earlier one covers.
+        apart AS (
+            SELECT job, least(over_ns, until_ns) AS until_ns,
+                greatest(called_ns, since_ns, max(over_ns) OVER (
+                    PARTITION BY job, rank ORDER BY called_ns, over_ns
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS since_ns
+            FROM waits JOIN recorded USING (job) WHERE over_ns IS NOT NULL),
+        turns AS (
+            SELECT job, since_ns AS at_ns, 1 AS more FROM apart WHERE since_ns < until_ns
+            UNION ALL SELECT job, until_ns, -1 FROM apart WHERE since_ns < until_ns),
+        levels AS (
+            SELECT job, sum(more) OVER (PARTITION BY job ORDER BY at_ns, more) AS waiting,
+                lead(at_ns) OVER (PARTITION BY job ORDER BY at_ns, more) - at_ns AS lasted_ns
+            FROM turns),
+        shares AS (
+            SELECT job, sum(l.lasted_ns) FILTER (l.waiting >= c.waiting) AS waited_ns
+            FROM levels l JOIN crowd c USING (job) GROUP BY job)
+        SELECT job, c.waiting, r.ranks, waited_ns / span_ns AS before,
+            (coalesce(waited_ns, 0) + $one_more) / (span_ns + $one_more * ranks) AS share
+        FROM crowd c JOIN jobs j USING (job) JOIN recorded r USING (job)
+        LEFT JOIN shares s USING (job)
+        WHERE NOT joined OR waited_ns IS NOT NULL
+    """
