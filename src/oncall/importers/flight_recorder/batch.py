@@ -20,6 +20,7 @@ from oncall.importers.flight_recorder.completion import (
     close_batches,
     completed,
     in_batches,
+    never_launched,
     tell_kinds,
 )
 from oncall.importers.flight_recorder.entries import (
@@ -73,8 +74,8 @@ class Batch:
 
     `parts` (one a dump, later one in all) hold equally long columns: rank, group, p2p, seq, op,
     dtype, peer (rank within the group), count, bytes, enqueued_ns, started_ns (of what is open),
-    ended_ns, duration_ns, done, observed_ns. Codes, peers, counts and bytes below 0 are NULL, and
-    so are times of 0.
+    ended_ns, duration_ns, done, held (completed and not retired), observed_ns. Codes, peers, counts
+    and bytes below 0 are NULL, and so are times of 0.
     """
 
     notes: list[Note] = field(default_factory=list)
@@ -144,6 +145,7 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
     used = [by_pair.get(pair) or Group(*pair) for pair in called.pairs]
     seen = dict(zip(called.pg_id.tolist(), called.group.tolist(), strict=True))
     kinds = tell_kinds(called, {code: status[i] for i, code in seen.items() if i in status})
+    called = called.reopened(never_launched(called, kinds))
     done = completed(called, kinds)
     codes = batch.groups.of(used)
     stacks = _stacks(entries, called, done)
@@ -198,6 +200,7 @@ def _part(
         "ended_ns": entries.ended_ns,
         "duration_ns": entries.duration_ns,
         "done": done,
+        "held": entries.held,
         "observed_ns": entries.seen_ns,
     }
 
