@@ -20,19 +20,17 @@ from oncall.evidence import relation
         ("waiting", "BIGINT", "ranks", "those that wait"),
         ("ranks", "BIGINT", "ranks", "those with data"),
         ("before", "DOUBLE", "0..1", "of the recorded time, that in which as many waited"),
-        ("share", "DOUBLE", "0..1", "the same to be expected: one more such wait is assumed"),
+        ("share", "DOUBLE", "0..1", "the same to be expected, with one more such wait"),
     ],
     source="beyond CCL-D",
-    params={
-        "one_more": "overdue_calls.hiccup",
-    },
 )
 def shared_waits() -> str:
     """How many ranks of each job wait, and for how much of the time before as many did."""
     return """
         WITH jobs AS (
-            SELECT job, bool_or(how = 'together') AS joined FROM hang_roots
-            ANTI JOIN (FROM job_quiet WHERE quiet_ns IS NOT NULL) USING (job) GROUP BY job),
+            SELECT job, bool_or(how = 'together') AS joined,
+                any_value(greatest(coalesce(longest_gap_ns, 0), 1)) AS pause_ns
+            FROM hang_roots JOIN (FROM job_quiet WHERE quiet_ns IS NULL) USING (job) GROUP BY job),
         crowd AS (
             SELECT job, count(DISTINCT rank) AS waiting FROM front SEMI JOIN jobs USING (job)
             GROUP BY job),
@@ -71,8 +69,10 @@ def shared_waits() -> str:
         shares AS (
             SELECT job, sum(l.lasted_ns) FILTER (l.waiting >= c.waiting) AS waited_ns
             FROM levels l JOIN crowd c USING (job) GROUP BY job)
+        -- One more such wait is assumed, as long as the job's longest pause. Of a job without a past
+        -- any of the ranks may be the one that the others wait for.
         SELECT job, c.waiting, r.ranks, waited_ns / span_ns AS before,
-            (coalesce(waited_ns, 0) + $one_more) / (span_ns + $one_more * ranks) AS share
+            (coalesce(waited_ns, 0) + pause_ns) / (span_ns + pause_ns * ranks) AS share
         FROM crowd c JOIN jobs j USING (job) JOIN recorded r USING (job)
         LEFT JOIN shares s USING (job)
         WHERE NOT joined OR waited_ns IS NOT NULL
