@@ -27,15 +27,18 @@ from oncall.evidence import relation
 def shared_waits() -> str:
     """How many ranks of each job wait, and for how much of the time before as many did."""
     return """
-        WITH jobs AS (
-            SELECT job, bool_or(how = 'together') AS joined,
+        WITH seats AS (SELECT job, comm, rank FROM members SEMI JOIN witnesses USING (job, rank)),
+        sizes AS (SELECT job, comm, count(*) AS size FROM seats GROUP BY ALL),
+        -- `joined`: all members called what does not end, some `members` of the job's ranks.
+        jobs AS (
+            SELECT job, bool_and(how = 'together') AS joined, max(victims) AS victims,
+                any_value(comm) AS place, max(CASE kind WHEN 'p2p' THEN 2 ELSE size END) AS members,
                 any_value(greatest(coalesce(longest_gap_ns, 0), 1)) AS pause_ns
-            FROM hang_roots JOIN (FROM job_quiet WHERE quiet_ns IS NULL) USING (job) GROUP BY job),
+            FROM hang_roots JOIN (FROM job_quiet WHERE quiet_ns IS NULL) USING (job)
+            LEFT JOIN sizes USING (job, comm) GROUP BY job),
         crowd AS (
             SELECT job, count(DISTINCT rank) AS waiting FROM front SEMI JOIN jobs USING (job)
             GROUP BY job),
-        seats AS (SELECT job, comm, rank FROM members SEMI JOIN witnesses USING (job, rank)),
-        sizes AS (SELECT job, comm, count(*) AS size FROM seats GROUP BY ALL),
         calls AS (
             SELECT job, comm, kind, seq, rank, min(called_ns) AS called_ns,
                 max(ended_ns) AS ended_ns
@@ -46,11 +49,17 @@ def shared_waits() -> str:
             FROM (SELECT job, rank, min(called_ns) AS first_ns, max(called_ns) AS last_ns
                   FROM calls GROUP BY ALL)
             GROUP BY job),
-        -- A transfer, and what all members had called, is over when it ends.
+        -- Ranks wait for a member until all have called; where all have, for the operation to end,
+        -- which the member that discovers it first shows best. A Send or Recv shows only its end.
         waits AS (
-            SELECT c.job, c.rank, called_ns, CASE WHEN joined OR kind = 'p2p' THEN ended_ns
-                WHEN count(*) OVER call >= size THEN max(called_ns) OVER call END AS over_ns
+            SELECT c.job, c.rank,
+                CASE WHEN joined THEN max(called_ns) OVER call ELSE called_ns END AS called_ns,
+                CASE WHEN kind = 'p2p' THEN ended_ns
+                    WHEN count(*) OVER call < size THEN NULL
+                    WHEN joined THEN min(ended_ns) OVER call
+                    ELSE max(called_ns) OVER call END AS over_ns
             FROM calls c JOIN jobs USING (job) JOIN sizes USING (job, comm)
+            WHERE NOT joined OR (comm = place AND kind = 'coll')
             WINDOW call AS (PARTITION BY c.job, comm, kind, seq)),
         -- Each rank's waits without what an earlier one covers.
         apart AS (
@@ -70,10 +79,12 @@ def shared_waits() -> str:
             SELECT job, sum(l.lasted_ns) FILTER (l.waiting >= c.waiting) AS waited_ns
             FROM levels l JOIN crowd c USING (job) GROUP BY job)
         -- One more such wait is assumed, as long as the job's longest pause. Of a job without a past
-        -- any of the ranks may be the one that the others wait for.
+        -- any rank may be the one that the others wait for, and any group the one that all do.
         SELECT job, c.waiting, r.ranks, waited_ns / span_ns AS before,
-            (coalesce(waited_ns, 0) + pause_ns) / (span_ns + pause_ns * ranks) AS share
+            CASE WHEN NOT joined OR (members = ranks AND waited_ns IS NOT NULL)
+                THEN (coalesce(waited_ns, 0) + pause_ns) / (span_ns + pause_ns * ranks)
+                WHEN members < ranks AND victims >= ranks THEN members / ranks END AS share
         FROM crowd c JOIN jobs j USING (job) JOIN recorded r USING (job)
         LEFT JOIN shares s USING (job)
-        WHERE NOT joined OR waited_ns IS NOT NULL
+        WHERE share IS NOT NULL
     """
