@@ -92,7 +92,7 @@ def never_launched(entries: Entries, status: Mapping[int, Status]) -> Array:
     an entry were not recorded, so that it seems to be over."""
     limit = np.full(len(entries.pairs), np.iinfo(np.int64).max)
     for group, one in status.items():
-        if one.launched_kind == "coll":
+        if one.launched_kind == "coll" and one.launched >= 0:
             limit[group] = one.launched
     unlaunched: Array = entries.held & ~entries.p2p & (entries.seq > limit[entries.group])
     return unlaunched

@@ -241,12 +241,16 @@ def _append_launches(
     """pg_status where it counts collectives; P2P counts differ also between healthy members.
 
     A member without entries does not say what it counts; it counts as the others do, where all of
-    them say so.
+    them say so. Without a watchdog nothing is counted: then entries say more.
     """
     rows = []
     for batch in batches:
         place = known.place(batch)
-        rows += [(int(known.comm[place[g]]), rank, status) for rank, g, status in batch.counts]
+        rows += [
+            (int(known.comm[place[group]]), rank, status)
+            for rank, group, status in batch.counts
+            if status.launched >= 0 or status.kind is None
+        ]
     kinds: dict[int, set[str | None]] = defaultdict(set)
     for comm, _, status in rows:
         kinds[comm].add(status.kind)
