@@ -150,7 +150,9 @@ def _all_wait() -> str:
             UNION ALL
             -- Most stopped jobs wait for one call. Two are a step of a running job, or two faults.
             SELECT job, w.waiting || ' of ' || w.ranks || ' ranks wait', before, least(share, 1),
-                CASE roots WHEN 1 THEN $sure + $weak ELSE $weak END
+                -- Counters show little: a rank that is ahead may wait, or the others be about to call.
+                CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
+                    ELSE $weak END
             FROM shared_waits w JOIN spread USING (job) ANTI JOIN last_calls USING (job)
             ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
             WHERE roots <= 2)
@@ -294,7 +296,6 @@ def _reported_symptom() -> str:
         "job_quiet",
         "operations",
         "frontier",
-        "members",
         "witnesses",
         "blocked_operations",
         "shared_waits",
@@ -342,7 +343,9 @@ def _reported_symptom() -> str:
         "unretired": Param(
             0.2, "of the completions expected in the watchdog's last interval, those that count"
         ),
-        "pause": "job_quiet.pause",
+        "pause": Param(
+            "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
+        ),
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),

@@ -31,11 +31,13 @@ def shared_waits() -> str:
         sizes AS (SELECT job, comm, count(*) AS size FROM seats GROUP BY ALL),
         -- `joined`: all members called what does not end, some `members` of the job's ranks.
         jobs AS (
-            SELECT job, bool_and(how = 'together') AS joined, max(victims) AS victims,
-                any_value(comm) AS place, max(CASE kind WHEN 'p2p' THEN 2 ELSE size END) AS members,
+            SELECT job, bool_and(how = 'together') AS joined,
+                max(victims) + count(DISTINCT rank) AS held,
+                any_value(comm) AS place,
+                max(CASE kind WHEN 'p2p' THEN 2 ELSE size END) FILTER (how = 'together') AS members,
                 any_value(greatest(coalesce(longest_gap_ns, 0), 1)) AS pause_ns
-            FROM hang_roots JOIN (FROM job_quiet WHERE quiet_ns IS NULL) USING (job)
-            LEFT JOIN sizes USING (job, comm) GROUP BY job),
+            FROM hang_roots LEFT JOIN job_quiet USING (job) LEFT JOIN sizes USING (job, comm)
+            WHERE quiet_ns IS NULL GROUP BY job),
         crowd AS (
             SELECT job, count(DISTINCT rank) AS waiting FROM front SEMI JOIN jobs USING (job)
             GROUP BY job),
@@ -43,9 +45,10 @@ def shared_waits() -> str:
             SELECT job, comm, kind, seq, rank, min(called_ns) AS called_ns,
                 max(ended_ns) AS ended_ns
             FROM operations SEMI JOIN jobs USING (job) WHERE called_ns IS NOT NULL GROUP BY ALL),
+        world AS (SELECT job, count(DISTINCT rank) AS ranks FROM seats GROUP BY job),
         recorded AS (
             SELECT job, max(first_ns) AS since_ns, min(last_ns) AS until_ns,
-                greatest(until_ns - since_ns, 0) AS span_ns, count(*) AS ranks
+                greatest(until_ns - since_ns, 0) AS span_ns
             FROM (SELECT job, rank, min(called_ns) AS first_ns, max(called_ns) AS last_ns
                   FROM calls GROUP BY ALL)
             GROUP BY job),
@@ -79,12 +82,13 @@ def shared_waits() -> str:
             SELECT job, sum(l.lasted_ns) FILTER (l.waiting >= c.waiting) AS waited_ns
             FROM levels l JOIN crowd c USING (job) GROUP BY job)
         -- One more such wait is assumed, as long as the job's longest pause. Of a job without a past
-        -- any rank may be the one that the others wait for, and any group the one that all do.
-        SELECT job, c.waiting, r.ranks, waited_ns / span_ns AS before,
-            CASE WHEN NOT joined OR (members = ranks AND waited_ns IS NOT NULL)
-                THEN (coalesce(waited_ns, 0) + pause_ns) / (span_ns + pause_ns * ranks)
-                WHEN members < ranks AND victims >= ranks THEN members / ranks END AS share
-        FROM crowd c JOIN jobs j USING (job) JOIN recorded r USING (job)
-        LEFT JOIN shares s USING (job)
+        -- any rank may be the one that all others wait for, and any group the one that all do.
+        SELECT job, c.waiting, w.ranks, waited_ns / span_ns AS before,
+            CASE WHEN span_ns IS NULL OR (joined AND members < ranks)
+                THEN CASE WHEN held >= ranks THEN coalesce(members, 1) / ranks END
+                WHEN NOT joined OR waited_ns IS NOT NULL
+                THEN (coalesce(waited_ns, 0) + pause_ns) / (span_ns + pause_ns * ranks) END AS share
+        FROM crowd c JOIN jobs USING (job) JOIN world w USING (job)
+        LEFT JOIN recorded r USING (job) LEFT JOIN shares s USING (job)
         WHERE share IS NOT NULL
     """
