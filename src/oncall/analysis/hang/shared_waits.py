@@ -19,6 +19,7 @@ from oncall.evidence import relation
         ("job", "VARCHAR", "", "a job with waiting ranks, looked at nobody knows when"),
         ("waiting", "BIGINT", "ranks", "those that wait"),
         ("ranks", "BIGINT", "ranks", "those with data"),
+        ("missing", "BIGINT", "ranks", "those that may be waited for"),
         ("before", "DOUBLE", "0..1", "of the recorded time, that in which as many waited"),
         ("share", "DOUBLE", "0..1", "the same to be expected, with one more such wait"),
     ],
@@ -31,9 +32,7 @@ def shared_waits() -> str:
         sizes AS (SELECT job, comm, count(*) AS size FROM seats GROUP BY ALL),
         -- `joined`: all members called what does not end, some `members` of the job's ranks.
         jobs AS (
-            SELECT job, bool_and(how = 'together') AS joined,
-                max(victims) + count(DISTINCT rank) AS held,
-                any_value(comm) AS place,
+            SELECT job, bool_and(how = 'together') AS joined, any_value(comm) AS place,
                 max(CASE kind WHEN 'p2p' THEN 2 ELSE size END) FILTER (how = 'together') AS members,
                 any_value(greatest(coalesce(longest_gap_ns, 0), 1)) AS pause_ns
             FROM hang_roots LEFT JOIN job_quiet USING (job) LEFT JOIN sizes USING (job, comm)
@@ -81,13 +80,15 @@ def shared_waits() -> str:
         shares AS (
             SELECT job, sum(l.lasted_ns) FILTER (l.waiting >= c.waiting) AS waited_ns
             FROM levels l JOIN crowd c USING (job) GROUP BY job)
-        -- One more such wait is assumed, as long as the job's longest pause. Of a job without a past
-        -- any rank may be the one that all others wait for, and any group the one that all do.
-        SELECT job, c.waiting, w.ranks, waited_ns / span_ns AS before,
-            CASE WHEN span_ns IS NULL OR (joined AND members < ranks)
-                THEN CASE WHEN held >= ranks THEN coalesce(members, 1) / ranks END
+        -- One more pause is assumed, as long as the job's longest, in which each rank, or group that
+        -- all wait for, may be the one that is missing: all that is known of a job without a past.
+        SELECT job, c.waiting, w.ranks,
+            greatest(w.ranks - c.waiting, coalesce(members, 1)) AS missing,
+            waited_ns / span_ns AS before,
+            CASE WHEN span_ns IS NULL OR (joined AND members < w.ranks) THEN missing / w.ranks
                 WHEN NOT joined OR waited_ns IS NOT NULL
-                THEN (coalesce(waited_ns, 0) + pause_ns) / (span_ns + pause_ns * ranks) END AS share
+                THEN (coalesce(waited_ns, 0) + pause_ns * missing)
+                    / (span_ns + pause_ns * w.ranks) END AS share
         FROM crowd c JOIN jobs USING (job) JOIN world w USING (job)
         LEFT JOIN recorded r USING (job) LEFT JOIN shares s USING (job)
         WHERE share IS NOT NULL
