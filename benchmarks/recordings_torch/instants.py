@@ -13,6 +13,7 @@ are as those of `record.py`, without logs and stacks, and are judged by `score.p
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pickle
@@ -51,11 +52,11 @@ class Recorded:
         self.members = members
         for rank, dump in self.dumps.items():
             entries = dump["entries"]
-            for entry, following in zip(entries, entries[1:], strict=False):
+            for entry, following in itertools.pairwise(entries):
                 # A host that makes its next call only when all have made this one waits for it.
-                self.blocking[rank, entry["record_id"]] = (
-                    following["time_created_ns"] >= self.over_ns(call_of(entry))
-                )
+                self.blocking[rank, entry["record_id"]] = following[
+                    "time_created_ns"
+                ] >= self.over_ns(call_of(entry))
         times = [[e["time_created_ns"] for e in d["entries"]] for d in self.dumps.values()]
         self.since_ns, self.until_ns = max(map(min, times)), min(map(max, times))
 

@@ -3,10 +3,11 @@
     python score.py RECORDINGS [--only WORD ...] [--copied] [--wrong]
 
 Runs in the project's own environment. Each kind of evidence is judged alone, then dumps with each
-other kind. `--copied` judges copies of the files, whose times are when they were copied. `right` names the kind of fault and exactly the culprits (for a sound job: no
-finding); `kind` the kind, and nobody or more than the culprits (at most half of the ranks);
-`unsure` is an answer that says so (exit 3); `silent` is "No fault found" of a faulty
-job; `alarm` is a finding about a sound job; the rest is `wrong`.
+other kind. `--copied` judges copies of the files, whose times are when they were copied. `right`
+names the kind of fault and exactly the culprits (for a sound job: no finding); `kind` the kind, and
+nobody or more than the culprits (at most half of the ranks); `unsure` is an answer that says so
+(exit 3); `silent` is "No fault found" of a faulty job; `alarm` is a finding about a sound job; the
+rest is `wrong`.
 """
 
 from __future__ import annotations

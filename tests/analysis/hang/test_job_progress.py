@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import shutil
 from collections.abc import Callable, Sequence

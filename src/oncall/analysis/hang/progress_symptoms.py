@@ -56,8 +56,9 @@ def _recorded() -> str:
             SELECT q.job, median(r.written_ns) FILTER (r.written_ns >= q.newest_ns)
                     - any_value(q.newest_ns) AS later_ns,
                 any_value(q.normal_ns) AS normal_ns,
-                coalesce(later_ns <= $written_in OR (later_ns < $copied_after
-                    AND max(r.written_ns) - min(r.written_ns) > $copying * count(*)), false) AS dated
+                max(r.written_ns) - min(r.written_ns) > $copying * count(*) AS differ,
+                coalesce(later_ns <= $written_in OR (differ AND later_ns < $copied_after), false)
+                    AS dated
             FROM quiet q JOIN recordings r USING (job)
             WHERE q.quiet_ns IS NULL AND r.kind = 'flight_recorder' GROUP BY q.job),
         -- A moment in which nothing moves shows nothing in a job that pauses now and then, nor of
@@ -150,7 +151,7 @@ def _all_wait() -> str:
             UNION ALL
             -- Most stopped jobs wait for one call. Two are a step of a running job, or two faults.
             SELECT job, w.waiting || ' of ' || w.ranks || ' ranks wait', before, least(share, 1),
-                -- Counters show little: a rank that is ahead may wait, or the others be about to call.
+                -- Counters show little: who is ahead may wait, or the others be about to call.
                 CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
                     ELSE $weak END
             FROM shared_waits w JOIN spread USING (job) ANTI JOIN last_calls USING (job)

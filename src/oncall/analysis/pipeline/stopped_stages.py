@@ -92,7 +92,7 @@ def stopped_stages() -> str:
         -- longer than ever.
         SELECT * FROM stopped SEMI JOIN pipelined_jobs USING (job)
         -- A job that rather moves is not stopped in a stage either.
-        ANTI JOIN (FROM job_progress WHERE state = 'moving' OR stopped < $rather_stopped) USING (job)
+        ANTI JOIN (FROM job_progress WHERE stopped < $rather_stopped) USING (job)
         WHERE went_on_ns IS NOT NULL
             OR silent_ns >= $hang_after
                 AND silent_ns > $iterations_silent * coalesce(baseline_ns, 0)
