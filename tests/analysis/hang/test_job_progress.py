@@ -162,7 +162,7 @@ def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
     for later_s in (1, 3, 12, 20):
         with recorded(tmp_path, last) as incident:
             for rank in range(RANKS):  # as dumps differ
-                at = [NOW + later_s * S + rank * 30 * MS, rank]
+                at = [NOW + later_s * S + (rank * 5 % RANKS) * 30 * MS, rank]
                 incident.con.execute("UPDATE recordings SET written_ns = ? WHERE rank = ?", at)
             log = {"kind": "log", "path": [f"log{n}" for n in range(20)]}
             incident.append("recordings", {"job": "job", "written_ns": NOW + 60 * S, **log})
@@ -176,9 +176,9 @@ def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
     "written",
     [
         pytest.param(lambda _: NOW + 20 * S, id="equal"),
-        pytest.param(lambda rank: NOW + 20 * S + rank * MS // 10, id="one after the other"),
-        pytest.param(lambda rank: NOW + 3 * 3600 * S + rank * S, id="hours later"),
-        pytest.param(lambda rank: NOW - 3600 * S + rank * S, id="before the calls"),
+        pytest.param(lambda rank: NOW + 20 * S + rank * 5 % RANKS * MS, id="as fast as cp"),
+        pytest.param(lambda rank: NOW + 20 * S + rank * S, id="one after the other"),
+        pytest.param(lambda rank: NOW + 3 * 3600 * S + rank * 5 % RANKS * S, id="hours later"),
         pytest.param(lambda _: None, id="unknown"),
     ],
 )

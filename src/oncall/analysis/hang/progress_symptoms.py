@@ -51,16 +51,20 @@ def _recorded() -> str:
             GROUP BY job HAVING count(DISTINCT at_ns) > 1),
         -- A file is no older than its dump, and may be a copy, made at any time since. So that it
         -- was written shortly after the last operation shows that the job moved, and that it was
-        -- written later shows something only where the times differ as those of dumps do.
+        -- written later shows something only where the times differ as those of dumps do: copies
+        -- are made at once, or in the order of names or ranks.
+        orders AS (
+            SELECT job, written_ns, max(written_ns) OVER (PARTITION BY job ORDER BY path)
+                    - written_ns AS by_name,
+                max(written_ns) OVER (PARTITION BY job ORDER BY rank) - written_ns AS by_rank
+            FROM recordings WHERE kind = 'flight_recorder'),
         files AS (
-            SELECT q.job, median(r.written_ns) FILTER (r.written_ns >= q.newest_ns)
-                    - any_value(q.newest_ns) AS later_ns,
-                any_value(q.normal_ns) AS normal_ns,
-                max(r.written_ns) - min(r.written_ns) > $copying * count(*) AS differ,
+            SELECT job, median(written_ns) - any_value(newest_ns) AS later_ns,
+                any_value(normal_ns) AS normal_ns,
+                least(max(by_name), max(by_rank)) > $copying * count(*) AS differ,
                 coalesce(later_ns <= $written_in OR (differ AND later_ns < $copied_after), false)
                     AS dated
-            FROM quiet q JOIN recordings r USING (job)
-            WHERE q.quiet_ns IS NULL AND r.kind = 'flight_recorder' GROUP BY q.job),
+            FROM quiet JOIN orders USING (job) WHERE quiet_ns IS NULL GROUP BY job),
         -- A moment in which nothing moves shows nothing in a job that pauses now and then, nor of
         -- ranks in a barrier.
         pausing AS (
@@ -350,7 +354,7 @@ def _reported_symptom() -> str:
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
-        "copying": Param("1 ms", "a file: dumps whose times differ by less were copied together"),
+        "copying": Param("1 ms", "a file: by no more are the times of files that are copied at once out of order"),
         "times": "standstills.times",
         "hiccup": "overdue_calls.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),

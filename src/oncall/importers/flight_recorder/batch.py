@@ -47,7 +47,8 @@ _MOST_FRAME_LETTERS = 1000  # of one line; C++ names of templates reach 500
 
 @dataclass(frozen=True)
 class Note:
-    """The outcome of one file; `groups` are codes of the groups its rank lists or used."""
+    """The outcome of one file; `groups` are codes of the groups its rank lists or used, and
+    `newest_ns` is the newest stamp inside: the dump is no older."""
 
     path: str
     rank: int | None
@@ -55,6 +56,7 @@ class Note:
     rows: int = 0
     problem: str | None = None
     groups: tuple[int, ...] = ()
+    newest_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,9 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
     batch.sizes |= {int(codes[group]): size for group, size in sizes.items()}
     batch.parts.append(part)
     mine = dict.fromkeys([*batch.groups.of(listed).tolist(), *codes.tolist()])
-    return Note(path, rank, version, len(done), groups=tuple(mine))
+    stamps = np.concatenate([called.enqueued_ns, called.ended_ns, called.seen_ns])
+    newest_ns = int(stamps.max(initial=0))
+    return Note(path, rank, version, len(done), groups=tuple(mine), newest_ns=newest_ns)
 
 
 def _pg_status(raw: Mapping[str, Any]) -> dict[int, Status]:

@@ -206,9 +206,15 @@ def _append_recordings(batches: Sequence[Batch], incident: Incident, job: str) -
             "rows": [note.rows if note.problem is None else None for note in notes],
             "problem": [note.problem and printable(note.problem) for note in notes],
             "note": [_INFERRED if one else None for one in inferred],
-            "written_ns": [modified_ns(Path(note.path)) for note in notes],
+            "written_ns": [_written_ns(note) for note in notes],
         },
     )
+
+
+def _written_ns(note: Note) -> int | None:
+    """None where it is older than what is inside, as unpacked from an archive of another zone."""
+    written_ns = modified_ns(Path(note.path))
+    return written_ns if written_ns >= note.newest_ns else None
 
 
 def _append_members(known: _Communicators, incident: Incident, job: str) -> None:
