@@ -1,6 +1,6 @@
 """Dumps of recorded jobs as they would have been at other instants, running or stopped.
 
-    python instants.py RECORDINGS OUT --seed N [--each N]
+    python instants.py RECORDINGS OUT --seed N [--each N] [--apart-ms N]
 
 A dump of a running job holds hundreds of calls of each rank with their times, so that what a dump
 at any earlier instant would have held is known: the calls until then, of which those are over that
@@ -25,7 +25,6 @@ from typing import Any
 
 MS, S = 10**6, 10**9
 EARLIEST = 0.4  # of the recorded time: what is before that is the dump's history
-APART_MS = 20  # ranks look so often whether a dump is wanted
 WRITTEN_MS = (1, 40)  # a dump is on disk so long after it was taken
 LOOKED_S = (6.0, 60.0)  # a stopped job is looked at so long after its last call
 
@@ -118,9 +117,14 @@ def status_of(dump: Entry, kept: list[Entry]) -> dict[str, Any]:
     return {group: one for group, one in status.items() if one["last_enqueued_collective"] >= 0}
 
 
-def write(place: Path, job: Recorded, limits: dict[int, float], at_ns: float, truth: Entry) -> None:
+def write(
+    place: Path,
+    job: Recorded,
+    limits: dict[int, float],
+    looked: dict[int, float],
+    truth: Entry,
+) -> None:
     draw = random.Random(place.name)
-    looked = {rank: at_ns + draw.uniform(0, APART_MS) * MS for rank in job.dumps}
     (place / "fr").mkdir(parents=True, exist_ok=True)
     for rank, dump in zip(job.dumps, job.at(limits, looked), strict=True):
         file = place / "fr" / f"comm_lib_trace_rank_{rank}"
@@ -136,6 +140,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--each", type=int, default=6)
+    # Ranks of PyTorch look every 20 ms whether a dump is wanted; what asks them may take longer.
+    parser.add_argument("--apart-ms", type=float, default=20)
     chosen = parser.parse_args()
     for place in sorted(chosen.recordings.iterdir()):
         if not (place / "truth.json").exists():
@@ -150,13 +156,15 @@ def main() -> None:
         for number in range(chosen.each):
             at_ns = draw.uniform(first, job.until_ns)
             never = dict.fromkeys(job.dumps, float("inf"))
-            write(chosen.out / f"{place.name}-runs{number}", job, never, at_ns, truth)
+            looked = {one: at_ns + draw.uniform(0, chosen.apart_ms) * MS for one in job.dumps}
+            write(chosen.out / f"{place.name}-runs{number}", job, never, looked, truth)
             rank = draw.choice(list(job.dumps))
             limits = job.stopped(rank, int(draw.uniform(first, job.until_ns)))
             last = max(min(at, job.until_ns) for at in limits.values())
             hang = truth | {"class": "hang", "fault": "no further call", "ranks": [rank]}
             if all(at < job.until_ns for at in limits.values()):
-                looked = last + draw.uniform(*LOOKED_S) * S
+                at_ns = last + draw.uniform(*LOOKED_S) * S
+                looked = {one: at_ns + draw.uniform(0, chosen.apart_ms) * MS for one in job.dumps}
                 write(chosen.out / f"{place.name}-stops{number}", job, limits, looked, hang)
 
 

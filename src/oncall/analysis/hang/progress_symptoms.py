@@ -354,7 +354,9 @@ def _reported_symptom() -> str:
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
-        "copying": Param("1 ms", "a file: by no more are the times of files that are copied at once out of order"),
+        "copying": Param(
+            "1 ms", "a file: as little are times out of order where files are copied at once"
+        ),
         "times": "standstills.times",
         "hiccup": "overdue_calls.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),

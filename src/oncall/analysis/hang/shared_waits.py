@@ -80,8 +80,8 @@ def shared_waits() -> str:
         shares AS (
             SELECT job, sum(l.lasted_ns) FILTER (l.waiting >= c.waiting) AS waited_ns
             FROM levels l JOIN crowd c USING (job) GROUP BY job)
-        -- One more pause is assumed, as long as the job's longest, in which each rank, or each group
-        -- that all wait for, may be missing: all that is known of a job without a past.
+        -- One more pause is assumed, as long as the job's longest, in which each rank, or each
+        -- group that all wait for, may be missing: all that is known of a job without a past.
         SELECT job, c.waiting, w.ranks,
             greatest(w.ranks - c.waiting, coalesce(members, 1)) AS missing,
             waited_ns / span_ns AS before,
