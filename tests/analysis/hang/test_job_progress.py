@@ -194,15 +194,31 @@ def test_times_of_copies_say_as_little_as_none(
             at = [written(rank), rank]
             incident.con.execute("UPDATE recordings SET written_ns = ? WHERE rank = ?", at)
         incident.require(["job_progress"])
-        asked = "SELECT state, undated, moved, why FROM job_progress"
-        ((state, undated, moved, why),) = incident.con.execute(asked).fetchall()
-        assert (state, undated, moved) == ("unclear", True, False)
+        asked = "SELECT state, undated, why FROM job_progress"
+        ((state, undated, why),) = incident.con.execute(asked).fetchall()
+        assert (state, undated) == ("unclear", True)
         assert why.startswith("7 of 8 ranks wait, before for at most")
         # It may have stopped, but nothing shows for how long: no finding, and who to look at.
         diagnosis = diagnose(incident, HANG)
     assert not diagnosis.findings
     assert diagnosis.result == "inconclusive"
     assert "look at rank 5 first" in diagnosis.doubt
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_what_the_watchdog_had_seen_dates_a_dump(tmp_path: Path, together: int) -> None:
+    """Where a look of it finds several ends, some would be held if any had happened since."""
+
+    def last(rank: int) -> list[dict[str, Any]]:
+        open_ = WAITING | {"state": "scheduled"}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
+
+    with recorded(tmp_path, last) as incident:
+        later = f"ended_ns + seq % {together} * {100 * MS}"
+        incident.con.execute(f"UPDATE ops SET ended_ns = {later}")
+        incident.require(["job_progress"])
+        undated = incident.con.execute("SELECT undated FROM job_progress").fetchall()
+    assert undated == [(together == 1,)]
 
 
 def test_a_barrier_without_any_time_is_rather_a_checkpoint(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def job_progress() -> str:
             SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
                 coalesce(bool_or(s.weight < 0 AND s.name IN (
                     'time', 'same place', 'file times', 'contradiction')), false) AS moved,
-                coalesce(bool_or(s.name = 'undated'), false) AS undated,
+                -- Neither its files nor what the watchdog had seen by then.
+                coalesce(bool_or(s.name = 'undated') AND bool_and(s.name <> 'watchdog'), false)
+                    AS undated,
                 -- What says nothing either way is no reason, unless there is no other.
                 coalesce(
                     string_agg(s.but || s.why, '; ' ORDER BY abs(s.weight) DESC, s.name)
