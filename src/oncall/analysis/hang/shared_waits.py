@@ -17,7 +17,7 @@ from oncall.evidence import relation
     empty_without=["front"],
     columns=[
         ("job", "VARCHAR", "", "a job with waiting ranks, looked at nobody knows when"),
-        ("waiting", "BIGINT", "ranks", "those that wait"),
+        ("waiting", "BIGINT", "ranks", "blocked in a call"),
         ("ranks", "BIGINT", "ranks", "those with data"),
         ("missing", "BIGINT", "ranks", "those that may be waited for"),
         ("before", "DOUBLE", "0..1", "of the recorded time, that in which as many waited"),
