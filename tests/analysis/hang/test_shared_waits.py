@@ -70,6 +70,33 @@ def test_where_all_have_called_and_no_end_is_recorded_nothing_is_known() -> None
         assert shares(incident) == {}
 
 
+@pytest.mark.parametrize(
+    ("lost", "both", "waited_ms"),
+    [
+        pytest.param(0, True, 20, id="both ends recorded"),
+        pytest.param(3, True, 20, id="the sender's ring lost the first"),
+        pytest.param(0, False, 80, id="one end recorded"),
+    ],
+)
+def test_a_transfer_is_waited_for_until_both_ends_have_called(
+    lost: int, both: bool, waited_ms: float
+) -> None:
+    """Rank 0 sends to the others, 20 ms after they call. A watchdog sees the ends 60 ms late."""
+    with Incident.empty() as incident:
+        dumped(incident, "j", steady(1, [1, 39, 40]), 40 * STEP_MS + 0.5)
+        for receiver in range(1, RANKS):
+            for rank, peer, op, late_ms in ((0, receiver, "Send", 20), (receiver, 0, "Recv", 0)):
+                seqs = range(2 + lost * (op == "Send"), 39 if both or op == "Recv" else 2)
+                rows = {"seq": [*seqs], "rank": rank, "peer": peer, "kind": "p2p", "op": op}
+                called = [START + (seq * STEP_MS + late_ms) * MS for seq in seqs]
+                times = {"enqueued_ns": called, "done": True}
+                times["ended_ns"] = [at + (80 - late_ms) * MS for at in called]
+                incident.append("ops", {"job": "j", "comm": 1} | rows | times)
+        incident.require(["shared_waits"])
+        ((before,),) = incident.con.execute("SELECT before FROM shared_waits").fetchall()
+    assert before == pytest.approx(waited_ms / STEP_MS, rel=0.25)
+
+
 def test_a_running_job_is_seen_in_a_state_as_often_as_its_share_says() -> None:
     """Of 400 dumps at random instants, of jobs whose ranks call at random times."""
     draw = random.Random(4)

@@ -40,10 +40,19 @@ def shared_waits() -> str:
         crowd AS (
             SELECT job, count(DISTINCT rank) AS waiting FROM front SEMI JOIN jobs USING (job)
             GROUP BY job),
+        -- Transfers are counted from the last that ended: rings lose the first of either end.
         calls AS (
-            SELECT job, comm, kind, seq, rank, min(called_ns) AS called_ns,
+            SELECT job, comm, kind, NULL AS ends, seq, rank, min(called_ns) AS called_ns,
                 max(ended_ns) AS ended_ns
-            FROM operations SEMI JOIN jobs USING (job) WHERE called_ns IS NOT NULL GROUP BY ALL),
+            FROM operations SEMI JOIN jobs USING (job)
+            WHERE called_ns IS NOT NULL AND kind = 'coll' GROUP BY ALL
+            UNION ALL
+            SELECT job, comm, kind, CASE op WHEN 'Send' THEN [rank, peer] ELSE [peer, rank] END,
+                row_number() OVER (
+                    PARTITION BY job, comm, rank, peer, op ORDER BY called_ns DESC, seq DESC),
+                rank, called_ns, ended_ns
+            FROM operations SEMI JOIN jobs USING (job)
+            WHERE called_ns IS NOT NULL AND kind = 'p2p' AND done),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM seats GROUP BY job),
         recorded AS (
             SELECT job, max(first_ns) AS since_ns, min(last_ns) AS until_ns,
@@ -52,17 +61,18 @@ def shared_waits() -> str:
                   FROM calls GROUP BY ALL)
             GROUP BY job),
         -- Ranks wait for a member until all have called; where all have, for the operation to end,
-        -- which the member that discovers it first shows best. A Send or Recv shows only its end.
+        -- which the member that discovers it first shows best. Watchdogs see ends late: they count
+        -- for a transfer of which only one end is recorded.
         waits AS (
             SELECT c.job, c.rank,
                 CASE WHEN joined THEN max(called_ns) OVER call ELSE called_ns END AS called_ns,
-                CASE WHEN kind = 'p2p' THEN ended_ns
-                    WHEN count(*) OVER call < size THEN NULL
+                CASE WHEN count(*) OVER call < CASE kind WHEN 'p2p' THEN 2 ELSE size END
+                    THEN CASE kind WHEN 'p2p' THEN ended_ns END
                     WHEN joined THEN min(ended_ns) OVER call
                     ELSE max(called_ns) OVER call END AS over_ns
             FROM calls c JOIN jobs USING (job) JOIN sizes USING (job, comm)
             WHERE NOT joined OR (comm = place AND kind = 'coll')
-            WINDOW call AS (PARTITION BY c.job, comm, kind, seq)),
+            WINDOW call AS (PARTITION BY c.job, comm, kind, ends, seq)),
         -- Each rank's waits without what an earlier one covers.
         apart AS (
             SELECT job, least(over_ns, until_ns) AS until_ns,
