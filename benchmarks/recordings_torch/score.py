@@ -1,18 +1,21 @@
 """Diagnose recordings of real PyTorch jobs as their user would, and compare with the truth.
 
-    python score.py RECORDINGS [--only WORD ...] [--wrong]
+    python score.py RECORDINGS [--only WORD ...] [--copied] [--wrong]
 
-Runs in the project's own environment. Each kind of evidence is judged alone, then dumps, logs and
-stacks together. `right` names the kind of fault and exactly the culprits (for a sound job: no
-finding); `kind` the kind, and nobody or more than the culprits (at most half of the ranks);
-`unsure` is an answer that says so (exit 3); `silent` is "No fault found" of a faulty
-job; `alarm` is a finding about a sound job; the rest is `wrong`.
+Runs in the project's own environment. Each kind of evidence is judged alone, then dumps with each
+other kind. `--copied` judges copies of the files, whose times are when they were copied. `right`
+names the kind of fault and exactly the culprits (for a sound job: no finding); `kind` the kind, and
+nobody or more than the culprits (at most half of the ranks); `unsure` is an answer that says so
+(exit 3); `silent` is "No fault found" of a faulty job; `alarm` is a finding about a sound job; the
+rest is `wrong`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ EVIDENCE = {
     "logs": ["logs"],
     "stacks": ["stacks"],
     "profile": ["profile"],
+    "fr+stacks": ["fr", "stacks"],
+    "fr+profile": ["fr", "profile"],
     "together": ["fr", "logs", "stacks"],
 }
 # Which classes of findings are the truth's; a rank whose program failed is absent for the others.
@@ -79,6 +84,14 @@ def judged(truth: dict[str, Any], answer: dict[str, Any]) -> tuple[str, str]:
     return ("kind" if near else "wrong"), said
 
 
+def copies(paths: list[Path], to: Path) -> list[Path]:
+    """The same folders as `cp -r` leaves them."""
+    return [
+        shutil.copytree(path, to / path.name, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        for path in paths
+    ]
+
+
 def holds_evidence(folder: Path) -> bool:
     """Whether anything was recorded there: a job that left nothing is no case."""
     return folder.is_dir() and any(one.stat().st_size for one in folder.iterdir())
@@ -89,6 +102,7 @@ def main() -> None:
     parser.add_argument("recordings", type=Path)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--kind", choices=EVIDENCE, action="append", default=[])
+    parser.add_argument("--copied", action="store_true", help="with the times of copies")
     parser.add_argument("--wrong", action="store_true", help="a line for each answer not right")
     chosen = parser.parse_args()
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -98,12 +112,17 @@ def main() -> None:
         truth = json.loads((place / "truth.json").read_text())
         for kind, names in EVIDENCE.items():
             paths = [place / name for name in names if holds_evidence(place / name)]
-            if not paths or (chosen.kind and kind not in chosen.kind):
+            # Evidence that a job did not leave adds nothing to the others'.
+            if not paths or ("+" in kind and len(paths) < len(names)):
                 continue
-            word, said = judged(truth, diagnosed(paths))
+            if chosen.kind and kind not in chosen.kind:
+                continue
+            with tempfile.TemporaryDirectory() as scratch:
+                read = copies(paths, Path(scratch)) if chosen.copied else paths
+                word, said = judged(truth, diagnosed(read))
             counts[kind, truth["class"]][word] += 1
             if chosen.wrong and word != "right":
-                print(f"{word:7}{kind:9}{place.name}: {said}", flush=True)
+                print(f"{word:7}{kind:11}{place.name}: {said}", flush=True)
     words = ("right", "kind", "unsure", "silent", "alarm", "wrong")
     print("| evidence | truth | jobs | " + " | ".join(words) + " |\n" + "|---" * 9 + "|")
     for (kind, truth_class), row in sorted(counts.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -428,3 +429,18 @@ def test_many_files_on_all_cores_are_the_same_as_few(fr, tmp_path, incident, mon
         read(tmp_path, alone)
         assert rows(alone, everything) == rows(incident, everything)
         assert alone.rows("comms") == incident.rows("comms") == 280
+
+
+@pytest.mark.parametrize(("later_s", "known"), [(1, True), (-1, False)])
+def test_a_file_older_than_its_newest_stamp_has_a_wrong_time(
+    fr, later_s, known, tmp_path, incident
+):
+    """As archives unpack that store local times."""
+    entry = fr.entry(0, 1)
+    fr.write(tmp_path, 0, fr.dump([entry], WORLD))
+    (path,) = tmp_path.iterdir()
+    newest_ns = max(entry["time_created_ns"], entry["time_discovered_completed_ns"] or 0)
+    written_ns = newest_ns + later_s * 10**9
+    os.utime(path, ns=(written_ns, written_ns))
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT written_ns FROM recordings") == [(written_ns if known else None,)]

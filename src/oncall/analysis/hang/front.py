@@ -57,7 +57,7 @@ def front() -> str:
     "unmet_calls",
     reads=["hang_roots", "job_progress"],
     optional=[
-        *("hang_members", "unknown_members", "front", "job_quiet", "processes", "knowledge"),
+        *("hang_members", "unknown_members", "front", "job_quiet", "processes"),
         "mirrored_calls",
     ],
     empty_without=["hang_roots"],
@@ -83,7 +83,6 @@ def front() -> str:
     ],
     source="CCL-D 4.2.2",
     params={
-        "as_likely": Param(0.5, "a warning is not rather wrong than right"),
         "rather_stopped": Param(
             0.6, "where ranks wait anyway, a warning must be clearly likelier right than wrong"
         ),
@@ -124,14 +123,9 @@ def unmet_calls() -> str:
         JOIN job_progress g USING (job)
         LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)
         LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
-        LEFT JOIN knowledge k USING (job)
         ANTI JOIN (FROM mirrored_calls WHERE comm <> shown) m USING (job, comm, seq)
-        WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $rather_stopped)
+        WHERE (g.state = 'stopped' OR (g.stopped > $rather_stopped AND NOT g.undated))
             AND NOT (r.how = 'silent' AND j.seen)
-            -- Wherever a log of calls alone is cut, some rank is waiting.
-            -- A job that moved until shortly before the recording is mostly still moving.
-            AND (g.stopped > $rather_stopped OR g.stopped >= $as_likely
-                AND NOT g.moved AND coalesce(k.completion OR len(k.live) > 0, true))
             -- Of counters alone: unless all others wait for a few, it is a job in motion.
             AND (g.state = 'stopped' OR p.op IS NOT NULL
                 OR (r.victims + j.culprits >= w.ranks AND 2 * p.absent <= p.size))

@@ -18,6 +18,7 @@ from oncall.evidence import Param, relation
         ("stopped", "DOUBLE", "0..1", "the probability that it is stopped"),
         ("state", "VARCHAR", "", "stopped, unclear or moving"),
         ("moved", "BOOLEAN", "", "whether it was recorded that the job went on"),
+        ("undated", "BOOLEAN", "", "nothing shows when its dumps were made"),
         ("why", "VARCHAR", "", "the reasons, the weightiest first"),
     ],
     source="beyond CCL-D",
@@ -30,11 +31,15 @@ def job_progress() -> str:
     """Whether each job that ranks wait in is stopped."""
     return """
         SELECT job, stopped, CASE WHEN stopped >= $stopped_above THEN 'stopped'
-            WHEN stopped <= $moving_below THEN 'moving' ELSE 'unclear' END AS state, moved, why
+            WHEN stopped <= $moving_below THEN 'moving' ELSE 'unclear' END AS state, moved,
+            undated, why
         FROM (
             SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
                 coalesce(bool_or(s.weight < 0 AND s.name IN (
                     'time', 'same place', 'file times', 'contradiction')), false) AS moved,
+                -- Neither its files nor what the watchdog had seen by then.
+                coalesce(bool_or(s.name = 'undated') AND bool_and(s.name <> 'watchdog'), false)
+                    AS undated,
                 -- What says nothing either way is no reason, unless there is no other.
                 coalesce(
                     string_agg(s.but || s.why, '; ' ORDER BY abs(s.weight) DESC, s.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 
 @relation(
@@ -15,14 +15,8 @@ from oncall.evidence import Param, relation
         ("newest_ns", "BIGINT", "ns", "when anything last happened: a call, or an end"),
         ("quiet_ns", "BIGINT", "ns", "for how long nothing had ended then; NULL: not recorded"),
         ("longest_gap_ns", "BIGINT", "ns", "the longest that nothing ended before"),
-        ("paused", "DOUBLE", "0..1", "of the time before, the share in gaps of `pause` and more"),
     ],
     source="beyond CCL-D: when a recording was made",
-    params={
-        "pause": Param(
-            "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
-        ),
-    },
 )
 def job_quiet() -> str:
     """For how long no operation of a job has completed on any rank, and the longest gap before."""
@@ -50,10 +44,8 @@ def job_quiet() -> str:
         progress AS (
             FROM ticks QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
         gaps AS (
-            SELECT job, max(last_ns) AS last_ns, max(gap_ns) AS longest_gap_ns,
-                CASE WHEN any_value(ends) THEN coalesce(sum(gap_ns) FILTER (gap_ns >= $pause), 0)
-                    / nullif(max(last_ns) - min(first_ns), 0) END AS paused
-            FROM (SELECT job, ends, first_ns, last_ns, first_ns - lag(last_ns)
+            SELECT job, max(last_ns) AS last_ns, max(gap_ns) AS longest_gap_ns
+            FROM (SELECT job, last_ns, first_ns - lag(last_ns)
                       OVER (PARTITION BY job ORDER BY first_ns) AS gap_ns FROM progress)
             GROUP BY job),
         seen AS (
@@ -63,7 +55,7 @@ def job_quiet() -> str:
         SELECT job, coalesce(greatest(s.looked_ns, b.looked_ns), c.looked_ns) AS looked_ns,
             s.newest_ns,
             coalesce(c.quiet_ns, greatest(s.looked_ns, b.looked_ns) - g.last_ns) AS quiet_ns,
-            g.longest_gap_ns, g.paused
+            g.longest_gap_ns
         FROM seen s FULL JOIN counted c USING (job) FULL JOIN boards b USING (job)
         LEFT JOIN gaps g USING (job)
     """

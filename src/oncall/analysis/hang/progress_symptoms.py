@@ -49,13 +49,22 @@ def _recorded() -> str:
         polled AS (
             SELECT job FROM launches WHERE source = 'nccl_ras' AND launched IS NOT NULL
             GROUP BY job HAVING count(DISTINCT at_ns) > 1),
+        -- A file is no older than its dump, and may be a copy, made at any time since. So that it
+        -- was written shortly after the last operation shows that the job moved, and that it was
+        -- written later shows something only where the times differ as those of dumps do: copies
+        -- are made at once, or in the order of names or ranks.
+        orders AS (
+            SELECT job, written_ns, max(written_ns) OVER (PARTITION BY job ORDER BY path)
+                    - written_ns AS by_name,
+                max(written_ns) OVER (PARTITION BY job ORDER BY rank) - written_ns AS by_rank
+            FROM recordings WHERE kind = 'flight_recorder'),
         files AS (
-            SELECT q.job, median(r.written_ns) - any_value(q.newest_ns) AS later_ns,
-                any_value(q.normal_ns) AS normal_ns
-            FROM quiet q JOIN recordings r USING (job)
-            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns
-                AND r.kind NOT IN ('log', 'stacks', 'host_text')  -- of text, no operation's time
-            GROUP BY q.job),
+            SELECT job, median(written_ns) - any_value(newest_ns) AS later_ns,
+                any_value(normal_ns) AS normal_ns,
+                least(max(by_name), max(by_rank)) > $copying * count(*) AS differ,
+                coalesce(later_ns <= $written_in OR (differ AND later_ns < $copied_after), false)
+                    AS dated
+            FROM quiet JOIN orders USING (job) WHERE quiet_ns IS NULL GROUP BY job),
         -- A moment in which nothing moves shows nothing in a job that pauses now and then, nor of
         -- ranks in a barrier.
         pausing AS (
@@ -119,63 +128,22 @@ def _waits() -> str:
 
 
 def _spread() -> str:
-    """In how many places ranks wait, and for how many of all ranks that accounts."""
+    """In how many places the waiting of ranks ends."""
     return """
-        -- A few ranks without data, which nothing waits for, are left out.
-        world AS (
-            SELECT job, CASE WHEN seen >= $most_ranks * known THEN seen ELSE known END AS ranks
-            FROM (
-                SELECT job, count(DISTINCT rank) AS known,
-                    count(DISTINCT rank) FILTER (w.rank IS NOT NULL OR r.rank IS NOT NULL) AS seen
-                FROM members LEFT JOIN witnesses w USING (job, rank)
-                LEFT JOIN hang_roots r USING (job, rank) GROUP BY job)),
-        sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         spread AS (
             SELECT r.job, count(DISTINCT (coalesce(c.shown, r.comm), r.kind, r.seq,
                     CASE WHEN c.shown IS NULL THEN r.ends END)) AS roots,
-                max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
-                any_value(w.ranks) AS ranks, any_value(r.comm) AS comm,
-                max(s.size) FILTER (r.how = 'together' AND r.kind = 'coll') AS together
-            FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
-            LEFT JOIN mirrored_calls c USING (job, comm, seq, rank)
-            GROUP BY r.job),
-        waiting AS (
-            SELECT job, count(DISTINCT rank) AS waiting FROM blocked_operations
-            ANTI JOIN hang_roots USING (job, rank) GROUP BY job),
-        -- Where all wait for one rank, so did they before, as often as it called last.
-        awaited AS (
-            SELECT job, rank, sum(greatest(last_ns - others_ns, 0))
-                / nullif(max(last_ns) - min(last_ns), 0) AS share
-            FROM (SELECT r.job, r.rank, o.seq, max(called_ns) FILTER (o.rank = r.rank) AS last_ns,
-                    max(called_ns) FILTER (o.rank <> r.rank) AS others_ns
-                FROM hang_roots r JOIN operations o ON o.job = r.job AND o.comm = r.comm
-                -- What is open belongs to this wait, not to those before.
-                WHERE r.how = 'absent' AND o.kind = 'coll' AND coalesce(o.done, true)
-                GROUP BY ALL)
-            WHERE last_ns IS NOT NULL AND others_ns IS NOT NULL GROUP BY ALL),
-        -- From the last rank's call of a collective to its first end all ranks are in it.
-        in_one AS (
-            SELECT job, sum(greatest(ended_ns - called_ns, 0))
-                / nullif(any_value(lasted_ns), 0) AS share
-            FROM (SELECT o.job, max(called_ns) AS called_ns, min(ended_ns) AS ended_ns
-                  FROM operations o
-                  SEMI JOIN (FROM spread WHERE together = ranks) USING (job, comm)
-                  WHERE kind = 'coll' AND done GROUP BY o.job, o.seq)
-            JOIN (SELECT job, max(ended_ns) - min(called_ns) AS lasted_ns FROM operations
-                  GROUP BY job) USING (job)
-            GROUP BY ALL)
+                count(DISTINCT r.rank) AS culprits
+            FROM hang_roots r LEFT JOIN mirrored_calls c USING (job, comm, seq, rank)
+            GROUP BY r.job)
     """
 
 
 def _all_wait() -> str:
-    """Whether all ranks wait for one call, and how often that was so before."""
+    """How many ranks wait, and how often as many did before."""
     return """
-        -- All wait for one call, as in a stopped job. In a running job that happens, too. How
-        -- often: in logs of calls as often as it did before; in other recordings as often as the
-        -- job pauses, or as all were in that collective before (if that is not recorded, it shows
-        -- nothing); and more often the fewer ranks, or groups, it may wait for. That all wait for
-        -- two calls shows little: most stopped jobs wait for one. Counters show little, too: a rank
-        -- that is ahead may wait, or the others may be about to call.
+        -- In logs of calls: all others wait for one, as in a stopped job. In a running job that
+        -- happens, too, as often as it did before, and more often the fewer ranks it may wait for.
         all_wait AS (
             SELECT job, 'all others wait for one call' AS what, before,
                 least(greatest(before, 1 / ranks), 1) AS share, $sure + $weak AS most
@@ -185,21 +153,14 @@ def _all_wait() -> str:
                   GROUP BY a.job HAVING count(DISTINCT a.place) = 1 AND max(a.others) = 0)
                 USING (job)
             UNION ALL
-            SELECT job, 'all' || CASE WHEN victims < ranks THEN ' others' ELSE ' ranks' END
-                || ' wait for ' || CASE roots WHEN 1 THEN 'one call' ELSE 'two calls' END,
-                greatest(paused, share, a.most), least(greatest(paused, a.most, 1 / ranks,
-                    CASE WHEN together < ranks THEN together / ranks
-                         WHEN together = ranks THEN coalesce(share, $end_so) END), 1),
+            -- Most stopped jobs wait for one call. Two are a step of a running job, or two faults.
+            SELECT job, w.waiting || ' of ' || w.ranks || ' ranks wait', before, least(share, 1),
+                -- Counters show little: who is ahead may wait, or the others be about to call.
                 CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
-                     ELSE $weak END
-            FROM spread LEFT JOIN waiting USING (job) LEFT JOIN job_quiet USING (job)
-            LEFT JOIN in_one USING (job)
-            LEFT JOIN (SELECT job, max(share) AS most FROM awaited GROUP BY job) a USING (job)
-            ANTI JOIN timed USING (job) ANTI JOIN last_calls USING (job)
+                    ELSE $weak END
+            FROM shared_waits w JOIN spread USING (job) ANTI JOIN last_calls USING (job)
             ANTI JOIN (FROM patience WHERE barrier) USING (job)  -- there all rightly wait for one
-            -- Two transfers in progress are a step of a running job, or two faults at once.
-            WHERE (roots = 1 OR (roots = 2 AND culprits > 0))
-                AND culprits + CASE roots WHEN 1 THEN victims ELSE waiting END >= ranks)
+            WHERE roots <= 2)
     """
 
 
@@ -225,11 +186,13 @@ def _time_symptoms() -> str:
                 ELSE 'no rank launched anything for ' || {spoken("quiet_ns")} END
         FROM timed SEMI JOIN polled USING (job)
         UNION ALL
-        SELECT job, 'file times', CASE WHEN later_ns <= normal_ns THEN -$sure
+        SELECT job, CASE WHEN dated THEN 'file times' ELSE 'undated' END,
+            CASE WHEN NOT dated THEN 0 WHEN later_ns <= normal_ns THEN -$certain
                 WHEN later_ns <= $written_in THEN -$weak
                 WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
-            'the files were written ' || {spoken("later_ns")} || ' after the last operation'
-        FROM files WHERE later_ns < $copied_after
+            CASE WHEN dated THEN 'the files were written ' || {spoken("later_ns")}
+                || ' after the last operation' ELSE 'nothing shows when the dumps were made' END
+        FROM files
         UNION ALL
         -- Its last interval is a tenth of a second: a running job may pause for as long.
         SELECT job, 'watchdog', least($likely, completions),
@@ -276,7 +239,7 @@ def _place_symptoms() -> str:
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
-        SELECT job, 'all wait', greatest(0, least(most, ln($end_so / share))),
+        SELECT job, 'all wait', least(most, ln($end_so / share)),
             what || CASE WHEN round(100 * before, 1) > 0 THEN ', before for at most '
                 || round(100 * least(before, 1), 1) || ' % of the time' ELSE '' END
         FROM all_wait
@@ -338,9 +301,9 @@ def _reported_symptom() -> str:
         "job_quiet",
         "operations",
         "frontier",
-        "members",
         "witnesses",
         "blocked_operations",
+        "shared_waits",
         "odd_calls",
         "crossed_calls",
         "standstills",
@@ -385,18 +348,20 @@ def _reported_symptom() -> str:
         "unretired": Param(
             0.2, "of the completions expected in the watchdog's last interval, those that count"
         ),
-        "pause": "job_quiet.pause",
+        "pause": Param(
+            "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
+        ),
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
+        "copying": Param(
+            "1 ms", "a file: as little are times out of order where files are copied at once"
+        ),
         "times": "standstills.times",
         "hiccup": "overdue_calls.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "end_so": Param(
             0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"
-        ),
-        "most_ranks": Param(
-            "90 %", "of the ranks left data: the coverage with which a job counts as observed"
         ),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },

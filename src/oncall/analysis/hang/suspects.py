@@ -95,7 +95,8 @@ def _without_data() -> str:
     return """
         unseen AS (
             SELECT p.job, p.comm, p.seq, p.rank, p.node, p.gpu, p.nic, p.pid, 'unseen' AS reason,
-                CASE WHEN h.node IS NOT NULL THEN 'its host ' || p.node || ' gave no evidence ('
+                CASE WHEN p.state <> 'silent' THEN 'its dump is older than the call of the others'
+                    WHEN h.node IS NOT NULL THEN 'its host ' || p.node || ' gave no evidence ('
                         || h.error || ')'
                     WHEN p.node IS NULL THEN 'its host is unknown'
                     WHEN node_observed THEN 'others on ' || p.node || ' left data'

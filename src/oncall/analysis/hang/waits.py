@@ -268,11 +268,17 @@ def _collective_holders() -> str:
     """Of each collective that a rank is blocked in: each member, and how it holds it up."""
     return """
         collectives AS (
-            SELECT DISTINCT job, comm, seq FROM blocked_operations WHERE kind = 'coll'),
+            SELECT job, comm, seq, min(called_ns) AS called_ns FROM blocked_operations
+            WHERE kind = 'coll' GROUP BY ALL),
+        written AS (
+            SELECT job, rank, max(written_ns) AS written_ns FROM recordings
+            WHERE kind = 'flight_recorder' GROUP BY ALL),
         roll AS (
             SELECT c.job, c.comm, c.seq, m.rank,
                 CASE WHEN w.rank IS NULL THEN 'silent'
-                     WHEN coalesce(f.entered_seq < c.seq, true) THEN 'absent'
+                     WHEN coalesce(f.entered_seq < c.seq, true)
+                     -- Whose recording was written before the others' call may have made it since.
+                     THEN CASE WHEN r.written_ns < c.called_ns THEN 'silent' ELSE 'absent' END
                      WHEN s.rank IS NOT NULL AND (s.comm <> c.comm OR s.kind <> 'coll'
                                                   OR s.seq <> c.seq)
                           AND i.rank IS NOT NULL
@@ -282,6 +288,7 @@ def _collective_holders() -> str:
             JOIN members m USING (job, comm)
             LEFT JOIN frontier f ON f.job = c.job AND f.comm = c.comm AND f.rank = m.rank
             LEFT JOIN witnesses w ON w.job = c.job AND w.rank = m.rank
+            LEFT JOIN written r ON r.job = c.job AND r.rank = m.rank
             LEFT JOIN (SELECT DISTINCT ON (job, rank) * FROM blocked_operations ORDER BY ALL) s
                 ON s.job = c.job AND s.rank = m.rank
             LEFT JOIN in_flight i ON i.kind = 'coll' AND i.job = c.job AND i.comm = c.comm
@@ -334,7 +341,7 @@ def _transfer_holders() -> str:
 @relation(
     "holders",
     reads=["blocked_operations", "members", "frontier"],
-    optional=["processes", "in_flight", "witnesses", "open_pairs"],
+    optional=["processes", "in_flight", "witnesses", "open_pairs", "recordings"],
     empty_without=["blocked_operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

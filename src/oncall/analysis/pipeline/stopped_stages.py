@@ -47,7 +47,7 @@ def pipelined_jobs() -> str:
     ],
     source="VenusTrace 3.3, Algorithm 1",
     params={
-        "as_likely": "unmet_calls.as_likely",
+        "rather_stopped": "unmet_calls.rather_stopped",
         "iterations_silent": Param(
             2,
             "times the baseline of an iteration without any task that begins or ends: no slowness "
@@ -92,7 +92,7 @@ def stopped_stages() -> str:
         -- longer than ever.
         SELECT * FROM stopped SEMI JOIN pipelined_jobs USING (job)
         -- A job that rather moves is not stopped in a stage either.
-        ANTI JOIN (FROM job_progress WHERE state = 'moving' OR stopped < $as_likely) USING (job)
+        ANTI JOIN (FROM job_progress WHERE stopped < $rather_stopped) USING (job)
         WHERE went_on_ns IS NOT NULL
             OR silent_ns >= $hang_after
                 AND silent_ns > $iterations_silent * coalesce(baseline_ns, 0)

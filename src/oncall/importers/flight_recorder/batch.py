@@ -20,6 +20,7 @@ from oncall.importers.flight_recorder.completion import (
     close_batches,
     completed,
     in_batches,
+    never_launched,
     tell_kinds,
 )
 from oncall.importers.flight_recorder.entries import (
@@ -46,7 +47,8 @@ _MOST_FRAME_LETTERS = 1000  # of one line; C++ names of templates reach 500
 
 @dataclass(frozen=True)
 class Note:
-    """The outcome of one file; `groups` are codes of the groups its rank lists or used."""
+    """The outcome of one file; `groups` are codes of the groups its rank lists or used, and
+    `newest_ns` is the newest stamp inside: the dump is no older."""
 
     path: str
     rank: int | None
@@ -54,6 +56,7 @@ class Note:
     rows: int = 0
     problem: str | None = None
     groups: tuple[int, ...] = ()
+    newest_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,8 @@ class Batch:
 
     `parts` (one a dump, later one in all) hold equally long columns: rank, group, p2p, seq, op,
     dtype, peer (rank within the group), count, bytes, enqueued_ns, started_ns (of what is open),
-    ended_ns, duration_ns, done, observed_ns. Codes, peers, counts and bytes below 0 are NULL, and
-    so are times of 0.
+    ended_ns, duration_ns, done, held (completed and not retired), observed_ns. Codes, peers, counts
+    and bytes below 0 are NULL, and so are times of 0.
     """
 
     notes: list[Note] = field(default_factory=list)
@@ -144,6 +147,7 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
     used = [by_pair.get(pair) or Group(*pair) for pair in called.pairs]
     seen = dict(zip(called.pg_id.tolist(), called.group.tolist(), strict=True))
     kinds = tell_kinds(called, {code: status[i] for i, code in seen.items() if i in status})
+    called = called.reopened(never_launched(called, kinds))
     done = completed(called, kinds)
     codes = batch.groups.of(used)
     stacks = _stacks(entries, called, done)
@@ -158,7 +162,9 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
     batch.sizes |= {int(codes[group]): size for group, size in sizes.items()}
     batch.parts.append(part)
     mine = dict.fromkeys([*batch.groups.of(listed).tolist(), *codes.tolist()])
-    return Note(path, rank, version, len(done), groups=tuple(mine))
+    stamps = np.concatenate([called.enqueued_ns, called.ended_ns, called.seen_ns])
+    newest_ns = int(stamps.max(initial=0))
+    return Note(path, rank, version, len(done), groups=tuple(mine), newest_ns=newest_ns)
 
 
 def _pg_status(raw: Mapping[str, Any]) -> dict[int, Status]:
@@ -198,6 +204,7 @@ def _part(
         "ended_ns": entries.ended_ns,
         "duration_ns": entries.duration_ns,
         "done": done,
+        "held": entries.held,
         "observed_ns": entries.seen_ns,
     }
 

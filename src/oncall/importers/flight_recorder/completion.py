@@ -87,6 +87,17 @@ def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
     return done & ~entries.aborted
 
 
+def never_launched(entries: Entries, status: Mapping[int, Status]) -> Array:
+    """Collectives (n,) that were recorded, and that their group never launched: the events of such
+    an entry were not recorded, so that it seems to be over."""
+    limit = np.full(len(entries.pairs), np.iinfo(np.int64).max)
+    for group, one in status.items():
+        if one.launched_kind == "coll" and one.launched >= 0:
+            limit[group] = one.launched
+    unlaunched: Array = entries.held & ~entries.p2p & (entries.seq > limit[entries.group])
+    return unlaunched
+
+
 def in_batches(entries: Entries) -> Array:
     """P2P entries (n,) that share their number with another one of their group."""
     batched = np.zeros(len(entries.row), dtype=bool)
@@ -116,7 +127,9 @@ def close_batches(entries: Entries) -> Entries:
     end = end_of[batch[calls]]
     state = {
         name: getattr(entries, name).copy()
-        for name in ("finished", "aborted", "started_ns", "ended_ns", "seen_ns", "duration_ns")
+        for name in (
+            *("finished", "held", "aborted", "started_ns", "ended_ns", "seen_ns", "duration_ns"),
+        )
     }
     for column in state.values():
         column[calls] = column[end]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -57,9 +57,10 @@ class Entries:
     """Columns (n,) of one dump. `group` codes index `pairs`, `call` codes `calls`.
 
     `dtype` codes index `dtypes`, -1 is NULL; `count` and `bytes` below 0 and times of 0 are NULL.
-    `finished` is what the entry itself says: its state is completed, or it was retired; `aborted`
-    that it completed only because the watchdog ended it. `seen_ns` is when the dump was written,
-    for what the watchdog had not retired by then. `row` is the entry's place in the dump.
+    `finished` is what the entry itself says: its state is completed, or it was retired; `held` that
+    it is completed and the watchdog has not retired it, as an operation that was aborted;
+    `aborted` that it was. `seen_ns` is when the dump was written, for what the watchdog had not
+    retired by then. `row` is the entry's place in the dump.
     """
 
     pairs: list[tuple[str, str]]
@@ -81,6 +82,7 @@ class Entries:
     ended_ns: Array
     duration_ns: Array
     finished: Array
+    held: Array
     aborted: Array
     seen_ns: Array
 
@@ -93,6 +95,16 @@ class Entries:
     def key(self) -> Array:
         """A number (n,) that entries share if their group, kind and seq are the same."""
         return (self.seq * len(self.pairs) + self.group) * 2 + self.p2p
+
+    def reopened(self, aborted: Array) -> Entries:
+        """The entries where these (n,) of the held ones did not complete: they were aborted."""
+        return replace(
+            self,
+            finished=self.finished & ~aborted,
+            held=self.held & ~aborted,
+            aborted=self.aborted | aborted,
+            ended_ns=np.where(aborted, 0, self.ended_ns),
+        )
 
     def select(self, keep: Array) -> Entries:
         """The entries where `keep` (a boolean mask or indices) holds."""
@@ -139,13 +151,12 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
     discovered = _integers(column["time_discovered_started_ns"])
     seen = np.maximum(ended, discovered)
     begun = np.array([state == "started" for state in column["state"]], dtype=bool) & ~retired
-    aborted = ~retired & _outlived(called, ended, _integers(column["timeout_ms"]))
     p2p = _is_p2p(column["is_p2p"], parsed, call)
     duration = _durations(entries)
     # Transfers between other ranks have streams of their own.
     stream = group * (len(calls) + 1) + np.where(p2p, call + 1, 0)
     unnamed = np.array([name is None for name in dtypes], dtype=bool)
-    return Entries(
+    found = Entries(
         pairs=[(str(name), str(desc)) for name, desc in pairs],
         calls=parsed,
         dtypes=[str(name) for name in dtypes],
@@ -163,12 +174,15 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         enqueued_ns=called,
         # Discovered when the dump was written, not when it began.
         started_ns=np.where(begun, called, 0),
-        ended_ns=np.where(aborted, 0, ended_by_then(stream, called, discovered, ended, duration)),
+        ended_ns=ended_by_then(stream, called, discovered, ended, duration),
         duration_ns=duration,
-        finished=(completed | retired) & ~aborted,
-        aborted=aborted,
+        finished=completed | retired,
+        held=completed & ~retired,
+        aborted=np.zeros(len(entries), dtype=bool),
         seen_ns=np.where(retired, 0, _written_ns(called, np.where(retired, 0, seen))),
     )
+    outlived = _outlived(called, ended, _integers(column["timeout_ms"]))
+    return found.reopened(found.held & outlived)
 
 
 def _outlived(called: Array, ended: Array, timeout_ms: Array) -> Array:

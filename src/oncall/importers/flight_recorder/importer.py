@@ -15,6 +15,7 @@ from oncall.evidence.incident import Incident, Words
 from oncall.importers.bounds import check_rows
 from oncall.importers.files import modified_ns
 from oncall.importers.flight_recorder import KIND
+from oncall.importers.flight_recorder.aborted import reopen_aborted
 from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name
 from oncall.importers.flight_recorder.entries import Array
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
@@ -45,6 +46,13 @@ class _Communicators:
         """The communicators (as codes of this object) of a batch's groups, -1 for an unused one."""
         return np.array([self.codes.get(group, -1) for group in batch.groups], dtype=np.int64)
 
+    def numbers(self, batch: Batch) -> Array:
+        """A number from 0 of the communicator of each of a batch's operations (n,), equal on all
+        ranks."""
+        _, same = np.unique(self.comm, return_inverse=True)
+        numbers: Array = same[self.place(batch)[batch.columns["group"]]]
+        return numbers
+
     def peers(self, local: Array, codes: Array) -> Array:
         """Global ranks (n,) of peers given within their groups; NULL for none, or one outside."""
         known = (local >= 0) & (local < self.sizes[codes])
@@ -69,6 +77,8 @@ def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
     incident.append("jobs", {"job": [job], "world_size": [_world_size(readable, known.groups)]})
     incident.append("ranks", {"job": job, "rank": readable})
     _append_members(known, incident, job)
+    filled = [batch for batch in batches if batch.columns]
+    reopen_aborted(filled, [known.numbers(batch) for batch in filled])
     _append_launches(batches, known, incident, job)
     for batch in batches:
         _append_stacks(batch, known, incident, job)
@@ -196,9 +206,15 @@ def _append_recordings(batches: Sequence[Batch], incident: Incident, job: str) -
             "rows": [note.rows if note.problem is None else None for note in notes],
             "problem": [note.problem and printable(note.problem) for note in notes],
             "note": [_INFERRED if one else None for one in inferred],
-            "written_ns": [modified_ns(Path(note.path)) for note in notes],
+            "written_ns": [_written_ns(note) for note in notes],
         },
     )
+
+
+def _written_ns(note: Note) -> int | None:
+    """None where it is older than what is inside, as unpacked from an archive of another zone."""
+    written_ns = modified_ns(Path(note.path))
+    return written_ns if written_ns >= note.newest_ns else None
 
 
 def _append_members(known: _Communicators, incident: Incident, job: str) -> None:
@@ -231,12 +247,16 @@ def _append_launches(
     """pg_status where it counts collectives; P2P counts differ also between healthy members.
 
     A member without entries does not say what it counts; it counts as the others do, where all of
-    them say so.
+    them say so. Without a watchdog nothing is counted: then entries say more.
     """
     rows = []
     for batch in batches:
         place = known.place(batch)
-        rows += [(int(known.comm[place[g]]), rank, status) for rank, g, status in batch.counts]
+        rows += [
+            (int(known.comm[place[group]]), rank, status)
+            for rank, group, status in batch.counts
+            if status.launched >= 0 or status.kind is None
+        ]
     kinds: dict[int, set[str | None]] = defaultdict(set)
     for comm, _, status in rows:
         kinds[comm].add(status.kind)
