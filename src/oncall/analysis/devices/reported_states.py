@@ -15,7 +15,7 @@ _HELD = THROTTLING & ~POWER_CAP
 _REASONS = ", ".join(
     f"if(reasons & {bit} > 0, '{name}', NULL)" for bit, name in REASONS.items() if bit & THROTTLING
 )
-_DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
+_DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text, meant, fatal, nvlink"
 
 
 def _lines() -> str:
@@ -193,13 +193,16 @@ def _narrow() -> str:
     columns=[
         ("node", "VARCHAR", "", "host, if the text names it"),
         ("at_ns", "BIGINT", "ns", "when, if the text states it"),
-        ("code", "VARCHAR", "", "as in event_meanings"),
+        ("code", "VARCHAR", "", "xid_79, port_down, ecc_grew, ..."),
         ("said_of", "VARCHAR", "", "PCI address, interface, RDMA device or process"),
         ("gpu", "INTEGER", "", "index of the GPU it is about"),
         ("nic", "VARCHAR", "", "the NIC it is about"),
         ("path", "VARCHAR", "", "the file; NULL: found by comparing two"),
         ("line", "BIGINT", "", "its line"),
         ("text", "VARCHAR", "", "what it says"),
+        ("meant", "VARCHAR", "", "its code in event_meanings"),
+        ("fatal", "BOOLEAN", "", "whether it says that it is fatal"),
+        ("nvlink", "INTEGER", "", "the NVLink it is about"),
     ],
     source="text of hosts",
     params={
@@ -227,7 +230,7 @@ def reported_states() -> str:
     return f"""
         WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}, {_narrow()},
             {_slower()}, {_grown_ports()}
-        SELECT {_DEVICE_COLUMNS} FROM (
+        SELECT * REPLACE (coalesce(meant, code) AS meant) FROM (
             FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
             UNION ALL BY NAME FROM narrow UNION ALL BY NAME FROM slower
             UNION ALL BY NAME FROM grown_ports
