@@ -33,6 +33,7 @@ XIDS: Final[dict[int, tuple[Part, Weight, str]]] = {
     62: ("gpu", "fault", "the internal microcontroller halted"),
     63: ("gpu", "warning", "a memory row is remapped (or a page retired) at the next GPU reset"),
     64: ("gpu", "fault", "a memory row could not be remapped (or a page retired)"),
+    68: ("gpu", "program", "the video decoder failed"),
     69: ("gpu", "program", "a kernel or command of a wrong class"),
     74: (
         "nvlink",
@@ -233,7 +234,7 @@ _DRIVER = Advice(
     "cat /proc/driver/nvidia/version",
 )
 _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
-    _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 69, 137)), "gpu_page_fault"),
+    _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 68, 69, 137)), "gpu_page_fault"),
     _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
     _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
     _RESTART: ("xid_94",),

@@ -67,3 +67,12 @@ def is_fatal(text: str | None) -> bool | None:
     """What a line says itself; None where it does not say."""
     found = re.search(FATAL, text or "")
     return None if found is None else not found[0].lower().startswith("non")
+
+
+def nvlink_domain(uuid: str | None, clique: str | None) -> str | None:
+    """The name of an NVLink domain that spans hosts, by its cluster UUID and clique; None within a
+    host, whose UUID is zero."""
+    digits = (uuid or "").replace("-", "").lower()
+    if clique is None or not re.fullmatch("[0-9a-f]{32}", digits) or not digits.strip("0"):
+        return None
+    return f"{digits}/{clique}"

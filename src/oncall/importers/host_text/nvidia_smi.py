@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from oncall.core.errors import Unreadable
+from oncall.evidence.codes.nvlink_errors import nvlink_domain
 from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.codes.throttle_reasons import AS_PRINTED
 from oncall.importers.host_text.page import Page, number, whole
@@ -174,7 +175,8 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, dict[str, str], dict[str,
 
 
 def _gpu(page: Page, index: int, pci: str | None, values: _Values, driver: str | None) -> None:
-    _device(page, index, pci, values.get("Product Name"), driver)
+    domain = nvlink_domain(values.get("Fabric/ClusterUUID"), values.get("Fabric/CliqueId"))
+    _device(page, index, pci, values.get("Product Name"), driver, domain)
     ecc = "ECC Errors/Volatile/"
     newer = any(way.startswith("GPU Power Readings/") for way in values)
     power = "GPU Power Readings/" if newer else "Power Readings/"
@@ -257,8 +259,16 @@ def _mib(said: str | None) -> int | None:
     return None if count is None else count * _MIB
 
 
-def _device(page: Page, index: int, pci: str | None, model: str | None, driver: str | None) -> None:
-    page.add("devices", kind="gpu", device=str(index), pci_bus=pci, model=model, firmware=driver)
+def _device(
+    page: Page,
+    index: int,
+    pci: str | None,
+    model: str | None,
+    driver: str | None,
+    domain: str | None = None,
+) -> None:
+    about = {"pci_bus": pci, "model": model, "firmware": driver, "nvlink_domain": domain}
+    page.add("devices", kind="gpu", device=str(index), **about)
 
 
 # ------------------------------------------------------------------------ the table
