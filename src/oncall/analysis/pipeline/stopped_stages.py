@@ -25,7 +25,7 @@ def pipelined_jobs() -> str:
 @relation(
     "stopped_stages",
     reads=["incomplete_stages", "hang_stages", "stage_layout", "pipelined_jobs"],
-    optional=["job_progress"],
+    optional=["job_progress", "front"],
     empty_without=["incomplete_stages|hang_stages"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -91,6 +91,8 @@ def stopped_stages() -> str:
         -- Where calls alone are recorded nothing records when the log was read, but what waited
         -- longer than ever.
         SELECT * FROM stopped SEMI JOIN pipelined_jobs USING (job)
+        -- A rank that waits for another in a collective is the victim of that one.
+        ANTI JOIN (FROM front WHERE kind = 'coll' AND len(missing) > 0) USING (job, rank)
         -- A job that rather moves is not stopped in a stage either.
         ANTI JOIN (FROM job_progress WHERE state = 'moving' OR stopped < $as_likely) USING (job)
         WHERE went_on_ns IS NOT NULL

@@ -120,6 +120,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "gpu_throttled": ("gpu", "warning", "heat or power holds its clocks down"),
     "host_throttled": ("gpu", "warning", "heat or power holds the clocks of the host's GPUs down"),
     "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
+    "nvlinks_down": ("nvlink", "fault", "NVLinks of the GPU are down"),
     "nvlink_grew": ("nvlink", "fault", "NVLink errors between two snapshots"),
     "dcgm_failed": ("gpu", "fault", "DCGM's test or health check failed"),
     "fabric_not_ready": ("fabric", "fault", "the GPU has not joined the NVLink fabric"),
@@ -251,7 +252,7 @@ _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
         *("gpu_lost", "gpu_unreachable", "gpu_init_failed", "gpu_missing"),
     ),
     _REPLACE: ("xid_64", "xid_57", "xid_58", "xid_122", "xid_157", "remap_failed", "dcgm_failed"),
-    _NVLINK: (*_NVLINK_STATED, "nvlink_grew", "xid_121", "xid_155", "xid_74_once"),
+    _NVLINK: (*_NVLINK_STATED, "nvlink_grew", "nvlinks_down", "xid_121", "xid_155", "xid_74_once"),
     _NVLINK_FATAL: tuple(code for code in STATED if code.endswith("_fatal")),
     _NVLINK_ELSEWHERE: (
         *("xid_74_secondary", "xid_149_peer"),
