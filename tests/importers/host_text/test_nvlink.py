@@ -16,7 +16,9 @@ from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose
 
 LINE = "[Thu Feb 12 08:{m:02d}:{s:02d} 2026] NVRM: Xid (PCI:{pci}): {said}\n"
-SWITCH = "[Thu Feb 12 08:{m:02d}:{s:02d} 2026] nvidia-nvswitch2: SXid (PCI:0000:{pci}:00.0): {said}\n"
+SWITCH = (
+    "[Thu Feb 12 08:{m:02d}:{s:02d} 2026] nvidia-nvswitch2: SXid (PCI:0000:{pci}:00.0): {said}\n"
+)
 FATAL = "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link {link:02d} ({why} 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"
 OWN, PEER = "0x002425c6", "0x020425c6"  # why the link went down: bits 20 to 25
 NONFATAL = "145, RLW_SRC_TRACK Nonfatal XC1 i0 Link {link:02d} (0x04086ac2 0x00000008 0x00000000 0x00000000 0x00000000 0x00000000)"
@@ -121,7 +123,8 @@ def test_two_domains_in_one_second_are_two_causes(tmp_path: Path) -> None:
         "n31/dmesg.txt": lost,
         "n01/nvidia-smi-q.txt": FABRIC.format(clique=4),
         "n02/nvidia-smi-q.txt": FABRIC.format(clique=4),
-        "job.log": MNNVL.format(node="n31", pid=77, clique=5) + MNNVL.format(node="n01", pid=78, clique=4),
+        "job.log": MNNVL.format(node="n31", pid=77, clique=5)
+        + MNNVL.format(node="n01", pid=78, clique=4),
     }
     assert roots(diagnosed(tmp_path, files)) == {"n01 0018:01:00.0": 1, "n31 0018:01:00.0": 0}
 
@@ -145,7 +148,10 @@ def test_who_says_that_the_other_end_went_down_follows(tmp_path: Path) -> None:
     [
         ([(NVLINK, "1b"), (NVLINK, "43"), (None, "c4")], "n1 switch"),
         ([(NVLINK, "43"), (None, "c4")], "n1 0000:43:00.0"),
-        ([(None, "c4"), (NVLINK, "1b"), ("79, GPU has fallen off the bus.", "52")], "n1 0000:52:00.0"),
+        (
+            [(None, "c4"), (NVLINK, "1b"), ("79, GPU has fallen off the bus.", "52")],
+            "n1 0000:52:00.0",
+        ),
         ([(NVLINK, "1b"), ("119, Timeout waiting for RPC from GSP!", "52")], "n1 0000:52:00.0"),
     ],
     ids=["links of several GPUs", "links of one", "a lost GPU", "a GPU's own fault"],
@@ -173,7 +179,10 @@ def test_a_link_fails_for_what_is_at_its_end(
         ("149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x0)", ("xid_149_fatal", True, None)),
         (FATAL.format(link=8, why=PEER), ("xid_149_peer", None, 8)),
         (NONFATAL.format(link=12), ("xid_145_nonfatal", False, 12)),
-        ("144, pid=7, name=python3, SAW_MVB Nonfatal XC0 i0 Link 00 (0x1 0x8)", ("xid_144_nonfatal", False, 0)),
+        (
+            "144, pid=7, name=python3, SAW_MVB Nonfatal XC0 i0 Link 00 (0x1 0x8)",
+            ("xid_144_nonfatal", False, 0),
+        ),
         (NVLINK.format(link=4, words=words((1, 4))), ("xid_74_parity", True, 4)),
         (NVLINK.format(link=4, words=words((3, 6), (1, 22))), ("xid_74_parity", True, 4)),
         (NVLINK.format(link=4, words=words((5, 28))), ("xid_74_parity", True, 4)),

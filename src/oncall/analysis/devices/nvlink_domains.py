@@ -25,14 +25,14 @@ def nvlink_domains() -> str:
     are of the same moment are taken to be one domain.
     """
     return """
-        WITH recorded AS (
+        WITH RECURSIVE recorded AS (
             SELECT node, min(domain) AS clique FROM (
                 SELECT node, nvlink_domain AS domain FROM devices
                 UNION ALL
                 SELECT node, text FROM log_events WHERE kind = 'net' AND code = 'clique')
             WHERE node IS NOT NULL AND domain IS NOT NULL GROUP BY node),
         failing AS (
-            SELECT e.node, at_ns, part <> 'gpu' AS of_link, clique
+            SELECT coalesce(e.node, '') AS node, at_ns, part <> 'gpu' AS of_link, clique
             FROM node_events e JOIN event_meanings m ON m.code = e.meant
             LEFT JOIN recorded r ON r.node = e.node
             WHERE part IN ('nvlink', 'fabric') OR (part = 'gpu' AND weight = 'fault')),
@@ -41,20 +41,22 @@ def nvlink_domains() -> str:
                 ORDER BY at_ns ROWS UNBOUNDED PRECEDING) AS moment
             FROM (SELECT *, at_ns - lag(at_ns) OVER (ORDER BY at_ns) > $together AS apart
                 FROM failing WHERE at_ns IS NOT NULL)),
-        shared AS (
-            SELECT node, moment, coalesce(clique,
-                    if(min(clique) OVER one = max(clique) OVER one, min(clique) OVER one, NULL),
-                    min(node) OVER one) AS domain
+        cliques AS (
+            SELECT *, coalesce(clique, if(min(clique) OVER one = max(clique) OVER one,
+                min(clique) OVER one, NULL)) AS of_moment, min(node) OVER one AS first
             FROM moments WINDOW one AS (PARTITION BY moment)),
+        -- Names of recorded cliques come before those of hosts.
+        named AS (
+            SELECT DISTINCT node, coalesce('0' || of_moment, '1' || first) AS name FROM cliques
+            UNION SELECT node, coalesce('0' || clique, '1' || node) FROM failing),
+        joined AS (
+            FROM named UNION
+            SELECT j.node, b.name FROM joined j JOIN named a USING (name)
+            JOIN named b ON b.node = a.node),
         placed AS (
-            SELECT f.node, any_value(of_link) AS of_link,
-                'NVLinks of ' || coalesce(any_value(clique), min(s.domain), f.node, 'the host')
-                    AS domain
-            FROM (SELECT node, bool_or(of_link) AS of_link, any_value(clique) AS clique
-                FROM failing GROUP BY node) f
-            LEFT JOIN (SELECT DISTINCT node, domain FROM shared) s
-                ON s.node IS NOT DISTINCT FROM f.node
-            GROUP BY f.node)
-        SELECT node, domain FROM placed
+            SELECT node, bool_or(of_link) AS of_link,
+                'NVLinks of ' || coalesce(any_value(clique), min(name)[2:]) AS domain
+            FROM failing JOIN joined USING (node) GROUP BY node)
+        SELECT nullif(node, '') AS node, domain FROM placed
         QUALIFY bool_or(of_link) OVER (PARTITION BY domain)
     """

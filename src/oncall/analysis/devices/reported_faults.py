@@ -225,7 +225,8 @@ def reported_faults() -> str:
             lines, p.at_ns,
             split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
             if(part = 'gpu', first.fatal, NULL) AS fatal, first.nvlink,
-            if(part IN ('gpu', 'fabric'), d.domain, NULL) AS domain, coalesce(l.is_up, false) AS is_up,
+            if(part IN ('gpu', 'fabric'), d.domain, NULL) AS domain,
+            coalesce(l.is_up, false) AS is_up,
             first.code = 'port_down' AND (SELECT count(DISTINCT node) < 2 FROM nics) AS is_alone,
             NOT is_known AND p.node IS NOT NULL AND EXISTS (FROM log_causes WHERE NOT outlived)
                 AS is_unnamed,

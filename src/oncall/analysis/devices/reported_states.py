@@ -175,8 +175,8 @@ def _unlinked() -> str:
             WHERE nvlinks_up IS NOT NULL AND {OF_TEXT} GROUP BY node, gpu),
         unlinked AS (
             SELECT a.node, 'nvlinks_down' AS code, a.gpu::VARCHAR AS said_of, a.gpu,
-                a.up || ' of its NVLinks are up, of ' || count(*) FILTER (b.up > a.up)
-                || ' other GPUs ' || mode(b.up) FILTER (b.up > a.up) AS text
+                a.up || ' are up, on ' || count(*) FILTER (b.up > a.up) || ' other GPUs '
+                || mode(b.up) FILTER (b.up > a.up) AS text
             FROM linked a JOIN linked b ON b.node IS NOT DISTINCT FROM a.node AND b.gpu <> a.gpu
             GROUP BY a.node, a.gpu, a.up
             HAVING count(*) FILTER (b.up > a.up) >= greatest($siblings, $most_faster * count(*)))
