@@ -61,17 +61,17 @@ def test_a_count_below_the_operation_that_timed_out_shows_nothing(tmp_path: Path
 
 ELSEWHERE = (
     "[rank{rank}]:[E926 20:57:{second:02d}.000000 ProcessGroupNCCL.cpp:691] [Rank {place}] "
-    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=4096, "
-    "NumelOut=4096, Timeout(ms)=600000) ran for 600004 milliseconds before timing out.\n"
-    "[rank{rank}]:[E926 20:57:{second:02d}.000500 ProcessGroupNCCL.cpp:2335] [PG ID {pg} PG "
-    "GUID {pg}({name}) Rank {place}]  failure detected by watchdog at work sequence id: {seq} "
-    "PG status: last enqueued work: {seq}, last completed work: {done}\n"
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, "
+    "NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600004 milliseconds before timing "
+    "out.\n[rank{rank}]:[E926 20:57:{second:02d}.000500 ProcessGroupNCCL.cpp:2335] [PG ID {pg} PG "
+    "GUID {pg}({name}) Rank {place}]  failure detected by watchdog at work sequence id: {seq} PG "
+    "status: last enqueued work: {seq}, last completed work: {done}\n"
 )
 SIGNAL = (
     "[rank{rank}]:[E926 20:57:30.000000 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) "
-    "Rank {rank}] Received a dump signal due to a collective timeout from rank {of} and we "
-    "will try our best to dump the debug info. Last enqueued NCCL work: {last}, last completed NCCL work: "
-    "{last}.This is most likely caused by incorrect usages of collectives\n"
+    "Rank {rank}] Received a dump signal due to a collective timeout from rank {of} and we will "
+    "try our best to dump the debug info. Last enqueued NCCL work: {last}, last completed NCCL "
+    "work: {last}.This is most likely caused by incorrect usages of collectives\n"
 )
 
 

@@ -1,4 +1,4 @@
-"""What hosts report as text: each device's fault with its rank, without what follows from it."""
+"""What hosts report as text: each device's fault with its rank, and whether it is fatal."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _devices() -> str:
                     'fatal': if(follows, false, fatal), 'stated': fatal, 'nvlink': nvlink,
                     'path': path, 'line': line, 'text': text},
                     (list_position(['fault', 'warning', 'program'], weight),
-                        fatal IS DISTINCT FROM true, nth)) AS first
+                        coalesce(follows, false), fatal IS DISTINCT FROM true, nth)) AS first
             FROM own GROUP BY ALL)
     """
 
@@ -208,7 +208,8 @@ def _placed() -> str:
     },
 )
 def reported_faults() -> str:
-    """Each faulty device once, with its gravest code; what follows from another has no row."""
+    """Each faulty device once, with its gravest code. What programs did on a host with a faulty GPU
+    has no row."""
     return f"""
         WITH {_reported()}, {_without_consequences()}, {_devices()}, {_placed()}
         SELECT {JOB} AS job, concat_ws(' ', if(part = 'host', NULL, node), CASE part
