@@ -102,7 +102,7 @@ def tie_unrecorded(
     operation shows them all."""
     ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
     stopped, idle = ends & silent, ends - silent - {*unfinished}
-    awaited = {*fallen}.intersection(edges, *edges.values())
+    awaited = {*fallen}.intersection({*edges}.union(*edges.values()))
     if awaited or (both and len(stopped) == 1):
         for rank in idle - awaited:
             edges.setdefault(rank, []).extend(sorted(awaited or stopped))
