@@ -51,10 +51,11 @@ def _gravity(row: Row) -> tuple[bool, bool, int, bool]:
 
 
 def _of_xid(row: Row) -> Cause:
+    fatal = is_fatal(row["text"])
     if row["kind"] == "xid":
-        return caused("xid", f"Xid {row['code']}", row, gpu=row["device"])
+        return caused("xid", f"Xid {row['code']}", row, gpu=row["device"], fatal=fatal)
     about = {**row, "text": f"NVSwitch {row['device']}: {row['text']}"}
-    return caused("xid", f"SXid {row['code']}", about)
+    return caused("xid", f"SXid {row['code']}", about, fatal=fatal)
 
 
 def _gpu_errors(attempt: Attempt) -> list[Cause]:
