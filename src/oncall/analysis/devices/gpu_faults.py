@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncall.analysis.devices.node_events import in_words
 from oncall.evidence import Param, relation
 
 
@@ -44,14 +45,15 @@ from oncall.evidence import Param, relation
 )  # fmt: skip
 def gpu_faults() -> str:
     """Each fault of each rank's GPU, one row for each part of it."""
-    return """
+    meaning = in_words("e", "m.meaning", of_link="m.part = 'nvlink'", fatal="e.fatal")
+    return f"""
         WITH placed AS (
             SELECT DISTINCT job, rank, node, gpu, nic, pci_bus FROM ranks WHERE gpu IS NOT NULL),
         firsts AS (
-            SELECT node, gpu, m.part, count(*) AS lines, min(at_ns) AS at_ns, 
+            SELECT node, gpu, m.part, count(*) AS lines, min(at_ns) AS at_ns,
                 any_value(domain) AS domain,
-                arg_min({'code': e.code, 'meaning': m.meaning, 'action': m.action,
-                    'fatal': e.fatal, 'nvlink': e.nvlink},
+                arg_min({{'code': e.code, 'meaning': {meaning}, 'action': m.action,
+                    'fatal': e.fatal, 'nvlink': e.nvlink}},
                     (e.fatal IS DISTINCT FROM true, at_ns)) AS first
             FROM node_events e JOIN event_meanings m ON m.code = e.meant
             LEFT JOIN nvlink_domains USING (node)

@@ -48,6 +48,16 @@ def _said() -> str:
     """
 
 
+def in_words(event: str, meaning: str, *, of_link: str, fatal: str) -> str:
+    """SQL: the number of an Xid, what its line says of an NVLink beside it, and what it means."""
+    number = f"nullif(regexp_extract({event}.code, '^s?xid_[0-9]+$'), '')"
+    return f"""concat_ws(': ', nullif(concat_ws(', ',
+                replace(replace({number}, 'sxid_', 'SXid '), 'xid_', 'Xid '),
+                CASE {of_link} AND {fatal} WHEN true THEN 'fatal' END,
+                CASE {of_link} AND NOT {fatal} WHEN true THEN 'not fatal' END,
+                'link ' || {event}.nvlink), ''), {meaning})"""
+
+
 @relation(
     "node_events",
     reads=["host_events|hosts|nics|gpus|devices"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncall.analysis.common.same_host import is_same_host
+from oncall.analysis.devices.node_events import in_words
 from oncall.evidence import Param, relation
 
 # SQL: the one job that the text is about
@@ -12,13 +13,6 @@ _OF_HOST = (
     "'host_throttled', 'gpu_missing', 'gpus_absent', 'driver_down', 'driver_mismatch', "
     "'nvml_failed'"
 )
-# SQL: the number of an Xid, what the line says beside it, and what it means
-_MEANING = """concat_ws(': ', nullif(concat_ws(', ',
-                replace(replace(nullif(regexp_extract(first.code, '^s?xid_[0-9]+$'), ''),
-                    'sxid_', 'SXid '), 'xid_', 'Xid '),
-                CASE first.of_link AND first.stated WHEN true THEN 'fatal' END,
-                CASE first.of_link AND NOT first.stated WHEN true THEN 'not fatal' END,
-                'link ' || first.nvlink), ''), first.meaning)"""
 _SHORT = "regexp_replace(lower({}), '^0+:|[.][0-9]$', '', 'g')"
 
 
@@ -222,7 +216,9 @@ def reported_faults() -> str:
                 ELSE coalesce(nic, said_of, 'the host') END) AS suspect,
             node, rank, if(part = 'gpu' AND NOT of_switch, said_of, NULL) AS gpu,
             if(part = 'nic', coalesce(nic, said_of), NULL) AS nic, part, first.weight,
-            first.code, {_MEANING} AS meaning, first.action, {_command()} AS command,
+            first.code,
+            {in_words("first", "first.meaning", of_link="first.of_link", fatal="first.stated")}
+                AS meaning, first.action, {_command()} AS command,
             lines, p.at_ns,
             split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
             if(part = 'gpu', first.fatal, NULL) AS fatal, first.nvlink,
