@@ -127,6 +127,13 @@ def test_what_is_fatal_to_a_device_stops_ranks_elsewhere(*, fatal: bool | None) 
     assert (len(found) == 1) is (fatal is True)
 
 
+def test_an_event_explains_what_came_after_it_however_exactly_its_time_is_known() -> None:
+    for at_min, until_ns in ((8, None), (None, 8 * NS_PER_MIN)):
+        assert roots(error({}, at_min, until_ns=until_ns), stop({"rank": 3})) == {
+            frozenset({"ERROR", "STOP"})
+        }
+
+
 def test_of_one_domain_the_fatal_event_is_the_root_wherever_it_is() -> None:
     rest = [
         event(f"V{n}", {"node": f"n{n}"}, part="gpu", domain="rack", fatal=False) for n in (1, 2)

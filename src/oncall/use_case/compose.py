@@ -222,9 +222,11 @@ def _explains(cause: _Statement, case: _Case) -> bool:
     before it. What all ranks show explains only what all of them lose."""
     effect, finding = case.effects[0], cause.finding
     lost = frozenset[Effect]().union(*(one.effects for one in case.effects))
-    if not lost & cause.effects or _over_before(finding, effect.finding):
+    if not lost & cause.effects:
         return False
-    if finding.claim.kind == "symptom" and not cause.reach and effect.cells:
+    # What an event brought about may come later; a symptom must still be there.
+    passed = _over_before(finding, effect.finding) or (not cause.reach and effect.cells)
+    if finding.claim.kind == "symptom" and passed:
         return False
     placed = [one.cells for one in case.effects if one.cells] or [NOWHERE]
     began = effect.finding.at_ns
