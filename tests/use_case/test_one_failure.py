@@ -40,7 +40,7 @@ def stop(where: dict[str, Any]) -> Finding:
 
 
 def roots(*findings: Finding, places: Places = PLACES) -> set[frozenset[str]]:
-    """The groups of findings that are told as one; the same in any order."""
+    """The groups of findings that are one; the same in any order."""
     found = [
         {
             one.id: frozenset(

@@ -66,7 +66,7 @@ def test_a_text_that_names_no_host_is_a_domain() -> None:
     assert len(domains([(None, None, "149"), (None, None, "145")], {})) == 1
 
 
-def test_what_a_collector_logged_of_a_gpu_is_told_by_its_gravest_line() -> None:
+def test_what_a_collector_logged_of_a_gpu_goes_by_its_gravest_line() -> None:
     """NVML's event has the number alone; the kernel's line says that it is fatal, and where."""
     with Incident.empty() as incident:
         texts = ["Xid 149 of GPU 3", NONFATAL, FATAL]

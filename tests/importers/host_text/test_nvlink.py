@@ -171,7 +171,7 @@ def test_a_link_fails_for_what_is_at_its_end(
         assert found == {root: len(lines) - 1}
 
 
-def test_a_gpus_own_fault_is_told_before_its_links(tmp_path: Path) -> None:
+def test_a_gpus_own_fault_comes_before_its_links(tmp_path: Path) -> None:
     link = NVLINK.format(link=2, words=words((1, 16)))
     own = "119, pid=5, name=python3, Timeout after 6s of waiting for RPC response from GPU1 GSP!"
     lines = [xid(link, "0000:43:00"), xid(link, "0000:52:00"), xid(own, "0000:52:00")]

@@ -1,7 +1,7 @@
 """What kinds of device can have brought about what a log states as the cause of a failure.
 
-No link and no GPU makes an index leave its range: an error that is a program's own is told beside
-a fault that its host reports, and not as what follows from it.
+No link and no GPU makes an index leave its range: an error that is a program's own stands beside
+a fault that its host reports, and does not follow from it.
 """
 
 from __future__ import annotations
