@@ -87,10 +87,21 @@ def test_a_device_explains_only_what_such_a_device_brings_about(
         ({"node": "n1"}, {"rank": 2}, TWO),
         ({"node": "n1"}, {}, ONE),
         ({"node": "n9"}, {"rank": 7}, ONE),
+        ({"node": "n9"}, {"rank": 7, "node": "N9.site"}, ONE),
+        ({"node": "10.0.0.9"}, {"rank": 7, "node": "10.0.0.8"}, TWO),
         ({"node": "n9"}, {"rank": 2}, TWO),
         ({"rank": 0, "node": "n1"}, {"rank": 1}, TWO),
     ],
-    ids=["its host", "another", "unknown rank", "both unknown", "a known rank", "another rank"],
+    ids=[
+        "its host",
+        "another",
+        "unknown rank",
+        "both unknown",
+        "names",
+        "addresses",
+        "a known rank",
+        "another rank",
+    ],
 )
 def test_what_a_device_brings_about_is_on_its_host_if_both_are_known(
     device: dict[str, Any], program: dict[str, Any], expected: set[frozenset[str]]
