@@ -107,7 +107,9 @@ class Cause:
 class Finding:
     """One verdict with its blame and its story. `explained_by` names the root finding's id,
     `picture` what may be drawn with it, `seen_before` is a sentence about former incidents.
-    `cause`: what explains an effect; `effect`: the title of what a cause does to the job."""
+    `cause`: what explains an effect; `effect`: the title of what a cause does to the job.
+    `part`: the kind of device that failed; `parts`: the kinds that can have brought an error about;
+    None: that is not known."""
 
     id: str
     rulebook: str
@@ -133,6 +135,8 @@ class Finding:
     until_ns: int | None = None
     domain: str = ""
     fatal: bool | None = None
+    part: str = ""
+    parts: frozenset[str] | None = None
     cause: Cause | None = None
     effect: str = ""
 

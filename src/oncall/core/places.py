@@ -6,6 +6,7 @@ names. Two components contain one another if these sets do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from oncall.core.diagnosis import Component, Finding
 
 Cells = frozenset[int | str]  # ranks, and names of hosts that no rank is known of
 NOWHERE: Cells = frozenset()
+_ADDRESS = re.compile(r"\d+[.]\d+[.]\d+[.]\d+")
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,10 @@ class Places:
 
     def nodes(self, finding: Finding) -> frozenset[str]:
         """The hosts that a finding names, by themselves or by their ranks."""
-        named = {str(one.where["node"]) for one in finding.blame if one.where.get("node")}
+        named = [str(one.where["node"]) for one in finding.blame if one.where.get("node")]
         ranks = self.cells(finding, None)
-        return frozenset(named) | {
-            name for name, of in self.by_node.items() if ranks and ranks & of
-        }
+        named += [name for name, of in self.by_node.items() if ranks and ranks & of]
+        return frozenset(map(host, named))
 
     def _of(self, where: Mapping[str, Any], on: Component | None) -> Cells:
         node, rank = where.get("node"), where.get("rank")
@@ -61,11 +62,16 @@ class Places:
             (bool(where.get("ranks")), frozenset(where.get("ranks") or ())),
             (where.get("gpu") is not None, self.by_gpu.get((str(node), where.get("gpu")), NOWHERE)),
             (where.get("nic") is not None, self.by_nic.get((str(node), where.get("nic")), NOWHERE)),
-            (node is not None, self.by_node.get(str(node), frozenset({str(node)}))),
+            (node is not None, self.by_node.get(str(node), frozenset({host(str(node))}))),
             (where.get("stage") is not None, self.by_stage.get(where.get("stage", -1), NOWHERE)),
             (where.get("comm") is not None, self.by_comm.get(str(where.get("comm")), NOWHERE)),
         )
         return next((cells for applies, cells in wider if applies and cells), NOWHERE)
+
+
+def host(name: str) -> str:
+    """The short name: `gpu017.site` is `gpu017`. An address stays what it is."""
+    return name if _ADDRESS.fullmatch(name) else name.lower().partition(".")[0]
 
 
 def contain(one: Cells, other: Cells) -> bool:

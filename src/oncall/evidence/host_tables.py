@@ -75,6 +75,7 @@ HOST_TABLES: tuple[Table, ...] = (
         ("firmware", "VARCHAR", "", "firmware or driver version"),
         ("address", "VARCHAR", "", "IP address of a NIC's network interface"),
         ("interface", "VARCHAR", "", "a NIC's network interface"),
+        ("nvlink_domain", "VARCHAR", "", "a GPU's cluster UUID and clique, if it spans hosts"),
     ),
     table(
         "host_processes",

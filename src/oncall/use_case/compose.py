@@ -159,21 +159,22 @@ def _apart(one: Finding, other: Finding) -> bool:
     return _over_before(one, other) or _over_before(other, one)
 
 
-def _over_before(one: Finding, other: Finding) -> bool:
-    return one.until_ns is not None and other.at_ns is not None and one.until_ns < other.at_ns
+def _over_before(one: Finding, other: Finding, by_ns: int = 0) -> bool:
+    until_ns, at_ns = one.until_ns, other.at_ns
+    return until_ns is not None and at_ns is not None and until_ns + by_ns < at_ns
 
 
 # ------------------------------------------------------------------------- what explains them
 
 
 def _together(events: Sequence[_Statement]) -> list[_Case]:
-    """Events of one domain or host and time are one. Its root is the first that says it is fatal,
-    else the one that names the smallest component."""
+    """Events of one domain or host and time are one. Its root is the first that says it is fatal;
+    else a device before the errors of programs, and of these who names the smallest component."""
 
     def first(one: _Statement) -> tuple[object, ...]:
         finding = one.finding
-        fatal = (finding.fatal is not True, finding.fatal is False)
-        return (*fatal, one.size, finding.at_ns or 0, strength(finding))
+        follows = finding.fatal is False or finding.parts is not None
+        return (finding.fatal is not True, follows, one.size, finding.at_ns or 0, strength(finding))
 
     cases: list[_Case] = []
     for one in sorted(events, key=first):
@@ -189,8 +190,20 @@ def _of_one_failure(one: _Statement, root: _Statement) -> bool:
     a, b = one.finding, root.finding
     if a.at_ns is not None and b.at_ns is not None and abs(a.at_ns - b.at_ns) > TOGETHER_NS:
         return False
-    in_domain = bool(a.domain) and a.domain == b.domain
-    return in_domain or (bool(one.nodes & root.nodes) and contain(one.cells, root.cells))
+    brought = _brings_about(a, b)
+    if brought is False or _over_before(a, b, TOGETHER_NS) or _over_before(b, a, TOGETHER_NS):
+        return False
+    # What a device brings about may be on its host if either's host is unknown.
+    here = one.nodes & root.nodes or (brought and not (one.nodes and root.nodes))
+    no_rank = one.cells == one.nodes or root.cells == root.nodes
+    near = bool(here) and (no_rank or contain(one.cells, root.cells))
+    return near or (bool(a.domain) and a.domain == b.domain)
+
+
+def _brings_about(one: Finding, other: Finding) -> bool | None:
+    """Whether such a device can bring about such an error; None: nothing says so."""
+    pairs = [(a.part, b.parts) for a, b in ((one, other), (other, one)) if a.part]
+    return next((part in parts for part, parts in pairs if parts is not None), None)
 
 
 def _explained(cases: Sequence[_Case], causes: list[_Case]) -> tuple[list[_Case], list[_Case]]:
@@ -209,14 +222,18 @@ def _explains(cause: _Statement, case: _Case) -> bool:
     before it. What all ranks show explains only what all of them lose."""
     effect, finding = case.effects[0], cause.finding
     lost = frozenset[Effect]().union(*(one.effects for one in case.effects))
-    if not lost & cause.effects or _over_before(finding, effect.finding):
+    if not lost & cause.effects:
         return False
-    if finding.claim.kind == "symptom" and not cause.reach and effect.cells:
+    # What an event brought about may come later; a symptom must still be there.
+    passed = _over_before(finding, effect.finding) or (not cause.reach and effect.cells)
+    if finding.claim.kind == "symptom" and passed:
         return False
     placed = [one.cells for one in case.effects if one.cells] or [NOWHERE]
     began = effect.finding.at_ns
     in_time = finding.at_ns is None or began is None or finding.at_ns <= began + TOGETHER_NS
-    return in_time and any(contain(cause.reach, cells) for cells in placed)
+    # No job outlives what is fatal to one of its devices.
+    anywhere = finding.fatal and "stop" in lost
+    return in_time and (anywhere or any(contain(cause.reach, cells) for cells in placed))
 
 
 def _distance(cause: _Statement, effect: Finding) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oncall.analysis.common.graph import reaching
 from oncall.analysis.hang.places import Node, Place
 from oncall.analysis.hang.roots import Root, find_roots
-from oncall.analysis.hang.ties import tie_unrecorded, untie_silent
+from oncall.analysis.hang.ties import tie_unfinished, tie_unrecorded, untie_silent
 from oncall.evidence import Incident
 
 Edges = dict[Node, list[Node]]
@@ -90,12 +90,36 @@ def test_silent_and_absent_are_distinguished() -> None:
 def test_the_one_process_that_left_no_recording_holds_up_who_is_in_no_call() -> None:
     one, other = place(1, 4), place(2, 4)
     edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
-    tie_unrecorded(edges, {8}, {7}, both=True)
+    tie_unrecorded(edges, {8}, {7}, (), both=True)
     assert 7 not in edges  # What a recorded call holds up waits for nothing else.
-    tie_unrecorded(edges, {8}, set(), both=False)
+    tie_unrecorded(edges, {8}, set(), (), both=False)
     assert 7 not in edges  # Whose transfers are recorded, and in none, waits for nobody.
-    tie_unrecorded(edges, {8}, set(), both=True)
+    tie_unrecorded(edges, {8}, set(), (), both=True)
     assert find_roots(edges, {one: (1, 5), other: (1, 3)}, {8}) == [Root(other, "silent", (8,))]
+
+
+@pytest.mark.parametrize("lost", [{8}, {8, 9}], ids=["that others wait for", "and another"])
+def test_who_is_in_no_call_waits_for_a_rank_that_is_known_to_have_failed(lost: set[int]) -> None:
+    """Rank 7 never called what 0 waits in; 8, which 1 waits for, is dead. Nobody waits for 9."""
+    one, other = place(1, 4), place(2, 4)
+    waits = {one: (1, 5), other: (1, 3)}
+    edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
+    tie_unrecorded(edges, set(), set(), lost, both=False)
+    assert [root.culprits for root in find_roots(edges, waits, set())] == [(8,)]
+
+
+def test_an_early_call_that_lacks_a_rank_holds_up_its_caller_if_that_rank_is_the_cause() -> None:
+    """Rank 7 called `early`, went on, and never called what 0 waits in."""
+    one, other, early = place(1, 4), place(2, 4), place(3, 2)
+    waits = {one: (1, 5), other: (1, 3)}
+    for awaited, fallen, found in (
+        (True, (), [(8,)]),  # others wait for it, too
+        (False, (8,), [(8,)]),  # it is known to have failed
+        (False, (), [(7,)]),  # perhaps 7 is needed first
+    ):
+        edges: Edges = {0: [one], one: [7]} | ({1: [other], other: [8]} if awaited else {})
+        tie_unfinished(edges, [(7, early, 8)], fallen)
+        assert [root.culprits for root in find_roots(edges, waits, set())] == found
 
 
 def test_who_left_no_recording_is_no_cause_where_another_call_explains_the_wait() -> None:
@@ -116,7 +140,7 @@ def test_where_transfers_are_not_recorded_either_of_two_may_wait_for_the_other()
     waits = {one: (1, 5), other: (1, 3)}
     for both, found in ((False, [(7,), (8,)]), (True, [(7, 8)])):
         edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
-        tie_unrecorded(edges, set(), set(), both=both)
+        tie_unrecorded(edges, set(), set(), (), both=both)
         assert sorted(root.culprits for root in find_roots(edges, waits, set())) == found
 
 

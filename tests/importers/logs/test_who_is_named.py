@@ -320,3 +320,34 @@ def test_who_lost_another_did_not_end_first(
     said = "".join(LOST.format(rank=rank) for rank in lost)
     found = causes(tmp_path, {"job.log": said + LEFT + FAILED + SUMMARY})
     assert {row["rank"] for row in found if row["cause"] == "error"} == {blamed}
+
+
+XIDS = {
+    "own": "NVRM: Xid (PCI:0000:9d:00): 119, pid=5, name=python3, Timeout after 6s of waiting for RPC response from GPU3 GSP!",
+    "fatal": "NVRM: Xid (PCI:0000:5e:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 07 (0x004425c6 0x00000000)",
+    "not": "NVRM: Xid (PCI:0000:3a:00): 145, RLW_REMAP Nonfatal XC1 i0 Link 02 (0x00000004 0x00000001)",
+    "after": "NVRM: Xid (PCI:0000:5e:00): 154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)",
+    "program": "NVRM: Xid (PCI:0000:3a:00): 45, pid=9, name=python3, Ch 00000003",
+    "switch": "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+}
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpu"),
+    [
+        (["not", "fatal", "after", "program"], "0000:5e:00.0"),
+        (["switch", "not", "fatal"], "0000:5e:00.0"),
+        (["fatal", "own"], "0000:9d:00.0"),
+        (["program", "not"], "0000:3a:00.0"),
+        (["after", "not"], "0000:5e:00.0"),
+    ],
+)
+def test_of_several_xids_the_gravest_is_named(tmp_path: Path, lines: list[str], gpu: str) -> None:
+    """In either order of their lines."""
+    for text in (lines, lines[::-1]):
+        (tmp_path / "job.log").write_text("training\n" + "".join(f"{XIDS[one]}\n" for one in text))
+        with Incident.empty() as incident:
+            importer.read([tmp_path / "job.log"], incident, "job")
+            incident.require(["log_causes"])
+            found = incident.con.execute("SELECT cause, gpu FROM log_causes").fetchall()
+        assert found == [("xid", gpu)]

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 _ADDRESS = r"\d+[.]\d+[.]\d+[.]\d+"
 _NAME = f"regexp_extract(lower({{}}), '^({_ADDRESS}|[^.]+)', 1)"
-_IS_ADDRESS = f"regexp_full_match({{}}, '{_ADDRESS}')"
 
 
 def is_same_host(one: str, other: str) -> str:
     """True unless the columns have different names."""
     return f"coalesce({_NAME.format(one)} = {_NAME.format(other)}, true)"
-
-
-def may_be_same_host(one: str, other: str) -> str:
-    """The same, where an address may be that of any host with a name."""
-    either = f"{_IS_ADDRESS.format(one)} <> {_IS_ADDRESS.format(other)}"
-    return f"({is_same_host(one, other)} OR {either})"

@@ -3,6 +3,59 @@
 from __future__ import annotations
 
 from oncall.evidence import relation
+from oncall.evidence.codes.event_catalogue import STATED
+from oncall.evidence.codes.nvlink_errors import FATAL, GONE, LINK, REGISTER, REGISTERS
+
+
+def _registers() -> str:
+    """Kinds of error by the bits of registers, the gravest first."""
+    return ", ".join(
+        f"({place}, '{one.code}', {one.word}, {one.mask}::UBIGINT, {one.value}::UBIGINT, "
+        f"'{one.meant}', {'NULL' if one.fatal is None else one.fatal})"
+        for place, one in enumerate(REGISTERS)
+    )
+
+
+def _said() -> str:
+    """What texts say beside the code: whether it is fatal, on which NVLink, and what registers
+    mean."""
+    stated = ", ".join(f"'{code}'" for code in STATED)
+    gone = ", ".join(f"'{code}'" for code in GONE)
+    return f"""
+        registers(place, code, word, mask, value, meant, fatal) AS (VALUES {_registers()}),
+        texts AS (
+            SELECT DISTINCT code, text, regexp_replace(code, '^sxid_\\d+$', 'sxid') AS known_as,
+                lower(regexp_extract(text, '{FATAL}')) AS word,
+                regexp_extract_all(text, '{REGISTER}') AS words
+            FROM host_events),
+        decoded AS (
+            SELECT t.code, t.text, arg_min({{'meant': meant, 'fatal': fatal}}, place) AS kind
+            FROM texts t JOIN registers r ON r.code = t.code
+                AND (try_cast(words[r.word] AS UBIGINT) & mask) = value
+            GROUP BY ALL),
+        said AS (
+            SELECT t.code, t.text,
+                CASE WHEN kind IS NOT NULL THEN kind.fatal WHEN t.code IN ({gone}) THEN true
+                    WHEN word <> '' THEN NOT starts_with(word, 'non') END AS fatal,
+                known_as || CASE fatal WHEN true THEN '_fatal' WHEN false THEN '_nonfatal' END
+                    AS stated,
+                CASE WHEN kind IS NOT NULL THEN kind.meant WHEN stated IN ({stated}) THEN stated
+                    ELSE t.code END AS meant,
+                if(meant <> t.code, try_cast(regexp_extract(t.text, '{LINK}', 1) AS INTEGER), NULL)
+                    AS nvlink
+            FROM texts t LEFT JOIN decoded d
+                ON d.code = t.code AND d.text IS NOT DISTINCT FROM t.text)
+    """
+
+
+def in_words(event: str, meaning: str, *, of_link: str, fatal: str) -> str:
+    """SQL: the number of an Xid, what its line says of an NVLink beside it, and what it means."""
+    number = f"nullif(regexp_extract({event}.code, '^s?xid_[0-9]+$'), '')"
+    return f"""concat_ws(': ', nullif(concat_ws(', ',
+                replace(replace({number}, 'sxid_', 'SXid '), 'xid_', 'Xid '),
+                CASE {of_link} AND {fatal} WHEN true THEN 'fatal' END,
+                CASE {of_link} AND NOT {fatal} WHEN true THEN 'not fatal' END,
+                'link ' || {event}.nvlink), ''), {meaning})"""
 
 
 @relation(
@@ -21,8 +74,11 @@ from oncall.evidence import relation
         ("gpu", "INTEGER", "", "the GPU it is about; NULL: none"),
         ("nic", "VARCHAR", "", "the NIC it is about; NULL: none"),
         ("pcie_port", "VARCHAR", "", "the port above that device, or that it is about itself"),
+        ("meant", "VARCHAR", "", "its code in event_meanings, by what the line says beside it"),
+        ("fatal", "BOOLEAN", "", "whether the line says that it is fatal; NULL: it does not say"),
+        ("nvlink", "INTEGER", "", "number of the NVLink, if the line names one"),
     ],
-    source="TFD Table 1",
+    source="TFD Table 1; NVIDIA Xid catalogue",
 )
 def node_events() -> str:
     """Each event with its device. Hosts that are watched and said nothing leave no row here,
@@ -33,7 +89,7 @@ def node_events() -> str:
         return f"regexp_replace(lower({address}), '^0+:|[.][0-9]$', '', 'g')"
 
     return f"""
-        WITH known AS (
+        WITH {_said()}, known AS (
             SELECT node, kind, device, pci_bus, interface, pcie_port,
                 -- A switch's downstream port has one device below; what it says is of that link.
                 CASE WHEN pcie_path[-1] <> pcie_port THEN pcie_path[-1] END AS own_port
@@ -65,6 +121,7 @@ def node_events() -> str:
                 AS pcie_port
             FROM port_paths GROUP BY node, port)
         SELECT a.* EXCLUDE (device, gpu), a.device AS said_of, try_cast(gpu AS INTEGER) AS gpu,
-            coalesce(above, p.pcie_port) AS pcie_port
+            coalesce(above, p.pcie_port) AS pcie_port, s.meant, s.fatal, s.nvlink
         FROM about a LEFT JOIN ports p ON p.node = a.node AND p.port = a.device
+        JOIN said s ON s.code IS NOT DISTINCT FROM a.code AND s.text IS NOT DISTINCT FROM a.text
     """

@@ -1,8 +1,9 @@
-"""What hosts report as text: each device's fault with its rank, without what follows from it."""
+"""What hosts report as text: each device's fault with its rank, and whether it is fatal."""
 
 from __future__ import annotations
 
 from oncall.analysis.common.same_host import is_same_host
+from oncall.analysis.devices.node_events import in_words
 from oncall.evidence import Param, relation
 
 # SQL: the one job that the text is about
@@ -26,9 +27,10 @@ def _reported() -> str:
             SELECT s.* EXCLUDE (gpu), s.gpu AS place_of_gpu, m.weight, m.meaning, m.action,
                 m.command, m.is_there,
                 if(m.part = 'nvlink', 'gpu', m.part) AS part, m.part = 'nvlink' AS of_link,
+                starts_with(s.code, 'sxid') AS of_switch,
                 row_number() OVER (PARTITION BY s.node
                     ORDER BY s.at_ns NULLS FIRST, s.path, s.line) AS nth
-            FROM reported_states s JOIN event_meanings m USING (code)
+            FROM reported_states s JOIN event_meanings m ON m.code = s.meant
             WHERE s.text NOT LIKE '%caused by previous Xid%'),
         links AS (
             SELECT node AS home, said_of AS link,
@@ -40,35 +42,24 @@ def _reported() -> str:
 
 
 def _without_consequences() -> str:
-    """The same without what follows from another device's fault."""
+    """The same without what only shows another device's fault; and whether an error of a link
+    follows from the fault of what is at its end."""
     return """
-        -- A switch is the root where only links fail, of more GPUs than one.
-        faulty_gpus AS (
-            SELECT *, starts_with(code, 'sxid') AS of_switch FROM reported
-            WHERE part = 'gpu' AND weight = 'fault'),
-        rooted AS (
-            SELECT node, bool_or(NOT of_switch AND NOT of_link)
-                OR count(DISTINCT said_of) FILTER (NOT of_switch) = 1 AS of_gpu
-            FROM faulty_gpus GROUP BY node),
-        roots AS (
-            SELECT r.node, any_value(of_gpu) AS of_gpu, min(nth) AS nth, arg_min(code, nth) AS code
-            FROM rooted r JOIN faulty_gpus f ON r.node IS NOT DISTINCT FROM f.node
-                AND NOT (of_gpu AND of_switch)
-            GROUP BY r.node),
-        -- What a GPU's first fault brings about on the other GPUs and the switches of its host.
+        -- A link fails at both ends. It is the fault of a GPU that reports one of its own, or whose
+        -- links alone fail, else of the switch.
+        hosts AS (
+            SELECT node, bool_or(NOT of_link) AS of_gpu, bool_or(of_switch) AS of_switch,
+                count(DISTINCT said_of) FILTER (NOT of_switch) AS gpus
+            FROM reported WHERE part = 'gpu' AND weight = 'fault' GROUP BY node),
         own AS (
-            SELECT t.* FROM reported t LEFT JOIN roots r ON r.node IS NOT DISTINCT FROM t.node
-            WHERE t.weight <> 'notice' AND NOT coalesce(
-                (t.part = 'gpu' AND t.weight = 'program')
-                OR (starts_with(t.code, 'sxid') AND r.of_gpu)
-                OR (t.of_link AND t.nth > r.nth AND t.code <> r.code)
+            SELECT t.*, t.of_link AND CASE WHEN h.of_gpu THEN true WHEN h.gpus = 1 THEN t.of_switch
+                ELSE h.of_switch AND NOT t.of_switch END AS follows
+            FROM reported t LEFT JOIN hosts h ON h.node IS NOT DISTINCT FROM t.node
+            WHERE t.weight <> 'notice'
+                AND NOT (t.part = 'gpu' AND t.weight = 'program' AND h.of_gpu IS NOT NULL)
                 -- A task that waits for a file server.
-                OR (t.code = 'hung_task' AND EXISTS (FROM reported s
-                    WHERE s.code = 'storage_stalled'
-                        AND s.node IS NOT DISTINCT FROM t.node)), false)),
-        own_and_programs AS (
-            FROM own UNION ALL SELECT t.* FROM reported t WHERE part = 'gpu' AND weight = 'program'
-                AND NOT EXISTS (FROM roots r WHERE r.node IS NOT DISTINCT FROM t.node))
+                AND NOT (t.code = 'hung_task' AND EXISTS (FROM reported s
+                    WHERE s.code = 'storage_stalled' AND s.node IS NOT DISTINCT FROM t.node)))
     """
 
 
@@ -81,10 +72,12 @@ def _devices() -> str:
                 any_value(nic) AS nic, count(*) AS lines,
                 min(at_ns) AS at_ns, max(at_ns) AS last_ns,
                 arg_min({'code': code, 'weight': weight, 'meaning': meaning, 'action': action,
-                    'command': command, 'is_there': is_there,
+                    'command': command, 'is_there': is_there, 'of_link': of_link,
+                    'fatal': if(follows, false, fatal), 'stated': fatal, 'nvlink': nvlink,
                     'path': path, 'line': line, 'text': text},
-                    (list_position(['fault', 'warning', 'program'], weight), nth)) AS first
-            FROM own_and_programs GROUP BY ALL)
+                    (list_position(['fault', 'warning', 'program'], weight),
+                        coalesce(follows, false), fatal IS DISTINCT FROM true, nth)) AS first
+            FROM own GROUP BY ALL)
     """
 
 
@@ -149,6 +142,7 @@ def _placed() -> str:
     "reported_faults",
     reads=["reported_states", "event_meanings"],
     optional=[
+        "nvlink_domains",
         *("ranks", "devices", "log_events", "logged_steps", "watchdog_reports", "recordings"),
         *("nics", "log_progress", "log_causes", "jobs"),
     ],
@@ -169,6 +163,15 @@ def _placed() -> str:
         ("at_ns", "BIGINT", "ns", "when first"),
         ("place", "VARCHAR", "", "file and line"),
         ("text", "VARCHAR", "", "what it says"),
+        (
+            "fatal",
+            "BOOLEAN",
+            "",
+            "of a GPU: whether its text says that it is fatal; false of a link's error that "
+            "follows from the fault of what is at its end",
+        ),
+        ("nvlink", "INTEGER", "", "the NVLink that the text names"),
+        ("domain", "VARCHAR", "", "the NVLink domain in which it failed"),
         ("is_up", "BOOLEAN", "", "of a link: it came up again; of storage: it answers again"),
         ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
         (
@@ -199,7 +202,8 @@ def _placed() -> str:
     },
 )
 def reported_faults() -> str:
-    """Each faulty device once, with its gravest code; what follows from another has no row."""
+    """Each faulty device once, with its gravest code. What programs did on a host with a faulty GPU
+    has no row."""
     return f"""
         WITH {_reported()}, {_without_consequences()}, {_devices()}, {_placed()}
         SELECT {JOB} AS job, concat_ws(' ', if(part = 'host', NULL, node), CASE part
@@ -212,12 +216,13 @@ def reported_faults() -> str:
                 ELSE coalesce(nic, said_of, 'the host') END) AS suspect,
             node, rank, if(part = 'gpu' AND NOT of_switch, said_of, NULL) AS gpu,
             if(part = 'nic', coalesce(nic, said_of), NULL) AS nic, part, first.weight,
-            first.code, CASE
-                WHEN starts_with(first.code, 'xid_') THEN 'Xid ' || first.code[5:] || ': '
-                WHEN starts_with(first.code, 'sxid_') THEN 'SXid ' || first.code[6:] || ': '
-                ELSE '' END || first.meaning AS meaning, first.action, {_command()} AS command,
+            first.code,
+            {in_words("first", "first.meaning", of_link="first.of_link", fatal="first.stated")}
+                AS meaning, first.action, {_command()} AS command,
             lines, p.at_ns,
             split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
+            if(part = 'gpu', first.fatal, NULL) AS fatal, first.nvlink,
+            if(part IN ('gpu', 'fabric'), d.domain, NULL) AS domain,
             coalesce(l.is_up, false) AS is_up,
             first.code = 'port_down' AND (SELECT count(DISTINCT node) < 2 FROM nics) AS is_alone,
             NOT is_known AND p.node IS NOT NULL AND EXISTS (FROM log_causes WHERE NOT outlived)
@@ -231,4 +236,6 @@ def reported_faults() -> str:
                 AND first.code IN ('aer_corrected', 'edac_corrected') AS is_rare
         FROM placed p CROSS JOIN outcome LEFT JOIN links l
             ON l.home IS NOT DISTINCT FROM p.node AND l.link IS NOT DISTINCT FROM p.said_of
+        LEFT JOIN (SELECT node AS host, domain FROM nvlink_domains) d
+            ON d.host IS NOT DISTINCT FROM p.node
     """

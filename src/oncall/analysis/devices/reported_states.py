@@ -15,7 +15,7 @@ _HELD = THROTTLING & ~POWER_CAP
 _REASONS = ", ".join(
     f"if(reasons & {bit} > 0, '{name}', NULL)" for bit, name in REASONS.items() if bit & THROTTLING
 )
-_DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
+_DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text, meant, fatal, nvlink"
 
 
 def _lines() -> str:
@@ -167,6 +167,22 @@ def _fewer() -> str:
     """
 
 
+def _unlinked() -> str:
+    """GPUs of which fewer NVLinks are up than of nearly all others of their host."""
+    return f"""
+        linked AS (
+            SELECT node, gpu, arg_max(nvlinks_up, at_ns) AS up FROM gpus
+            WHERE nvlinks_up IS NOT NULL AND {OF_TEXT} GROUP BY node, gpu),
+        unlinked AS (
+            SELECT a.node, 'nvlinks_down' AS code, a.gpu::VARCHAR AS said_of, a.gpu,
+                a.up || ' are up, on ' || count(*) FILTER (b.up > a.up) || ' other GPUs '
+                || mode(b.up) FILTER (b.up > a.up) AS text
+            FROM linked a JOIN linked b ON b.node IS NOT DISTINCT FROM a.node AND b.gpu <> a.gpu
+            GROUP BY a.node, a.gpu, a.up
+            HAVING count(*) FILTER (b.up > a.up) >= greatest($siblings, $most_faster * count(*)))
+    """
+
+
 def _narrow() -> str:
     """GPUs whose PCIe link has fewer lanes than it could. Its speed is no sign: it drops while the
     GPU idles; lanes do not."""
@@ -193,13 +209,16 @@ def _narrow() -> str:
     columns=[
         ("node", "VARCHAR", "", "host, if the text names it"),
         ("at_ns", "BIGINT", "ns", "when, if the text states it"),
-        ("code", "VARCHAR", "", "as in event_meanings"),
+        ("code", "VARCHAR", "", "xid_79, port_down, ecc_grew, ..."),
         ("said_of", "VARCHAR", "", "PCI address, interface, RDMA device or process"),
         ("gpu", "INTEGER", "", "index of the GPU it is about"),
         ("nic", "VARCHAR", "", "the NIC it is about"),
         ("path", "VARCHAR", "", "the file; NULL: found by comparing two"),
         ("line", "BIGINT", "", "its line"),
         ("text", "VARCHAR", "", "what it says"),
+        ("meant", "VARCHAR", "", "its code in event_meanings"),
+        ("fatal", "BOOLEAN", "", "whether it says that it is fatal"),
+        ("nvlink", "INTEGER", "", "the NVLink it is about"),
     ],
     source="text of hosts",
     params={
@@ -209,7 +228,9 @@ def _narrow() -> str:
             "other host has the same one down and nobody disabled it; second ports of adapters "
             "are compared with second ports: often none of them is cabled",
         ),
-        "most_faster": Param("75 %", "of the other hosts: their ports run at the rate meant"),
+        "most_faster": Param(
+            "75 %", "of the other hosts, or of a host's other GPUs: what they have is what is meant"
+        ),
         "link_errors": Param(100, "between two snapshots: a good cable has one in hours"),
         "timeouts": Param(10, "between two snapshots: each holds a queue pair up for a while"),
         "throttled": Param("50 %", "of a GPU's readings; a moment of it is no loss"),
@@ -226,10 +247,10 @@ def reported_states() -> str:
     """What lines say, and what snapshots or hosts show together: since when, they do not."""
     return f"""
         WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}, {_narrow()},
-            {_slower()}, {_grown_ports()}
-        SELECT {_DEVICE_COLUMNS} FROM (
+            {_unlinked()}, {_slower()}, {_grown_ports()}
+        SELECT * REPLACE (coalesce(meant, code) AS meant) FROM (
             FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
             UNION ALL BY NAME FROM narrow UNION ALL BY NAME FROM slower
-            UNION ALL BY NAME FROM grown_ports
+            UNION ALL BY NAME FROM grown_ports UNION ALL BY NAME FROM unlinked
             UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
     """

@@ -24,7 +24,9 @@ from oncall.analysis.hang.habits import next_calls
 from oncall.analysis.hang.places import Edges, Node, Place
 from oncall.analysis.hang.ties import (
     EARLIER,
+    FALLEN,
     LACKED,
+    SILENT,
     UNANSWERING,
     UNFINISHED,
     WITHOUT_TRANSFERS,
@@ -93,7 +95,7 @@ _ROOT_COLUMNS = [
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
         *("counted_ahead", "comm_shapes", "heads"),
         *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
-        "open_transfers",
+        *("open_transfers", "open_pairs", "reported_faults", "log_causes"),
     ],
     empty_without=[
         "blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"
@@ -274,30 +276,40 @@ def _add_holders(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -
 def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[str, set[int]]:
     """Edges that `ties` infers from what is absent; the communicators of each job whose lag is
     odd."""
-    lacked, halted = _by_job(con, LACKED), _by_job(con, "SELECT job, rank FROM halted")
-    gone = {job: {rank for (rank,) in ranks} for job, ranks in halted.items()}
+    gone, fallen = _ranks(con, "SELECT job, rank FROM halted"), _ranks(con, FALLEN)
+    unfinished, silent = _ranks(con, UNFINISHED), _ranks(con, SILENT)
     lags = lags_of(con)
-    unanswering = _by_job(con, UNANSWERING)
+    unanswering, without_transfers = _by_job(con, UNANSWERING), _by_job(con, WITHOUT_TRANSFERS)
     for job, calls in unanswering.items():
         for comm, seq, rank in calls:
             graphs[job].edges.setdefault(Place(comm, "coll", seq, (), seq), []).append(rank)
             graphs[job].silent.add(rank)
-            gone.setdefault(job, set()).add(rank)
-    unfinished, without_transfers = _by_job(con, UNFINISHED), _by_job(con, WITHOUT_TRANSFERS)
+            gone[job].add(rank)
+    lacked: dict[str, list[tuple[int, Place, int]]] = defaultdict(list)
+    for job, rank, comm, kind, seq, member in con.execute(LACKED).fetchall():
+        ends = (rank,) if kind == "p2p" else ()
+        lacked[job].append((rank, Place(comm, kind, seq, ends, seq), member))
     earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
     for job, rank, *calls in con.execute(EARLIER).fetchall():
         place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
         earlier[job].append((place, rank, before))
     odd: dict[str, set[int]] = {}
     for job, graph in graphs.items():
-        ranks = {rank for (rank,) in unfinished.get(job, [])}
+        dead = gone[job] | fallen[job]
+        graph.silent.update(silent[job])
         tie_earlier(graph.edges, earlier[job])
-        tie_unfinished(graph.edges, lacked.get(job, []))
-        tie_unrecorded(graph.edges, graph.silent, ranks, both=job in without_transfers)
-        odd[job] = tie_common_lags(
-            graph.edges, lags[job], gone.get(job, set()), always=job in unanswering
+        tie_unfinished(graph.edges, lacked[job], dead | silent[job])
+        tie_unrecorded(
+            graph.edges, graph.silent, unfinished[job], dead, both=job in without_transfers
         )
+        odd[job] = tie_common_lags(graph.edges, lags[job], gone[job], always=job in unanswering)
     return odd
+
+
+def _ranks(con: duckdb.DuckDBPyConnection, select: str) -> defaultdict[str, set[int]]:
+    """The ranks of each job."""
+    found = _by_job(con, select).items()
+    return defaultdict(set, {job: {rank for (rank,) in ranks} for job, ranks in found})
 
 
 def _by_job(con: duckdb.DuckDBPyConnection, select: str) -> dict[str, list[Any]]:

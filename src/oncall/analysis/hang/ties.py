@@ -14,29 +14,53 @@ from oncall.analysis.hang.places import Edges, Place
 
 # Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
 LACKED = """
-    SELECT DISTINCT i.job, i.rank, f.rank AS lacked FROM in_flight i
-    JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
-        AND coalesce(f.entered_seq < i.seq, true)
-    SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
-    ANTI JOIN blocked_operations s ON s.job = i.job AND s.rank = i.rank
-    ANTI JOIN halted h ON h.job = i.job AND h.rank = i.rank
-    WHERE i.kind = 'coll' ORDER BY ALL
+    WITH idle AS (
+        FROM in_flight ANTI JOIN blocked_operations USING (job, rank)
+        ANTI JOIN halted USING (job, rank))
+    SELECT i.job, i.rank, i.comm, i.kind, i.seq, m.rank AS lacked FROM idle i
+    JOIN members m ON m.job = i.job AND m.comm = i.comm AND m.rank <> i.rank
+    LEFT JOIN frontier f ON f.job = m.job AND f.comm = m.comm AND f.rank = m.rank
+    WHERE i.kind = 'coll' AND coalesce(f.entered_seq < i.seq, true)
+    UNION
+    SELECT i.job, i.rank, i.comm, i.kind, i.seq, o.peer FROM idle i
+    JOIN open_pairs o USING (job, comm, rank, seq, op)
+    WHERE i.kind = 'p2p' AND o.state = 'unmatched' ORDER BY ALL
+"""
+
+# The only rank that left no data; and ranks whose GPU or process failed, as hosts and logs say.
+SILENT = """
+    SELECT job, any_value(rank) AS rank FROM (
+        SELECT DISTINCT job, rank FROM members ANTI JOIN witnesses USING (job, rank))
+    GROUP BY job HAVING count(*) = 1
+"""
+FALLEN = """
+    SELECT job, rank FROM reported_faults
+    WHERE rank IS NOT NULL AND (fatal OR part = 'process') AND NOT (is_old OR is_outlived)
+    UNION
+    SELECT job, rank FROM log_causes
+    WHERE rank IS NOT NULL AND NOT outlived AND reason NOT IN ('echo', 'warning')
+        AND cause IN ('xid', 'ecc', 'gpu_error', 'oom_gpu', 'oom_host', 'error')
 """
 
 
-def tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
+def tie_unfinished(
+    edges: Edges, lacked: Sequence[tuple[int, Place, int]], fallen: Collection[int]
+) -> None:
     """A rank between its calls may wait for an operation that it called asynchronously.
 
-    It is taken to be where the members that it lacks are held up (`lacked`: pairs of rank and
+    It is taken to be where the members that it lacks are held up (`lacked`: rank, operation and
     member), if another rank with nothing unfinished holds them up: that cause explains the rank as
-    well.
+    well. So it is of a member that has `fallen`.
     """
-    unfinished = {rank for rank, _ in lacked}
+    unfinished = {rank for rank, *_ in lacked}
     firm = [n for ends in sinks(edges) for n in ends if n not in unfinished]
     explained = reaching(edges, firm)
-    for rank, member in lacked:
+    for rank, place, member in lacked:
         if member in explained:
             edges.setdefault(rank, []).append(member)
+        elif member in fallen:
+            edges.setdefault(rank, []).append(place)
+            edges.setdefault(place, []).append(member)
 
 
 def untie_silent(edges: Edges, silent: set[int]) -> None:
@@ -65,16 +89,23 @@ UNFINISHED = "SELECT DISTINCT job, rank FROM in_flight WHERE rank IS NOT NULL"
 
 
 def tie_unrecorded(
-    edges: Edges, silent: set[int], unfinished: Collection[int], *, both: bool
+    edges: Edges,
+    silent: set[int],
+    unfinished: Collection[int],
+    fallen: Collection[int],
+    *,
+    both: bool,
 ) -> None:
-    """Where no transfers are recorded (`both`), a rank that is in no recorded call may wait for
-    the one process that could not even write a recording; and two ranks that are absent at the same
-    number of their communicators may wait for each other: one operation shows them all."""
+    """A rank that is in no recorded call may wait for one that has `fallen`. Where no transfers are
+    recorded (`both`), it may wait for the one process that could not even write a recording; and
+    two ranks that are absent at the same number of their communicators may wait for each other: one
+    operation shows them all."""
     ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
     stopped, idle = ends & silent, ends - silent - {*unfinished}
-    if both and len(stopped) == 1:
-        for rank in idle:
-            edges.setdefault(rank, []).extend(stopped)
+    awaited = {*fallen}.intersection({*edges}.union(*edges.values()))
+    if awaited or (both and len(stopped) == 1):
+        for rank in idle - awaited:
+            edges.setdefault(rank, []).extend(sorted(awaited or stopped))
     elif both and not stopped and len(ends) > 1 and idle == ends:
         places = [p for p, held in edges.items() if isinstance(p, Place) and ends & {*held}]
         if len({place.seq for place in places}) == 1 and len(places) == len(ends):

@@ -10,9 +10,11 @@ from oncall.analysis.logs.connections import CONNECTIONS
 from oncall.analysis.logs.echoes import ENDED_BY_OTHERS, is_echo
 from oncall.analysis.logs.lines import Attempt, Row
 from oncall.analysis.logs.rows import Cause, caused, link, once, once_known, ranks_of
+from oncall.evidence.codes.event_catalogue import MEANINGS
+from oncall.evidence.codes.nvlink_errors import is_fatal
 
-# Xids that a program causes, or that only clean up after another: never the root beside others.
-_OF_PROGRAMS = {"8", "13", "31", "43", "45", "68", "69", "137"}
+_UNKNOWN = ("gpu", "warning", "")
+_HARM = (True, None, False)  # of a link, as the line says: fatal, neither, not fatal
 _KILLED = {"-9", "137"}
 _ENDED_BY = {"host": "kernel", "ray": "ray", "pod": "pod"}  # who ended a process for lack of memory
 _STOPPED = {"cancelled", "agent", "process"}  # after the job's end: nothing was lost
@@ -28,26 +30,32 @@ def stated_causes(attempt: Attempt) -> list[list[Cause]]:
 
 
 def _xids(attempt: Attempt) -> list[Cause]:
-    """The first Xid that a GPU caused by itself, on all GPUs that report it."""
-    xids = [row for row in attempt.of("xid") if row["number"] is None]
-    hardware = [row for row in xids if row["code"] not in _OF_PROGRAMS]
-    switches = attempt.of("sxid")
-    first = (hardware or switches or xids)[:1]
-    if not first:
+    """The first of the gravest Xids, on all GPUs that report it."""
+    rows = [row for row in attempt.of("xid", "sxid") if row["number"] is None]
+    if not rows:
         return []
-    same = [
-        row
-        for row in (hardware or switches or xids)
-        if (row["kind"], row["code"]) == (first[0]["kind"], first[0]["code"])
-    ]
+    first = min(rows, key=_gravity)
+    about = (first["kind"], first["code"], is_fatal(first["text"]))
+    same = [row for row in rows if (row["kind"], row["code"], is_fatal(row["text"])) == about]
     return [_of_xid(row) for row in once(same, "device")]
 
 
+def _gravity(row: Row) -> tuple[bool, bool, int, bool]:
+    """A GPU's own fault comes first; then links, the fatal ones first, and the switches at their
+    other end. What a program caused, or what only cleans up after another, comes last."""
+    known = row["kind"] if row["kind"] == "sxid" else f"xid_{row['code']}"
+    part, weight, _ = MEANINGS.get(known, _UNKNOWN)
+    harm = is_fatal(row["text"]) if part == "nvlink" else None
+    own = part == "gpu" and weight == "fault"
+    return weight == "program", not own, _HARM.index(harm), row["kind"] == "sxid"
+
+
 def _of_xid(row: Row) -> Cause:
+    fatal = is_fatal(row["text"])
     if row["kind"] == "xid":
-        return caused("xid", f"Xid {row['code']}", row, gpu=row["device"])
+        return caused("xid", f"Xid {row['code']}", row, gpu=row["device"], fatal=fatal)
     about = {**row, "text": f"NVSwitch {row['device']}: {row['text']}"}
-    return caused("xid", f"SXid {row['code']}", about)
+    return caused("xid", f"SXid {row['code']}", about, fatal=fatal)
 
 
 def _gpu_errors(attempt: Attempt) -> list[Cause]:

@@ -15,7 +15,7 @@ Cause = dict[str, Any]
 
 def hang_cause(attempt: Attempt, few: float) -> list[Cause]:
     """One row for each rank that is to blame, or one without a rank; none without a hang."""
-    stuck = stuck_group(attempt)
+    stuck = stuck_group(attempt, few)
     if stuck is None:
         return _stuck_watchdogs(attempt) or _without_ranks(attempt)
     first = min(stuck.waiting.values(), key=lambda one: one.first["place"]).first

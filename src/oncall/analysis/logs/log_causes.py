@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from oncall.analysis.logs.devices_behind import devices_behind
 from oncall.analysis.logs.failures import count_echoes, stated_causes
 from oncall.analysis.logs.hangs import hang_cause
 from oncall.analysis.logs.lines import Attempt, attempts
@@ -54,7 +55,7 @@ _COLUMNS = (
     ("number", "BIGINT", "", "completion status, or ranks that were expected"),
     ("at_ns", "BIGINT", "ns", "stamp of the line"),
     (
-        "before_ns",
+        "until_ns",
         "BIGINT",
         "ns",
         "it was no later: the next stamp, or when others began to wait for the rank that failed",
@@ -76,6 +77,8 @@ _COLUMNS = (
     ("timeout_ns", "BIGINT", "ns", "the watchdog's timeout"),
     ("waited_ns", "BIGINT", "ns", "how long it waited"),
     ("consequences", "BIGINT", "lines", "later lines that only follow from it"),
+    ("parts", "VARCHAR[]", "", "kinds of device that can have brought it about"),
+    ("fatal", "BOOLEAN", "", "of an Xid: whether the line says that it is fatal"),
     ("outlived", "BOOLEAN", "", "the launcher started the job again, and that start trained on"),
 )
 _STEPS = 3  # of a later start: it trains, whatever ended this one
@@ -135,7 +138,13 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
     root = min(ranked, key=lambda one: one.key)
     followed = count_echoes(attempt, root.key[1])
     return [
-        {**row, "before_ns": _before(row, attempt), "consequences": followed} for row in root.rows
+        {
+            **row,
+            "until_ns": _before(row, attempt),
+            "consequences": followed,
+            "parts": devices_behind(row),
+        }
+        for row in root.rows
     ]
 
 

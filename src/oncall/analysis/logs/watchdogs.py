@@ -16,7 +16,6 @@ _SYMMETRIC = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST
 _GATHERS = {"_ALLGATHER_BASE", "ALLGATHER"}
 _SCATTERS = {"_REDUCE_SCATTER_BASE", "REDUCE_SCATTER"}
 _WHOLE = ("default_pg",)
-_SKEW_NS = 10**9  # clocks of hosts, and the watchdog's own interval
 _ENOUGH = 128  # ranks show the stride between members of a group
 _MOST_RANKS = 1 << 20  # as in the bounds of evidence: more is a damaged line
 
@@ -48,7 +47,7 @@ class Waiting:
 
 @dataclass
 class Stuck:
-    """The process group whose wait began first, and what is known of its ranks.
+    """A process group that hung, and what is known of its ranks.
 
     `dumped` are ranks that did not time out in it and whose counters another rank's timeout made
     them print; `size` is None where nothing states it, and `least` what it is then at least.
@@ -63,6 +62,11 @@ class Stuck:
     least: int = 0
 
     @property
+    def elsewhere(self) -> frozenset[int]:
+        """Ranks that wait in other groups: who holds them up there explains why they are late."""
+        return self.everywhere - self.waiting.keys()
+
+    @property
     def last(self) -> Waiting:
         """One that waits in the highest-numbered operation."""
         return max(self.waiting.values(), key=lambda one: (one.seq or 0, -one.rank))
@@ -72,8 +76,8 @@ class Stuck:
         return str(self.last.first["op"])
 
 
-def stuck_group(attempt: Attempt) -> Stuck | None:
-    """The process group that hung first, or None without a timeout."""
+def stuck_group(attempt: Attempt, few: float) -> Stuck | None:
+    """The process group where the hang began, or None without a timeout. `few`: as in `absent`."""
     timeouts = _of_ranks([row for row in attempt.reports if row["kind"] == "timeout"])
     statuses = [row for row in attempt.reports if row["kind"] == "status"]
     named = {row["process_group"] for row in (*statuses, *timeouts) if row["process_group"]}
@@ -94,20 +98,57 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
         return None
     groups = _siblings_apart(groups)
     everywhere = frozenset(rank for each in groups.values() for rank in each)
-    group = _first(groups, everywhere)
-    waiting = groups[group]
-    whole = len(groups) == 1 and (group is None or group == "0" or "(" not in group)
-    whole = whole or any(name in (group or "") for name in _WHOLE)
     dumped = {
         row["rank"]: row["enqueued"]
         for row in attempt.reports
         if row["kind"] == "remote_dump" and row["rank"] is not None and row["enqueued"] is not None
     }
-    size = _size(waiting)
-    if whole and attempt.world is not None:
-        size = attempt.world
+    return _where_it_begins(
+        [
+            _stuck(name, waiting, attempt, dumped, everywhere, alone=len(groups) == 1)
+            for name, waiting in groups.items()
+        ],
+        few,
+    )
+
+
+def _stuck(
+    group: str | None,
+    waiting: dict[int, Waiting],
+    attempt: Attempt,
+    dumped: Mapping[int, int],
+    everywhere: frozenset[int],
+    *,
+    alone: bool,
+) -> Stuck:
+    whole = alone and (group is None or group == "0" or "(" not in group)
+    whole = whole or any(name in (group or "") for name in _WHOLE)
+    size = attempt.world if whole and attempt.world is not None else _size(waiting)
     least = min(attempt.least, _MOST_RANKS) if whole else 0
     return Stuck(group, whole, waiting, dumped if whole else {}, size, everywhere, least)
+
+
+def _where_it_begins(groups: Sequence[Stuck], few: float) -> Stuck:
+    """Who lacks a rank that waits in another group waits for what that group waits for. The first
+    group from which this leads to one that lacks a rank which waits nowhere."""
+    in_time = sorted(groups, key=lambda one: _began(one.waiting))
+    ends = [_followed(one, in_time, few) for one in in_time]
+    return next((one for one in ends if _lacks(one, few)), ends[0])
+
+
+def _followed(group: Stuck, groups: Sequence[Stuck], few: float) -> Stuck:
+    left = [one for one in groups if one is not group]
+    while not _lacks(group, few):
+        held = group.elsewhere & (frozenset(_absent_members(group)) | _late(group))
+        after = next((one for one in left if held & one.waiting.keys()), None)
+        if after is None:
+            break
+        group, left = after, [one for one in left if one is not after]
+    return group
+
+
+def _lacks(group: Stuck, few: float) -> bool:
+    return bool(behind(group)[0] or absent(group, few))
 
 
 def _siblings_apart(
@@ -149,21 +190,6 @@ def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
     mine = [row for row in statuses if row["rank"] == timeout["rank"]]
     same = [row for row in mine if row["seq"] == timeout["seq"]]
     return next(iter(same or mine), None)
-
-
-def _first(groups: Mapping[str | None, Mapping[int, Waiting]], seen: frozenset[int]) -> str | None:
-    """The group that waited first. Where clocks do not tell, the one that lacks a rank which waits
-    in no other group: who lacks one that does waits for that other group."""
-    began = {name: _began(waiting) for name, waiting in groups.items()}
-    earliest_ns, _ = min(began.values())
-    near = [name for name, (at_ns, _) in began.items() if at_ns - earliest_ns <= _SKEW_NS]
-
-    def order(name: str | None) -> tuple[bool, tuple[int, int]]:
-        waiting = dict(groups[name])
-        lacking = _absent_members(Stuck(name, False, waiting, {}, _size(waiting)))
-        return not set(lacking) - seen, began[name]
-
-    return min(near, key=order)
 
 
 def _began(waiting: Mapping[int, Waiting]) -> tuple[int, int]:
@@ -216,7 +242,7 @@ def behind(stuck: Stuck) -> tuple[list[int], str]:
     """Ranks that have called fewer operations than the others, and how that shows."""
     seqs = {rank: one.seq for rank, one in stuck.waiting.items() if one.seq is not None}
     last = max(seqs.values(), default=None)
-    late = sorted(rank for rank, enqueued in stuck.dumped.items() if last and enqueued < last)
+    late = sorted(_late(stuck) - stuck.elsewhere)
     if late and len(late) <= len(stuck.waiting) + len(stuck.dumped) - len(late):
         counts = sorted({stuck.dumped[rank] for rank in late})
         return late, f"{_numbers(counts)} enqueued, the others {last} or more"
@@ -238,6 +264,12 @@ def behind(stuck: Stuck) -> tuple[list[int], str]:
     return [], ""
 
 
+def _late(stuck: Stuck) -> frozenset[int]:
+    """Ranks that had called fewer operations when another's timeout made them print their count."""
+    last = max((one.seq for one in stuck.waiting.values() if one.seq is not None), default=0)
+    return frozenset(rank for rank, enqueued in stuck.dumped.items() if enqueued < last)
+
+
 def absent(stuck: Stuck, few: float) -> list[int]:
     """Ranks that printed no timeout although the group's others did: at most the share `few`, or
     one; more may only be cut away. Where the size is unknown, a gap below the highest rank."""
@@ -247,9 +279,7 @@ def absent(stuck: Stuck, few: float) -> list[int]:
         size = stuck.size or (stuck.least if len(seen) > 2 else 0)
         missing = sorted(set(range(size)) - seen - arrived)
     else:
-        # Who waits in another group did not come either, for a reason that is to be found there.
-        members = _absent_members(stuck)
-        missing = [rank for rank in members if rank not in stuck.everywhere] or members
+        missing = [rank for rank in _absent_members(stuck) if rank not in stuck.everywhere]
         size = stuck.size or 0
     return missing if 0 < len(missing) <= max(1, few * size) else []
 

@@ -25,7 +25,7 @@ def pipelined_jobs() -> str:
 @relation(
     "stopped_stages",
     reads=["incomplete_stages", "hang_stages", "stage_layout", "pipelined_jobs"],
-    optional=["job_progress"],
+    optional=["job_progress", "hang_roots"],
     empty_without=["incomplete_stages|hang_stages"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -90,7 +90,11 @@ def stopped_stages() -> str:
             FROM placed ANTI JOIN labelled USING (job) ANTI JOIN calls_alone USING (job))
         -- Where calls alone are recorded nothing records when the log was read, but what waited
         -- longer than ever.
-        SELECT * FROM stopped SEMI JOIN pipelined_jobs USING (job)
+        SELECT s.* FROM stopped s SEMI JOIN pipelined_jobs USING (job)
+        -- Where chains of waiting end at ranks, those of other stages are their victims.
+        ANTI JOIN (FROM hang_roots WHERE rank IS NOT NULL) r
+            ON r.job = s.job AND NOT EXISTS (
+                FROM hang_roots o WHERE o.job = s.job AND o.rank = s.rank)
         -- A job that rather moves is not stopped in a stage either.
         ANTI JOIN (FROM job_progress WHERE stopped < $rather_stopped) USING (job)
         WHERE went_on_ns IS NOT NULL

@@ -33,6 +33,7 @@ XIDS: Final[dict[int, tuple[Part, Weight, str]]] = {
     62: ("gpu", "fault", "the internal microcontroller halted"),
     63: ("gpu", "warning", "a memory row is remapped (or a page retired) at the next GPU reset"),
     64: ("gpu", "fault", "a memory row could not be remapped (or a page retired)"),
+    68: ("gpu", "program", "the video decoder failed"),
     69: ("gpu", "program", "a kernel or command of a wrong class"),
     74: (
         "nvlink",
@@ -52,18 +53,32 @@ XIDS: Final[dict[int, tuple[Part, Weight, str]]] = {
     137: ("nvlink", "program", "a kernel accessed a peer's memory that it must not over NVLink"),
     140: ("gpu", "fault", "uncorrectable ECC errors that were not recovered"),
     143: ("gpu", "fault", "the GPU could not be initialised"),
-    144: ("nvlink", "fault", "NVLink: an error where packets leave (SAW)"),
-    145: ("nvlink", "fault", "NVLink: an error of the link layer (RLW)"),
-    146: ("nvlink", "fault", "NVLink: an error of the transport layer (TLW)"),
-    147: ("nvlink", "fault", "NVLink: an error of the crossbar interface (TREX)"),
-    148: ("nvlink", "fault", "NVLink: an error of its power control"),
-    149: ("nvlink", "fault", "NVLink: an error of the network interface (NETIR)"),
-    150: ("nvlink", "fault", "NVLink: an error of its memory subsystem (MSE)"),
+    144: ("nvlink", "fault", "an NVLink error where packets leave (SAW)"),
+    145: ("nvlink", "fault", "an NVLink error of the link layer (RLW)"),
+    146: ("nvlink", "fault", "an NVLink error of the transport layer (TLW)"),
+    147: ("nvlink", "fault", "an NVLink error of the crossbar interface (TREX)"),
+    148: ("nvlink", "fault", "an NVLink error of its power control"),
+    149: ("nvlink", "fault", "an NVLink error of the network interface (NETIR)"),
+    150: ("nvlink", "fault", "an NVLink error of its memory subsystem (MSE)"),
     154: ("gpu", "warning", "the GPU asks for another recovery: reset, reboot or drain"),
-    155: ("nvlink", "fault", "NVLink: an error that the driver detected"),
+    155: ("nvlink", "fault", "an NVLink error that the driver detected"),
     156: ("gpu", "warning", "a part of the GPU is retired at the next reset"),
     157: ("gpu", "fault", "a part of the GPU could not be retired"),
     158: ("gpu", "fault", "the GPU timed out"),
+}
+
+# By what the line says beside the number (`nvlink_errors`).
+_NVLINK_STATED = ("xid_74", *(f"xid_{number}" for number in range(144, 151)), "sxid")
+NVLINK: Final[dict[str, tuple[Part, Weight, str]]] = {
+    "xid_74_parity": ("nvlink", "fault", "a parity or ECC error inside the GPU's NVLink unit"),
+    "xid_74_contact": ("nvlink", "fault", "an NVLink error: perhaps a bad contact, or the link"),
+    "xid_74_signal": ("nvlink", "fault", "an NVLink error: the signal is weak or disturbed"),
+    "xid_74_unexpected": ("nvlink", "fault", "an NVLink error that no driver should see"),
+    "xid_74_once": ("nvlink", "fault", "an NVLink error that matters only if it returns"),
+    "xid_74_secondary": ("nvlink", "fault", "an NVLink error that follows from another"),
+    "xid_74_corrected": ("nvlink", "warning", "many NVLink errors that ECC corrected"),
+    "xid_74_ignored": ("nvlink", "notice", "an NVLink message that means no harm"),
+    "xid_149_peer": ("nvlink", "fault", "the other end took the NVLink down"),
 }
 
 KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
@@ -105,6 +120,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "gpu_throttled": ("gpu", "warning", "heat or power holds its clocks down"),
     "host_throttled": ("gpu", "warning", "heat or power holds the clocks of the host's GPUs down"),
     "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
+    "nvlinks_down": ("nvlink", "fault", "NVLinks of it are down"),
     "nvlink_grew": ("nvlink", "fault", "NVLink errors between two snapshots"),
     "dcgm_failed": ("gpu", "fault", "DCGM's test or health check failed"),
     "fabric_not_ready": ("fabric", "fault", "the GPU has not joined the NVLink fabric"),
@@ -155,7 +171,14 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "node_drained": ("host", "warning", "the scheduler takes the node out of use"),
 }
 
-MEANINGS: Final = KERNEL | {f"xid_{number}": meaning for number, meaning in XIDS.items()}
+_CODES: Final = KERNEL | {f"xid_{number}": meaning for number, meaning in XIDS.items()}
+STATED: Final[dict[str, tuple[Part, Weight, str]]] = {
+    f"{code}_{'fatal' if fatal else 'nonfatal'}": (part, weight if fatal else "warning", meaning)
+    for code in _NVLINK_STATED
+    for part, weight, meaning in [_CODES[code]]
+    for fatal in (True, False)
+}
+MEANINGS: Final = _CODES | NVLINK | STATED
 
 
 @dataclass(frozen=True)
@@ -191,10 +214,20 @@ _REPLACE = Advice(
     "Drain the node, save the driver's report for the vendor and replace the GPU",
     "nvidia-bug-report.sh",
 )
-_NVLINK = Advice(
+_NVLINKS = "nvidia-smi nvlink -e"
+_NVLINK = Advice("Read the NVLinks' errors: only a fatal one asks for a reset", _NVLINKS)
+_NVLINK_FATAL = Advice(
     "Drain the node, read the NVLinks' errors and the fabric manager's log, and reset all of its "
     "GPUs together",
-    "nvidia-smi nvlink -e",
+    _NVLINKS,
+)
+_NVLINK_ELSEWHERE = Advice(
+    "Look for the fatal error that it follows from, on every host of the NVLink domain; this GPU "
+    "needs no reset of its own",
+    "dmesg -T",
+)
+_NVLINK_CONTACT = Advice(
+    "Drain the node, reseat the GPU and its NVLink bridge or cable, and test", "dcgmi diag -r 3"
 )
 _DRIVER = Advice(
     "See whether the kernel module is loaded, and what it said; after an update of the driver "
@@ -202,7 +235,7 @@ _DRIVER = Advice(
     "cat /proc/driver/nvidia/version",
 )
 _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
-    _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 69, 137)), "gpu_page_fault"),
+    _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 68, 69, 137)), "gpu_page_fault"),
     _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
     _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
     _RESTART: ("xid_94",),
@@ -219,7 +252,24 @@ _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
         *("gpu_lost", "gpu_unreachable", "gpu_init_failed", "gpu_missing"),
     ),
     _REPLACE: ("xid_64", "xid_57", "xid_58", "xid_122", "xid_157", "remap_failed", "dcgm_failed"),
-    _NVLINK: ("sxid", "nvlink_grew", *(f"xid_{n}" for n in (74, 121, *range(144, 151), 155))),
+    _NVLINK: (*_NVLINK_STATED, "nvlink_grew", "nvlinks_down", "xid_121", "xid_155", "xid_74_once"),
+    _NVLINK_FATAL: tuple(code for code in STATED if code.endswith("_fatal")),
+    _NVLINK_ELSEWHERE: (
+        *("xid_74_secondary", "xid_149_peer"),
+        *(code for code in STATED if code.endswith("_nonfatal")),
+    ),
+    _NVLINK_CONTACT: ("xid_74_contact", "xid_74_signal"),
+    Advice(
+        "Drain the node and reset the GPU; if it returns on the same link, replace the GPU",
+        _NVLINKS,
+    ): ("xid_74_parity",),
+    Advice(
+        "Save the driver's report for the vendor: a bug of driver or firmware is likely",
+        "nvidia-bug-report.sh",
+    ): ("xid_74_unexpected",),
+    Advice("Nothing is lost: watch whether the link's errors go on", _NVLINKS): (
+        *("xid_74_corrected", "xid_74_ignored"),
+    ),
     _DRIVER: ("driver_down", "driver_mismatch"),
     Advice(
         "See whether the PCIe bus still lists GPUs; if it does, the driver's log says why they are "

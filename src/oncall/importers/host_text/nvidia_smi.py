@@ -1,4 +1,4 @@
-"""What `nvidia-smi` prints: `-q`, its table, `dmon`, `pmon`, and `--query-gpu=... --format=csv`.
+"""What `nvidia-smi` prints: `-q`, its table, `nvlink -s`, `dmon`, `pmon`, `--query-gpu=...`.
 
 A state (a row that waits for its remapping, a GPU that is lost) is an event at the instant of the
 snapshot; counters become readings, and only two of them show what grew.
@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from oncall.core.errors import Unreadable
+from oncall.evidence.codes.nvlink_errors import nvlink_domain
 from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.codes.throttle_reasons import AS_PRINTED
 from oncall.importers.host_text.page import Page, number, whole
@@ -41,6 +42,9 @@ _FAILURES = (
 )
 # `nvidia-smi -L`
 _LISTED = re.compile(r"GPU (?P<index>\d{1,4}): (?P<model>\S.*?) \(UUID: GPU-[\w-]+\)")
+# Below it, `nvidia-smi nvlink -s`: a rate only of links that are up.
+_NVLINK = re.compile(r"\s*Link \d+: (?P<up>[\d.]+ GB/s)?")
+_NO_NVLINK = re.compile(r"NVML: Unable to retrieve N[Vv][Ll]ink information as all links are in")
 # Lines of the table and of `-q`, by how they begin.
 _OF_FORMAT = re.compile(
     r"[|+]|==+|GPU [0-9A-Fa-f]{8}:|[A-Z][\w ]{1,40} : | +[A-Z]|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d "
@@ -75,6 +79,8 @@ def recognises(head: str) -> bool:
             or _SAMPLE.match(line)
             or _LOST.match(line)
             or _LISTED.match(line)
+            or _NVLINK.match(line)
+            or _NO_NVLINK.match(line)
             or _failure(line)
             or line.startswith("NVML library version")
             or line.count(",") == commas
@@ -114,6 +120,8 @@ def read(lines: list[str], page: Page) -> None:
         _read_monitor(lines, page)
     elif any(line.startswith("| NVIDIA-SMI ") for line in lines):
         _read_table(lines, page)
+    elif any(_NVLINK.match(line) for line in lines):
+        _read_nvlinks(lines, page)
     else:
         _read_query(lines, page)
 
@@ -121,6 +129,18 @@ def read(lines: list[str], page: Page) -> None:
 def _failure(line: str) -> str | None:
     """The code of what it prints where it shows no GPU at all."""
     return next((code for code, form in _FAILURES if form.match(line)), None)
+
+
+def _read_nvlinks(lines: list[str], page: Page) -> None:
+    """How many NVLinks of each GPU are up; of one without any it prints no list."""
+    up: dict[int, int] = {}
+    for line in lines:
+        if listed := _LISTED.match(line):
+            gpu = int(listed["index"])
+        elif up_or_not := _NVLINK.match(line) or _NO_NVLINK.match(line):
+            up[gpu] = up.get(gpu, 0) + bool(up_or_not.groupdict().get("up"))
+    for gpu, count in list(up.items())[:_MOST_GPUS]:
+        page.add("gpus", gpu=gpu, nvlinks_up=count)
 
 
 # ------------------------------------------------------------------- nvidia-smi -q
@@ -174,7 +194,8 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, dict[str, str], dict[str,
 
 
 def _gpu(page: Page, index: int, pci: str | None, values: _Values, driver: str | None) -> None:
-    _device(page, index, pci, values.get("Product Name"), driver)
+    domain = nvlink_domain(values.get("Fabric/ClusterUUID"), values.get("Fabric/CliqueId"))
+    _device(page, index, pci, values.get("Product Name"), driver, domain)
     ecc = "ECC Errors/Volatile/"
     newer = any(way.startswith("GPU Power Readings/") for way in values)
     power = "GPU Power Readings/" if newer else "Power Readings/"
@@ -257,8 +278,16 @@ def _mib(said: str | None) -> int | None:
     return None if count is None else count * _MIB
 
 
-def _device(page: Page, index: int, pci: str | None, model: str | None, driver: str | None) -> None:
-    page.add("devices", kind="gpu", device=str(index), pci_bus=pci, model=model, firmware=driver)
+def _device(
+    page: Page,
+    index: int,
+    pci: str | None,
+    model: str | None,
+    driver: str | None,
+    domain: str | None = None,
+) -> None:
+    about = {"pci_bus": pci, "model": model, "firmware": driver, "nvlink_domain": domain}
+    page.add("devices", kind="gpu", device=str(index), **about)
 
 
 # ------------------------------------------------------------------------ the table

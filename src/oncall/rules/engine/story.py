@@ -164,6 +164,8 @@ class _Teller:
             until_ns=_whole(weighed["until_ns"]),
             domain=str(weighed["domain"] or ""),
             fatal=weighed["fatal"] if isinstance(weighed["fatal"], bool) else None,
+            part=weighed["part"] if isinstance(weighed["part"], str) else "",
+            parts=frozenset(weighed["parts"]) if isinstance(weighed["parts"], list) else None,
         )
 
     def _values(self, case: Case) -> dict[str, Any]:

@@ -22,8 +22,10 @@ IDENTIFYING = (
     "stage", "replica", "iteration", "chunk", "micro_batch", "task",
 )  # fmt: skip
 MEASURING = ("slack_ns", "share_explained", "ranks")  # how much it is, beside who
-# What the job lost, when it was over, what fails together, and whether it says that it is fatal.
-WEIGHING = ("lost_share", "lost_low", "lost_high", "lost_ns", "until_ns", "domain", "fatal")
+_COST = ("lost_share", "lost_low", "lost_high", "lost_ns", "until_ns")
+# What the job lost, when it was over, what fails together, whether it says that it is fatal; what
+# kind of device it is, or what kinds can have brought it about.
+WEIGHING = (*_COST, "domain", "fatal", "part", "parts")
 ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "blame": (*IDENTIFYING, *MEASURING, *WEIGHING, "kind", "at_ns"),
     "confidence": ("value", "why", "name"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from oncall.evidence.codes.nvlink_errors import nvlink_domain
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _COMPLETION = re.compile(
@@ -49,7 +50,17 @@ _NVLS = re.compile(
 )
 _FABRIC = re.compile(r"[Ff]abric [Mm]anager|system not yet initialized|failure 802|IMEX")
 _P2P = re.compile(r"P2P is disabled between|NCCL_P2P_DISABLE set by environment to 1")
+_CLIQUE = re.compile(
+    r"MNNVL busId \w+ fabric UUID ([0-9a-f]{1,16})\.([0-9a-f]{1,16}) cliqueId 0x([0-9a-f]{1,8})\b"
+)
 _SETTING = re.compile(r"(NCCL_\w+) set by environment to (\S+)")
+
+
+def _clique(found: re.Match[str]) -> list[Found]:
+    """The NVLink domain of a GPU, whose UUID NCCL prints as two little-endian halves."""
+    uuid = b"".join(int(half, 16).to_bytes(8, "little") for half in found.groups()[:2]).hex()
+    domain = nvlink_domain(uuid, str(int(found[3], 16)))
+    return [event("net", "clique", text=domain)] if domain else []
 
 
 def _network(line: Line) -> list[Found]:
@@ -66,6 +77,8 @@ def _network(line: Line) -> list[Found]:
         return [event("net", f"channel_{kind}")]
     if _INTRA.search(text):
         return []
+    if found := _CLIQUE.search(text):
+        return _clique(found)
     if found := _NETWORK.search(text):
         return [event("net", "network", text=found[1].strip())]
     if found := _GDR.search(text):
@@ -172,6 +185,7 @@ NCCL = Recogniser(
         "GPU Direct RDMA",
         "No device found",
         "libibverbs",
+        "MNNVL busId",
         "P2P is disabled",
         "P2P_DISABLE",
     ),
