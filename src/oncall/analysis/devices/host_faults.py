@@ -57,9 +57,11 @@ def host_faults() -> str:
                     WHEN h.corrected_per_s > $memory_errors THEN 'corrected' END AS reason
             FROM nodes n JOIN host_symptoms h USING (node)
             WHERE h.uncorrected > 0 OR h.corrected_per_s > $memory_errors
-                OR (h.pressed_ns >= least($lasting, $mostly * h.seen_ns) AND coalesce(h.swapped_bytes, 0) = 0)),
+                OR (h.pressed_ns >= least($lasting, $mostly * h.seen_ns)
+                    AND coalesce(h.swapped_bytes, 0) = 0)),
         symptoms AS (
-            SELECT *, median(clock_share) OVER () AS baseline, crowded_ns >= least($lasting, $mostly * seen_ns) AS crowded,
+            SELECT *, median(clock_share) OVER () AS baseline,
+                crowded_ns >= least($lasting, $mostly * seen_ns) AS crowded,
                 crowded_ns * coalesce(cpu_pressure, 0) AS waited_ns
             FROM host_symptoms),
         starved AS (

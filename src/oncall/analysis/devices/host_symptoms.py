@@ -113,7 +113,8 @@ def host_symptoms() -> str:
     """Each host with what it says of its memory and CPUs."""
     crowded = "cpu_pressure > $crowded AND cpu_busy > $busy"
     return f"""
-        SELECT node, sum(took_ns) AS seen_ns, sum(memory_corrected) * 1e9 / nullif(sum(took_ns), 0) AS corrected_per_s,
+        SELECT node, sum(took_ns) AS seen_ns,
+            sum(memory_corrected) * 1e9 / nullif(sum(took_ns), 0) AS corrected_per_s,
             sum(memory_uncorrected) AS uncorrected,
             coalesce(sum(took_ns) FILTER (memory_pressure > $pressed), 0) AS pressed_ns,
             median(memory_pressure) FILTER (memory_pressure > $pressed) AS memory_pressure,

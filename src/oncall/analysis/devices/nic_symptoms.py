@@ -216,7 +216,8 @@ def nic_symptoms() -> str:
     """Each NIC with what its counters and pings say, over the recording."""
     return f"""
         WITH {_lasting()}, {_beyond()}, {_places()}, {_latencies()}
-        SELECT l.*, c.* EXCLUDE (node, nic), u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
+        SELECT l.*, c.* EXCLUDE (node, nic), u.rank, u.gpu, r.rail, p.pcie_port,
+            p.pcie_port <> b.gpu_port AS far,
             k.pcie_share,
             greatest(
                 pcie_stalls_per_s > greatest($least_stalls,

@@ -85,7 +85,8 @@ def _witnesses() -> str:
                 count(*) OVER (PARTITION BY job) AS tied
             FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
                     AS noise FROM lateness)
-            WHERE most AND late >= $repeat AND lost_share >= greatest($least_share, $stands_out * noise)
+            WHERE most AND late >= $repeat
+                AND lost_share >= greatest($least_share, $stands_out * noise)
             QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
