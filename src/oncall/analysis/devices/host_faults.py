@@ -7,13 +7,14 @@ from oncall.evidence import Param, relation
 
 @relation(
     "host_faults",
-    reads=["ranks", "host_symptoms", "nic_symptoms"],
+    reads=["ranks", "host_symptoms", "nic_symptoms", "node_events"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("node", "VARCHAR", "", "its node"),
         ("part", "VARCHAR", "", "memory; cpu: this node's CPUs alone; cpus: all nodes' alike; or "
          "inside: its NICs answer late from within"),
-        ("reason", "VARCHAR", "", "of memory: uncorrected, corrected; NULL: it is short"),
+        ("reason", "VARCHAR", "", "of memory: uncorrected, corrected, oom; NULL: it is short"),
+        ("at_ns", "BIGINT", "ns", "of oom: when"),
         ("uncorrected", "BIGINT", "", "memory errors that ECC could not correct"),
         ("corrected_per_s", "DOUBLE", "1/s", "memory errors that it corrected"),
         ("memory_pressure", "DOUBLE", "ratio", "share of time that tasks waited for memory"),
@@ -51,12 +52,14 @@ def host_faults() -> str:
     slower than another."""
     return """
         WITH nodes AS (SELECT DISTINCT job, node FROM ranks WHERE node IS NOT NULL),
+        ran_out AS (
+            SELECT node, min(at_ns) AS at_ns FROM node_events WHERE code = 'oom' GROUP BY node),
         memory AS (
-            SELECT n.*, h.uncorrected, h.corrected_per_s, h.memory_pressure,
-                CASE WHEN h.uncorrected > 0 THEN 'uncorrected'
+            SELECT n.*, h.uncorrected, h.corrected_per_s, h.memory_pressure, e.at_ns,
+                CASE WHEN h.uncorrected > 0 THEN 'uncorrected' WHEN e.node IS NOT NULL THEN 'oom'
                     WHEN h.corrected_per_s > $memory_errors THEN 'corrected' END AS reason
-            FROM nodes n JOIN host_symptoms h USING (node)
-            WHERE h.uncorrected > 0 OR h.corrected_per_s > $memory_errors
+            FROM nodes n LEFT JOIN host_symptoms h USING (node) LEFT JOIN ran_out e USING (node)
+            WHERE h.uncorrected > 0 OR h.corrected_per_s > $memory_errors OR e.node IS NOT NULL
                 OR (h.pressed_ns >= least($lasting, $mostly * h.seen_ns)
                     AND coalesce(h.swapped_bytes, 0) = 0)),
         symptoms AS (

@@ -15,7 +15,8 @@ from oncall.evidence import Param, relation
         ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its NIC"),
         ("pid", "BIGINT", "", "its process id"),
-        ("part", "VARCHAR", "", "quota, affinity, numa, swap, or shared: its GPU is another's too"),
+        ("part", "VARCHAR", "", "quota, affinity, numa, swap, full: its GPU's memory; or shared: "
+         "its GPU is another's too"),
         ("throttled", "DOUBLE", "ratio", "of quota: share of time that it stops the process"),
         ("cpu_quota", "DOUBLE", "CPUs", "of quota: how much it is"),
         ("cpus_allowed", "INTEGER", "", "of affinity: CPUs that it may use"),
@@ -25,6 +26,7 @@ from oncall.evidence import Param, relation
         ("gpu_numa_node", "INTEGER", "", "of numa: that of its GPU"),
         ("swap_bytes", "BIGINT", "bytes", "of swap: swapped out"),
         ("major_faults_per_s", "DOUBLE", "1/s", "of swap: pages read back"),
+        ("memory_share", "DOUBLE", "ratio", "of full: GPU memory in use, at most"),
         ("processes", "INTEGER", "", "of shared: processes with memory on its GPU"),
         ("ranks", "BIGINT", "", "of shared: those of the job"),
     ],
@@ -41,6 +43,11 @@ from oncall.evidence import Param, relation
         "without_cpu": Param(
             "5 %",
             "of the time a process is ready and gets no CPU: with CPUs to itself it never waits",
+        ),
+        "memory_full": Param(
+            "97 %",
+            "of GPU memory: then the allocator frees its cache and asks again, which waits for "
+            "all kernels; beyond the other GPUs by as much as is free then",
         ),
         "swapped": Param("1 GiB", "of a training process; idle pages go out, so much is in use"),
         "faults": Param(
@@ -63,7 +70,9 @@ def process_faults() -> str:
         swap AS (
             SELECT * FROM symptoms WHERE swap_bytes > $swapped AND major_faults_per_s > $faults),
         gpus AS (
-            SELECT node, gpu, processes, median(processes) OVER () AS baseline FROM gpu_symptoms),
+            SELECT node, gpu, processes, memory_share, median(processes) OVER () AS baseline,
+                median(memory_share) OVER () AS share_baseline
+            FROM gpu_symptoms),
         owners AS (SELECT node, gpu, count(*) AS ranks FROM placed GROUP BY ALL)
         -- A quota is the container's, whatever is known of its ranks.
         SELECT 'quota' AS part, job, rank, node, throttled, cpu_quota
@@ -77,6 +86,10 @@ def process_faults() -> str:
         UNION ALL BY NAME
         SELECT 'swap' AS part, p.*, s.swap_bytes, s.major_faults_per_s
         FROM placed p JOIN swap s USING (job, rank)
+        UNION ALL BY NAME
+        SELECT 'full' AS part, p.*, g.memory_share
+        FROM placed p JOIN gpus g USING (node, gpu)
+        WHERE g.memory_share > $memory_full AND g.memory_share > g.share_baseline + 1 - $memory_full
         UNION ALL BY NAME
         SELECT 'shared' AS part, p.*, g.processes, o.ranks
         FROM placed p JOIN gpus g USING (node, gpu) JOIN owners o USING (node, gpu)

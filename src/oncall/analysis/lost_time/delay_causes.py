@@ -74,9 +74,12 @@ def _witnesses() -> str:
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
         -- Where the account names somebody, it knows better who only waited for them, and where it
         -- is whole, that nobody else costs anything.
+        unlike AS (  -- stages do different work: who is late in a group of several is no slower
+            SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
+            HAVING count(DISTINCT stage) > 1),
         lateness AS (
             SELECT *, lost_share >= $as_late * max(lost_share) OVER (PARTITION BY job) AS most
-            FROM late_ranks ANTI JOIN accounted USING (job)
+            FROM late_ranks ANTI JOIN unlike USING (job, comm) ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
             SELECT job, 1000 AS entry, 'own' AS cause, rank, lost_share AS share,

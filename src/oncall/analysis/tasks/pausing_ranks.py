@@ -11,7 +11,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "pausing_ranks",
-    reads=["ranks", "late_ranks", "gpu_symptoms", "host_symptoms", "process_symptoms"],
+    reads=["ranks", "late_ranks", "host_symptoms", "process_symptoms"],
     empty_without=["late_ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -30,8 +30,6 @@ from oncall.evidence import Param, relation
         ("io_pressure", "DOUBLE", "ratio", "share of time that its host waits for storage"),
         ("cpus_used", "DOUBLE", "CPUs", "CPUs that its process uses"),
         ("baseline", "DOUBLE", "CPUs", "CPUs that a median process of the job uses"),
-        ("memory_share", "DOUBLE", "ratio", "GPU memory in use, at most"),
-        ("memory_full", "BOOLEAN", "", "so much that the allocator must free its cache"),
     ],
     source="beyond the papers",
     params={
@@ -56,11 +54,6 @@ from oncall.evidence import Param, relation
             "keep up",
         ),
         "few": Param(2, "ranks of a node: more that pause have a common cause"),
-        "memory_full": Param(
-            "97 %",
-            "of GPU memory: then the allocator frees its cache and asks again, which waits for "
-            "all kernels",
-        ),
     },
 )  # fmt: skip
 def pausing_ranks() -> str:
@@ -74,13 +67,11 @@ def pausing_ranks() -> str:
                 AND coalesce(l.busy, -1) < $not_fed),
         baseline AS (SELECT job, median(cpus_used) AS baseline FROM process_symptoms GROUP BY job),
         measured AS (
-            SELECT l.*, h.io_pressure, s.cpus_used, u.baseline, g.memory_share,
-                coalesce(g.memory_share > $memory_full, false) AS memory_full,
+            SELECT l.*, h.io_pressure, s.cpus_used, u.baseline,
                 CASE WHEN h.io_pressure > $storage THEN 'storage'
                     WHEN s.cpus_used > $busier * u.baseline THEN 'workers' END AS reason
             FROM pauses l LEFT JOIN host_symptoms h USING (node)
             LEFT JOIN process_symptoms s USING (job, rank)
-            LEFT JOIN gpu_symptoms g ON g.node = l.node AND g.gpu = l.gpu
             LEFT JOIN baseline u USING (job)),
         loading AS (
             SELECT job, rank FROM measured

@@ -39,7 +39,7 @@ from oncall.rules.language.shape import (
 FORMAT = 1
 STARTED = "started"
 NO_VERDICT = "none"
-EVERY_EFFECT: tuple[Effect, ...] = ("stop", "compute", "transfer")
+LOST_TIME: tuple[Effect, ...] = ("compute", "transfer")
 DEFAULT_CONFIDENCE = 0.9
 
 Status = Literal["experimental", "test", "stable", "deprecated"]
@@ -132,7 +132,8 @@ class Verdict:
     )
     effect: Effect | None = key(
         _EFFECT,
-        "Of an effect: what the job lost. stop: it stopped; compute, transfer: time; all: either.",
+        "Of an effect: what the job lost. stop: it stopped; compute, transfer: time to that; all: "
+        "time to both.",
         default=None,
     )
     explains: tuple[Effect, ...] = key(
@@ -151,10 +152,9 @@ class Verdict:
     @property
     def claim(self) -> Claim:
         """What kind of statement it is. A verdict that does not say so is an effect."""
-        told = (self.effect,) if self.effect else self.explains
-        parts: frozenset[Effect] = frozenset(
-            part for one in told for part in (EVERY_EFFECT if one == "all" else (one,))
-        )
+        written = (self.effect,) if self.effect else self.explains
+        every = LOST_TIME if self.effect else (*LOST_TIME, "stop")
+        parts = frozenset(part for one in written for part in (every if one == "all" else (one,)))
         return Claim(self.kind or "effect", parts, self.on, declared=self.kind is not None)
 
 
