@@ -11,8 +11,8 @@ from oncall.evidence import Param, relation
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("node", "VARCHAR", "", "its node"),
-        ("part", "VARCHAR", "", "memory; cpu: this node's CPUs alone; cpus: all nodes' alike; or "
-         "inside: its NICs answer late from within"),
+        ("part", "VARCHAR", "", "memory; storage; cpu: this node's CPUs alone; cpus: all nodes' "
+         "alike; or inside: its NICs answer late from within"),
         ("reason", "VARCHAR", "", "of memory: uncorrected, corrected, oom; NULL: it is short"),
         ("at_ns", "BIGINT", "ns", "of oom: when"),
         ("uncorrected", "BIGINT", "", "memory errors that ECC could not correct"),
@@ -22,6 +22,7 @@ from oncall.evidence import Param, relation
         ("cpu_pressure", "DOUBLE", "ratio", "the share of waiting"),
         ("clock_share", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
         ("baseline", "DOUBLE", "ratio", "the same of a median node"),
+        ("io_pressure", "DOUBLE", "ratio", "share of time that its tasks waited for storage"),
         ("host_ns", "DOUBLE", "ns", "what pings take longer inside the host"),
         ("nics", "BIGINT", "", "through how many NICs"),
     ],
@@ -36,6 +37,9 @@ from oncall.evidence import Param, relation
         ),
         "cpu_clock": Param(
             "70 %", "of the other nodes' CPU clock; governors and load make some percent"
+        ),
+        "storage": Param(
+            "10 %", "of the time, more than a median node: training reads little and in advance"
         ),
         "beyond": Param(
             2,
@@ -85,8 +89,13 @@ def host_faults() -> str:
             SELECT n.*, a.host_ns, a.nics FROM nodes n JOIN answers a USING (node)
             ANTI JOIN cpu USING (job, node) ANTI JOIN cpus USING (job, node)
             WHERE a.nics > 1 AND a.host_beyond > $clearly AND a.stalls IS DISTINCT FROM true
-                AND coalesce(a.network_beyond < $clearly, true))
+                AND coalesce(a.network_beyond < $clearly, true)),
+        storage AS (
+            SELECT job, node, io_pressure FROM nodes JOIN (
+                SELECT *, median(io_pressure) OVER () AS ordinary FROM host_symptoms) USING (node)
+            WHERE io_pressure > $storage + ordinary)
         SELECT 'memory' AS part, * FROM memory
+        UNION ALL BY NAME SELECT 'storage' AS part, * FROM storage
         UNION ALL BY NAME SELECT 'cpu' AS part, * FROM cpu
         UNION ALL BY NAME SELECT 'cpus' AS part, * FROM cpus
         UNION ALL BY NAME SELECT 'inside' AS part, * FROM inside

@@ -11,7 +11,7 @@ from oncall.evidence import Param, relation
 
 @relation(
     "pausing_ranks",
-    reads=["ranks", "late_ranks", "host_symptoms", "process_symptoms"],
+    reads=["ranks", "late_ranks", "process_symptoms"],
     empty_without=["late_ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -26,8 +26,7 @@ from oncall.evidence import Param, relation
         ("every_ns", "DOUBLE", "ns", "median time between two"),
         ("habit", "VARCHAR", "", "loading: where steps begin, in most of them; collecting: at any "
          "place; NULL: many of its node do alike"),
-        ("reason", "VARCHAR", "", "of loading: storage or workers; NULL: neither shows"),
-        ("io_pressure", "DOUBLE", "ratio", "share of time that its host waits for storage"),
+        ("busier", "BOOLEAN", "", "its process, with its loader's workers, uses far more CPUs"),
         ("cpus_used", "DOUBLE", "CPUs", "CPUs that its process uses"),
         ("baseline", "DOUBLE", "CPUs", "CPUs that a median process of the job uses"),
     ],
@@ -47,7 +46,6 @@ from oncall.evidence import Param, relation
             "45 %",
             "of steps at least: a batch is needed in each, garbage is collected now and then",
         ),
-        "storage": Param("10 %", "of the time; training reads little and in advance"),
         "busier": Param(
             1.2,
             "times the CPUs that other ranks' processes use: the workers of its loader cannot "
@@ -67,11 +65,8 @@ def pausing_ranks() -> str:
                 AND coalesce(l.busy, -1) < $not_fed),
         baseline AS (SELECT job, median(cpus_used) AS baseline FROM process_symptoms GROUP BY job),
         measured AS (
-            SELECT l.*, h.io_pressure, s.cpus_used, u.baseline,
-                CASE WHEN h.io_pressure > $storage THEN 'storage'
-                    WHEN s.cpus_used > $busier * u.baseline THEN 'workers' END AS reason
-            FROM pauses l LEFT JOIN host_symptoms h USING (node)
-            LEFT JOIN process_symptoms s USING (job, rank)
+            SELECT l.*, s.cpus_used, u.baseline, s.cpus_used > $busier * u.baseline AS busier
+            FROM pauses l LEFT JOIN process_symptoms s USING (job, rank)
             LEFT JOIN baseline u USING (job)),
         loading AS (
             SELECT job, rank FROM measured
