@@ -33,21 +33,6 @@ class Class:
     backwards_ns: Times
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One cause: `ranks` that share it (more than one: the evidence cannot tell them apart), and
-    what each segment concerned would have been shorter."""
-
-    cause: str  # own, transfer, perhaps or unexplained
-    ranks: tuple[int, ...]
-    share: float  # of the segments concerned, mean
-    low: float  # 5 % quantile of that mean
-    segments: int  # concerned, or calls
-    gain_ns: float  # of all of them
-    begin_ns: int  # of the first one
-    shown_by: str = "replay"  # or as in the relation's column
-
-
 def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times:
     """The length of each segment (s,) with these times: own (s, r, width), rounds (s, k), ..."""
     return order.lengths(own.reshape(len(own), -1).T, rounds.T, transfers.T)

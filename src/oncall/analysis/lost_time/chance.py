@@ -67,7 +67,7 @@ def is_duty(
     the last, in order of time; or `always`."""
     at = np.flatnonzero(late)
     seldom = bool(len(at) and 2 * len(at) < at[-1] - at[0] + 1)
-    small = share < limits.too_much and (seldom or always)
+    small = share < limits.large and (seldom or always)
     return tuple(ranks) == (0,) and (len(at) == 1 or small)
 
 

@@ -67,8 +67,9 @@ def _witnesses() -> str:
     and groups whose transfers take longer than those of like groups."""
     return """
         accounted AS (
-            SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.iterations, l.of_iterations,
-                l.gain_ns, l.at_ns, l.replay_error, l.timed, l.shown_by,
+            SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.high, l.iterations,
+                l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed, l.shown_by,
+                l.declined,
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
@@ -83,7 +84,8 @@ def _witnesses() -> str:
             ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
             SELECT job, 1000 AS entry, 'own' AS cause, rank, lost_share AS share,
-                lost_share - noise AS low, late AS iterations, rounds AS of_iterations,
+                lost_share - noise AS low, lost_share + noise AS high,
+                late AS iterations, rounds AS of_iterations,
                 lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by,
                 count(*) OVER (PARTITION BY job) AS tied
             FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
@@ -94,10 +96,11 @@ def _witnesses() -> str:
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
             SELECT g.job, 2000 + dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
-                'transfer' AS cause, m.rank, g.share, g.low, g.parts AS iterations,
+                'transfer' AS cause, m.rank, g.share, g.low, g.high, g.parts AS iterations,
                 g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
                 count(*) OVER (PARTITION BY g.job, g.comm) AS tied
             FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
+                    sum(lost_high) AS high,
                     max(parts) AS parts, sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
                 FROM group_delays GROUP BY job, comm) g
             ANTI JOIN accounted USING (job)
@@ -178,12 +181,14 @@ def _sets() -> str:
         ("located", "BOOLEAN", "", "it is not one of so many that nobody is named"),
         ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
         ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
+        ("high", "DOUBLE", "ratio", "95 % quantile of the share"),
         ("iterations", "INTEGER", "", "concerned"),
         ("of_iterations", "INTEGER", "", "in the account"),
         ("gain_ns", "BIGINT", "ns", "lost in all of them"),
         ("at_ns", "BIGINT", "ns", "begin of the first one"),
         ("replay_error", "DOUBLE", "ratio", "of the account"),
         ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
+        ("declined", "VARCHAR", "", "ways to find causes that name nobody, and why"),
     ],
     source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
     params={
@@ -205,8 +210,8 @@ def delay_causes() -> str:
         WITH {_placed()}, {_slowest()},
         {_witnesses()}, {_sets()}
         SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, p.node, p.gpu, p.nic, l.tied,
-            s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.iterations,
-            l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed
+            s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.high,
+            l.iterations, l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed, l.declined
         FROM causes l JOIN sets s USING (job, entry)
         LEFT JOIN placed p USING (job, rank)
     """

@@ -9,30 +9,22 @@ first is the cause: nobody goes on before whom they wait for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import matched
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments, numbered
-from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs, Times
+from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
-
-@dataclass(frozen=True)
-class HostDelays:
-    """By how much each rank's host held up its own calls in each iteration (s, r), ns; NaN where
-    not recorded whole. `stalls_ns`: of that, what all other hosts waited for meanwhile."""
-
-    own_ns: Times
-    stalls_ns: Times
+_MOST = 1024  # delays of an iteration, the largest: each is compared with all others
 
 
 def host_delays(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
-) -> HostDelays:
-    """The delays of all hosts."""
+) -> Times:
+    """By how much each rank's host held up its own calls in each iteration (s, r), ns; NaN where
+    not recorded whole."""
     number = iterations.number
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
@@ -42,18 +34,11 @@ def host_delays(
     took_ns = np.maximum(programs.at_ns[at] - programs.at_ns[at - 1] - waited_ns[at - 1], 0.0)
     own_ns = took_ns - _of_peers(programs, iterations, at, took_ns, limits)
     own_ns = np.where(own_ns >= limits.exact, own_ns, 0.0)
-    large = own_ns >= limits.least_gain / 2 * iterations.length_ns[number[at]]
-    waited_for = _all_idle(programs, at, call_ns, np.where(large, own_ns, 0.0), limits)
-    stalls_ns = np.where(waited_for, own_ns, 0.0)
-
-    def summed(delays_ns: Times) -> Times:
-        delays_ns = _first_to_end(programs, iterations, at, call_ns, delays_ns, limits)
-        shape = (len(iterations.begin_ns), len(programs.ranks))
-        place = number[at] * shape[1] + programs.rank[at]
-        found = np.bincount(place, delays_ns, shape[0] * shape[1]).reshape(shape)
-        return np.where(iterations.program != 0, found, np.nan)
-
-    return HostDelays(summed(own_ns), summed(stalls_ns))
+    own_ns = _first_to_end(programs, iterations, at, call_ns, own_ns, limits)
+    shape = (len(iterations.begin_ns), len(programs.ranks))
+    place = number[at] * shape[1] + programs.rank[at]
+    found = np.bincount(place, own_ns, shape[0] * shape[1]).reshape(shape)
+    return np.where(iterations.program != 0, found, np.nan)
 
 
 def _on_one_clock(programs: Programs, moments: Moments) -> Times:
@@ -104,32 +89,6 @@ def _middle(kind: Ints, values: Times, limits: Limits) -> Times:
     return np.where(size >= limits.few_peers, middle, np.inf)[kind]
 
 
-def _all_idle(programs: Programs, at: Ints, call_ns: Times, own_ns: Times, limits: Limits) -> Flags:
-    """The delays (n,) of calls of the largest groups that the other members' hosts were idle for a
-    good part of, and soon no more: they waited for it, and not for their devices."""
-    size = np.array([len(line) for line in programs.members])
-    found = np.zeros(len(at), dtype=np.bool_)
-    # Ranks lie apart by more than any of them is long, so that one search serves all.
-    apart_ns = 2 * float(call_ns.max()) + 1
-    line_ns = np.maximum.accumulate(call_ns + programs.rank * apart_ns)
-    large = (own_ns > 0) & ~programs.batch[at] & (size[programs.comm[at]] == size.max())
-    large = np.flatnonzero(large)
-    for one in large[np.argsort(-own_ns[large], kind="stable")[: limits.most_delays]]:
-        node = at[one]
-        others = programs.members[programs.comm[node]]
-        others = others[others != programs.rank[node]]
-        last = np.searchsorted(line_ns, others * apart_ns + call_ns[node]) - 1
-        known = (last >= 0) & (last + 1 < len(line_ns))
-        known[known] &= programs.rank[last[known]] == others[known]
-        known[known] &= programs.rank[last[known] + 1] == others[known]
-        part_ns = limits.as_late * own_ns[one]
-        since_ns = call_ns[node] - call_ns[last[known]]
-        until_ns = call_ns[last[known] + 1] - call_ns[node]
-        waited = (since_ns >= part_ns) & (until_ns <= part_ns)
-        found[one] = known.any() and waited.mean() >= limits.most_ranks
-    return found
-
-
 def _first_to_end(
     programs: Programs,
     iterations: Iterations,
@@ -148,9 +107,9 @@ def _first_to_end(
         mine = every[number[every] == one]
         near = (end_ns[every] > begin_ns[mine].min()) & (begin_ns[every] < end_ns[mine].max())
         near = every[near]
-        near = near[np.argsort(-own_ns[near], kind="stable")[: limits.most_delays]]
+        near = near[np.argsort(-own_ns[near], kind="stable")[:_MOST]]
         near = near[np.argsort(rank[near], kind="stable")]
-        mine = mine[np.argsort(-own_ns[mine], kind="stable")[: limits.most_delays]]
+        mine = mine[np.argsort(-own_ns[mine], kind="stable")[:_MOST]]
         shared_ns = end_ns[near] - np.maximum(begin_ns[near], begin_ns[mine][:, None])
         before = end_ns[near] < end_ns[mine][:, None] - limits.exact
         before &= rank[near] != rank[mine][:, None]

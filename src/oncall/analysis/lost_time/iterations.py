@@ -54,6 +54,11 @@ class Iterations:
         calls = (self.number != NONE).sum() / max(1, int((self.program != 0).sum()))
         return bool(self.ahead > max(limits.least_gain, limits.stands_out / max(1.0, calls)))
 
+    def ask_for_the_same(self, limits: Limits) -> bool:
+        """Whether all make the same calls of the same sizes: none transfers more."""
+        like = (self.program == self.mostly_called).mean(1) >= limits.same_calls
+        return bool(not self.stretches and like.all())
+
     def spans(self, but: Flags | bool = False) -> tuple[Times, Ints]:
         """The mean length (k,) of the iterations of each span, and when the first began (k,);
         without spans that have iterations in `but` (s,)."""
@@ -74,13 +79,11 @@ class _Edges:
     seen: Ints
 
 
-def iterations_of(
-    programs: Programs, moments: Moments, limits: Limits, evenly: bool = False
-) -> Iterations | None:
+def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
     """The iterations of a job; None if there are too few, or hosts wait nowhere. Where nothing
-    shows them, and durations are recorded or it may be `evenly`, stretches of equal time."""
+    shows them, and durations are recorded, stretches of equal time."""
     cut = _cut(programs, moments, limits)
-    stretches = (moments.timed or evenly) and not cut.any()
+    stretches = moments.timed and not cut.any()
     if stretches:
         cut = _evenly(programs, moments, limits)
     edges = _edges(programs, cut, limits)

@@ -11,8 +11,8 @@ from math import comb
 
 import numpy as np
 
-from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.chance import at_least
+from oncall.analysis.lost_time.judgement import Declined, Entry, Loss, judged
 from oncall.analysis.lost_time.latecomers import by_hosts, is_seen
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
@@ -22,31 +22,20 @@ from oncall.analysis.lost_time.programs import Flags, Times
 _SIZES = (8, 4)  # ranks of a host that have a middle one
 
 
-def late_hosts(lateness: Lateness, limits: Limits) -> Entry | None:
+def late_hosts(lateness: Lateness, limits: Limits) -> Entry | Declined:
     """The host whose ranks are late as a whole. Of a pipeline it may be a stage, whose lateness is
     its design: not to be asked of one."""
     iterations = lateness.iterations
     found = [one for size in _SIZES if (one := _best(lateness, size, limits)) is not None]
     if not found:
-        return None
+        return Declined("no host's ranks are all later than others'")
     host, gain = max(found, key=lambda one: float(one[1].sum()))
-    concerned = gain >= limits.least_gain
-    if concerned.sum() < limits.repeats:
-        return None
-    values = gain[concerned]
-    if not is_seen(iterations, concerned, ~concerned, float(values.mean()), limits):
-        return None  # ranks of a host that wait for one another are as late as one of them
-    drawn = np.random.default_rng(0).choice(values, (limits.resampled, len(values)))
-    return Entry(
-        cause="own",
-        ranks=tuple(map(int, np.flatnonzero(host))),
-        share=float(values.mean()),
-        low=float(np.quantile(drawn.mean(1), limits.certain)),
-        segments=len(values),
-        gain_ns=float((gain * iterations.length_ns)[concerned].sum()),
-        begin_ns=int(iterations.begin_ns[concerned].min()),
-        shown_by=lateness.by,
-    )
+    ranks = np.flatnonzero(host).tolist()
+    loss = Loss("own", ranks, gain, iterations.length_ns, iterations.begin_ns, lateness.by)
+    late = loss.concerned(limits)
+    if late.any() and not is_seen(iterations, late, ~late, float(gain[late].mean()), limits):
+        return Declined("iterations are no longer where the host's ranks are late")
+    return judged(loss, limits, limits.repeats)
 
 
 def _best(lateness: Lateness, size: int, limits: Limits) -> tuple[Flags, Times] | None:

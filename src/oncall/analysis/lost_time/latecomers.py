@@ -1,4 +1,4 @@
-"""Who makes iterations longer by coming late, as a verdict.
+"""Who makes iterations longer by coming late.
 
 The others wait for the same ranks again and again, clearly longer than for anybody else; iterations
 in which they do are longer than the others. Ranks are tried one by one and in the blocks of
@@ -11,34 +11,35 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.analysis.lost_time.causes import Entry
 from oncall.analysis.lost_time.chance import by_turns, counts_alone, in_a_row, is_duty
 from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.judgement import Declined, Entry, Loss, judged
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
 BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
+_NOBODY = Declined("the others wait for nobody more than for the next")
+_BY_TURNS = Declined("ranks come late by turns: chance explains it")
 
 
-def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
+def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     """The ranks whose lateness costs most, if it is no chance. What hosts hold up themselves counts
     in a few iterations as well, if it costs enough and no other rank is as late in any."""
     iterations = lateness.iterations
     share = lateness.share
     best, gap = _best(share, lateness.ranks, limits)
-    ranks = np.flatnonzero(best)
     there = ~np.isnan(gap)
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
-    few = late.sum() < limits.repeats
     if not late.any() or not _all_of_them(share[late], best):
-        return None
+        return _NOBODY
+    few = late.sum() < limits.repeats
     if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
-        return None
-    blocks, close = _taking_turns(share, best, late, limits) / len(ranks), in_a_row(late[there])
+        return Declined("the others wait for a rank in too few iterations")
+    blocks, close = _taking_turns(share, best, late, limits) / best.sum(), in_a_row(late[there])
     if not few and by_turns(gap[late], _widest(share[there]), blocks, limits, close):
-        return None
+        return _BY_TURNS
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     # Others may be as long because of somebody else: without whom is what they last.
     last_ns = np.nan_to_num(np.fmax.reduce(lateness.late_ns, axis=1))
@@ -50,28 +51,14 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | None:
     elif _are_baseline(others, iterations.length_ns[late], limits):
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
     elif _may_cost_nothing(lateness, limits):
-        return None
-    late &= gain >= limits.least_gain
-    if late.sum() < (1 if few else limits.repeats):
-        return None
-    lost_ns = np.where(late, gain * iterations.length_ns, 0.0)
-    since = iterations.begin_ns >= iterations.begin_ns[late].min()
-    if lost_ns.sum() < limits.least_part * iterations.length_ns[since].sum():
-        return None
-    mean = float(gain[late].mean())
-    unsure = is_duty(ranks.tolist(), mean, late[there], limits, always=not len(others))
-    unsure = unsure or not is_seen(iterations, late, there & ~late, mean, limits)
-    drawn = np.random.default_rng(0).choice(gain[late], (limits.resampled, int(late.sum())))
-    return Entry(
-        cause="perhaps" if unsure else "own",
-        ranks=tuple(map(int, ranks)),
-        share=mean,
-        low=float(np.quantile(drawn.mean(1), limits.certain)),
-        segments=int(late.sum()),
-        gain_ns=float(lost_ns.sum()),
-        begin_ns=int(iterations.begin_ns[late].min()),
-        shown_by=lateness.by,
+        return Declined("hosts run ahead of their devices: being late may cost nothing")
+    loss = Loss("own", _places(best), gain, iterations.length_ns, iterations.begin_ns, lateness.by)
+    late = loss.concerned(limits)
+    seen = bool(late.any()) and is_seen(
+        iterations, late, there & ~late, float(gain[late].mean()), limits
     )
+    fewest = 1 if few else limits.repeats
+    return judged(loss, limits, fewest, proven=seen, always=not len(others))
 
 
 def is_seen(
@@ -89,12 +76,45 @@ def is_seen(
     return longer_ns >= limits.seen * share * length_ns
 
 
+def suspected(lateness: Lateness, limits: Limits) -> Entry | Declined:
+    """The ranks that the others waited for a good part of their time, or several times longer than
+    any noise, though it may be chance."""
+    iterations = lateness.iterations
+    best, gap = _best(lateness.share, lateness.ranks, limits)
+    late = (gap >= limits.least_gain) & _has_peers(iterations, best)
+    lost_ns = np.where(late, np.minimum(gap, 1.0), 0.0) * iterations.length_ns
+    seen_ns = max(1.0, float(iterations.length_ns[~np.isnan(gap)].sum()))
+    part = float(lost_ns.sum()) / seen_ns
+    if part < limits.large:
+        late &= gap >= limits.large
+        lost_ns = np.where(late, lost_ns, 0.0)
+        part = float(lost_ns.sum()) / seen_ns
+        duty = is_duty(_places(best), part, late, limits, always=True)
+        if part < limits.least_gain or late.sum() <= 1 or duty:
+            return Declined("the others wait for no rank for long")
+    return Entry(
+        cause="perhaps",
+        ranks=_places(best),
+        share=part,
+        low=0.0,
+        high=part,
+        segments=int(late.sum()),
+        gain_ns=float(lost_ns.sum()),
+        begin_ns=int(iterations.begin_ns[late].min()),
+        shown_by=lateness.by,
+    )
+
+
+def _places(ranks: Flags) -> tuple[int, ...]:
+    return tuple(map(int, np.flatnonzero(ranks)))
+
+
 def _are_baseline(others: Times, late: Times, limits: Limits) -> bool:
     """Whether the lengths of other iterations (k,) say what the late ones (s,) cost: of two, if
     these are clearly shorter."""
     if len(others) < 2:
         return False
-    shorter = float(others.max()) < (1 - limits.lasting) * float(late.min())
+    shorter = float(others.max()) < (1 - limits.large) * float(late.min())
     return len(others) >= limits.repeats or shorter
 
 
@@ -123,36 +143,6 @@ def _stands_alone(
     if np.fmax.reduce(others, axis=None) >= limits.as_late * mine[late].min():
         return False
     return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
-
-
-def suspected(lateness: Lateness, limits: Limits) -> Entry | None:
-    """The ranks that the others waited for a good part of their time, or several times longer than
-    any noise, though it may be chance."""
-    iterations = lateness.iterations
-    share = lateness.share
-    best, gap = _best(share, lateness.ranks, limits)
-    late = (gap >= limits.least_gain) & _has_peers(iterations, best)
-    lost_ns = np.where(late, np.minimum(gap, 1.0), 0.0) * iterations.length_ns
-    seen_ns = float(iterations.length_ns[~np.isnan(gap)].sum())
-    part = float(lost_ns.sum()) / seen_ns if seen_ns else 0.0
-    if part < limits.too_much:
-        late &= gap >= limits.lasting
-        lost_ns = np.where(late, lost_ns, 0.0)
-        part = float(lost_ns.sum()) / seen_ns if seen_ns else 0.0
-        ranks = np.flatnonzero(best).tolist()
-        duty = is_duty(ranks, part, late, limits, always=True)  # rank 0 logs and saves for all
-        if part < limits.least_gain or late.sum() <= 1 or duty:
-            return None
-    return Entry(
-        cause="perhaps",
-        ranks=tuple(map(int, np.flatnonzero(best))),
-        share=part,
-        low=0.0,
-        segments=int(late.sum()),
-        gain_ns=float(lost_ns.sum()),
-        begin_ns=int(iterations.begin_ns[late].min()),
-        shown_by=lateness.by,
-    )
 
 
 def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:

@@ -31,19 +31,16 @@ class Lateness:
     """By how much each of the `ranks` (r,) was late by itself in each iteration (s, r), ns against
     the median rank; NaN where not recorded whole. `iterations` say when and how long. `timed`:
     from durations. `of_all`: iterations are those of all ranks, not of one group each. `by`: the
-    others' "waits" in calls; "delays" of hosts, which devices may make up for; "stalls" of hosts
-    that all waited for. `compared`: most ranks were, with others at the same place of their
-    pipelines.
-    """
+    others' "waits" in calls, or "delays" of hosts, which devices may make up for. `compared`: most
+    ranks were, with others at the same place of their pipelines."""
 
     late_ns: Times
     ranks: Ints
     iterations: Iterations
     timed: bool
     of_all: bool = True
-    by: Literal["waits", "delays", "stalls"] = "waits"
+    by: Literal["waits", "delays"] = "waits"
     compared: bool = True
-    moments: Moments | None = None  # that it was worked out from
 
     @property
     def share(self) -> Times:
@@ -81,7 +78,6 @@ def lateness_of(
         moments.timed,
         of_all,
         compared=compared,
-        moments=moments,
     )
 
 

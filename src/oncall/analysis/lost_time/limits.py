@@ -22,7 +22,6 @@ class Limits:
     heard: float = decides("60 %", "of the ranks recorded a segment")
     fewest_nodes: int = decides(4, "calls from cut to cut, where some call is rare enough")
     fewest_iterations: int = decides(4, "of fewer, there is no baseline")
-    fewest_timed: int = decides(8, "with durations: of fewer, nobody is late by more than chance")
     exact: float = decides("2 ms", "by which clocks that calls have put right are off")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
     spacing: float = decides("10 %", "of the calls from one to the next: it comes back regularly")
@@ -36,9 +35,6 @@ class Limits:
     early: float = decides("20 %", "of the segments: lateness only adds to a clock's offset")
     gone_early: float = decides("1 %", "of calls, left before the last came: clocks are right")
     drifts: int = decides(12, "segments that show a drift of clocks")
-    most_delays: int = decides(
-        1024, "the largest ones of an iteration: each is compared with all others"
-    )
     most_lead: int = decides(12, "calls that a host is ahead of its device by")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
     equally_good_share: float = decides("2 %", "... and so many of all places")
@@ -77,7 +73,7 @@ class Limits:
         "70 %", "of the largest excess: a rank that is slow itself is the one whose link is"
     )
     alike: float = decides("80 %", "of the best gain: ranks whose transfers explain as much")
-    same: float = decides("97 %", "of the largest excess: they share all slow operations")
+    inseparable: float = decides("97 %", "of the largest excess: they share all slow operations")
     calls_alone: int = decides(2, "times the iterations: calls hardly show transfers")
     calls_gain: float = decides("133 %", "of the least gain, for the same reason")
     repeats: int = decides(3, "iterations in which others wait for a rank: fewer are an event")
@@ -85,10 +81,6 @@ class Limits:
     seen: float = decides(
         "33 %", "of what late ranks cost: late iterations are so much longer than the others"
     )
-    too_much: float = decides("20 %", "of all time waited for one rank: chance or not, no health")
-    lasting: float = decides("20 %", "of an iteration: longer for good by more than any noise")
-    event: int = decides(8, "iterations of which one may differ: a warm-up, a checkpoint")
-    resampled: int = decides(200, "draws of iterations: a quantile is exact to a few percent")
-    most_causes: int = decides(4, "a job; what is left then is not worth a call")
-    certain: float = decides("5 %", "quantile of the mean gain, over resampled iterations")
+    large: float = decides("20 %", "of an iteration, or of all time: more than any noise")
+    event: int = decides(8, "iterations, of which one may differ: a warm-up, a checkpoint")
     tried: int = decides(32, "ranks with the largest excess, of more than four times as many")

@@ -8,50 +8,47 @@ slow link, of the group or of the rank that all slow groups share.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
-from oncall.analysis.lost_time.causes import Entry
+from oncall.analysis.lost_time.evidence import Evidence
+from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, Loss, judged
+from oncall.analysis.lost_time.latecomers import latecomers
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median, quantile
-from oncall.analysis.lost_time.onsets import taken
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
+from oncall.analysis.lost_time.transfers import taken
 
 
-def slow_beside_siblings(programs: Programs, lateness: Lateness, limits: Limits) -> Entry | None:
+def slow_beside_siblings(evidence: Evidence) -> Answer:
     """The ranks that share all groups whose transfers take longer than their siblings', if others
     wait for these ranks, or all ranks are in a transfer with them meanwhile."""
+    programs, lateness, limits = evidence.programs, evidence.lateness, evidence.limits
+    if lateness is None:
+        return Declined("no iterations")
     iterations = lateness.iterations
     taken_ns = taken(programs, iterations, limits)
     share = _excess(programs, taken_ns, lateness, limits) / iterations.length_ns[:, None]
     slow = _slow(share, limits)
     if not len(slow):
-        return None
+        return Declined("no group's transfers are slower than those of like groups")
     members = [np.asarray(programs.members[comm]) for comm in slow]
     ranks, together = reduce(np.intersect1d, members), reduce(np.union1d, members)
     if not len(ranks) or 2 * len(together) > lateness.late_ns.shape[1]:
-        return None
+        return Declined("the groups with slower transfers have no rank in common")
     ranks = _of_two(programs, lateness, taken_ns, ranks, limits)
     meanwhile = _with_all(programs, taken_ns, ranks, limits) / iterations.length_ns
+    late = latecomers(lateness, limits)
+    if isinstance(late, Entry) and late.proven and set(late.ranks) != set(ranks.tolist()):
+        return Declined("a rank that is late itself slows the transfers of its group")
     waited = np.fmax(_late(lateness, ranks, together), meanwhile)
-    shown = np.fmin(np.nanmax(share[:, slow], axis=1), waited)
-    concerned = shown >= limits.least_gain
-    if concerned.sum() < limits.repeats:
-        return None
-    values = shown[concerned]
-    return Entry(
-        cause="transfer",
-        ranks=tuple(map(int, ranks)),
-        share=float(values.mean()),
-        low=float(values.min()),
-        segments=int(concerned.sum()),
-        gain_ns=float((shown * iterations.length_ns)[concerned].sum()),
-        begin_ns=int(iterations.begin_ns[concerned].min()),
-        shown_by="siblings",
+    shown = np.nan_to_num(np.fmin(np.fmax.reduce(share[:, slow], axis=1), waited))
+    loss = Loss(
+        "transfer", ranks.tolist(), shown, iterations.length_ns, iterations.begin_ns, "siblings"
     )
+    return judged(loss, limits, limits.repeats)
 
 
 def _slow(share: Times, limits: Limits) -> Ints:
@@ -67,20 +64,6 @@ def _slow(share: Times, limits: Limits) -> Ints:
         found[:, slow] >= limits.stands_out * others[:, None]
     )
     return slow if (clear.all(1).sum() >= limits.repeats) else slow[:0]
-
-
-def late_by_transfers(
-    programs: Programs, lateness: Lateness, entry: Entry, limits: Limits
-) -> Entry:
-    """The entry of ranks that come late together, as their transfers if these take as much longer
-    than those of their only sibling group."""
-    taken_ns = taken(programs, lateness.iterations, limits)
-    for slower, excess in _slower_of_two(programs, lateness, taken_ns):
-        if set(programs.members[slower]) == set(entry.ranks) and (
-            excess >= limits.as_late * entry.share
-        ):
-            return replace(entry, cause="transfer", shown_by="siblings")
-    return entry
 
 
 def _of_two(

@@ -9,6 +9,7 @@ from math import comb
 import numpy as np
 
 from oncall.analysis.lost_time.books import Books
+from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
@@ -46,6 +47,15 @@ def slowdowns_of(books: Books, limits: Limits) -> list[Slowdown]:
     return []
 
 
+def slowdowns_in(iterations: Iterations, limits: Limits) -> list[Slowdown]:
+    """Both, of iterations that may differ: what comes and goes counts in those of the usual program
+    alone, as evaluations are longer by design."""
+    _, kind, counts = np.unique(iterations.program, axis=0, return_inverse=True, return_counts=True)
+    other = kind.ravel() != int(np.argmax(counts))
+    found = repeated(*iterations.spans(other), limits)
+    return lasting(*iterations.spans(), limits) + found
+
+
 def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
     """The changes from which on the like iterations (s,) are longer than those before: clearly, or
     so many that lengths drawn by chance would hardly fall so. As single events do not count there
@@ -61,7 +71,7 @@ def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
             continue
         share = 1 - _middle(before) / _middle(after)
         chance = len(splits) / comb(len(length), split)
-        clear = shortest * (1 - limits.lasting) > longest or chance < limits.by_chance
+        clear = shortest * (1 - limits.large) > longest or chance < limits.by_chance
         if clear and share >= limits.least_gain:
             found.append(Slowdown(int(begin_ns[order[split]]), share, len(after)))
     return sorted(found, key=lambda one: -one.share)
@@ -78,7 +88,7 @@ def repeated(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]
         return []
     part = length[:-1] / length[1:]
     split = int(np.argmin(part[fewest - 1 : len(part) - fewest + 1])) + fewest
-    if part[split - 1] > 1 - limits.lasting:
+    if part[split - 1] > 1 - limits.large:
         return []
     long = np.sort(begin_ns[order[split:]])
     share = 1 - _middle(length[:split]) / _middle(length[split:])

@@ -1,0 +1,117 @@
+"""Whether what a way found is more than noise, and what it costs: judged alike for all ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.chance import by_turns, counts_alone, is_duty
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.programs import Flags, Ints, Times
+
+_DRAWS = 200  # of iterations: a quantile is exact to a few percent
+_CERTAIN = 0.05, 0.95  # quantiles of the mean gain, over resampled iterations
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cause: `ranks` that share it (more than one: the evidence cannot tell them apart), and
+    what each iteration concerned would have been shorter."""
+
+    cause: str  # own, transfer or, unless proven, perhaps
+    ranks: tuple[int, ...]
+    share: float  # of the iterations concerned, mean
+    low: float  # quantiles of that mean
+    high: float
+    segments: int  # iterations concerned, or calls
+    gain_ns: float  # of all of them
+    begin_ns: int  # of the first one
+    shown_by: str  # as in the relation's column
+
+    @property
+    def proven(self) -> bool:
+        return self.cause != "perhaps"
+
+
+@dataclass(frozen=True)
+class Declined:
+    """Why a way names nobody."""
+
+    reason: str
+
+
+Answer = tuple[Entry, ...] | Entry | Declined
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What some ranks cost each iteration (s,), as one way sees it: the `share` by which it would
+    be shorter without that, and the length it is a share of."""
+
+    cause: str
+    ranks: Sequence[int]
+    share: Times
+    length_ns: Times
+    begin_ns: Ints
+    shown_by: str
+
+    def concerned(self, limits: Limits) -> Flags:
+        """The iterations that lose more than they differ by anyway."""
+        return np.asarray(self.share >= limits.least_gain)
+
+
+def judged(
+    loss: Loss, limits: Limits, fewest: int, *, proven: bool = True, always: bool = False
+) -> Entry | Declined:
+    """The entry of a loss, if `fewest` iterations lose so much, or one as much as if all did, and
+    that is worth a word of all the time since. It is a suspicion unless `proven`, or where rank 0
+    may be on duty for all others (`always`: in any number of iterations)."""
+    concerned = loss.concerned(limits)
+    number = int(concerned.sum())
+    lost_ns = np.where(concerned, loss.share * loss.length_ns, 0.0)
+    if not number:
+        return Declined("no iteration would be clearly shorter without it")
+    if number < fewest and not counts_alone(float(lost_ns.sum()), loss.length_ns, limits):
+        return Declined("too few iterations would be shorter without it")
+    begin_ns = int(loss.begin_ns[concerned].min())
+    since = loss.begin_ns >= begin_ns
+    if lost_ns.sum() < limits.least_part * loss.length_ns[since].sum():
+        return Declined("it costs hardly anything of all the time since")
+    values = loss.share[concerned]
+    mean = float(values.mean())
+    in_order = concerned[np.argsort(loss.begin_ns, kind="stable")]
+    duty = loss.cause == "own" and is_duty(loss.ranks, mean, in_order, limits, always)
+    drawn = np.random.default_rng(0).choice(values, (_DRAWS, number)).mean(1)
+    low, high = np.quantile(drawn, _CERTAIN)
+    return Entry(
+        cause=loss.cause if proven and not duty else "perhaps",
+        ranks=tuple(map(int, loss.ranks)),
+        share=mean,
+        low=float(low),
+        high=float(high),
+        segments=number,
+        gain_ns=float(lost_ns.sum()),
+        begin_ns=begin_ns,
+        shown_by=loss.shown_by,
+    )
+
+
+def stands_out(share: Times, best: int, limits: Limits) -> bool:
+    """Whether one of several candidates (c, s) costs clearly more than each other one, and is the
+    worst one more often than chance explains."""
+    counted = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
+    others = np.delete(counted, best)
+    if len(others) and counted[best] < limits.stands_out * others.max():
+        return False
+    return not chance(share, best, len(share), limits)
+
+
+def chance(share: Times, best: int, of: float, limits: Limits) -> bool:
+    """Whether others cost half as much at times, and chance explains how often the best of several
+    candidates (c, s), one of so many, is the worst one."""
+    mine, others = share[best], np.delete(share, best, 0)
+    costly = mine[mine >= limits.least_gain]
+    much = max(float(np.median(costly)) / 2, limits.least_gain) if len(costly) else 0.0
+    return bool((others >= much).any()) and by_turns(mine, share.max(0), of, limits)

@@ -1,0 +1,145 @@
+"""Replay: the causes without which replayed iterations are shorter.
+
+The smallest set of causes that explains most of the loss wins: the largest gain first, all others
+replayed again without it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from oncall.analysis.lost_time.books import Books
+from oncall.analysis.lost_time.causes import (
+    candidates_by,
+    excess_of_own,
+    excess_of_transfers,
+    gains_of_own,
+    gains_of_transfers,
+    gains_together,
+)
+from oncall.analysis.lost_time.evidence import Evidence
+from oncall.analysis.lost_time.judgement import (
+    Answer,
+    Declined,
+    Entry,
+    Loss,
+    chance,
+    judged,
+    stands_out,
+)
+from oncall.analysis.lost_time.latecomers import BLOCKS
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.measured import median
+from oncall.analysis.lost_time.programs import Ints, Times
+
+_FEWEST = 2  # like iterations: of one alone it is not known what is ordinary
+_MOST_CAUSES = 4  # of a job: what is left then is not worth a call
+
+
+def replay(evidence: Evidence) -> Answer:
+    """The ranks whose own time, and those whose transfers, make iterations longer."""
+    books, limits = evidence.replay, evidence.limits
+    if books is None:
+        return Declined("no like iterations that a replay reproduces")
+    own = _own(books, limits)
+    removed = [rank for entry in own for rank in entry.ranks]
+    entries = (*own, *_transfers(books, removed, limits))
+    return entries or Declined("replayed iterations are no shorter without any rank")
+
+
+def _own(books: Books, limits: Limits) -> list[Entry]:
+    """Ranks whose own time is longer than their peers', the largest gain first."""
+    found: list[Entry] = []
+    candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
+    while len(found) < _MOST_CAUSES:
+        removed = [rank for entry in found for rank in entry.ranks]
+        gains = partial(gains_of_own, candidates=candidates, removed=removed, limits=limits)
+        share = books.shares(gains)
+        share[np.isin(candidates, removed)] = 0
+        best = _largest(share, limits)
+        entry = _entry(books, "own", candidates[[best]], share[best], limits)
+        if entry is None or not stands_out(share, best, limits):
+            break
+        found.append(entry)
+    return found or _together(books, limits)
+
+
+def _together(books: Books, limits: Limits) -> list[Entry]:
+    """The neighbours, as those of a host are, who cost together what none of them costs alone. Of
+    blocks that gain nearly as much, the smallest."""
+    excess = books.joined(excess_of_own).mean(1)
+    late = np.flatnonzero(excess >= limits.as_late * excess.max())
+    ranks = len(excess)
+    begins = [(at, size) for size in BLOCKS[1:] for at in np.unique(late // size * size)]
+    blocks = [np.arange(at, at + size) for at, size in begins if 2 * size <= ranks >= at + size]
+    # Who is the last of them in a call of all differs, so that some may be hardly late.
+    blocks = [
+        one for one in blocks if np.median(excess[one]) > np.delete(excess, one).max(initial=0.0)
+    ]
+    if not blocks:
+        return []
+    total = _total(books.shares(partial(gains_together, sets=blocks)), limits)
+    enough = np.flatnonzero(total >= limits.alike * total.max()).tolist()
+    block = blocks[min(enough, key=lambda one: (len(blocks[one]), -total[one]))]
+    size = len(block)
+    beside = [np.arange(at, at + size) for at in range(0, ranks - size + 1, size)]
+    share = books.shares(partial(gains_together, sets=beside))
+    best = int(block[0]) // size
+    entry = _entry(books, "own", block, share[best], limits)
+    # Nobody else stands against them: it has to be more than replays are off by.
+    if entry is None or entry.share < books.error or not stands_out(share, best, limits):
+        return []
+    return [entry]
+
+
+def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
+    """The rank whose transfers cost most, or those that share all slow ones with it; shares are of
+    what iterations last without the own time of ranks that are `removed` already."""
+    excesses = books.joined(excess_of_transfers)
+    candidates = candidates_by(excesses.sum(1), limits)
+    gains = partial(gains_of_transfers, candidates=candidates, removed=removed, limits=limits)
+    share = books.shares(gains)
+    if removed:
+        own = books.shares(partial(gains_together, sets=[np.array(removed)]))
+        share = share / np.maximum(1 - own, limits.least_gain)
+    best = _largest(share, limits)
+    concerned = share[best] >= limits.least_gain
+    if not concerned.any() or chance(share, best, len(share), limits):
+        return []
+    total = _total(share, limits)
+    near = candidates[total >= limits.alike * total[best]]
+    # Of what the worst of them shows, in most iterations: what happens once tells nobody apart.
+    excess = excesses[np.ix_(near, concerned)]
+    part = median(excess / np.maximum(excess.max(0), 1.0), 1)
+    inseparable = near[part >= limits.inseparable]
+    mine = [rank for rank in near[part >= limits.own_and_link].tolist() if rank in removed]
+    if len(inseparable) > max(2, len(excesses) // 2):
+        return []
+    entry = _entry(books, "transfer", np.array(mine or inseparable), share[best], limits)
+    # Calls alone hardly show transfers: more is asked of them.
+    weak = not books.timed
+    if entry is None or entry.segments < _FEWEST + weak:
+        return []
+    return [] if weak and entry.share < limits.calls_gain * limits.least_gain else [entry]
+
+
+def _largest(share: Times, limits: Limits) -> int:
+    return int(np.argmax(_total(share, limits)))
+
+
+def _total(share: Times, limits: Limits) -> Times:
+    """What each candidate costs in all iterations (c,), noise left out."""
+    return np.asarray(np.where(share >= limits.least_gain / 2, share, 0).sum(1))
+
+
+def _entry(books: Books, cause: str, ranks: Ints, share: Times, limits: Limits) -> Entry | None:
+    length_ns = np.maximum(books.length_ns, books.replayed_ns)
+    loss = Loss(cause, ranks.tolist(), share, length_ns, books.begin_ns, "replay")
+    concerned = loss.concerned(limits)
+    # Hosts that go on too early by as much do not wait for it.
+    if concerned.any() and share[concerned].mean() < books.backwards:
+        return None
+    found = judged(loss, limits, _FEWEST)
+    return found if isinstance(found, Entry) else None
