@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time.chance import at_least, either, in_a_row, is_duty
+from oncall.analysis.lost_time.judgement import Entry
 from oncall.analysis.lost_time.latecomers import by_hosts, suspected
 from oncall.analysis.lost_time.limits import Limits
 
@@ -94,6 +95,6 @@ def test_two_long_waits_for_one_rank_are_no_health(
     for iteration, ms in late_ms.items():
         late_ns[iteration, rank] = ms * 1e6
     entry = suspected(of_like_iterations(late_ns, 100), Limits())
-    assert (entry is not None) is suspect
-    if entry is not None:
+    assert isinstance(entry, Entry) is suspect
+    if isinstance(entry, Entry):
         assert (entry.cause, entry.ranks, entry.segments) == ("perhaps", (rank,), 2)

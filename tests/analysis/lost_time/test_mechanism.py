@@ -12,7 +12,7 @@ from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose
 
 from .jobs import layers, no_offset
-from .test_host_delays import served
+from .test_host_delays import stalls
 from .test_lateness import even, played
 
 NODES = [f"gpu{rank:02}" for rank in range(8)]
@@ -34,10 +34,10 @@ def story(finding: Finding) -> str:
 
 
 def test_a_host_that_stalls_is_looked_at_by_its_process() -> None:
-    columns = served(lambda seq, rank: 30 if rank == 4 and seq % 10 == 3 else 0, waits=True)
-    finding = said(columns, NODES[:6])
+    columns = played(even, overlaps=True, timed=False, pause=stalls((4, 4), (9, 4)))
+    finding = said(columns, NODES)
     assert (finding.verdict, finding.title) == ("S1", "Slow process on its host")
-    assert "All other hosts were idle until rank 4 made the next call" in story(finding)
+    assert "Rank 4 made calls later than peers" in story(finding)
     assert "on gpu04: `ssh gpu04 py-spy dump --pid 4`" in finding.next[0]
     assert not any("nvidia-smi" in step for step in finding.next)
 

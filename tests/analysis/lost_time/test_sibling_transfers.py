@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncall.analysis.lost_time.iterations import iterations_of
+from oncall.analysis.lost_time.judgement import Entry
 from oncall.analysis.lost_time.lateness import lateness_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import arrivals_of
@@ -34,4 +35,4 @@ def test_a_slow_link_that_all_wait_in_meanwhile_makes_nobody_late() -> None:
     assert iterations is not None
     lateness = lateness_of(programs, iterations, moments, LIMITS)
     entry = slow_beside_siblings(programs, lateness, LIMITS)
-    assert entry is not None and entry.ranks == (1, 5)
+    assert isinstance(entry, Entry) and entry.ranks == (1, 5)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.causes import excess_of_own
+from oncall.analysis.lost_time.changes import late_since
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.onsets import own_time_in
 from oncall.analysis.lost_time.programs import read_programs
 from oncall.analysis.lost_time.slowdowns import repeated, slowdowns_of
 from oncall.evidence import Incident
@@ -108,6 +109,8 @@ def test_whose_own_time_alone_is_longer_in_the_longer_iterations_needs_no_exact_
         assert programs is not None
         books = books_of(programs, limits)
     assert books is not None
-    entry = own_time_in(slowdowns_of(books, limits), books, limits)
+    (slowdown,) = slowdowns_of(books, limits)
+    excess_ns = books.joined(excess_of_own).T
+    entry = late_since(slowdown, excess_ns, books.begin_ns, books.length_ns, limits)
     assert entry is not None
     assert (entry.ranks, entry.segments) == ((3,), len(slow))

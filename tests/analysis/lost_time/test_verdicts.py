@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from oncall.core.gains import weighed
 
 from oncall.core.diagnosis import Blame, Finding
-from oncall.core.gains import weighed
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose

@@ -15,8 +15,13 @@ from oncall.evidence import Param, relation
         ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its NIC"),
         ("pid", "BIGINT", "", "its process id"),
-        ("part", "VARCHAR", "", "quota, affinity, numa, swap, full: its GPU's memory; or shared: "
-         "its GPU is another's too"),
+        (
+            "part",
+            "VARCHAR",
+            "",
+            "quota, affinity, numa, swap, full: its GPU's memory; or shared: "
+            "its GPU is another's too",
+        ),
         ("throttled", "DOUBLE", "ratio", "of quota: share of time that it stops the process"),
         ("cpu_quota", "DOUBLE", "CPUs", "of quota: how much it is"),
         ("cpus_allowed", "INTEGER", "", "of affinity: CPUs that it may use"),

@@ -8,20 +8,21 @@ from functools import reduce
 import numpy as np
 
 from oncall.analysis.lost_time.changes import change_entry
-from oncall.analysis.lost_time.evidence import Evidence
-from oncall.analysis.lost_time.judgement import Answer, Declined
+from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.judgement import Declined, Entry
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.programs import Programs
 from oncall.analysis.lost_time.slowdowns import Slowdown, lasting
 from oncall.analysis.lost_time.transfers import taken
 
 
-def longer_transfers(evidence: Evidence) -> Answer:
+def longer_transfers(
+    programs: Programs, iterations: Iterations, limits: Limits
+) -> Entry | Declined:
     """The groups whose transfers take longer for good, as far as they are recorded: computation
     hides them there, which says nothing of the rest of the job. Their share is the most that they
     may cost. A communicator makes one transfer after the other: what these take beyond an iteration
     of before is lost for certain."""
-    programs, iterations, limits = evidence.programs, evidence.iterations, evidence.limits
-    if iterations is None:
-        return Declined("no iterations")
     taken_ns = taken(programs, iterations, limits)
     length_ns = float(np.median(iterations.length_ns))
     found: dict[int, Slowdown] = {}

@@ -8,12 +8,12 @@ slow link, of the group or of the rank that all slow groups share.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
-from oncall.analysis.lost_time.evidence import Evidence
-from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, Loss, judged
+from oncall.analysis.lost_time.judgement import Declined, Entry, Loss, judged
 from oncall.analysis.lost_time.latecomers import latecomers
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
@@ -22,16 +22,17 @@ from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 from oncall.analysis.lost_time.transfers import taken
 
 
-def slow_beside_siblings(evidence: Evidence) -> Answer:
+def slow_beside_siblings(
+    programs: Programs, lateness: Lateness, limits: Limits
+) -> Entry | Declined:
     """The ranks that share all groups whose transfers take longer than their siblings', if others
     wait for these ranks, or all ranks are in a transfer with them meanwhile."""
-    programs, lateness, limits = evidence.programs, evidence.lateness, evidence.limits
-    if lateness is None:
-        return Declined("no iterations")
     iterations = lateness.iterations
     taken_ns = taken(programs, iterations, limits)
     share = _excess(programs, taken_ns, lateness, limits) / iterations.length_ns[:, None]
-    slow = _slow(share, limits)
+    slow, late = _slow(share, limits), latecomers(lateness, limits)
+    if not len(slow) and isinstance(late, Entry) and late.proven:
+        return _late_together(programs, lateness, taken_ns, late, limits)
     if not len(slow):
         return Declined("no group's transfers are slower than those of like groups")
     members = [np.asarray(programs.members[comm]) for comm in slow]
@@ -40,7 +41,6 @@ def slow_beside_siblings(evidence: Evidence) -> Answer:
         return Declined("the groups with slower transfers have no rank in common")
     ranks = _of_two(programs, lateness, taken_ns, ranks, limits)
     meanwhile = _with_all(programs, taken_ns, ranks, limits) / iterations.length_ns
-    late = latecomers(lateness, limits)
     if isinstance(late, Entry) and late.proven and set(late.ranks) != set(ranks.tolist()):
         return Declined("a rank that is late itself slows the transfers of its group")
     waited = np.fmax(_late(lateness, ranks, together), meanwhile)
@@ -64,6 +64,18 @@ def _slow(share: Times, limits: Limits) -> Ints:
         found[:, slow] >= limits.stands_out * others[:, None]
     )
     return slow if (clear.all(1).sum() >= limits.repeats) else slow[:0]
+
+
+def _late_together(
+    programs: Programs, lateness: Lateness, taken_ns: Times, late: Entry, limits: Limits
+) -> Entry | Declined:
+    """Ranks that come late together, if the transfers of their group take as much longer than those
+    of its only sibling."""
+    for slower, excess in _slower_of_two(programs, lateness, taken_ns):
+        alike = set(programs.members[slower]) == set(late.ranks)
+        if alike and excess >= limits.as_late * late.share:
+            return replace(late, cause="transfer", shown_by="siblings")
+    return Declined("no group's transfers are slower than those of like groups")
 
 
 def _of_two(

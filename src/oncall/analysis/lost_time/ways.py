@@ -154,6 +154,16 @@ def _durations(evidence: Evidence) -> str:
     return "" if evidence.lateness is not None else "hosts show no iterations"
 
 
+def _siblings(evidence: Evidence) -> Answer:
+    assert evidence.lateness is not None
+    return slow_beside_siblings(evidence.programs, evidence.lateness, evidence.limits)
+
+
+def _hidden_transfers(evidence: Evidence) -> Answer:
+    assert evidence.iterations is not None
+    return longer_transfers(evidence.programs, evidence.iterations, evidence.limits)
+
+
 def _suspected(evidence: Evidence) -> Answer:
     if evidence.lateness is None:
         return Declined("hosts show no iterations")
@@ -167,11 +177,11 @@ def _nothing(_: Evidence) -> str:
 WAYS = (
     Way("profile", _nothing, _profile),
     Way("replay", _nothing, replay),
-    Way("siblings", _durations, slow_beside_siblings, replayed=True),
+    Way("siblings", _durations, _siblings, replayed=True),
     Way("waits", _waits, _late, replayed=True),
     Way("hosts", _timed_waits, _hosts, replayed=True),
     Way("delays", _calls_alone, _delays),
     Way("change", _like_iterations, changed),
     Way("suspicion", _nothing, _suspected, replayed=True),
-    Way("hidden transfers", _durations, longer_transfers, replayed=True),
+    Way("hidden transfers", _durations, _hidden_transfers, replayed=True),
 )
