@@ -67,31 +67,42 @@ def _own(books: Books, limits: Limits) -> list[Entry]:
 
 
 def _together(books: Books, limits: Limits) -> list[Entry]:
-    """The neighbours, as those of a host are, who cost together what none of them costs alone. Of
-    blocks that gain nearly as much, the smallest."""
-    excess = books.joined(excess_of_own).mean(1)
+    """Ranks that cost together what none of them costs alone: neighbours, as those of a host are,
+    or all that are late by about as much. Of sets that gain nearly as much, the smallest."""
+    excesses = books.joined(excess_of_own)
+    excess, ranks = excesses.mean(1), np.arange(len(excesses))
     late = np.flatnonzero(excess >= limits.as_late * excess.max())
-    ranks = len(excess)
     begins = [(at, size) for size in BLOCKS[1:] for at in np.unique(late // size * size)]
-    blocks = [np.arange(at, at + size) for at, size in begins if 2 * size <= ranks >= at + size]
+    sets = [ranks[at : at + size] for at, size in begins if 2 * size <= len(ranks) >= at + size]
     # Who is the last of them in a call of all differs, so that some may be hardly late.
-    blocks = [
-        one for one in blocks if np.median(excess[one]) > np.delete(excess, one).max(initial=0.0)
-    ]
-    if not blocks:
+    sets = [one for one in sets if np.median(excess[one]) > np.delete(excess, one).max(initial=0.0)]
+    sets += [late] if 1 < len(late) <= len(ranks) / 2 else []
+    if not sets:
         return []
-    total = _total(books.shares(partial(gains_together, sets=blocks)), limits)
+    share = books.shares(partial(gains_together, sets=sets))
+    total = _total(share, limits)
     enough = np.flatnonzero(total >= limits.alike * total.max()).tolist()
-    block = blocks[min(enough, key=lambda one: (len(blocks[one]), -total[one]))]
-    size = len(block)
-    beside = [np.arange(at, at + size) for at in range(0, ranks - size + 1, size)]
-    share = books.shares(partial(gains_together, sets=beside))
-    best = int(block[0]) // size
-    entry = _entry(books, "own", block, share[best], limits)
+    best = min(enough, key=lambda one: (len(sets[one]), -total[one]))
+    chosen, size = sets[best], len(sets[best])
+    others = [np.delete(ranks, chosen)]
+    if chosen[-1] - chosen[0] == size - 1 and not chosen[0] % size:
+        others = [ranks[at : at + size] for at in range(0, len(ranks) - size + 1, size)]
+        others = [one for one in others if one[0] != chosen[0]]
+    elif not _each_time(excesses[chosen], share[best], limits):
+        return []
+    each = np.vstack([share[best], books.shares(partial(gains_together, sets=others))])
+    entry = _entry(books, "own", chosen, share[best], limits)
     # Nobody else stands against them: it has to be more than replays are off by.
-    if entry is None or entry.share < books.error or not stands_out(share, best, limits):
+    if entry is None or entry.share < books.error or not stands_out(each, 0, limits):
         return []
     return [entry]
+
+
+def _each_time(excess: Times, share: Times, limits: Limits) -> bool:
+    """Whether ranks are late alike in each costly iteration: of many, some are late at any time."""
+    each = excess[:, share >= limits.least_gain]
+    part = median(each / np.maximum(each.max(0), 1.0), 1)
+    return bool((part >= limits.as_late).all())
 
 
 def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
