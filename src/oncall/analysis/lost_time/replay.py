@@ -19,6 +19,7 @@ from oncall.analysis.lost_time.causes import (
     gains_of_transfers,
     gains_together,
 )
+from oncall.analysis.lost_time.chance import by_turns
 from oncall.analysis.lost_time.evidence import Evidence
 from oncall.analysis.lost_time.judgement import (
     Answer,
@@ -88,7 +89,9 @@ def _together(books: Books, limits: Limits) -> list[Entry]:
     if chosen[-1] - chosen[0] == size - 1 and not chosen[0] % size:
         others = [ranks[at : at + size] for at in range(0, len(ranks) - size + 1, size)]
         others = [one for one in others if one[0] != chosen[0]]
-    elif not _each_time(excesses[chosen], share[best], limits):
+    elif not _each_time(excesses[chosen], share[best], limits) or by_turns(
+        share[best], share[best], len(ranks) / size, limits
+    ):
         return []
     each = np.vstack([share[best], books.shares(partial(gains_together, sets=others))])
     entry = _entry(books, "own", chosen, share[best], limits)
