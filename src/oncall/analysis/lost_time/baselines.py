@@ -88,7 +88,7 @@ def _of_role(graph: Graph, own: Times, limits: Limits) -> Times:
     found = np.full_like(own, np.nan)
     for role in np.unique(graph.role):
         mine = np.flatnonzero(graph.role == role)
-        if len(mine) < limits.few_peers:
+        if len(mine) < limits.few:
             found[:, mine] = _of_peers(own[:, mine], limits)
             continue
         for each, times in zip(found, own, strict=True):
@@ -120,11 +120,11 @@ def _with_leaders(groups: Groups, own: Times, baseline: Times, lead: int, limits
 
 def _of_peers(times: Times, limits: Limits) -> Times:
     """What peers (s, p, width) mostly take, of two the lesser; of one, in its better iterations."""
-    if times.shape[1] >= limits.few_peers:
+    if times.shape[1] >= limits.few:
         return median(times, 1)[:, None]
     if times.shape[1] == 2:
         return np.fmin(times[:, :1], times[:, 1:])
-    return quantile(times, limits.usual_alone, 0)[None] if len(times) > 2 else times
+    return quantile(times, limits.ordinary, 0)[None] if len(times) > 2 else times
 
 
 def _round_kinds(graph: Graph) -> Ints:
@@ -154,7 +154,7 @@ def _baseline_transfer(times: Times, kind: Ints, limits: Limits) -> Times:
     for one in np.unique(kind):
         mine = np.flatnonzero(kind == one)
         values = times[:, mine]
-        baseline = quantile(values, limits.usual_transfer, 0)[None] if len(values) > 2 else values
+        baseline = quantile(values, limits.ordinary, 0)[None] if len(values) > 2 else values
         if len(mine) > 2:
             peers = median(values, 1)[:, None]
         else:
@@ -178,7 +178,7 @@ def _to_the_late(order: Order, own: Times, baseline: Times, limits: Limits) -> N
         common = np.nan_to_num(np.minimum.reduceat(excess[:, node + 1], start, axis=1))
         latest = np.maximum.reduceat(before, start, axis=1)
         others = (np.add.reduceat(before, start, axis=1) - latest) / (size - 1)
-        was_late = (common > 0) & (latest - others > limits.late_share * common)
+        was_late = (common > 0) & (latest - others > limits.hardly * common)
         moved = np.where(was_late, common, 0)[:, of]
         is_latest = before >= latest[:, of]
         given = moved * is_latest / np.add.reduceat(is_latest, start, axis=1)[:, of]
@@ -262,7 +262,7 @@ def _take(
     start = np.flatnonzero(begins)
     common = np.maximum(0, np.nan_to_num(np.minimum.reduceat(flat[:, node + 1], start, axis=1)))
     late = np.nan_to_num(np.fmax.reduceat(flat[:, node], start, axis=1))
-    common = np.where(late > limits.lateness * common, 0, common)
+    common = np.where(late > limits.large * common, 0, common)
     found[:, chosen[of[start]]] = common
     taken = common[:, np.cumsum(begins) - 1]
     for segment in range(len(mine)):

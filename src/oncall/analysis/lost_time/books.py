@@ -71,7 +71,7 @@ class Books:
 
     def hold(self, limits: Limits) -> bool:
         """Whether replays last as long as was measured, and hosts wait where they have it."""
-        return self.error <= limits.replays and self.backwards <= limits.backwards
+        return self.error <= limits.replays and self.backwards <= limits.hardly
 
     def joined(self, values: Callable[[Class], Times]) -> Times:
         """Values of each rank and segment, of all classes (r, s)."""
@@ -117,7 +117,7 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
             segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
         )
         replayed_ns = replayed(order, account.own, account.rounds, account.transfers)
-        too_long = quantile(replayed_ns - length_ns, limits.replay_error, 0)
+        too_long = quantile(replayed_ns - length_ns, limits.ordinary, 0)
         # With durations a replay with and one without a cause are too long alike.
         error_ns = np.inf if timed_too else max(0.0, float(np.nan_to_num(too_long)))
         found.append(
@@ -134,5 +134,5 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
     if not found:
         return None
     longest = max(float(np.median(one.length_ns)) for one in found)
-    kept = [one for one in found if np.median(one.length_ns) > limits.short * longest]
+    kept = [one for one in found if np.median(one.length_ns) > limits.hardly * longest]
     return Books(kept, timed)

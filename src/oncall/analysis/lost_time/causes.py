@@ -119,9 +119,9 @@ def excess_of_transfers(one: Class) -> Times:
 
 def candidates_by(excess: Times, limits: Limits) -> Ints:
     """The ranks that are tried: all, or the ones with the largest excess."""
-    if len(excess) <= 4 * limits.tried:
+    if len(excess) <= 4 * limits.most_tried:
         return np.arange(len(excess))
-    return np.sort(np.argsort(-excess, kind="stable")[: limits.tried])
+    return np.sort(np.argsort(-excess, kind="stable")[: limits.most_tried])
 
 
 def _by_node(own: Times) -> Times:

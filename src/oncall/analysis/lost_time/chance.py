@@ -55,7 +55,7 @@ def in_a_row(chosen: Flags) -> float:
 
 def counts_alone(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
     """Whether one iteration lost as much as if all of them (s,) were a little longer."""
-    iterations = max(len(length_ns), limits.repeats)
+    iterations = max(len(length_ns), limits.few)
     return bool(lost_ns >= limits.least_gain * iterations * length_ns.mean())
 
 

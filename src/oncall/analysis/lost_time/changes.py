@@ -56,7 +56,7 @@ def late_since(
     if longer.all() or not longer.any():
         return None
     change_ns = quantile(late_ns[longer], 0.5, 0) - quantile(late_ns[~longer], 0.5, 0)
-    seen = [np.isfinite(late_ns[each]).sum(0) >= limits.repeats for each in (~longer, longer)]
+    seen = [np.isfinite(late_ns[each]).sum(0) >= limits.few for each in (~longer, longer)]
     change_ns = np.where(seen[0] & seen[1], change_ns, 0.0)
     change_ns -= quantile(change_ns, 0.25, 0)  # of those that did not
     ranks = _stand_out(change_ns, limits)

@@ -41,7 +41,7 @@ def on_one_axis(
         off = offset + rate * when[:, None]
         moved.append(replace(one, call=one.call - off[:, :, None]))
     as_recorded = _gone_early(classes, graphs)
-    believed = as_recorded <= min(limits.gone_early, _gone_early(moved, graphs))
+    believed = as_recorded <= min(limits.negligible, _gone_early(moved, graphs))
     return [*classes] if believed else moved
 
 
@@ -85,14 +85,14 @@ def _early(ahead: Times, limits: Limits) -> Times:
     """A low value of each rank (r,), one that was measured."""
     ordered = np.sort(ahead, axis=0)
     known = np.sum(~np.isnan(ordered), axis=0)
-    at = np.maximum(known - 1, 0) * limits.early
+    at = np.maximum(known - 1, 0) * limits.ordinary
     return np.asarray(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0])
 
 
 def _drift(ahead: Times, begin: Times, limits: Limits) -> Times:
     """By how much each rank's clock gains on the median one (r,), from the early ones of the first
     and the last third."""
-    if len(ahead) < limits.drifts:
+    if len(ahead) < limits.enough:
         return np.zeros(ahead.shape[1])
     order = np.argsort(begin)
     third = len(order) // 3

@@ -32,20 +32,20 @@ class Evidence:
     def books(self) -> Books | None:
         """The accounts of its like iterations; None if they are not most of the time."""
         books = books_of(self.programs, self.limits)
-        return books if books is not None and books.covered >= self.limits.covers else None
+        return books if books is not None and books.covered >= self.limits.mostly else None
 
     @property
     def replay(self) -> Books | None:
         """The same if replays last as long as was measured, of enough iterations to accuse by."""
         books = self.books
-        enough = books is not None and len(books.length_ns) >= self.limits.fewest_iterations
+        enough = books is not None and len(books.length_ns) >= self.limits.fewest
         return books if books is not None and enough and books.hold(self.limits) else None
 
     @property
     def few(self) -> Books | None:
         """The same of too few iterations to accuse anyone by: they show what lateness costs."""
         books = self.books
-        few = books is not None and len(books.length_ns) < self.limits.fewest_iterations
+        few = books is not None and len(books.length_ns) < self.limits.fewest
         return books if books is not None and few and books.hold(self.limits) else None
 
     @property

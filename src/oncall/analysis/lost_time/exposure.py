@@ -49,17 +49,17 @@ def exposure_of(
 ) -> Lateness | None:
     """By how much less each rank waited than the others, in equal stretches of a profile, without
     the longest waits (`but` so many); None if not all `ranks` were profiled at the same time."""
-    asked = {"job": job, "stretches": limits.stretches, "but": but}
+    asked = {"job": job, "stretches": limits.enough, "but": but}
     rows = con.execute(_STRETCHES, asked).fetchnumpy()
-    if not len(rows["rank"]) or len(np.unique(rows["rank"])) < limits.most_ranks * len(ranks):
+    if not len(rows["rank"]) or len(np.unique(rows["rank"])) < limits.nearly_all * len(ranks):
         return None
-    waited = np.full((limits.stretches, len(ranks)), np.nan)
+    waited = np.full((limits.enough, len(ranks)), np.nan)
     place = np.searchsorted(ranks, rows["rank"])
     known = (place < len(ranks)) & (ranks[np.minimum(place, len(ranks) - 1)] == rows["rank"])
     share = np.asarray(rows["exposed_ns"] / rows["length_ns"], dtype=np.float64)
     waited[rows["stretch"][known], place[known]] = share[known]
     low, high = int(rows["low"][0]), int(rows["high"][0])
-    length_ns = (high - low) / limits.stretches
+    length_ns = (high - low) / limits.enough
     left = np.flatnonzero(~np.isnan(waited).all(1))
     waited = waited[left]
     return Lateness(

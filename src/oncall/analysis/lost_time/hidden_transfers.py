@@ -30,7 +30,7 @@ def longer_transfers(
         for change in lasting(taken_ns[:, comm], iterations.begin_ns, limits)[:1]:
             now_ns = np.median(taken_ns[change.concerns(iterations.begin_ns), comm])
             share = float(change.share * now_ns / length_ns)
-            if share >= limits.large and change.segments >= limits.repeats:
+            if share >= limits.large and change.segments >= limits.few:
                 found[int(comm)] = replace(change, share=share)
     if not found:
         return Declined("no group's transfers became longer for good")

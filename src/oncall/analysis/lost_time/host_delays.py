@@ -86,7 +86,7 @@ def _middle(kind: Ints, values: Times, limits: Limits) -> Times:
     size = np.diff(first, append=len(kind))
     ordered = values[order]
     middle = (ordered[first + (size - 1) // 2] + ordered[first + size // 2]) / 2
-    return np.where(size >= limits.few_peers, middle, np.inf)[kind]
+    return np.where(size >= limits.few, middle, np.inf)[kind]
 
 
 def _first_to_end(

@@ -87,7 +87,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     if stretches:
         cut = _evenly(programs, moments, limits)
     edges = _edges(programs, cut, limits)
-    if len(edges.seen) < limits.repeats:
+    if len(edges.seen) < limits.few:
         return None
     begin, end, number = edges.begin, edges.end, edges.number
     numbers, reached_ns = int(number.max()) + 1, moments.reached_ns
@@ -130,7 +130,7 @@ def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
     calls = programs.seq[end] - programs.seq[begin]
     whole = calls == _median_of(number, calls)[number]
     recorded = np.bincount(number[whole], minlength=len(members))
-    seen = np.flatnonzero(recorded >= limits.most_ranks * members)
+    seen = np.flatnonzero(recorded >= limits.nearly_all * members)
     return _Edges(begin[whole], end[whole], number[whole], seen)
 
 
@@ -159,7 +159,7 @@ def _like_most(found: Iterations, limits: Limits) -> Iterations:
     common = found.mostly_called
     there = found.program != 0
     same = ((found.program == common) & there).sum(1) >= limits.same_calls * there.sum(1)
-    if same.sum() < max(limits.fewest_iterations, len(same) / 2):
+    if same.sum() < max(limits.fewest, len(same) / 2):
         return found
     place = np.append(np.where(same, np.cumsum(same) - 1, NONE), NONE)
     return replace(
@@ -220,8 +220,8 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     size = np.array([len(line) for line in programs.members])[programs.comm]
     kind = numbered(size, signature)
     after = numbered(kind, np.roll(signature, 1))
-    enough = limits.fewest_iterations, limits.repeats
-    regular = limits.returns, limits.same_calls
+    enough = limits.fewest, limits.few
+    regular = limits.nearly_all, limits.same_calls
     kinds, called = (kind, after), (moments.waits, moments.shown)
     for any_size, fewest, often, one, calls in product(
         (False, True), enough, regular, kinds, called
@@ -233,7 +233,7 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     if moments.timed:
         return np.zeros(len(size), dtype=np.bool_)
     waits = np.where(moments.waits, kind, NONE)
-    return _rarest(programs, moments, size, waits, 0, limits.repeats, limits)
+    return _rarest(programs, moments, size, waits, 0, limits.few, limits)
 
 
 def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
@@ -244,7 +244,7 @@ def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     found = np.zeros(len(size), dtype=np.bool_)
     shown = np.flatnonzero(moments.shown & (size > 1))
     shown = shown[size[shown] == size[shown].max(initial=0)]
-    if len(np.unique(programs.rank[shown])) < limits.most_ranks * len(programs.ranks):
+    if len(np.unique(programs.rank[shown])) < limits.nearly_all * len(programs.ranks):
         return found
     for comm in np.unique(programs.comm[shown]):
         mine = shown[programs.comm[shown] == comm]
@@ -252,7 +252,7 @@ def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         first_ns = np.full(len(calls), np.iinfo(np.int64).max)
         np.minimum.at(first_ns, nth, moments.reached_ns[mine])
         passed_ns = first_ns - first_ns.min()
-        stretch = passed_ns * limits.stretches // (int(passed_ns.max()) + 1)
+        stretch = passed_ns * limits.enough // (int(passed_ns.max()) + 1)
         found[mine] = (np.diff(stretch, prepend=NONE) > 0)[nth]
     return found
 
@@ -275,7 +275,7 @@ def _rarest(
         return np.zeros(len(kind), dtype=np.bool_)
     ranks, callers = len(programs.ranks), np.bincount(kind[at])
     seen = np.unique(kind[at] << 32 | programs.rank[at]) >> 32
-    chosen = np.bincount(seen, minlength=len(callers)) >= limits.most_ranks * ranks
+    chosen = np.bincount(seen, minlength=len(callers)) >= limits.nearly_all * ranks
     chosen &= callers / ranks >= fewest + 1
     large = np.zeros(len(callers), dtype=np.int64)
     large[kind[at]] = size[at]
@@ -285,9 +285,9 @@ def _rarest(
     often, covered, calls, each = _regularity(at, programs.rank[at], kind[at], reached_ns, limits)
     # Else each call were an iteration, and who lags by one without a loss were late.
     chosen &= each > 1
-    most = limits.most_calls if moments.timed else limits.short
+    most = limits.mostly if moments.timed else limits.hardly
     chosen &= (often >= regular) & (covered >= most)
-    chosen &= calls >= limits.most_calls * len(kind)
+    chosen &= calls >= limits.mostly * len(kind)
     chosen &= large == large[chosen].max(initial=0)
     best = np.lexsort((callers, ~chosen))[0]
     return np.asarray((kind == best) & chosen[best])
@@ -308,7 +308,7 @@ def _regularity(
     common = np.zeros(kinds)
     common[np.unique(again)] = _median_of(again, spacing)
     own = _median_of(of_rank, spacing)[of_rank]  # stages of a pipeline make more calls or fewer
-    regular = np.abs(spacing - own) <= limits.spacing * own
+    regular = np.abs(spacing - own) <= limits.hardly * own
 
     def part(of: Ints) -> Times:
         whole = np.bincount(again, of, kinds)
@@ -343,4 +343,4 @@ def _wait_everywhere(programs: Programs, moments: Moments, cut: Flags, limits: L
     np.minimum.at(first, group, moments.came_ns[at])
     np.minimum.at(last, group, -moments.came_ns[at])
     uneven = at[(-last - first > limits.exact)[group]]
-    return bool(len(uneven) >= cut.sum() and moments.waits[uneven].mean() >= limits.most_ranks)
+    return bool(len(uneven) >= cut.sum() and moments.waits[uneven].mean() >= limits.nearly_all)

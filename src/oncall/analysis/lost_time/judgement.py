@@ -77,7 +77,7 @@ def judged(
         return Declined("too few iterations would be shorter without it")
     begin_ns = int(loss.begin_ns[concerned].min())
     since = loss.begin_ns >= begin_ns
-    if lost_ns.sum() < limits.least_part * loss.length_ns[since].sum():
+    if lost_ns.sum() < limits.negligible * loss.length_ns[since].sum():
         return Declined("it costs hardly anything of all the time since")
     values = loss.share[concerned]
     mean = float(values.mean())

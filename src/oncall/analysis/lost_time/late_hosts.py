@@ -35,7 +35,7 @@ def late_hosts(lateness: Lateness, limits: Limits) -> Entry | Declined:
     late = loss.concerned(limits)
     if late.any() and not is_seen(iterations, late, ~late, float(gain[late].mean()), limits):
         return Declined("iterations are no longer where the host's ranks are late")
-    return judged(loss, limits, limits.repeats)
+    return judged(loss, limits, limits.few)
 
 
 def _best(lateness: Lateness, size: int, limits: Limits) -> tuple[Flags, Times] | None:
@@ -86,4 +86,4 @@ def _all_later(each: Times, host: Flags, limits: Limits) -> bool:
     later = each[host][:, None] > others
     by = each[host] - np.median(others)
     alike = np.nanmin(by) >= limits.as_late * np.nanmax(by)
-    return bool(alike and later.mean() >= limits.most_ranks)
+    return bool(alike and later.mean() >= limits.nearly_all)

@@ -34,7 +34,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
     if not late.any() or not _all_of_them(share[late], best):
         return _NOBODY
-    few = late.sum() < limits.repeats
+    few = late.sum() < limits.few
     if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
         return Declined("the others wait for a rank in too few iterations")
     blocks, close = _taking_turns(share, best, late, limits) / best.sum(), in_a_row(late[there])
@@ -57,7 +57,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     seen = bool(late.any()) and is_seen(
         iterations, late, there & ~late, float(gain[late].mean()), limits
     )
-    fewest = 1 if few else limits.repeats
+    fewest = 1 if few else limits.few
     return judged(loss, limits, fewest, proven=seen, always=not len(others))
 
 
@@ -69,7 +69,7 @@ def is_seen(
     ones are. Where too few lengths are known, and of stretches of equal time, nobody knows."""
     late_ns, _ = iterations.spans(but=~late)
     others_ns, _ = iterations.spans(but=~others)
-    if iterations.stretches or not len(late_ns) or len(others_ns) < limits.repeats:
+    if iterations.stretches or not len(late_ns) or len(others_ns) < limits.few:
         return True
     length_ns = float(np.median(late_ns))
     longer_ns = length_ns - float(quantile(others_ns, 0.25, 0))
@@ -115,7 +115,7 @@ def _are_baseline(others: Times, late: Times, limits: Limits) -> bool:
     if len(others) < 2:
         return False
     shorter = float(others.max()) < (1 - limits.large) * float(late.min())
-    return len(others) >= limits.repeats or shorter
+    return len(others) >= limits.few or shorter
 
 
 def _taking_turns(share: Times, best: Flags, late: Flags, limits: Limits) -> int:
@@ -124,7 +124,7 @@ def _taking_turns(share: Times, best: Flags, late: Flags, limits: Limits) -> int
     much = limits.as_late * float(np.nanmedian(share[np.ix_(late, best)]))
     ever = int((np.fmax.reduce(share, axis=0) >= much).sum())
     recorded = int((~np.isnan(share)).sum(1).max())
-    return ever if ever - int(best.sum()) >= limits.few_peers else recorded
+    return ever if ever - int(best.sum()) >= limits.few else recorded
 
 
 def _may_cost_nothing(lateness: Lateness, limits: Limits) -> bool:

@@ -67,10 +67,10 @@ def lateness_of(
     late_ns, again_ns = (_summed(programs, iterations, each, place) for each in (again, late))
     if _late_ranks(again_ns) < limits.fewer * _late_ranks(late_ns):
         late_ns = again_ns
-    of_all = float((iterations.program != 0).mean()) >= limits.heard
+    of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
-    compared = float((seen & (peers > 1)).mean()) >= limits.heard
+    compared = float((seen & (peers > 1)).mean()) >= limits.mostly
     return Lateness(
         late_ns,
         programs.ranks,
@@ -198,7 +198,7 @@ def _pairs(
     at = np.flatnonzero(~programs.batch & (number != NONE))
     before, now = at[:-1], at[1:]
     same = programs.rank[before] == programs.rank[now]
-    same &= programs.at_ns[now] - programs.at_ns[before] < limits.batch_gap
+    same &= programs.at_ns[now] - programs.at_ns[before] < limits.at_once
     same &= programs.comm[before] != programs.comm[now]
     at_once = before[same], now[same]
     at = at[np.lexsort((at, programs.comm[at], programs.rank[at]))]

@@ -20,7 +20,7 @@ def lead_of(graph: Graph, times: Measured, limits: Limits) -> int:
     leads = range(max(1, min(limits.most_lead + 1, shortest - 4)))
     if times.timed:
         bad = np.array([_too_soon_for_durations(graph, times, lead, limits) for lead in leads])
-        good = bad <= bad.min() * limits.equally_good + limits.equally_good_share
+        good = bad <= bad.min() * limits.equally_good + limits.negligible
         lead = int(np.argmax(good))
         # Few places may lack much time: one further ahead may be what leaves room for them.
         while lead + 1 < len(good) and good[lead + 1] and _leaves_room(graph, times, lead, limits):
@@ -33,7 +33,7 @@ def lead_of(graph: Graph, times: Measured, limits: Limits) -> int:
     waited = bad.min(0) <= limits.overlaps_time
     if not waited.any():
         waited[:] = True
-    possible = bad <= bad.min(0) * limits.equally_good + limits.equally_good_time
+    possible = bad <= bad.min(0) * limits.equally_good + limits.at_once
     return int(np.argmax((possible * number * waited).sum(1)))
 
 
@@ -55,7 +55,7 @@ def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Li
     room = median(gap - duration, 0)
     baseline = median(np.where(np.isnan(gap), np.nan, duration), 0)
     seen = ~np.isnan(room)
-    bad = room < -limits.clearly * baseline - limits.clearly_time
+    bad = room < -limits.least_gain * baseline - limits.at_once
     # One place more or less says nothing: a long lead leaves few of them.
     return float((bad[seen].sum() / len(seen) + 0.5) / (seen.sum() / len(seen) + 1))
 

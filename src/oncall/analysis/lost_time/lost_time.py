@@ -110,9 +110,7 @@ def _of_lateness(evidence: Evidence, lateness: Lateness, outcome: Outcome) -> Ac
     length_ns = iterations.length_ns
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     # Durations show who came late in each iteration, however long it was.
-    enough = len(known) >= limits.fewest_iterations or (
-        lateness.timed and len(length_ns) >= limits.event
-    )
+    enough = len(known) >= limits.fewest or (lateness.timed and len(length_ns) >= limits.event)
     # Of devices' times rounds show more: rates. A suspicion says what they leave open.
     shown = lateness.compared and not (evidence.programs.on_device or iterations.stretches)
     slowdown = None if outcome.entries else _unexplained(evidence)

@@ -60,7 +60,7 @@ def measured(programs: Programs, segments: Segments, graph: Graph, limits: Limit
                 programs.at_ns[last] - base + programs.duration_ns[last]
             )
     there = ~np.isnan(call[:, :, :-1])
-    timed = bool(there.any() and np.isfinite(duration[there]).mean() > limits.timed)
+    timed = bool(there.any() and np.isfinite(duration[there]).mean() > limits.nearly_all)
     return Measured(
         base, left if programs.on_device else call[:, :, 0], call, duration, known, timed
     )

@@ -69,7 +69,7 @@ def arrivals_of(programs: Programs, limits: Limits) -> Arrivals:
     """What shows when all ranks came: durations, else calls alone."""
     collective = ~programs.batch & (programs.seq >= 0)
     measured = np.isfinite(programs.duration_ns[collective])
-    timed = bool(measured.sum() > limits.timed * max(measured.size, 1))
+    timed = bool(measured.sum() > limits.nearly_all * max(measured.size, 1))
     if timed:
         took = programs.duration_ns
         over = np.isfinite(took) & (_until_idle(programs) <= _after(programs))
@@ -149,7 +149,7 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
     """Calls (n,) of a kind in which hosts mostly stay until all is `over`."""
     known = collective & np.append(np.diff(programs.rank) == 0, False)
     part = np.bincount(kind, over & known) / np.maximum(np.bincount(kind, known), 1)
-    return collective & (part >= limits.most_ranks)[kind]
+    return collective & (part >= limits.nearly_all)[kind]
 
 
 def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) -> Times:
@@ -157,7 +157,7 @@ def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) 
     so the early ones count."""
     after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
     ahead = after - _middle(group, after)
-    return _of_ranks(programs, ahead, np.isfinite(ahead), limits.early)
+    return _of_ranks(programs, ahead, np.isfinite(ahead), limits.ordinary)
 
 
 def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) -> Times:

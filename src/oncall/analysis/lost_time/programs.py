@@ -92,7 +92,7 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
         "SELECT coalesce(avg((on_device AND duration_ns IS NOT NULL)::INT)"
         " FILTER (coalesce(done, true)) > ?, false), count(rank), min(rank), max(rank)"
         " FROM operations WHERE job = ?",
-        [limits.timed, job],
+        [limits.nearly_all, job],
     ).fetchall()
     if not calls:
         return None
@@ -120,7 +120,7 @@ def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str
     seq, given, op, count = (rows.pop(name) for name in ("seq", "batch", "op", "count"))
     same = (given[1:] >= 0) & (given[1:] == given[:-1])
     same |= (seq[1:] >= 0) & (seq[1:] == seq[:-1]) & (comm[1:] == comm[:-1])
-    same |= np.diff(at_ns) < limits.batch_gap
+    same |= np.diff(at_ns) < limits.at_once
     same &= (rank[1:] == rank[:-1]) & p2p[1:] & p2p[:-1]
     begins = np.append(True, ~same)
     first = np.flatnonzero(begins)
@@ -324,7 +324,7 @@ def _uneven(comm: Ints, seq: Ints, count: Ints, op: Codes, limits: Limits) -> In
     sizes = count[at]
     differ = np.maximum.reduceat(sizes, first) != np.minimum.reduceat(sizes, first)
     of = op[at[first]]
-    return np.flatnonzero(np.bincount(of, differ) > limits.uneven * np.bincount(of))
+    return np.flatnonzero(np.bincount(of, differ) > limits.hardly * np.bincount(of))
 
 
 def _mixed(values: Ints | Hashes) -> Hashes:

@@ -128,7 +128,7 @@ def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
     excess = excesses[np.ix_(near, concerned)]
     part = median(excess / np.maximum(excess.max(0), 1.0), 1)
     inseparable = near[part >= limits.inseparable]
-    mine = [rank for rank in near[part >= limits.own_and_link].tolist() if rank in removed]
+    mine = [rank for rank in near[part >= limits.alike].tolist() if rank in removed]
     if len(inseparable) > max(2, len(excesses) // 2):
         return []
     entry = _entry(books, "transfer", np.array(mine or inseparable), share[best], limits)

@@ -41,14 +41,14 @@ def cuts(programs: Programs, limits: Limits) -> Flags:
     )
     seen, _ = pairs_of(programs.comm[collective], programs.rank[collective])
     covered = np.bincount(seen, minlength=len(programs.members))
-    wide = (covered >= limits.most_ranks * everyone) & (size >= 2 * everyone)
+    wide = (covered >= limits.nearly_all * everyone) & (size >= 2 * everyone)
     if everyone < 2 or not wide.any():
         return np.zeros(len(programs.rank), dtype=np.bool_)
     choice = np.flatnonzero(wide)
     order = np.lexsort((size[choice], volume[choice] / size[choice]))
     best = choice[order[0]]
     mine = collective & (programs.comm == best)
-    if len(programs.rank) >= limits.fewest_nodes * mine.sum():
+    if len(programs.rank) >= limits.fewest * mine.sum():
         return np.asarray(mine)
     return _rarest(programs, collective & wide[programs.comm], limits)
 
@@ -59,15 +59,13 @@ def _rarest(programs: Programs, wide: Flags, limits: Limits) -> Flags:
     number = np.bincount(kind)
     small = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(small, kind, programs.count[wide])
-    rare = (number * limits.fewest_nodes <= len(programs.rank)) & (
-        number >= 2 * len(programs.ranks)
-    )
+    rare = (number * limits.fewest <= len(programs.rank)) & (number >= 2 * len(programs.ranks))
     chosen = np.zeros(len(programs.rank), dtype=np.bool_)
     if rare.any():
         some = np.flatnonzero(rare)
         best = some[np.lexsort((small[some], -number[some]))[0]]
         chosen[np.flatnonzero(wide)[kind == best]] = True
-    elif len(kinds) <= limits.fewest_nodes:
+    elif len(kinds) <= limits.fewest:
         chosen[wide] = True
     return chosen
 
@@ -77,7 +75,7 @@ def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segmen
     number, first, length, program = _all_segments(programs, cut)
     if not len(number):
         return []
-    present = (first != NONE).mean(1) >= limits.heard
+    present = (first != NONE).mean(1) >= limits.mostly
     classes: list[list[int]] = []
     for one in np.flatnonzero(present)[np.argsort(-(first[present] != NONE).sum(1), kind="stable")]:
         for mates in classes:
@@ -92,7 +90,7 @@ def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segmen
         kept = np.array(sorted(mates))[-limits.most_segments :]
         common, size = _common_program(program[kept], length[kept])
         same = (program[kept] == common) & (first[kept] != NONE)
-        if len(kept) >= 2 and same.any(0).mean() >= limits.most_ranks and size.max() >= 1:
+        if len(kept) >= 2 and same.any(0).mean() >= limits.nearly_all and size.max() >= 1:
             found.append(Segments(number[kept], np.where(same, first[kept], NONE), size))
     return sorted(found, key=lambda one: -len(one.number) * int(one.length.max()))
 

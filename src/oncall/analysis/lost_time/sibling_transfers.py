@@ -48,7 +48,7 @@ def slow_beside_siblings(
     loss = Loss(
         "transfer", ranks.tolist(), shown, iterations.length_ns, iterations.begin_ns, "siblings"
     )
-    return judged(loss, limits, limits.repeats)
+    return judged(loss, limits, limits.few)
 
 
 def _slow(share: Times, limits: Limits) -> Ints:
@@ -63,7 +63,7 @@ def _slow(share: Times, limits: Limits) -> Ints:
     clear = (found[:, slow] >= limits.least_gain) & (
         found[:, slow] >= limits.stands_out * others[:, None]
     )
-    return slow if (clear.all(1).sum() >= limits.repeats) else slow[:0]
+    return slow if (clear.all(1).sum() >= limits.few) else slow[:0]
 
 
 def _late_together(
@@ -114,7 +114,7 @@ def _late(lateness: Lateness, ranks: Ints, together: Ints) -> Times:
 def _with_all(programs: Programs, taken_ns: Times, ranks: Ints, limits: Limits) -> Times:
     """How long (s,), ns, the transfers of groups that these ranks and nearly all others are in
     take: a slow link slows these as well, and nobody waits for anybody."""
-    fewest = limits.most_ranks * len(programs.ranks)
+    fewest = limits.nearly_all * len(programs.ranks)
     large = [
         comm
         for comm, members in enumerate(programs.members)
@@ -130,7 +130,7 @@ def _excess(programs: Programs, taken_ns: Times, lateness: Lateness, limits: Lim
     kind = _kinds(programs, lateness)
     for one in np.unique(kind[kind != 0]):
         mine = np.flatnonzero(kind == one)
-        if len(mine) >= limits.few_peers:
+        if len(mine) >= limits.few:
             middle = quantile(taken_ns[:, mine], 0.5, 1)
             found[:, mine] = taken_ns[:, mine] - middle[:, None]
     return found

@@ -36,7 +36,7 @@ def _share_out(programs: Programs, groups: Ints, limits: Limits) -> bool:
     """Whether the groups have no rank in common and leave few out: those without a partner, as
     where ranks left no dump."""
     ranks = np.concatenate([programs.members[one] for one in groups])
-    most = len(ranks) >= limits.most_ranks * len(programs.ranks)
+    most = len(ranks) >= limits.nearly_all * len(programs.ranks)
     return len(groups) > 1 and most and len(np.unique(ranks)) == len(ranks)
 
 

@@ -83,7 +83,7 @@ def repeated(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]
     order = np.argsort(length_ns, kind="stable")
     order = order[length_ns[order] > 0]  # NaN: not known
     length = length_ns[order]
-    fewest = limits.repeats
+    fewest = limits.few
     if len(length) < 2 * fewest:
         return []
     part = length[:-1] / length[1:]

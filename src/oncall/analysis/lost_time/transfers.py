@@ -20,7 +20,7 @@ def taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
     took_ns = np.full(len(first), np.inf)
     np.minimum.at(took_ns, of, programs.duration_ns[node])
     one = node[first]
-    whole = members >= limits.most_ranks * programs.sizes[programs.comm[one]]
+    whole = members >= limits.nearly_all * programs.sizes[programs.comm[one]]
     shape = (len(iterations.begin_ns), len(programs.members))
     place = (iterations.number[one] * shape[1] + programs.comm[one])[whole]
     total = np.bincount(place, took_ns[whole], shape[0] * shape[1])

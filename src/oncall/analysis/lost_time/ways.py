@@ -85,7 +85,7 @@ def _profile(evidence: Evidence) -> Answer:
     if lateness is None:
         return Declined("not all ranks were profiled at the same time")
     entry = latecomers(lateness, limits)
-    rest = evidence.exposure(but=limits.repeats - 1)
+    rest = evidence.exposure(but=limits.few - 1)
     again = latecomers(rest, limits) if rest is not None else None
     if isinstance(entry, Declined) or (isinstance(again, Entry) and again.ranks == entry.ranks):
         return entry
