@@ -36,7 +36,7 @@ def test_a_rank_that_is_not_replayed_gains_too_little_to_count(name: str) -> Non
     """With a least gain of nothing all ranks are replayed."""
     limits, none = Limits(), Limits(least_gain=0.0)
     for one in books(name).classes:
-        everybody = np.arange(one.order.graph.ranks)
+        everybody = np.arange(one.order.graph.ranks)[:, None]
         whole = np.maximum(one.length_ns, one.replayed_ns)
         for few, many in (
             (causes.gains_of_own(one, everybody, (), limits),
@@ -55,5 +55,5 @@ def test_nobody_of_a_healthy_job_is_replayed(monkeypatch: pytest.MonkeyPatch) ->
     classes = books("healthy").classes
     monkeypatch.setattr(type(classes[0].order), "replay", never)
     for one in classes:
-        found = causes.gains_of_own(one, np.arange(one.order.graph.ranks), (), Limits())
+        found = causes.gains_of_own(one, np.arange(one.order.graph.ranks)[:, None], (), Limits())
         assert not found.any()

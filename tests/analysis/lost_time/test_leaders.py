@@ -106,5 +106,5 @@ def test_hosts_that_do_not_wait_are_not_replayed() -> None:
                 )
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     books = books_of(programs(columns), Limits())
-    assert books is not None and books.backwards > Limits().backwards
+    assert books is not None and books.backwards > Limits().hardly
     assert causes(columns) == {}

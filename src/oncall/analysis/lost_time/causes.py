@@ -38,68 +38,33 @@ def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times
     return order.lengths(own.reshape(len(own), -1).T, rounds.T, transfers.T)
 
 
-def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int], limits: Limits) -> Times:
-    """By how much segments shrink if the own time of a rank is its peers' (candidates, s)."""
-    account = one.account
+def gains_of_own(
+    one: Class, sets: Sequence[Ints] | Ints, removed: Sequence[int], limits: Limits
+) -> Times:
+    """By how much segments shrink if the own time of all ranks of a set is their peers' (sets, s),
+    as that of those `removed` is already."""
+    excess = excess_of_own(one)
 
-    def remove(rank: int, times: Sequence[Times]) -> None:
-        _put_baseline(one, rank, times[0])
-
-    times = (_own_without(one, removed), account.rounds.T, account.transfers.T)
-    return _gains(one, candidates, remove, times, excess_of_own(one), limits)
-
-
-def gains_together(one: Class, sets: Sequence[Ints]) -> Times:
-    """The same if the own time of all ranks of a set is their peers' (sets, s)."""
-    account = one.account
-    times = account.rounds.T, account.transfers.T
-    now = replayed(one.order, account.own, account.rounds, account.transfers)
-    now = np.minimum(now, one.length_ns + one.error_ns)
-    found = np.zeros((len(sets), len(now)))
-    for at, ranks in enumerate(sets):
-        own = _by_node(account.own)
+    def remove(ranks: Ints, times: Sequence[Times]) -> None:
         for rank in ranks.tolist():
-            _put_baseline(one, rank, own)
-        found[at] = now - one.order.lengths(own, *times)
-    return found
+            _put_baseline(one, rank, times[0])
+
+    return _gains(one, sets, remove, excess, removed, limits)
 
 
 def gains_of_transfers(
-    one: Class, candidates: Ints, removed: Sequence[int], limits: Limits
+    one: Class, sets: Sequence[Ints] | Ints, removed: Sequence[int], limits: Limits
 ) -> Times:
-    """The same if all transfers of a rank take their baseline time, but for those of everybody, and
-    the own time of those `removed` is their peers'."""
+    """The same if all transfers of a set take their baseline time, but for those of everybody."""
     account = one.account
-    rounds, transfers = _touched(one.order)
-    rounds_of, transfers_of = rounds.by_rank(), transfers.by_rank()
+    (in_round, round_of), (in_transfer, transfer_of) = _touched(one.order)
 
-    def remove(rank: int, times: Sequence[Times]) -> None:
-        _, rounds, transfers = times
-        mine, sent = rounds_of(rank), transfers_of(rank)
-        rounds[mine] = account.baseline_rounds.T[mine]
-        transfers[sent] = account.baseline_transfers.T[sent]
+    def remove(ranks: Ints, times: Sequence[Times]) -> None:
+        mine, sent = round_of[np.isin(in_round, ranks)], transfer_of[np.isin(in_transfer, ranks)]
+        times[1][mine] = account.baseline_rounds.T[mine]
+        times[2][sent] = account.baseline_transfers.T[sent]
 
-    most = rounds.summed(
-        np.maximum(0, account.rounds - account.baseline_rounds), one.order.graph.ranks
-    ) + transfers.summed(
-        np.maximum(0, account.transfers - account.baseline_transfers), one.order.graph.ranks
-    )
-    times = (_own_without(one, removed), account.rounds.T, account.transfers.T)
-    return _gains(one, candidates, remove, times, most, limits)
-
-
-def _own_without(one: Class, removed: Sequence[int]) -> Times:
-    """Own times (nodes, s), of the ranks `removed` their peers'."""
-    own = _by_node(one.account.own)
-    for rank in removed:
-        _put_baseline(one, rank, own)
-    return own
-
-
-def _put_baseline(one: Class, rank: int, own: Times) -> None:
-    """Let the own times of a rank, among those of all (nodes, s), be its peers'."""
-    width = one.order.graph.width
-    own[rank * width : (rank + 1) * width] = one.account.baseline_own[:, rank].T
+    return _gains(one, sets, remove, excess_of_transfers(one), removed, limits)
 
 
 def excess_of_own(one: Class) -> Times:
@@ -111,75 +76,68 @@ def excess_of_own(one: Class) -> Times:
 def excess_of_transfers(one: Class) -> Times:
     """By how much the transfers that each rank takes part in exceed their baseline (r, s), ns."""
     account, ranks = one.account, one.order.graph.ranks
-    rounds, transfers = _touched(one.order)
-    return rounds.summed(account.rounds - account.baseline_rounds, ranks) + transfers.summed(
-        account.transfers - account.baseline_transfers, ranks
+    parts = zip(
+        _touched(one.order),
+        (account.rounds - account.baseline_rounds, account.transfers - account.baseline_transfers),
+        strict=True,
     )
+    found = [
+        np.stack([np.bincount(rank, each[of], ranks) for each in excess], axis=1)
+        for (rank, of), excess in parts
+    ]
+    return found[0] + found[1]
 
 
 def candidates_by(excess: Times, limits: Limits) -> Ints:
-    """The ranks that are tried: all, or the ones with the largest excess."""
+    """The ranks that are tried (c, 1): all, or the ones with the largest excess."""
     if len(excess) <= 4 * limits.most_tried:
-        return np.arange(len(excess))
-    return np.sort(np.argsort(-excess, kind="stable")[: limits.most_tried])
+        return np.arange(len(excess))[:, None]
+    return np.sort(np.argsort(-excess, kind="stable")[: limits.most_tried])[:, None]
 
 
-def _by_node(own: Times) -> Times:
-    """Own times (s, r, width) as replays take them (nodes, s); a copy."""
-    return own.reshape(len(own), -1).T.copy()
+def _put_baseline(one: Class, rank: int, own: Times) -> None:
+    """Let the own times of a rank, among those of all (nodes, s), be its peers'."""
+    width = one.order.graph.width
+    own[rank * width : (rank + 1) * width] = one.account.baseline_own[:, rank].T
 
 
 def _gains(
     one: Class,
-    candidates: Ints,
-    remove: Callable[[int, Sequence[Times]], None],
-    times: Sequence[Times],
-    most: Times,
+    sets: Sequence[Ints] | Ints,
+    remove: Callable[[Ints, Sequence[Times]], None],
+    excess: Times,
+    removed: Sequence[int],
     limits: Limits,
 ) -> Times:
-    """By how much segments shrink (candidates, s). `remove` puts baseline times into copies of
-    `times` for one rank, less by `most` (r, s) in all. No segment shrinks by more than that: a rank
-    of which it is too little to count is not replayed, and gains 0."""
-    found = np.zeros((len(candidates), len(one.length_ns)))
+    """By how much segments shrink (sets, s). `remove` puts baseline times of a set into copies of
+    those of all nodes, rounds and transfers. No segment shrinks by more than the `excess` (r, s) of
+    the set: where that is too little to count, it is not replayed, and gains 0."""
+    account = one.account
+    own = account.own.reshape(len(account.own), -1).T.copy()
+    for rank in removed:
+        _put_baseline(one, rank, own)
+    times = own, account.rounds.T, account.transfers.T
+    found = np.zeros((len(sets), len(one.length_ns)))
     enough = limits.least_gain / 2 * np.maximum(one.length_ns, one.replayed_ns)
-    tried = np.flatnonzero((most[candidates] >= enough).any(1))
-    if not len(tried):
+    tried = [at for at, ranks in enumerate(sets) if (excess[ranks].sum(0) >= enough).any()]
+    if not tried:
         return found
-    now = one.order.lengths(*times)
     # What a replay takes longer than was measured, beyond its error everywhere, is no loss.
-    now = np.minimum(now, one.length_ns + one.error_ns)
-    at_once = max(1, _MOST_NUMBERS // max(times[0].size, 1))
+    now = np.minimum(one.order.lengths(*times), one.length_ns + one.error_ns)
+    at_once = max(1, _MOST_NUMBERS // max(own.size, 1))
     for begin in range(0, len(tried), at_once):
-        chosen = candidates[tried[begin : begin + at_once]]
+        chosen = tried[begin : begin + at_once]
         many = [np.tile(each, len(chosen)) for each in times]
-        for at, rank in enumerate(chosen.tolist()):
+        for at, place in enumerate(chosen):
             mine = slice(at * len(now), (at + 1) * len(now))
-            remove(rank, [each[:, mine] for each in many])
-        lengths = one.order.lengths(*many)
-        found[tried[begin : begin + at_once]] = now - lengths.reshape(len(chosen), -1)
+            remove(sets[place], [each[:, mine] for each in many])
+        found[chosen] = now - one.order.lengths(*many).reshape(len(chosen), -1)
     return found
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Who takes part in which rounds or transfers: a rank and a number for each (m,)."""
-
-    rank: Ints
-    of: Ints
-
-    def by_rank(self) -> Callable[[int], Ints]:
-        """What tells the numbers of one rank."""
-        order = np.argsort(self.rank, kind="stable")
-        ranks, numbers = self.rank[order], self.of[order]
-        return lambda rank: numbers[slice(*np.searchsorted(ranks, [rank, rank + 1]))]
-
-    def summed(self, values: Times, ranks: int) -> Times:
-        """The values (s, k) of each rank's numbers in all (ranks, s)."""
-        return np.stack([np.bincount(self.rank, each[self.of], ranks) for each in values], axis=1)
-
-
-def _touched(order: Order) -> tuple[_Parts, _Parts]:
-    """Who takes part in rounds, those of everybody left out, and in transfers."""
+def _touched(order: Order) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
+    """Who takes part in which rounds, those of everybody left out, and in which transfers: a rank
+    and a number for each (m,)."""
     graph = order.graph
     rounds, width = graph.rounds, graph.width
     mine = rounds.size[rounds.of] < graph.ranks
@@ -187,6 +145,6 @@ def _touched(order: Order) -> tuple[_Parts, _Parts]:
     sender, receiver = graph.sender // width, graph.receiver // width
     other = sender != receiver
     return (
-        _Parts(rounds.nodes[mine] // width, rounds.of[mine]),
-        _Parts(np.append(sender, receiver[other]), np.append(number, number[other])),
+        (rounds.nodes[mine] // width, rounds.of[mine]),
+        (np.append(sender, receiver[other]), np.append(number, number[other])),
     )

@@ -17,7 +17,6 @@ from oncall.analysis.lost_time.causes import (
     excess_of_transfers,
     gains_of_own,
     gains_of_transfers,
-    gains_together,
 )
 from oncall.analysis.lost_time.chance import by_turns
 from oncall.analysis.lost_time.evidence import Evidence
@@ -56,11 +55,11 @@ def _own(books: Books, limits: Limits) -> list[Entry]:
     candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
     while len(found) < _MOST_CAUSES:
         removed = [rank for entry in found for rank in entry.ranks]
-        gains = partial(gains_of_own, candidates=candidates, removed=removed, limits=limits)
+        gains = partial(gains_of_own, sets=candidates, removed=removed, limits=limits)
         share = books.shares(gains)
-        share[np.isin(candidates, removed)] = 0
+        share[np.isin(candidates[:, 0], removed)] = 0
         best = _largest(share, limits)
-        entry = _entry(books, "own", candidates[[best]], share[best], limits)
+        entry = _entry(books, "own", candidates[best], share[best], limits)
         if entry is None or not stands_out(share, best, limits):
             break
         found.append(entry)
@@ -80,7 +79,8 @@ def _together(books: Books, limits: Limits) -> list[Entry]:
     sets += [late] if 1 < len(late) <= len(ranks) / 2 else []
     if not sets:
         return []
-    share = books.shares(partial(gains_together, sets=sets))
+    gains = partial(gains_of_own, removed=(), limits=limits)
+    share = books.shares(partial(gains, sets=sets))
     total = _total(share, limits)
     enough = np.flatnonzero(total >= limits.alike * total.max()).tolist()
     best = min(enough, key=lambda one: (len(sets[one]), -total[one]))
@@ -93,7 +93,7 @@ def _together(books: Books, limits: Limits) -> list[Entry]:
         share[best], share[best], len(ranks) / size, limits
     ):
         return []
-    each = np.vstack([share[best], books.shares(partial(gains_together, sets=others))])
+    each = np.vstack([share[best], books.shares(partial(gains, sets=others))])
     entry = _entry(books, "own", chosen, share[best], limits)
     # Nobody else stands against them: it has to be more than replays are off by.
     if entry is None or entry.share < books.error or not stands_out(each, 0, limits):
@@ -113,17 +113,18 @@ def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
     what iterations last without the own time of ranks that are `removed` already."""
     excesses = books.joined(excess_of_transfers)
     candidates = candidates_by(excesses.sum(1), limits)
-    gains = partial(gains_of_transfers, candidates=candidates, removed=removed, limits=limits)
+    gains = partial(gains_of_transfers, sets=candidates, removed=removed, limits=limits)
     share = books.shares(gains)
     if removed:
-        own = books.shares(partial(gains_together, sets=[np.array(removed)]))
+        ours = partial(gains_of_own, sets=[np.array(removed)], removed=(), limits=limits)
+        own = books.shares(ours)
         share = share / np.maximum(1 - own, limits.least_gain)
     best = _largest(share, limits)
     concerned = share[best] >= limits.least_gain
     if not concerned.any() or chance(share, best, len(share), limits):
         return []
     total = _total(share, limits)
-    near = candidates[total >= limits.alike * total[best]]
+    near = candidates[:, 0][total >= limits.alike * total[best]]
     # Of what the worst of them shows, in most iterations: what happens once tells nobody apart.
     excess = excesses[np.ix_(near, concerned)]
     part = median(excess / np.maximum(excess.max(0), 1.0), 1)

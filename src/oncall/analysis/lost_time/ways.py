@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from oncall.analysis.lost_time.causes import gains_together
+from oncall.analysis.lost_time.causes import gains_of_own
 from oncall.analysis.lost_time.changes import changed
 from oncall.analysis.lost_time.evidence import Evidence
 from oncall.analysis.lost_time.hidden_transfers import longer_transfers
@@ -39,8 +39,9 @@ class Way:
         answer = self.find(evidence)
         few = evidence.few
         if isinstance(answer, Entry) and answer.shown_by in ("waits", "delays") and few is not None:
-            gains = partial(gains_together, sets=[np.array(answer.ranks)])
-            if few.shares(gains).max() < evidence.limits.least_gain:
+            ranks, limits = np.array(answer.ranks), evidence.limits
+            gains = partial(gains_of_own, sets=[ranks], removed=(), limits=limits)
+            if few.shares(gains).max() < limits.least_gain:
                 return Declined("whom others wait for is off the critical path")
         return answer
 
