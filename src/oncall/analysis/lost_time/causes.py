@@ -85,7 +85,7 @@ def excess_of_transfers(one: Class) -> Times:
         np.stack([np.bincount(rank, each[of], ranks) for each in excess], axis=1)
         for (rank, of), excess in parts
     ]
-    return found[0] + found[1]
+    return np.asarray(found[0] + found[1], dtype=np.float64)
 
 
 def candidates_by(excess: Times, limits: Limits) -> Ints:

@@ -1,8 +1,7 @@
 """Calls of all ranks on one time axis, by what all hosts do together.
 
 All hosts leave a cut together, so a rank that seems to leave early or late there has a clock that
-is off by as much. A rank may be late for other reasons: only its early iterations count. Over a
-long recording clocks drift apart.
+is off by as much. A rank may be late for other reasons: only its early iterations count.
 
 This fails where a host works for long before its first call after the cut. So clocks are left as
 they are if, by them, no host goes on from a call before its last member has come.
@@ -31,15 +30,9 @@ def on_one_axis(
     The largest class decides: what precedes it is alike, as the end of an evaluation is not.
     """
     largest = max(classes, key=lambda one: len(one.call))
-    middle = float(np.median(_begins(largest)[0]))
-    offset, rate = _clocks([largest], middle, limits)
-    elsewhere, _ = _clocks(classes, middle, limits)
+    offset, elsewhere = _ahead([largest], limits), _ahead(classes, limits)
     offset = np.nan_to_num(np.where(np.isnan(offset), elsewhere, offset))
-    moved = []
-    for one in classes:
-        when = median(one.begin_ns + one.call[:, :, 0], 1) - middle
-        off = offset + rate * when[:, None]
-        moved.append(replace(one, call=one.call - off[:, :, None]))
+    moved = [replace(one, call=one.call - offset[None, :, None]) for one in classes]
     as_recorded = _gone_early(classes, graphs)
     believed = as_recorded <= min(limits.negligible, _gone_early(moved, graphs))
     return [*classes] if believed else moved
@@ -59,45 +52,19 @@ def _gone_early(classes: Sequence[Measured], graphs: Sequence[Graph]) -> float:
     return early / max(calls, 1)
 
 
-def _clocks(classes: Sequence[Measured], middle: float, limits: Limits) -> tuple[Times, Times]:
-    """By how much each rank's clock is ahead at `middle` (r,), NaN if unknown, and gains (r,)."""
-    found = [_begins(one) for one in classes]
-    begin = np.concatenate([each for each, _ in found])
-    ahead = np.concatenate([each for _, each in found])
-    rate = np.nan_to_num(_drift(ahead, begin, limits))
-    return _early(ahead - rate * (begin - middle)[:, None], limits), rate
-
-
-def _begins(one: Measured) -> tuple[Times, Times]:
-    """When segments began (s,), and by how much each rank's clock was ahead then (s, r).
+def _ahead(classes: Sequence[Measured], limits: Limits) -> Times:
+    """By how much each rank's clock is ahead (r,), NaN if unknown: a low value that was measured.
 
     By medians of ranks and of segments in turn: whoever is missing in one moves it no further.
     """
-    first = one.begin_ns + one.call[:, :, 0]
-    offset = np.zeros(first.shape[1])
-    for _ in range(_TURNS):
-        begin = median(first - offset, 1)
-        offset = np.nan_to_num(median(first - begin[:, None], 0))
-    return begin, first - begin[:, None]
-
-
-def _early(ahead: Times, limits: Limits) -> Times:
-    """A low value of each rank (r,), one that was measured."""
-    ordered = np.sort(ahead, axis=0)
-    known = np.sum(~np.isnan(ordered), axis=0)
-    at = np.maximum(known - 1, 0) * limits.ordinary
+    found = []
+    for one in classes:
+        first = one.begin_ns + one.call[:, :, 0]
+        offset = np.zeros(first.shape[1])
+        for _ in range(_TURNS):
+            begin = median(first - offset, 1)
+            offset = np.nan_to_num(median(first - begin[:, None], 0))
+        found.append(first - begin[:, None])
+    ordered = np.sort(np.concatenate(found), axis=0)
+    at = np.maximum(np.sum(~np.isnan(ordered), axis=0) - 1, 0) * limits.ordinary
     return np.asarray(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0])
-
-
-def _drift(ahead: Times, begin: Times, limits: Limits) -> Times:
-    """By how much each rank's clock gains on the median one (r,), from the early ones of the first
-    and the last third."""
-    if len(ahead) < limits.enough:
-        return np.zeros(ahead.shape[1])
-    order = np.argsort(begin)
-    third = len(order) // 3
-    first, last = order[:third], order[-third:]
-    apart = float(begin[last].mean() - begin[first].mean())
-    return np.asarray(
-        (_early(ahead[last], limits) - _early(ahead[first], limits)) / max(apart, 1.0)
-    )

@@ -8,7 +8,6 @@ last `lead` places are not seen one by one; their sum is.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +16,12 @@ from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.groups import Groups
 from oncall.analysis.lost_time.leads import (
     at_place,
-    gone_early,
-    kinds_of_waits,
     lead_of,
     relative_calls,
 )
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import Measured, few_ranks, median, smallest
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
-
-_OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 
 
 @dataclass(frozen=True)
@@ -58,40 +53,12 @@ def spent(
     if times.timed:
         return _from_durations(graph, groups, times, lead, limits)
     relative = relative_calls(times)
-    beside = _asynchronous_calls(graph, groups, relative, lead, limits)
-    own = _from_calls(graph, times, relative, lead, beside)
+    own = _from_calls(graph, times, relative, lead)
     backwards = -np.nansum(np.minimum(own, 0), axis=(1, 2))
     own = np.maximum(own, 0)  # what is late once, and not waited for, counts once
     empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
-    return Spent(own, *empty, beside, lead, backwards)
-
-
-def _may_overlap(graph: Graph, groups: Groups) -> Flags:
-    """The rounds (k,) of gradients and parameters, which frameworks let go on beside: not those of
-    tensor groups, nor the cut."""
-    rounds = graph.rounds
-    named = np.array([name in _OVERLAPPING for name in groups.ops], dtype=np.bool_)
-    first = rounds.nodes[rounds.start]
-    is_cut = first % graph.width == graph.length[first // graph.width] - 1
-    return np.asarray(named[rounds.op] & ~is_cut & ~groups.tight_rounds)
-
-
-def _asynchronous_calls(
-    graph: Graph, groups: Groups, relative: Times, lead: int, limits: Limits
-) -> Flags:
-    """Collectives (nodes,) beside which their members go on, by calls alone: who waits cannot call
-    on before the last member has called."""
-    rounds = graph.rounds
-    beside = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
-    chosen = _may_overlap(graph, groups)[rounds.of]
-    early, _ = gone_early(graph, relative, lead)
-    kind = kinds_of_waits(graph)[: len(rounds.nodes)]
-    for one in np.unique(kind[chosen]):
-        mine = chosen & (kind == one)
-        seen = early[mine & ~np.isnan(early)]
-        if len(seen) and seen.mean() > limits.overlaps_time:
-            beside[rounds.nodes[mine]] = True
-    return beside
+    none = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
+    return Spent(own, *empty, none, lead, backwards)
 
 
 def _from_durations(
@@ -103,7 +70,7 @@ def _from_durations(
     beside = asynchronous.reshape(ranks, width)
     complete = times.known.copy()
     own = np.empty_like(times.duration)
-    rest = _rest(graph, groups, times, beside, lead) if lead else None
+    rest = _rest(graph, times, beside, lead) if lead else None
     for some in few_ranks(own):
         complete[:, some] &= (~np.isnan(times.duration[:, some]) | ~graph.exists[some]).all(2)
         own[:, some] = _gaps(graph, times, beside, lead, rest, some)
@@ -139,22 +106,12 @@ def _gaps(
     return _joined(graph.length[some], own, took, beside) if beside.any() else own
 
 
-def _rest(graph: Graph, groups: Groups, times: Measured, beside: Flags, lead: int) -> Times:
+def _rest(graph: Graph, times: Measured, beside: Flags, lead: int) -> Times:
     """Of the last places together the time that is in no operation (s, r)."""
     tail = (np.arange(graph.width) >= (graph.length - lead)[:, None] - 1) & graph.exists & ~beside
-    rest = _last_gap(graph, times) - _summed(times.duration, tail)
-    return _without_waiting(graph, groups, times, rest, beside, lead)
-
-
-def _last_gap(graph: Graph, times: Measured) -> Times:
-    """From the last call of a segment to when the rank left it (s, r)."""
     last = np.maximum(graph.length - 1, 0)
-    return at_place(times.call, last + 1) - at_place(times.call, last)
-
-
-def _summed(times: Times, chosen: Flags) -> Times:
-    """The times (s, r, width) at the chosen places (r, width), of each rank in all (s, r)."""
-    return np.stack([np.where(chosen, each, 0).sum(1) for each in times])
+    rest = at_place(times.call, last + 1) - at_place(times.call, last)
+    return rest - np.stack([np.where(tail, each, 0).sum(1) for each in times.duration])
 
 
 def _asynchronous(
@@ -176,10 +133,6 @@ def _asynchronous(
     share = np.add.reduceat(flat.astype(np.float64), rounds.start) / rounds.size
     kinds = list(zip(rounds.op.tolist(), rounds.count.tolist(), strict=True))
     flagged = {kinds[k] for k in np.flatnonzero(share > 0.5)}
-    if lead:
-        flagged |= _overlapping_at_the_end(
-            graph, groups, times, baseline, lead, share > 0.5, limits
-        )
     beside = np.zeros(ranks * width, dtype=np.bool_)
     chosen = (
         np.array([kind in flagged for kind in kinds], dtype=np.bool_)
@@ -188,57 +141,6 @@ def _asynchronous(
     ) | (share > 0.5)
     beside[rounds.nodes[chosen[rounds.of]]] = True
     return beside
-
-
-def _overlapping_at_the_end(
-    graph: Graph,
-    groups: Groups,
-    times: Measured,
-    baseline: Times,
-    lead: int,
-    beside: Flags,
-    limits: Limits,
-) -> set[tuple[int, int]]:
-    """The costliest kind among the last places, if more time is in them than there was; `baseline`
-    (r, width): what operations mostly take."""
-    width = graph.width
-    rounds = graph.rounds
-    tail = (np.arange(width) >= (graph.length - 1 - lead)[:, None]) & graph.exists
-    counted = tail.ravel().copy()
-    counted[rounds.nodes[beside[rounds.of]]] = False
-    rest = _last_gap(graph, times) - _summed(times.duration, counted.reshape(tail.shape))
-    if not float(np.nanmedian(median(rest, 0))) < -limits.overlaps_time:
-        return set()
-    cost: Counter[tuple[int, int]] = Counter()
-    names = [groups.ops[op] for op in rounds.op]
-    for k, nodes in enumerate(np.split(rounds.nodes, rounds.start[1:])):
-        if tail.ravel()[nodes].all() and names[k] in _OVERLAPPING and not groups.tight_rounds[k]:
-            cost[int(rounds.op[k]), int(rounds.count[k])] += int(
-                np.nan_to_num(np.nanmedian(baseline.ravel()[nodes]))
-            )
-    return {kind for kind, _ in cost.most_common(1)}
-
-
-def _without_waiting(
-    graph: Graph, groups: Groups, times: Measured, rest: Times, beside: Flags, lead: int
-) -> Times:
-    """What the last places took of a rank's own: where some overlap, the sum holds waiting, and
-    only what the tensor group waited for the rank is its own."""
-    found = rest.copy()
-    width = graph.width
-    tight = np.zeros(graph.ranks * width, dtype=np.bool_)
-    tight[graph.rounds.nodes[groups.tight_rounds[graph.rounds.of]]] = True
-    for rank in np.flatnonzero(beside.any(1)):
-        length = int(graph.length[rank])
-        mates = groups.mates(int(rank))
-        more = np.zeros(len(rest))
-        for place in range(max(length - lead, 0), length) if len(mates) else []:
-            if not beside[rank, place] and tight[rank * width + place]:
-                theirs = median(times.duration[:, mates, place], 1)
-                more += np.nan_to_num(np.maximum(0, theirs - times.duration[:, rank, place]))
-        peers = np.flatnonzero(graph.role == graph.role[rank])
-        found[:, rank] = np.clip(smallest(rest[:, peers], 1) + more, None, rest[:, rank])
-    return found
 
 
 def _joined(length: Ints, own: Times, took: Times, beside: Flags) -> Times:
@@ -297,9 +199,8 @@ def _move(own: Times, baseline: Times, limits: Limits) -> None:
         own[:, :, place - 1] += lacks
 
 
-def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, beside: Flags) -> Times:
-    """Waiting is the last member's call less one's own; transfers stay within the next own time.
-    For what goes on `beside` (nodes,) a rank waits after the last of it."""
+def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Times:
+    """Waiting is the last member's call less one's own; transfers stay within the next own time."""
     segments, ranks, width = times.duration.shape
     begun = np.full((segments, ranks, width), np.nan)
     begun[:, :, : width - lead] = relative[:, :, lead:-1]
@@ -322,7 +223,6 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, besid
                 np.fmax.at(over[segment], side, latest[segment])
                 np.logical_or.at(lost[segment], side, missing[segment])
     over = np.where(np.isnan(over), at, over).reshape(segments, ranks, width)
-    _wait_at_joins(over, at.reshape(over.shape), beside.reshape(ranks, width))
     lost = lost.reshape(over.shape)
     own = np.full_like(begun, np.nan)
     own[:, :, 1:] = np.where(lost[:, :, :-1], np.nan, begun[:, :, 1:] - over[:, :, :-1])
@@ -336,12 +236,3 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, besid
         tail = (np.arange(width) >= (graph.length - lead)[:, None]) & graph.exists
         own = np.where(tail, rest[:, :, None] / lead, own)
     return own
-
-
-def _wait_at_joins(over: Times, at: Times, beside: Flags) -> None:
-    """Let ranks go on `beside` (r, width) their calls, and wait for all of them after the last."""
-    for rank in np.flatnonzero(beside.any(1)):
-        mine = np.flatnonzero(beside[rank])
-        pending = np.fmax.reduce(over[:, rank, mine], axis=1)
-        over[:, rank, mine] = at[:, rank, mine]
-        over[:, rank, mine[-1]] = pending
