@@ -5,10 +5,6 @@ waited for it. That needs no clocks, and does not ask how many streams there are
 are ahead. Of calls alone it is the last to call, where hosts wait. A rank that came late because it
 had waited for someone else was in that other call for long: over all its groups the two cancel. So
 a rank's lateness, summed over all calls of an iteration, is lost time of its own.
-
-Where ranks compute on beside a call, one delay shows again in the next call of the group. How much
-of it does is measured: what of its change from one iteration to the next is there again in the
-next call. So with calls of several groups that a host makes at once.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ import numpy as np
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.moments import Moments, numbered
+from oncall.analysis.lost_time.moments import Moments
 from oncall.analysis.lost_time.places import places_of
 from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs, Times
 
@@ -60,13 +56,7 @@ def lateness_of(
     inside = number != NONE
     late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
     late = np.where(inside, np.nan_to_num(late), 0.0)
-    at_once, in_group = _pairs(programs, number, limits)
-    late = late - _seen_before(programs, iterations, late, at_once)
-    again = late - _seen_before(programs, iterations, late, in_group)
-    place = places_of(programs, iterations)
-    late_ns, again_ns = (_summed(programs, iterations, each, place) for each in (again, late))
-    if _late_ranks(again_ns) < limits.fewer * _late_ranks(late_ns):
-        late_ns = again_ns
+    late_ns = _summed(programs, iterations, late, place := places_of(programs, iterations))
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
@@ -96,14 +86,6 @@ def _summed(programs: Programs, iterations: Iterations, late: Times, place: Ints
         mine = place == one
         found[:, mine] -= quantile(quantile(found[:, mine], 0.5, 1), 0.5, 0)
     return found
-
-
-def _late_ranks(late_ns: Times) -> float:
-    """How many ranks would have to be as far from the median as the farthest one is. One cause
-    should leave few: whoever only passes a delay on has waited for as long."""
-    seen = np.maximum(np.isfinite(late_ns).sum(0), 1)  # of some ranks no iteration is whole
-    late = np.abs(np.nansum(late_ns, 0) / seen)
-    return float(late.sum() / max(late.max(initial=0.0), 1.0))
 
 
 def _in_collectives(programs: Programs, moments: Moments) -> Times:
@@ -161,55 +143,3 @@ def _nth(key: Ints) -> Ints:
     found = np.empty(len(key), dtype=np.int64)
     found[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
     return found
-
-
-def _seen_before(
-    programs: Programs, iterations: Iterations, late: Times, pairs: tuple[Ints, Ints]
-) -> Times:
-    """What of each lateness (n,) is that of the call before, its pair.
-
-    How much that is shows in what changes from one iteration to the next: a rank that is slow
-    before each of two calls is late in both as well, but not by a bit more whenever it is in one.
-    """
-    number = iterations.number
-    found = np.zeros(len(late))
-    before, now = pairs
-    if not len(now):
-        return found
-    size = np.array([len(line) for line in programs.members])[programs.comm[now]]
-    kind = numbered(programs.op[before], programs.op[now], size)
-    place = numbered(kind, programs.rank[now], iterations.nth[now])
-    order = np.lexsort((number[now], place))
-    again = np.flatnonzero(np.diff(place[order]) == 0)
-    x, y = (_changes(late[each][order], again) for each in (before, now))
-    of = kind[order][again]
-    kinds = int(kind.max()) + 1
-    both, square = np.bincount(of, x * y, kinds), np.bincount(of, x * x, kinds)
-    part = np.clip(both / np.maximum(square, 1.0), 0, 1)
-    found[now] = part[kind] * late[before]
-    return found
-
-
-def _pairs(
-    programs: Programs, number: Ints, limits: Limits
-) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-    """Calls before, and calls that a wait in them may show again in: made at once with the one
-    before, and carried out on another stream; and of the others, the next of the same group."""
-    at = np.flatnonzero(~programs.batch & (number != NONE))
-    before, now = at[:-1], at[1:]
-    same = programs.rank[before] == programs.rank[now]
-    same &= programs.at_ns[now] - programs.at_ns[before] < limits.at_once
-    same &= programs.comm[before] != programs.comm[now]
-    at_once = before[same], now[same]
-    at = at[np.lexsort((at, programs.comm[at], programs.rank[at]))]
-    before, now = at[:-1], at[1:]
-    same = (programs.rank[before] == programs.rank[now]) & (number[before] == number[now])
-    same &= (programs.comm[before] == programs.comm[now]) & ~np.isin(now, at_once[1])
-    return at_once, (before[same], now[same])
-
-
-def _changes(values: Times, again: Ints) -> Times:
-    """From each value to the one behind it; single large ones count no more."""
-    change = np.diff(values)[again]
-    most = float(np.quantile(np.abs(change), 0.9)) if len(change) else 0.0
-    return np.asarray(np.clip(change, -most, most))

@@ -38,7 +38,6 @@ class Limits:
     overlaps_time: float = decides("300 us", "... and this long")
     busy: float = decides("25 %", "of a rank's calls are in its tensor group")
     replays: float = decides("25 %", "a replay that is off by more does not know who waits")
-    fewer: float = decides("75 %", "of the late ranks: a reading of waits explains so much better")
 
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")

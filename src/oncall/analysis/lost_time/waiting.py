@@ -16,12 +16,16 @@ from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.groups import Groups
 from oncall.analysis.lost_time.leads import (
     at_place,
+    gone_early,
+    kinds_of_waits,
     lead_of,
     relative_calls,
 )
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import Measured, few_ranks, median, smallest
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
+
+_OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,40 @@ def spent(
     if times.timed:
         return _from_durations(graph, groups, times, lead, limits)
     relative = relative_calls(times)
-    own = _from_calls(graph, times, relative, lead)
+    beside = _asynchronous_calls(graph, groups, relative, lead, limits)
+    own = _from_calls(graph, times, relative, lead, beside)
     backwards = -np.nansum(np.minimum(own, 0), axis=(1, 2))
     own = np.maximum(own, 0)  # what is late once, and not waited for, counts once
     empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
-    none = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
-    return Spent(own, *empty, none, lead, backwards)
+    return Spent(own, *empty, beside, lead, backwards)
+
+
+def _may_overlap(graph: Graph, groups: Groups) -> Flags:
+    """The rounds (k,) of gradients and parameters, which frameworks let go on beside: not those of
+    tensor groups, nor the cut."""
+    rounds = graph.rounds
+    named = np.array([name in _OVERLAPPING for name in groups.ops], dtype=np.bool_)
+    first = rounds.nodes[rounds.start]
+    is_cut = first % graph.width == graph.length[first // graph.width] - 1
+    return np.asarray(named[rounds.op] & ~is_cut & ~groups.tight_rounds)
+
+
+def _asynchronous_calls(
+    graph: Graph, groups: Groups, relative: Times, lead: int, limits: Limits
+) -> Flags:
+    """Collectives (nodes,) beside which their members go on, by calls alone: who waits cannot call
+    on before the last member has called."""
+    rounds = graph.rounds
+    beside = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
+    chosen = _may_overlap(graph, groups)[rounds.of]
+    early, _ = gone_early(graph, relative, lead)
+    kind = kinds_of_waits(graph)[: len(rounds.nodes)]
+    for one in np.unique(kind[chosen]):
+        mine = chosen & (kind == one)
+        seen = early[mine & ~np.isnan(early)]
+        if len(seen) and seen.mean() > limits.overlaps_time:
+            beside[rounds.nodes[mine]] = True
+    return beside
 
 
 def _from_durations(
@@ -111,7 +143,7 @@ def _rest(graph: Graph, times: Measured, beside: Flags, lead: int) -> Times:
     tail = (np.arange(graph.width) >= (graph.length - lead)[:, None] - 1) & graph.exists & ~beside
     last = np.maximum(graph.length - 1, 0)
     rest = at_place(times.call, last + 1) - at_place(times.call, last)
-    return rest - np.stack([np.where(tail, each, 0).sum(1) for each in times.duration])
+    return np.asarray(rest - np.stack([np.where(tail, each, 0).sum(1) for each in times.duration]))
 
 
 def _asynchronous(
@@ -199,8 +231,9 @@ def _move(own: Times, baseline: Times, limits: Limits) -> None:
         own[:, :, place - 1] += lacks
 
 
-def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Times:
-    """Waiting is the last member's call less one's own; transfers stay within the next own time."""
+def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, beside: Flags) -> Times:
+    """Waiting is the last member's call less one's own; transfers stay within the next own time.
+    For what goes on `beside` (nodes,) a rank waits after the last of it."""
     segments, ranks, width = times.duration.shape
     begun = np.full((segments, ranks, width), np.nan)
     begun[:, :, : width - lead] = relative[:, :, lead:-1]
@@ -223,6 +256,7 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Ti
                 np.fmax.at(over[segment], side, latest[segment])
                 np.logical_or.at(lost[segment], side, missing[segment])
     over = np.where(np.isnan(over), at, over).reshape(segments, ranks, width)
+    _wait_at_joins(over, at.reshape(over.shape), beside.reshape(ranks, width))
     lost = lost.reshape(over.shape)
     own = np.full_like(begun, np.nan)
     own[:, :, 1:] = np.where(lost[:, :, :-1], np.nan, begun[:, :, 1:] - over[:, :, :-1])
@@ -236,3 +270,12 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Ti
         tail = (np.arange(width) >= (graph.length - lead)[:, None]) & graph.exists
         own = np.where(tail, rest[:, :, None] / lead, own)
     return own
+
+
+def _wait_at_joins(over: Times, at: Times, beside: Flags) -> None:
+    """Let ranks go on `beside` (r, width) their calls, and wait for all of them after the last."""
+    for rank in np.flatnonzero(beside.any(1)):
+        mine = np.flatnonzero(beside[rank])
+        pending = np.fmax.reduce(over[:, rank, mine], axis=1)
+        over[:, rank, mine] = at[:, rank, mine]
+        over[:, rank, mine[-1]] = pending
