@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.lost_time.matching import matched, nth_of
 from oncall.analysis.lost_time.programs import NONE, Codes, Flags, Ints, Programs, Times
 from oncall.analysis.lost_time.segments import Segments
 
@@ -94,8 +95,10 @@ def graph_of(programs: Programs, segments: Segments) -> Graph:
     _, role = np.unique(signature.reshape(ranks, width), axis=0, return_inverse=True)
 
     rounds = _rounds(programs, node, flat, place)
-    sender, receiver, unmatched = _transfers(programs, where)
-    return Graph(length, width, role.ravel(), rounds, sender, receiver, unmatched)
+    sender, receiver = matched(programs, np.where(where == NONE, NONE, 0))
+    unmatched = int((where[programs.parts.node] != NONE).sum()) - 2 * len(sender)
+    ends = where[sender], where[receiver]
+    return Graph(length, width, role.ravel(), rounds, *ends, unmatched)
 
 
 def _rounds(programs: Programs, node: Ints, flat: Ints, place: Ints) -> Rounds:
@@ -103,41 +106,12 @@ def _rounds(programs: Programs, node: Ints, flat: Ints, place: Ints) -> Rounds:
     mine = ~programs.batch[node]
     node, flat, place = node[mine], flat[mine], place[mine]
     comm = programs.comm[node]
-    nth = _nth(comm * (1 << 24) + place)
+    nth = nth_of(comm * (1 << 24) + place)
     key = comm * (1 << 24) + nth
     order = np.argsort(key, kind="stable")
     _, start = np.unique(key[order], return_index=True)
     first = node[order][start]
     return Rounds(flat[order], start, comm[order][start], programs.op[first], programs.count[first])
-
-
-def _transfers(programs: Programs, where: Ints) -> tuple[Ints, Ints, int]:
-    """The n-th send from one rank to another meets the n-th receive there from it."""
-    parts = programs.parts
-    mine = np.flatnonzero(where[parts.node] != NONE) if len(parts.node) else np.zeros(0, np.int64)
-    if not len(mine):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
-    rank, peer, sends = programs.rank[parts.node[mine]], parts.peer[mine], parts.sends[mine]
-    known = peer >= 0
-    pair = np.where(sends, rank * (1 << 24) + peer, peer * (1 << 24) + rank)
-    key = pair * 2 + sends
-    nth = _nth(key)
-    full = pair.astype(np.uint64) * np.uint64(1 << 14) + nth.astype(np.uint64)
-    out, into = np.flatnonzero(known & sends), np.flatnonzero(known & ~sends)
-    _, a, b = np.intersect1d(full[out], full[into], return_indices=True)
-    sender, receiver = where[parts.node[mine[out[a]]]], where[parts.node[mine[into[b]]]]
-    return sender, receiver, len(mine) - 2 * len(a)
-
-
-def _nth(key: Ints) -> Ints:
-    """How many equal keys come before each (n,)."""
-    order = np.argsort(key, kind="stable")
-    ordered = key[order]
-    fresh = np.append(True, ordered[1:] != ordered[:-1])
-    start = np.maximum.accumulate(np.where(fresh, np.arange(len(key)), 0))
-    found = np.empty(len(key), dtype=np.int64)
-    found[order] = np.arange(len(key)) - start
-    return found
 
 
 @dataclass(frozen=True)

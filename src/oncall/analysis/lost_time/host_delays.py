@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
-from oncall.analysis.lost_time.lateness import matched
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.matching import matched, medians_of
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
@@ -75,18 +75,11 @@ def _of_peers(
     number = iterations.number[at]
     program = iterations.program[number, programs.rank[at]].view(np.int64)
     place = numbered(program, iterations.nth[at])
-    beside_ns = _middle(numbered(number, place), took_ns, limits)
-    return np.where(np.isfinite(beside_ns), beside_ns, _middle(place, took_ns, limits))
-
-
-def _middle(kind: Ints, values: Times, limits: Limits) -> Times:
-    """Of each value (n,) the median of its kind; infinite where there are too few."""
-    order = np.lexsort((values, kind))
-    first = np.flatnonzero(np.diff(kind[order], prepend=-1))
-    size = np.diff(first, append=len(kind))
-    ordered = values[order]
-    middle = (ordered[first + (size - 1) // 2] + ordered[first + size // 2]) / 2
-    return np.where(size >= limits.few, middle, np.inf)[kind]
+    found_ns = np.full(len(at), np.inf)
+    for kind in (place, numbered(number, place)):
+        middle_ns, peers = medians_of(kind, took_ns)
+        found_ns = np.where(peers >= limits.few, middle_ns, found_ns)
+    return found_ns
 
 
 def _first_to_end(

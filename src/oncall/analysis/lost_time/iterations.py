@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.matching import medians_of
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, Times
@@ -128,7 +129,7 @@ def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
     number, members = iterations_shared(programs, begin, end, limits)
     # Where calls were lost, ranks differ in the next one.
     calls = programs.seq[end] - programs.seq[begin]
-    whole = calls == _median_of(number, calls)[number]
+    whole = calls == medians_of(number, calls)[0]
     recorded = np.bincount(number[whole], minlength=len(members))
     seen = np.flatnonzero(recorded >= limits.nearly_all * members)
     return _Edges(begin[whole], end[whole], number[whole], seen)
@@ -198,14 +199,6 @@ def _kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> H
     np.add.at(found, place[new], signature[new])
     found[place] |= np.uint64(1)
     return found.reshape(shape)
-
-
-def _median_of(key: Ints, values: Ints) -> Ints:
-    """The median of the values of each key, in order; of two the less."""
-    order = np.lexsort((values, key))
-    start = np.flatnonzero(np.diff(key[order], prepend=-1))
-    size = np.diff(start, append=len(key))
-    return np.asarray(values[order][start + (size - 1) // 2])
 
 
 def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
@@ -306,8 +299,8 @@ def _regularity(
     took_ns = np.diff(at_ns[order])[same]
     kinds = int(kind.max()) + 1
     common = np.zeros(kinds)
-    common[np.unique(again)] = _median_of(again, spacing)
-    own = _median_of(of_rank, spacing)[of_rank]  # stages of a pipeline make more calls or fewer
+    common[again] = medians_of(again, spacing)[0]
+    own, _ = medians_of(of_rank, spacing)  # stages of a pipeline make more calls or fewer
     regular = np.abs(spacing - own) <= limits.hardly * own
 
     def part(of: Ints) -> Times:

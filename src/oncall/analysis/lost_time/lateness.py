@@ -16,6 +16,7 @@ import numpy as np
 
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.matching import matched
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import Moments
 from oncall.analysis.lost_time.places import places_of
@@ -117,29 +118,4 @@ def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
         np.fmax.at(longest, side, needed)
     met = np.isfinite(longest) & np.isfinite(took)
     found[met] = longest[met] - took[met]
-    return found
-
-
-def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
-    """The nodes of each send in an iteration (m,) and of its receive (m,): those between two ranks
-    in their order."""
-    parts = programs.parts
-    mine = np.flatnonzero((number[parts.node] != NONE) & (parts.peer >= 0))
-    node, peer, sends = parts.node[mine], parts.peer[mine], parts.sends[mine]
-    rank, ranks = programs.rank[node], len(programs.ranks)
-    pair = np.where(sends, rank * ranks + peer, peer * ranks + rank)
-    pair += number[node] * ranks * ranks
-    key = (pair * 2 + sends) << 12 | np.minimum(_nth(pair * 2 + sends), (1 << 12) - 1)
-    out, into = np.flatnonzero(sends), np.flatnonzero(~sends)
-    _, a, b = np.intersect1d(key[out] - (1 << 12), key[into], return_indices=True)
-    return node[out[a]], node[into[b]]
-
-
-def _nth(key: Ints) -> Ints:
-    """How many equal keys come before each (n,)."""
-    order = np.argsort(key, kind="stable")
-    begins = np.diff(key[order], prepend=-1) != 0
-    place = np.arange(len(key))
-    found = np.empty(len(key), dtype=np.int64)
-    found[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
     return found

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.matching import medians_of
 from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.programs import NONE, Codes, Flags, Ints, Programs, Times
 
@@ -156,7 +157,7 @@ def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) 
     """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
     so the early ones count."""
     after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
-    ahead = after - _middle(group, after)
+    ahead = after - medians_of(group, after)[0]
     return _of_ranks(programs, ahead, np.isfinite(ahead), limits.ordinary)
 
 
@@ -168,18 +169,6 @@ def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) ->
     found = np.full((len(programs.ranks), int(nth.max(initial=0)) + 1), np.nan)
     found[rank, nth] = values[mine]
     return np.nan_to_num(quantile(found, share, 1))
-
-
-def _middle(group: Ints, values: Times) -> Times:
-    """Of each value (n,) the median of its group, of two the less."""
-    order = np.lexsort((values, group))  # NaN last
-    start = np.flatnonzero(np.diff(group[order], prepend=-1))
-    size = np.diff(start, append=len(group))
-    known = np.add.reduceat(np.isfinite(values[order]), start)
-    middle = values[order][start + np.maximum(known - 1, 0) // 2]
-    found = np.empty(len(values))
-    found[order] = np.repeat(middle, size)
-    return found
 
 
 def numbered(*columns: Ints | Codes) -> Ints:
