@@ -102,7 +102,7 @@ def _from_durations(
     beside = asynchronous.reshape(ranks, width)
     complete = times.known.copy()
     own = np.empty_like(times.duration)
-    rest = _rest(graph, times, beside, lead) if lead else None
+    rest = _rest(graph, groups, times, beside, lead) if lead else None
     for some in few_ranks(own):
         complete[:, some] &= (~np.isnan(times.duration[:, some]) | ~graph.exists[some]).all(2)
         own[:, some] = _gaps(graph, times, beside, lead, rest, some)
@@ -138,12 +138,13 @@ def _gaps(
     return _joined(graph.length[some], own, took, beside) if beside.any() else own
 
 
-def _rest(graph: Graph, times: Measured, beside: Flags, lead: int) -> Times:
+def _rest(graph: Graph, groups: Groups, times: Measured, beside: Flags, lead: int) -> Times:
     """Of the last places together the time that is in no operation (s, r)."""
     tail = (np.arange(graph.width) >= (graph.length - lead)[:, None] - 1) & graph.exists & ~beside
     last = np.maximum(graph.length - 1, 0)
     rest = at_place(times.call, last + 1) - at_place(times.call, last)
-    return np.asarray(rest - np.stack([np.where(tail, each, 0).sum(1) for each in times.duration]))
+    rest = rest - np.stack([np.where(tail, each, 0).sum(1) for each in times.duration])
+    return _without_waiting(graph, groups, times, rest, beside, lead)
 
 
 def _asynchronous(
@@ -173,6 +174,28 @@ def _asynchronous(
     ) | (share > 0.5)
     beside[rounds.nodes[chosen[rounds.of]]] = True
     return beside
+
+
+def _without_waiting(
+    graph: Graph, groups: Groups, times: Measured, rest: Times, beside: Flags, lead: int
+) -> Times:
+    """What the last places took of a rank's own: where some overlap, the sum holds waiting, and
+    only what the tensor group waited for the rank is its own."""
+    found = rest.copy()
+    width = graph.width
+    tight = np.zeros(graph.ranks * width, dtype=np.bool_)
+    tight[graph.rounds.nodes[groups.tight_rounds[graph.rounds.of]]] = True
+    for rank in np.flatnonzero(beside.any(1)):
+        length = int(graph.length[rank])
+        mates = groups.mates(int(rank))
+        more = np.zeros(len(rest))
+        for place in range(max(length - lead, 0), length) if len(mates) else []:
+            if not beside[rank, place] and tight[rank * width + place]:
+                theirs = median(times.duration[:, mates, place], 1)
+                more += np.nan_to_num(np.maximum(0, theirs - times.duration[:, rank, place]))
+        peers = np.flatnonzero(graph.role == graph.role[rank])
+        found[:, rank] = np.clip(smallest(rest[:, peers], 1) + more, None, rest[:, rank])
+    return found
 
 
 def _joined(length: Ints, own: Times, took: Times, beside: Flags) -> Times:
