@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from oncall.analysis.lost_time.hidden_transfers import longer_transfers
-from oncall.analysis.lost_time.iterations import Iterations, iterations_of
-from oncall.analysis.lost_time.judgement import Declined, Entry
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.moments import arrivals_of
-from oncall.analysis.lost_time.programs import Programs, read_programs
 from oncall.evidence import Incident
 
 from .test_lateness import ITERATIONS, TWO_STREAMS, even, played
@@ -31,17 +24,6 @@ def causes(columns: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
             "SELECT cause, list(rank ORDER BY rank) FROM lost_time WHERE entry > 0 GROUP BY ALL"
         ).fetchall()
     return [(cause, tuple(ranks)) for cause, ranks in rows]
-
-
-def read(columns: dict[str, Any]) -> tuple[Programs, Iterations]:
-    with Incident.empty() as incident:
-        incident.append("ops", columns)
-        incident.require(["operations", "members"])
-        programs = read_programs(incident.con, "j", LIMITS)
-    assert programs is not None
-    iterations = iterations_of(programs, arrivals_of(programs, LIMITS).moments(), LIMITS)
-    assert iterations is not None
-    return programs, iterations
 
 
 def slow_host(iteration: int, rank: int) -> float:
@@ -71,22 +53,6 @@ def test_transfers_that_take_longer_since_then_are_slow_communication() -> None:
     assert causes(columns) == [("transfer", group[1])]
 
 
-@pytest.mark.parametrize("since", [0, SINCE])
-def test_longer_transfers_behind_computation_leave_open_what_they_cost(since: int) -> None:
-    group = TWO_STREAMS[-1]
-
-    def transfer(iteration: int, comm: int) -> float:
-        return 5 if comm == group[0] and iteration >= since else 1
-
-    programs, iterations = read(played(even, TWO_STREAMS, overlaps=True, transfer=transfer))
-    entry = longer_transfers(programs, iterations, LIMITS)
-    if since:
-        assert isinstance(entry, Entry) and (entry.cause, entry.ranks) == ("perhaps", group[1])
-        assert entry.low == 0
-    else:  # as they always were
-        assert isinstance(entry, Declined)
-
-
 def test_transfers_that_were_always_so_long_changed_nothing() -> None:
     group = TWO_STREAMS[-1]
 
@@ -103,21 +69,3 @@ def test_one_event_does_not_hide_a_lasting_change() -> None:
 
     columns = played(even, overlaps=False, transfer=transfer)
     assert [cause for cause, _ in causes(columns)] == ["transfer"]
-
-
-def test_transfers_of_one_group_that_exceed_an_iteration_make_it_longer() -> None:
-    """Whatever is known of lengths: a communicator makes one transfer after the other."""
-    group = TWO_STREAMS[-1]
-
-    def transfer(iteration: int, comm: int) -> float:
-        return 30 if comm == group[0] and iteration >= SINCE else 1
-
-    programs, iterations = read(played(even, TWO_STREAMS, overlaps=True, transfer=transfer))
-    unknown = replace(iterations, length_ns=np.full(len(iterations.begin_ns), 7e7))
-    entry = longer_transfers(programs, unknown, LIMITS)
-    assert isinstance(entry, Entry) and (entry.cause, entry.ranks) == ("transfer", group[1])
-    assert entry.share == pytest.approx(1 - 70 / 150)
-    more = unknown.program.copy()
-    more[:] = np.arange(1, len(more) + 1)[:, np.newaxis]  # each asks for something else
-    entry = longer_transfers(programs, replace(unknown, program=more), LIMITS)
-    assert isinstance(entry, Entry) and entry.cause == "perhaps"

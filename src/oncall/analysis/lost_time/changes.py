@@ -66,7 +66,7 @@ def late_since(
     of = late_ns.shape[1] / len(ranks)
     if shown < limits.least_gain / 2 or _comes_and_goes(slowdown, ranks, of, longer, limits):
         return None
-    return change_entry("own", ranks, shown, slowdown, length_ns[longer])
+    return _entry("own", ranks, shown, slowdown, length_ns[longer])
 
 
 def _comes_and_goes(
@@ -105,12 +105,10 @@ def transfers_since(
     if not len(ranks):
         return None
     shown = float(change_ns.max()) / length_ns
-    return change_entry("transfer", ranks, shown, slowdown, iterations.length_ns[longer])
+    return _entry("transfer", ranks, shown, slowdown, iterations.length_ns[longer])
 
 
-def change_entry(
-    cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns: Times
-) -> Entry:
+def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns: Times) -> Entry:
     """The entry of ranks, with the lengths of the longer iterations."""
     return Entry(
         cause=cause,

@@ -55,11 +55,6 @@ class Iterations:
         calls = (self.number != NONE).sum() / max(1, int((self.program != 0).sum()))
         return bool(self.ahead > max(limits.least_gain, limits.stands_out / max(1.0, calls)))
 
-    def ask_for_the_same(self, limits: Limits) -> bool:
-        """Whether all make the same calls of the same sizes: none transfers more."""
-        like = (self.program == self.mostly_called).mean(1) >= limits.same_calls
-        return bool(not self.stretches and like.all())
-
     def spans(self, but: Flags | bool = False) -> tuple[Times, Ints]:
         """The mean length (k,) of the iterations of each span, and when the first began (k,);
         without spans that have iterations in `but` (s,)."""

@@ -47,8 +47,7 @@ _SCHEMA = [
         "VARCHAR",
         "",
         "what shows a cause: a replay without it; waits of others in calls; delays of its host "
-        "between calls; siblings: transfers of like groups; a change with longer iterations; "
-        "overlap: transfers that got longer behind computation",
+        "between calls; a change with longer iterations",
     ),
     ("declined", "VARCHAR", "", "the ways that were tried before, and why they name nobody"),
 ]

@@ -11,13 +11,11 @@ import numpy as np
 from oncall.analysis.lost_time.causes import gains_of_own
 from oncall.analysis.lost_time.changes import changed
 from oncall.analysis.lost_time.evidence import Evidence
-from oncall.analysis.lost_time.hidden_transfers import longer_transfers
 from oncall.analysis.lost_time.host_delays import host_delays
 from oncall.analysis.lost_time.judgement import Answer, Declined, Entry
 from oncall.analysis.lost_time.late_hosts import late_hosts
 from oncall.analysis.lost_time.latecomers import latecomers, suspected
 from oncall.analysis.lost_time.replay import replay
-from oncall.analysis.lost_time.sibling_transfers import slow_beside_siblings
 
 
 @dataclass(frozen=True)
@@ -149,22 +147,6 @@ def _like_iterations(evidence: Evidence) -> str:
     return ""
 
 
-def _durations(evidence: Evidence) -> str:
-    if not evidence.timed or evidence.programs.on_device:
-        return "no durations between calls of hosts"
-    return "" if evidence.lateness is not None else "hosts show no iterations"
-
-
-def _siblings(evidence: Evidence) -> Answer:
-    assert evidence.lateness is not None
-    return slow_beside_siblings(evidence.programs, evidence.lateness, evidence.limits)
-
-
-def _hidden_transfers(evidence: Evidence) -> Answer:
-    assert evidence.iterations is not None
-    return longer_transfers(evidence.programs, evidence.iterations, evidence.limits)
-
-
 def _suspected(evidence: Evidence) -> Answer:
     if evidence.lateness is None:
         return Declined("hosts show no iterations")
@@ -178,11 +160,9 @@ def _nothing(_: Evidence) -> str:
 WAYS = (
     Way("profile", _nothing, _profile),
     Way("replay", _nothing, replay),
-    Way("siblings", _durations, _siblings, replayed=True),
+    Way("change", _like_iterations, changed),
     Way("waits", _waits, _late, replayed=True),
     Way("hosts", _timed_waits, _hosts, replayed=True),
     Way("delays", _calls_alone, _delays),
-    Way("change", _like_iterations, changed),
     Way("suspicion", _nothing, _suspected, replayed=True),
-    Way("hidden transfers", _durations, _hidden_transfers, replayed=True),
 )
