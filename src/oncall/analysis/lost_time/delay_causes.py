@@ -8,6 +8,7 @@ from oncall.evidence import Param, relation
 @relation(
     "replayed_jobs",
     reads=["lost_time"],
+    optional=["group_delays"],
     columns=[
         ("job", "VARCHAR", "", "a job whose iterations can be replayed"),
         ("iterations", "INTEGER", "", "that the account covers"),
@@ -22,12 +23,18 @@ from oncall.evidence import Param, relation
         ("whole", "BOOLEAN", "", "what the account does not name costs nothing"),
     ],
     source="LOST_TIME section 4: the replay with nothing removed against what was measured",
+    params={"least_share": "delay_causes.least_share"},
 )
 def replayed_jobs() -> str:
-    """Jobs of which it is known what made iterations longer than they had to be."""
+    """Jobs of which it is known what made iterations longer than they had to be. Where transfers of
+    like groups clearly differ, and the account names nobody, it does not have all of it."""
     return """
-        SELECT job, iterations, iteration_ns, replay_error, timed, whole FROM lost_time
-        WHERE cause = 'account'
+        SELECT job, iterations, iteration_ns, replay_error, timed, whole AND (
+                job IN (SELECT job FROM lost_time WHERE cause IN ('own', 'transfer'))
+                OR job NOT IN (
+                    SELECT job FROM group_delays WHERE beside AND lost_low >= $least_share)
+            ) AS whole
+        FROM lost_time WHERE cause = 'account'
     """
 
 
