@@ -21,11 +21,7 @@ def lead_of(graph: Graph, times: Measured, limits: Limits) -> int:
     if times.timed:
         bad = np.array([_too_soon_for_durations(graph, times, lead, limits) for lead in leads])
         good = bad <= bad.min() * limits.equally_good + limits.negligible
-        lead = int(np.argmax(good))
-        # Few places may lack much time: one further ahead may be what leaves room for them.
-        while lead + 1 < len(good) and good[lead + 1] and _leaves_room(graph, times, lead, limits):
-            lead += 1
-        return lead
+        return int(np.argmax(good))
     _, number = np.unique(kinds_of_waits(graph), return_counts=True)
     relative = relative_calls(times)
     bad = np.array([_before_others(graph, relative, lead) for lead in leads])
@@ -58,22 +54,6 @@ def _too_soon_for_durations(graph: Graph, times: Measured, lead: int, limits: Li
     bad = room < -limits.least_gain * baseline - limits.at_once
     # One place more or less says nothing: a long lead leaves few of them.
     return float((bad[seen].sum() / len(seen) + 0.5) / (seen.sum() / len(seen) + 1))
-
-
-def _leaves_room(graph: Graph, times: Measured, lead: int, limits: Limits) -> bool:
-    """Whether a host one operation further ahead leaves room for most of the time that operations
-    lack with this lead, and that is worth it; over the places that both show."""
-    call = _nodes_of(times.call, graph)
-    gap = np.diff(call, axis=2)
-    seen = graph.width - lead - 2
-    if seen < 1:
-        return False
-    now, next_one = (
-        np.nansum(np.maximum(0, median(times.duration[:, :, :seen] - gap[:, :, k : k + seen], 0)))
-        for k in (lead, lead + 1)
-    )
-    whole = float(np.nansum(median(lengths(graph, times), 0))) * graph.ranks
-    return bool(now - next_one > max(now / 2, limits.least_gain * whole))
 
 
 def kinds_of_waits(graph: Graph) -> Ints:
