@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from math import comb
 
 import numpy as np
 import pytest
 
-from oncall.analysis.lost_time.chance import at_least, either, in_a_row, is_duty
+from oncall.analysis.lost_time.chance import at_least, is_duty
 from oncall.analysis.lost_time.judgement import Entry
 from oncall.analysis.lost_time.latecomers import by_hosts, suspected
 from oncall.analysis.lost_time.limits import Limits
@@ -31,16 +30,6 @@ def test_ranks_without_others_are_late_by_chance() -> None:
     assert at_least(5, 5, 1.0) == 1
 
 
-def test_what_lies_in_a_row_is_seldom_chance() -> None:
-    """Against all ways to choose as many of as many iterations."""
-    number, chosen = 10, np.array([0, 0, 0, 1, 1, 0, 1, 1, 0, 0], dtype=np.bool_)
-    ways = [max(one) - min(one) + 1 for one in combinations(range(number), 4)]
-    share = sum(within <= 5 for within in ways) / len(ways)
-    assert share <= in_a_row(chosen) < 3 * share
-    assert in_a_row(np.ones(5, dtype=np.bool_)) == 1
-    assert in_a_row(np.zeros(5, dtype=np.bool_)) == 1
-
-
 @pytest.mark.parametrize(
     ("ranks", "share", "late", "duty"),
     [
@@ -57,12 +46,6 @@ def test_rank_0_may_serve_all_others(
     flags = np.zeros(16, dtype=np.bool_)
     flags[late] = True
     assert is_duty(ranks, share, flags, Limits()) == duty
-
-
-def test_two_doubts_together_are_as_seldom_as_one() -> None:
-    draw = np.random.default_rng(3).random((20_000, 2))
-    small = np.array([either(*one) <= 0.02 for one in draw])
-    assert small.mean() == pytest.approx(0.02, abs=0.004)
 
 
 def test_ranks_without_a_dump_move_no_other_to_another_host() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb, exp, lgamma, log, log1p
+from math import exp, lgamma, log, log1p
 
 import numpy as np
 
@@ -11,13 +11,12 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Flags, Times
 
 
-def by_turns(mine: Times, worst: Times, of: float, limits: Limits, close: float = 1.0) -> bool:
+def by_turns(mine: Times, worst: Times, of: float, limits: Limits) -> bool:
     """Whether chance explains how often a rank is the worst one. Where samples differ in length, or
     hosts are busy with something else, each rank is as late as that by turns.
 
     `mine` (n,) is the share of iterations that the rank costs, `worst` (s,) that of the worst rank
-    of each; `of` is the number of ranks (or of blocks of them), `close` the chance that these
-    iterations lie as close together (`in_a_row`).
+    of each; `of` is the number of ranks (or of blocks of them).
     """
     costly = mine[mine >= limits.least_gain]
     if not len(costly):
@@ -25,8 +24,7 @@ def by_turns(mine: Times, worst: Times, of: float, limits: Limits, close: float 
     much = max(limits.least_gain, float(np.median(costly)) / 2)
     times = int((mine >= much).sum())
     turns = max(times, int((worst >= much).sum()))
-    chance = at_least(times, turns, 1 / of)
-    return min(chance, either(chance, close)) > limits.by_chance / of
+    return at_least(times, turns, 1 / of) > limits.by_chance / of
 
 
 def at_least(number: int, of: int, part: float) -> float:
@@ -40,17 +38,6 @@ def at_least(number: int, of: int, part: float) -> float:
         return ways + k * log(part) + (of - k) * log1p(-part)
 
     return sum(exp(log_chance(k)) for k in range(number, of + 1))
-
-
-def in_a_row(chosen: Flags) -> float:
-    """How likely chance puts as many of the iterations (s,), in order of time, as close together.
-    A fault begins, and may end; what comes by turns comes at any time."""
-    number, at = len(chosen), np.flatnonzero(chosen)
-    if not len(at):
-        return 1.0
-    within = int(at[-1] - at[0]) + 1
-    windows = number - within + 1
-    return min(1.0, windows * comb(within, len(at)) / comb(number, len(at)))
 
 
 def counts_alone(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
@@ -69,9 +56,3 @@ def is_duty(
     seldom = bool(len(at) and 2 * len(at) < at[-1] - at[0] + 1)
     small = share < limits.large and (seldom or always)
     return tuple(ranks) == (0,) and (len(at) == 1 or small)
-
-
-def either(one: float, other: float) -> float:
-    """How likely chance makes the product of two such probabilities as small (Fisher 1932)."""
-    product = one * other
-    return product * (1 - log(product)) if product > 0 else 0.0

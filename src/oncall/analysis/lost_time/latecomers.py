@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.analysis.lost_time.chance import by_turns, counts_alone, in_a_row, is_duty
+from oncall.analysis.lost_time.chance import by_turns, counts_alone, is_duty
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.judgement import Declined, Entry, Loss, judged
 from oncall.analysis.lost_time.lateness import Lateness
@@ -37,8 +37,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     few = late.sum() < limits.few
     if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
         return Declined("the others wait for a rank in too few iterations")
-    blocks, close = _taking_turns(share, best, late, limits) / best.sum(), in_a_row(late[there])
-    if not few and by_turns(gap[late], _widest(share[there]), blocks, limits, close):
+    blocks = _taking_turns(share, best, late, limits) / best.sum()
+    if not few and by_turns(gap[late], _widest(share[there]), blocks, limits):
         return _BY_TURNS
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     # Others may be as long because of somebody else: without whom is what they last.
