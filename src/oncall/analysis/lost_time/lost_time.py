@@ -110,7 +110,7 @@ def _of_lateness(evidence: Evidence, lateness: Lateness, outcome: Outcome) -> Ac
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     # Durations show who came late in each iteration, however long it was.
     enough = len(known) >= limits.fewest or (lateness.timed and len(length_ns) >= limits.event)
-    # Of devices' times rounds show more: rates. A suspicion says what they leave open.
+    # Of devices' times and of calls all alike rounds show more: rates, and each call.
     shown = lateness.compared and not (evidence.programs.on_device or iterations.stretches)
     slowdown = None if outcome.entries else _unexplained(evidence)
     unknown = (
@@ -126,7 +126,7 @@ def _of_lateness(evidence: Evidence, lateness: Lateness, outcome: Outcome) -> Ac
         iterations.begin_ns,
         None,
         lateness.timed,
-        decides=outcome.proven or (enough and shown),
+        decides=(outcome.proven and not iterations.stretches) or (enough and shown),
         whole=outcome.proven or not unknown,
         slowdown=slowdown,
     )
