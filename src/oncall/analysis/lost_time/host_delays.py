@@ -17,8 +17,6 @@ from oncall.analysis.lost_time.matching import matched, medians_of
 from oncall.analysis.lost_time.moments import Moments, numbered
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
-_MOST = 1024  # delays of an iteration, the largest: each is compared with all others
-
 
 def host_delays(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
@@ -100,9 +98,9 @@ def _first_to_end(
         mine = every[number[every] == one]
         near = (end_ns[every] > begin_ns[mine].min()) & (begin_ns[every] < end_ns[mine].max())
         near = every[near]
-        near = near[np.argsort(-own_ns[near], kind="stable")[:_MOST]]
+        near = near[np.argsort(-own_ns[near], kind="stable")[: limits.most_delays]]
         near = near[np.argsort(rank[near], kind="stable")]
-        mine = mine[np.argsort(-own_ns[mine], kind="stable")[:_MOST]]
+        mine = mine[np.argsort(-own_ns[mine], kind="stable")[: limits.most_delays]]
         shared_ns = end_ns[near] - np.maximum(begin_ns[near], begin_ns[mine][:, None])
         before = end_ns[near] < end_ns[mine][:, None] - limits.exact
         before &= rank[near] != rank[mine][:, None]

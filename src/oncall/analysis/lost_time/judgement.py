@@ -12,7 +12,6 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
 _DRAWS = 200  # of iterations: a quantile is exact to a few percent
-_CERTAIN = 0.05, 0.95  # quantiles of the mean gain, over resampled iterations
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def judged(
     in_order = concerned[np.argsort(loss.begin_ns, kind="stable")]
     duty = loss.cause == "own" and is_duty(loss.ranks, mean, in_order, limits, always)
     drawn = np.random.default_rng(0).choice(values, (_DRAWS, number)).mean(1)
-    low, high = np.quantile(drawn, _CERTAIN)
+    low, high = np.quantile(drawn, (limits.certain, 1 - limits.certain))
     return Entry(
         cause=loss.cause if proven and not duty else "perhaps",
         ranks=tuple(map(int, loss.ranks)),

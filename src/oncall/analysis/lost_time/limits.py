@@ -26,6 +26,9 @@ class Limits:
     )
     event: int = decides(8, "iterations, of which one may differ: a warm-up, a checkpoint")
     most_segments: int = decides(48, "newest ones of a class; more say nothing new")
+    most_delays: int = decides(
+        1024, "the largest ones of an iteration are compared with all others"
+    )
     most_tried: int = decides(32, "ranks with the largest excess, of more than four times as many")
 
     # Times of calls
@@ -41,6 +44,9 @@ class Limits:
 
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
+    fewest_replayed: int = decides(2, "iterations: replays leave little to chance")
+    most_causes: int = decides(4, "a job; what is left then is not worth a call")
+    certain: float = decides("5 %", "quantile of the mean gain, and 95 %, of resampled iterations")
     large: float = decides("20 %", "of an iteration, or of all time: more than any noise")
     hiccup: float = decides("20 ms", "in all: a host loses as much at any time, by one interrupt")
     once: float = decides("500 ms", "a full garbage collection stops a healthy host for less")

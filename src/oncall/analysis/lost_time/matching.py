@@ -6,8 +6,6 @@ import numpy as np
 
 from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
 
-_MOST = 1 << 14  # transfers from one rank to another in an iteration
-
 
 def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
     """The nodes of each send in an iteration (m,) and of its receive (m,): those between two ranks
@@ -18,7 +16,7 @@ def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
     rank, ranks = programs.rank[node], len(programs.ranks)
     pair = np.where(sends, rank * ranks + peer, peer * ranks + rank)
     pair = 2 * (pair + number[node] * ranks * ranks)
-    key = pair * _MOST + np.minimum(nth_of(pair + sends), _MOST - 1)
+    key = pair << 14 | np.minimum(nth_of(pair + sends), (1 << 14) - 1)
     out, into = np.flatnonzero(sends), np.flatnonzero(~sends)
     _, a, b = np.intersect1d(key[out], key[into], return_indices=True)
     return node[out[a]], node[into[b]]

@@ -34,9 +34,6 @@ from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.measured import median
 from oncall.analysis.lost_time.programs import Ints, Times
 
-_FEWEST = 2  # like iterations: of one alone it is not known what is ordinary
-_MOST_CAUSES = 4  # of a job: what is left then is not worth a call
-
 
 def replay(evidence: Evidence) -> Answer:
     """The ranks whose own time, and those whose transfers, make iterations longer."""
@@ -53,7 +50,7 @@ def _own(books: Books, limits: Limits) -> list[Entry]:
     """Ranks whose own time is longer than their peers', the largest gain first."""
     found: list[Entry] = []
     candidates = candidates_by(books.joined(excess_of_own).sum(1), limits)
-    while len(found) < _MOST_CAUSES:
+    while len(found) < limits.most_causes:
         removed = [rank for entry in found for rank in entry.ranks]
         gains = partial(gains_of_own, sets=candidates, removed=removed, limits=limits)
         share = books.shares(gains)
@@ -135,7 +132,7 @@ def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
     entry = _entry(books, "transfer", np.array(mine or inseparable), share[best], limits)
     # Calls alone hardly show transfers: more is asked of them.
     weak = not books.timed
-    if entry is None or entry.segments < _FEWEST + weak:
+    if entry is None or entry.segments < limits.fewest_replayed + weak:
         return []
     return [] if weak and entry.share < limits.calls_gain * limits.least_gain else [entry]
 
@@ -156,5 +153,5 @@ def _entry(books: Books, cause: str, ranks: Ints, share: Times, limits: Limits) 
     # Hosts that go on too early by as much do not wait for it.
     if concerned.any() and share[concerned].mean() < books.backwards:
         return None
-    found = judged(loss, limits, _FEWEST)
+    found = judged(loss, limits, limits.fewest_replayed)
     return found if isinstance(found, Entry) else None
