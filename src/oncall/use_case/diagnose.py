@@ -89,6 +89,11 @@ def diagnose(
     not_run = {*off, *(rule.rule for rule in outcome.skipped)}
     checked = _checked(rulebooks, not_run - yielded)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
+    notes += tuple(
+        f"rulebook {book.name} has verdicts without `kind`: they accuse by themselves"
+        for book in rulebooks
+        if book.name in checked and not all(one.kind for one in book.book.verdicts.values())
+    )
     findings = _findings(incident, outcome, scheduler or _scheduler_of_logs(incident))
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
