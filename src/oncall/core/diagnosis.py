@@ -94,7 +94,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Cause:
-    """The symptom or event that explains an effect, as told with the effect's finding."""
+    """The symptom or event that explains an effect, as shown with the effect's finding."""
 
     rulebook: str
     verdict: str

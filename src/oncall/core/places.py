@@ -36,11 +36,13 @@ class Places:
     def cells(self, finding: Finding, on: Component | None) -> Cells:
         """What a finding is about; nothing if that is unknown, or the whole job.
 
-        `on` is the component that counts where rows name a rank with its GPU, NIC and node.
+        `on` is the component that counts where rows name a rank with its GPU, NIC and node; a group
+        is that of the case, whoever in it or outside is to blame.
         """
         if on == "job":
             return NOWHERE
-        rows = [one.where for one in finding.blame] or [finding.case]
+        blamed = [one.where for one in finding.blame if on != "group"]
+        rows = blamed or [finding.case]
         found = frozenset[int | str]().union(*(self._of(where, on) for where in rows))
         everybody = len(found) > 1 and len(found) >= self.ranks
         return NOWHERE if everybody else found

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 
 from oncall.core.diagnosis import Cause, Effect, Finding, Reason, Severity, Step, strength
 from oncall.core.places import NOWHERE, Cells, Places, contain
@@ -50,7 +51,7 @@ class _Statement:
 
     @property
     def size(self) -> float:
-        return len(self.cells) or float("inf")
+        return len(self.cells) or inf
 
     @property
     def measured(self) -> bool:
@@ -98,16 +99,16 @@ def compose(findings: Sequence[Finding], job: Job) -> tuple[Finding, ...]:
     What stops the job comes first, then what costs most; information comes last. The order in which
     findings are given does not matter.
     """
-    told = [_placed(finding, job.places) for finding in sorted(findings, key=strength)]
-    effects = [one for one in told if one.finding.claim.kind == "effect"]
+    placed = [_placed(finding, job.places) for finding in sorted(findings, key=strength)]
+    effects = [one for one in placed if one.finding.claim.kind == "effect"]
     causes = [
-        *_together([one for one in told if one.finding.claim.kind == "event"]),
-        *(_Case(causes=(one,)) for one in told if one.finding.claim.kind == "symptom"),
+        *_together([one for one in placed if one.finding.claim.kind == "event"]),
+        *(_Case(causes=(one,)) for one in placed if one.finding.claim.kind == "symptom"),
     ]
     stops, causes = _explained(_stops([one for one in effects if "stop" in one.effects]), causes)
     slow, causes = _explained(_slow([one for one in effects if "stop" not in one.effects]), causes)
     cases = [*stops, *slow, *causes]
-    shown = {case: _told(case, job) for case in cases}
+    shown = {case: _shown(case, job) for case in cases}
     return _numbered(_beside(shown), _consequences(cases))
 
 
@@ -247,7 +248,7 @@ def _distance(cause: _Statement, effect: Finding) -> tuple[object, ...]:
 
 def _consequences(cases: Sequence[_Case]) -> dict[_Case, _Case]:
     """Cases that follow from another: what is slow, or shows, once the job has stopped; and where
-    it runs slowly, a stop that is only suspected, as at any moment it seems to stand still."""
+    it runs slowly, a stop that is only suspected, as at any moment it seems to have stopped."""
     sure = [case for case in cases if case.stops and _severity_of(case) == "critical"]
     stop = min(sure, key=lambda case: strength(case.head.finding), default=None)
     if stop is not None:
@@ -273,10 +274,10 @@ def _follows(case: _Case, stop: _Case) -> bool:
     return finding.at_ns is not None and stopped_ns is not None and finding.at_ns >= stopped_ns
 
 
-# ------------------------------------------------------------------------------- what is told
+# ------------------------------------------------------------------------------- what is shown
 
 
-def _told(case: _Case, job: Job) -> Finding:
+def _shown(case: _Case, job: Job) -> Finding:
     """The finding of a case: of its cause if that is known, with what it costs."""
     finding = case.head.finding
     if not case.effects:
@@ -363,7 +364,7 @@ def _numbered(shown: dict[_Case, Finding], follows: dict[_Case, _Case]) -> tuple
 
 
 def _cause(case: _Case, finding: Finding) -> Cause | None:
-    """What explains an effect, as it is told beside it."""
+    """What explains an effect, as it is shown beside it."""
     if finding.claim.kind != "effect" or not case.causes:
         return None
     cause = case.causes[0].finding

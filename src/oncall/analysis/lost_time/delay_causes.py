@@ -72,17 +72,18 @@ def _witnesses() -> str:
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        -- Where the account names somebody, it knows better who only waited for them, and where it
-        -- is whole, that nobody else costs anything.
+        -- Where the account names or suspects somebody, it knows better who only waited for them,
+        -- and where it is whole, that nobody else costs anything.
         unlike AS (  -- stages do different work: who is late in a group of several is no slower
             SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
             HAVING count(DISTINCT stage) > 1),
         lateness AS (
             SELECT *, lost_share >= $as_late * max(lost_share) OVER (PARTITION BY job) AS most
-            FROM late_ranks ANTI JOIN unlike USING (job, comm) ANTI JOIN accounted USING (job)
+            FROM late_ranks ANTI JOIN unlike USING (job, comm)
+            ANTI JOIN (FROM lost_time WHERE cause <> 'account') USING (job)
             ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
-            SELECT job, 1000 AS entry, 'own' AS cause, rank, lost_share AS share,
+            SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share AS share,
                 lost_share - noise AS low, late AS iterations, rounds AS of_iterations,
                 lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by,
                 count(*) OVER (PARTITION BY job) AS tied
@@ -93,7 +94,7 @@ def _witnesses() -> str:
             QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
-            SELECT g.job, 2000 + dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
+            SELECT g.job, -dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
                 'transfer' AS cause, m.rank, g.share, g.low, g.parts AS iterations,
                 g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
                 count(*) OVER (PARTITION BY g.job, g.comm) AS tied

@@ -72,7 +72,7 @@ class Turn:
         return self.question.branches[self.answer]
 
 
-def told(
+def findings_of(
     evaluation: Evaluation, path: Sequence[Turn], leaf: Leaf, cases: Sequence[Case]
 ) -> Iterator[Finding]:
     """A finding for each case that ended at this leaf, not yet put together with others. Raises
