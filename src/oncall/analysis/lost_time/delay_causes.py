@@ -89,7 +89,7 @@ def _witnesses() -> str:
                 count(*) OVER (PARTITION BY job) AS tied
             FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
                     AS noise FROM lateness)
-            WHERE most AND late >= $repeat
+            WHERE most AND late >= $repeat AND lost_ns >= $hiccup
                 AND lost_share >= greatest($least_share, $stands_out * noise)
             QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
@@ -190,6 +190,7 @@ def _sets() -> str:
     params={
         "rate_below": "slow_round_links.rate_below",
         "repeat": "pausing_ranks.repeat",
+        "hiccup": "lost_time.hiccup",
         "as_late": "lost_time.as_late",
         "stands_out": "lost_time.stands_out",
         "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
