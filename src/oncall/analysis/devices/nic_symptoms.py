@@ -61,10 +61,10 @@ def _beyond() -> str:
     """How far each NIC's counts are above those of the quieter ones, in times of what these differ
     by. As logarithms, as what is ordinary differs by factors; half of the NICs may be a rail's."""
     logs = ", ".join(f"ln(1 + {name}_count) AS {name}" for name in _COMPARED)
-    levels = ", ".join(f"quantile_cont({name}, [0.05, 0.25, 0.5]) AS {name}" for name in _COMPARED)
+    levels = ", ".join(f"quantile_cont({name}, [0.05, 0.2, 0.4]) AS {name}" for name in _COMPARED)
     beyond = ", ".join(
-        f"(l.{name} - q.{name}[2]) / greatest($alike, least(q.{name}[2] - q.{name}[1], "
-        f"q.{name}[3] - q.{name}[2])) AS {name}_beyond"
+        f"(l.{name} - q.{name}[3]) / greatest($alike, q.{name}[2] - q.{name}[1], "
+        f"q.{name}[3] - q.{name}[2]) AS {name}_beyond"
         for name in _COMPARED
     )
     return f"""
