@@ -68,23 +68,23 @@ def _witnesses() -> str:
     return """
         accounted AS (
             SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.iterations, l.of_iterations,
+                l.gain_ns / (l.of_iterations * l.iteration_ns) AS lost_share,
                 l.gain_ns, l.at_ns, l.replay_error, l.timed, l.shown_by,
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        -- Where the account names or suspects somebody, it knows better who only waited for them,
-        -- and where it is whole, that nobody else costs anything.
+        -- Where the account names somebody, it knows better who only waited for them, and where it
+        -- is whole, that nobody else costs anything.
         unlike AS (  -- stages do different work: who is late in a group of several is no slower
             SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
             HAVING count(DISTINCT stage) > 1),
         lateness AS (
             SELECT *, lost_share >= $as_late * max(lost_share) OVER (PARTITION BY job) AS most
-            FROM late_ranks ANTI JOIN unlike USING (job, comm)
-            ANTI JOIN (FROM lost_time WHERE cause <> 'account') USING (job)
+            FROM late_ranks ANTI JOIN unlike USING (job, comm) ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
-            SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share AS share,
-                lost_share - noise AS low, late AS iterations, rounds AS of_iterations,
+            SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share,
+                lost_share AS share, lost_share - noise AS low, late AS iterations, rounds AS of_iterations,
                 lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by,
                 count(*) OVER (PARTITION BY job) AS tied
             FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
@@ -95,7 +95,7 @@ def _witnesses() -> str:
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
             SELECT g.job, -dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
-                'transfer' AS cause, m.rank, g.share, g.low, g.parts AS iterations,
+                'transfer' AS cause, m.rank, g.share AS lost_share, g.share, g.low, g.parts AS iterations,
                 g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
                 count(*) OVER (PARTITION BY g.job, g.comm) AS tied
             FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
@@ -179,6 +179,8 @@ def _sets() -> str:
         ("located", "BOOLEAN", "", "it is not one of so many that nobody is named"),
         ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
         ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
+        ("lost_share", "DOUBLE", "ratio", "of the time of all iterations, what they would gain"),
+        ("lost_low", "DOUBLE", "ratio", "5 % quantile of that"),
         ("iterations", "INTEGER", "", "concerned"),
         ("of_iterations", "INTEGER", "", "in the account"),
         ("gain_ns", "BIGINT", "ns", "lost in all of them"),
@@ -207,8 +209,9 @@ def delay_causes() -> str:
         WITH {_placed()}, {_slowest()},
         {_witnesses()}, {_sets()}
         SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, p.node, p.gpu, p.nic, l.tied,
-            s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.iterations,
-            l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed
+            s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.lost_share,
+            l.lost_share * l.low / l.share AS lost_low, l.iterations, l.of_iterations,
+            l.gain_ns, l.at_ns, l.replay_error, l.timed
         FROM causes l JOIN sets s USING (job, entry)
         LEFT JOIN placed p USING (job, rank)
     """
