@@ -37,8 +37,8 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class _Statement:
-    """A finding with its place: the `cells` of what it is about, its `reach` (where else it may be
-    felt: nowhere in particular is everywhere), and the hosts that it names."""
+    """A finding with its place: the `cells` of what is to blame, its `reach` (where it is felt:
+    nowhere in particular is everywhere), and the hosts that it names."""
 
     finding: Finding
     cells: Cells
@@ -52,6 +52,10 @@ class _Statement:
     @property
     def size(self) -> float:
         return len(self.cells) or inf
+
+    def meets(self, other: _Statement) -> bool:
+        """Whether one is felt where the other is."""
+        return contain(self.reach, other.cells) or contain(self.cells, other.reach)
 
     @property
     def measured(self) -> bool:
@@ -115,7 +119,7 @@ def compose(findings: Sequence[Finding], job: Job) -> tuple[Finding, ...]:
 def _placed(finding: Finding, places: Places) -> _Statement:
     on = finding.claim.on
     reach = places.cells(finding, on)
-    cells = places.cells(finding, None) if on == "job" else reach
+    cells = places.cells(finding, None) if on in ("job", "group") else reach
     return _Statement(finding, cells, reach, places.nodes(finding))
 
 
@@ -126,7 +130,7 @@ def _stops(effects: Iterable[_Statement]) -> list[_Case]:
     """A job stops once: stops that contain one another, and those of other rulebooks, are one."""
     cases: list[_Case] = []
     for one in effects:
-        near = [case for case in cases if contain(case.head.cells, one.cells)]
+        near = [case for case in cases if case.head.meets(one)]
         others = [c for c in cases if c.head.finding.rulebook != one.finding.rulebook]
         _join(cases, one, next(iter(near or others), None))
     return cases
@@ -140,7 +144,7 @@ def _slow(effects: Iterable[_Statement]) -> list[_Case]:
         alike = (
             case
             for case in cases
-            if contain(case.head.cells, one.cells)
+            if case.head.meets(one)
             and (not one.measured or bool(one.effects & case.head.effects))
             and not _apart(case.head.finding, one.finding)
         )

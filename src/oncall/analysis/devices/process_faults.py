@@ -15,8 +15,13 @@ from oncall.evidence import Param, relation
         ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its NIC"),
         ("pid", "BIGINT", "", "its process id"),
-        ("part", "VARCHAR", "", "quota, waiting: for a CPU, numa, swap, full: its GPU's memory; or shared: "
-         "its GPU is another's too"),
+        (
+            "part",
+            "VARCHAR",
+            "",
+            "quota, waiting: for a CPU, numa, swap, full: its GPU's memory; or shared: "
+            "its GPU is another's too",
+        ),
         ("throttled", "DOUBLE", "ratio", "of quota: share of time that it stops the process"),
         ("cpu_quota", "DOUBLE", "CPUs", "of quota: how much it is"),
         ("cpus_allowed", "INTEGER", "", "of waiting: CPUs that it may use"),
@@ -38,8 +43,8 @@ from oncall.evidence import Param, relation
         ),
         "without_cpu": Param(
             "5 %",
-            "of the time, more than a median rank, a process is ready and gets no CPU: with CPUs to "
-            "itself it never waits",
+            "of the time, more than a median rank, a process is ready and gets no CPU: with CPUs "
+            "to itself it never waits",
         ),
         "memory_full": Param(
             "97 %",

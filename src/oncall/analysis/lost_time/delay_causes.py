@@ -84,7 +84,8 @@ def _witnesses() -> str:
             ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
             SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share,
-                lost_share AS share, lost_share - noise AS low, late AS iterations, rounds AS of_iterations,
+                lost_share AS share, lost_share - noise AS low, late AS iterations,
+                rounds AS of_iterations,
                 lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by,
                 count(*) OVER (PARTITION BY job) AS tied
             FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
@@ -95,8 +96,8 @@ def _witnesses() -> str:
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
             SELECT g.job, -dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
-                'transfer' AS cause, m.rank, g.share AS lost_share, g.share, g.low, g.parts AS iterations,
-                g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
+                'transfer' AS cause, m.rank, g.share AS lost_share, g.share, g.low,
+                g.parts AS iterations, g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
                 count(*) OVER (PARTITION BY g.job, g.comm) AS tied
             FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
                     max(parts) AS parts, sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
