@@ -308,7 +308,7 @@ class Incident:
                 changed.add(entry.name)
                 self._forget(entry)
 
-    def parameters(self, relation: str) -> dict[str, Any]:
+    def parameters(self, relation: str) -> Mapping[str, float]:
         """The values that a relation is computed with."""
         return values_of(all_relations()[relation], self._replaced)
 

@@ -128,7 +128,8 @@ def diagnose(
     diagnosis = with_suspects(diagnosis, doubt, incident, reported)
     if diagnosis.result != "inconclusive":
         return diagnosis
-    lacks = doubt.lacks or ("durations" if reported is Symptom.SLOW else "")
+    asks_for_time = reported is Symptom.SLOW and not doubt.why
+    lacks = "durations" if asks_for_time else doubt.lacks
     return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage, lacks))
 
 

@@ -89,5 +89,5 @@ def _nothing(diagnosis: Diagnosis, doubt: Doubt, incident: Incident, reported: S
                 compared.append(said.format(count, what if count == 1 else f"{what}s"))
     shown = "is slow" if reported is Symptom.SLOW else "has stopped"
     untimed = "durations of operations are not recorded" if timed is False else ""
-    said = f"nothing recorded {shown}: {', '.join(compared) or 'no data'} compared"
+    said = f"nothing recorded {shown}: compared {', '.join(compared) or 'nothing'}"
     return "; ".join(filter(None, (said, doubt.why or untimed)))
