@@ -115,7 +115,9 @@ def test_a_rulebook_switched_off_is_a_note_and_no_doubt(incident: Incident) -> N
     found = diagnose(incident, [off, rulebook(_NICS)])
     assert found.checked == ("nics",)
     assert found.notes[0] == "rulebook open is switched off"
-    assert found.notes[1:] == ("rulebook nics has verdicts without `kind`: they accuse by themselves",)
+    assert found.notes[1:] == (
+        "rulebook nics has verdicts without `kind`: they accuse by themselves",
+    )
     assert found.coverage.skipped_rules == ()
     assert exit_code(found) == ExitCode.HEALTHY
 

@@ -42,8 +42,8 @@ _BY_COUNTERS = """
 
 
 class Doubt(NamedTuple):
-    """Why a question is open, "" if it is not, what in particular would settle it, and who is
-    suspected until then."""
+    """Why a question is open, "" if it is not, what in particular would settle it, and the
+    suspects until then."""
 
     why: str = ""
     lacks: Literal["", "durations", "iterations", "pings"] = ""

@@ -15,6 +15,7 @@ from oncall.use_case.doubt import Doubt, asked, blamed
 _COMPARED = (
     ("ops", "count(DISTINCT rank)", "operations of {:,} {}", "rank"),
     ("epochs", "count(DISTINCT rank)", "traffic of {:,} {}", "rank"),
+    ("op_traffic", "count(DISTINCT rank)", "traffic of {:,} {}", "rank"),
     ("stage_tasks", "count(DISTINCT rank)", "tasks of {:,} {}", "rank"),
     ("gpus", "count(DISTINCT (node, gpu))", "{:,} {}", "GPU"),
     ("nics", "count(DISTINCT (node, nic))", "{:,} {}", "NIC"),
@@ -28,7 +29,7 @@ _ITERATIONS = "SELECT max(of_iterations), bool_or(timed) FROM lost_time WHERE ca
 def with_suspects(
     diagnosis: Diagnosis, doubt: Doubt, incident: Incident, reported: Symptom
 ) -> Diagnosis:
-    """An inconclusive diagnosis with those who are suspected, the likeliest first.
+    """An inconclusive diagnosis with its suspects, the likeliest first.
 
     Where an engineer reports what nothing shows, the answer is no all-clear: it says what was
     compared. A job that may have stopped waits for ranks of which nothing is recorded.
@@ -52,12 +53,12 @@ def with_suspects(
 def _silent(coverage: Coverage) -> tuple[Suspect, ...]:
     """Ranks that left nothing, where most others left something."""
     gaps = [gap for gap in coverage.gaps if gap.silent]
-    if sum(len(gap.ranks) for gap in gaps) >= coverage.ranks_seen:
-        return ()
-    others = coverage.ranks_seen
+    silent = sum(len(gap.ranks) for gap in gaps)
+    others = coverage.ranks - silent
     return tuple(
         Suspect(blamed(gap.ranks), f"{gap.reason.partition(';')[0]}, unlike {others:,} others")
         for gap in gaps
+        if silent < others
     )
 
 
@@ -89,5 +90,7 @@ def _nothing(diagnosis: Diagnosis, doubt: Doubt, incident: Incident, reported: S
                 compared.append(said.format(count, what if count == 1 else f"{what}s"))
     shown = "is slow" if reported is Symptom.SLOW else "has stopped"
     untimed = "durations of operations are not recorded" if timed is False else ""
-    said = f"nothing recorded {shown}: compared {', '.join(compared) or 'nothing'}"
+    said = f"nothing recorded {shown}: compared {', '.join(dict.fromkeys(compared))}"
+    if not compared:
+        said = f"nothing recorded shows whether the job {shown}"
     return "; ".join(filter(None, (said, doubt.why or untimed)))
