@@ -128,6 +128,14 @@ def test_ranks_without_a_recording_are_named_where_the_job_may_have_stopped() ->
     assert suspected(inconclusive((3, 5)), Doubt("too few", "iterations")).suspects == ()
 
 
+def test_a_hang_that_nothing_shows_is_not_one_that_costs_nothing() -> None:
+    seen = replace(inconclusive((3,)), rests_on=frozenset({"ops"}))
+    assert words.doubt(suspected(seen, Doubt(), Symptom.HUNG)) == (
+        "most likely rank 3: left no recording, unlike 15 others; nothing recorded shows whether "
+        "the job has stopped"
+    )
+
+
 def test_whom_others_wait_for_comes_before_who_is_silent() -> None:
     awaited = Suspect((Blame("rank", {"rank": 1}),), "14 ranks wait for it")
     doubt = Doubt("nothing shows that the job went on", suspects=(awaited,))
@@ -157,8 +165,8 @@ def test_effects_that_are_not_proven_are_suspects_by_their_share() -> None:
     shares = [(one.share, one.low, one.high) for one in found.suspects]
     assert shares == [(0.2, 0.0, 0.4), (0.05, 0.0, 0.1)]
     assert words.doubt(found) == (
-        "most likely rank 2: Slow sender, up to 20 % of the time; nothing shows that it costs the "
-        "job time"
+        "most likely rank 2: Slow sender (may cost 20 % of the time); nothing shows that it costs "
+        "the job time"
     )
     followed = replace(slower(2, 0.2), explained_by="F1")
     found = suspected(replace(clear, findings=(slower(1, 0.05), followed)), Doubt(), Symptom.SLOW)

@@ -54,9 +54,9 @@ def why_undecided(incident: Incident, *, slow: bool, reported: Symptom = Symptom
     """Why it is not known whether the job moves, or moves as it should; empty if that is known.
     `slow`: some rulebook that ran would say so if the job were slow."""
     stops = (_waiting, _ended_without, _calls_alone, _seen_once, _alike)
-    slows = (_by_chance, _unexplained, _not_shown) if slow else ()
+    slows, hides = ((_by_chance, _unexplained), (_not_shown,)) if slow else ((), ())
     first = (*slows, *stops) if reported is Symptom.SLOW else (*stops, *slows)
-    doubts = (ask(incident) for ask in (*first, _by_counters))
+    doubts = (ask(incident) for ask in (*first, *hides, _by_counters))
     return next((doubt for doubt in doubts if doubt.why), Doubt())
 
 

@@ -42,10 +42,10 @@ def with_suspects(
     if slow:
         suspects = tuple(sorted(suspects, key=lambda one: -(one.share or 0)))
     if reported is not Symptom.UNKNOWN:
-        known = suspects or (reported is Symptom.HUNG and doubt.why)
-        why = (
-            doubt.why or COSTS_NOTHING if known else _nothing(diagnosis, doubt, incident, reported)
-        )
+        known = doubt.why
+        if reported is Symptom.SLOW:
+            known = (doubt.why or COSTS_NOTHING) if suspects else ""
+        why = known or _nothing(diagnosis, doubt, incident, reported)
         diagnosis = replace(diagnosis, undecided=why)
     return replace(diagnosis, suspects=suspects) if diagnosis.doubt else diagnosis
 
@@ -74,7 +74,7 @@ def _unproven(findings: Sequence[Finding]) -> tuple[Suspect, ...]:
         )
         why = f"{one.effect}: {one.title}" if one.effect else one.title
         if share is not None:
-            why += f", up to {100 * share:.0f} % of the time"
+            why += f" (may cost {100 * share:.0f} % of the time)"
         found.append(Suspect(one.blame, why, share, low, high))
     return tuple(found)
 
