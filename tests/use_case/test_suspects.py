@@ -145,7 +145,7 @@ def test_whom_others_wait_for_comes_before_who_is_silent() -> None:
     assert text.startswith(
         "? Inconclusive: most likely rank 1: 14 ranks wait for it; nothing shows"
     )
-    assert "Less likely\n  rank 3: left no recording, unlike 15 others\n" in text
+    assert "Other suspects\n  rank 3: left no recording, unlike 15 others\n" in text
 
 
 def slower(rank: int, share: float) -> Finding:

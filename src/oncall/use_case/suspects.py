@@ -36,11 +36,9 @@ def with_suspects(
     """
     if diagnosis.result == "fault":
         return diagnosis
-    slow = reported is Symptom.SLOW or bool(doubt.lacks)
+    slow = reported is Symptom.SLOW or doubt.lacks
     silent = () if slow else _silent(diagnosis.coverage)
     suspects = (*doubt.suspects, *silent, *_unproven(diagnosis.findings))
-    if slow:
-        suspects = tuple(sorted(suspects, key=lambda one: -(one.share or 0)))
     if reported is not Symptom.UNKNOWN:
         known = doubt.why
         if reported is Symptom.SLOW:
@@ -62,8 +60,9 @@ def _silent(coverage: Coverage) -> tuple[Suspect, ...]:
     )
 
 
-def _unproven(findings: Sequence[Finding]) -> tuple[Suspect, ...]:
-    """What may cost time and nothing shows that it does, with what would explain it."""
+def _unproven(findings: Sequence[Finding]) -> list[Suspect]:
+    """What may cost time and nothing shows that it does, with what would explain it; what may cost
+    most first."""
     found = []
     for one in findings:
         effect = one.claim.kind == "effect" or one.effect
@@ -76,7 +75,7 @@ def _unproven(findings: Sequence[Finding]) -> tuple[Suspect, ...]:
         if share is not None:
             why += f" (may cost {100 * share:.0f} % of the time)"
         found.append(Suspect(one.blame, why, share, low, high))
-    return tuple(found)
+    return sorted(found, key=lambda one: -(one.share or 0))
 
 
 def _nothing(diagnosis: Diagnosis, doubt: Doubt, incident: Incident, reported: Symptom) -> str:
