@@ -224,13 +224,13 @@ def _explained(cases: Sequence[_Case], causes: list[_Case]) -> tuple[list[_Case]
 
 def _explains(cause: _Statement, case: _Case) -> bool:
     """Whether a symptom or event can cause such an effect, is on its component, and was there
-    before it. What all ranks show explains only what all of them lose."""
+    before it."""
     effect, finding = case.effects[0], cause.finding
     lost = frozenset[Effect]().union(*(one.effects for one in case.effects))
     if not lost & cause.effects:
         return False
     # What an event brought about may come later; a symptom must still be there.
-    passed = _over_before(finding, effect.finding) or (not cause.reach and effect.cells)
+    passed = _over_before(finding, effect.finding) or not _lost_by_all(cause, effect)
     if finding.claim.kind == "symptom" and passed:
         return False
     placed = [one.cells for one in case.effects if one.cells] or [NOWHERE]
@@ -239,6 +239,13 @@ def _explains(cause: _Statement, case: _Case) -> bool:
     # No job outlives what is fatal to one of its devices.
     anywhere = finding.fatal and "stop" in lost
     return in_time and (anywhere or any(contain(cause.reach, cells) for cells in placed))
+
+
+def _lost_by_all(cause: _Statement, effect: _Statement) -> bool:
+    """Whether most of them lose it, if it is what all of a job, a stage or a group show."""
+    if cause.reach and cause.finding.claim.on not in ("stage", "group"):
+        return True
+    return not effect.cells or 2 * len(cause.reach & effect.cells) >= max(len(cause.reach), 1)
 
 
 def _distance(cause: _Statement, effect: Finding) -> tuple[object, ...]:
