@@ -204,6 +204,20 @@ def stop(rulebook: str, **about: Any) -> Finding:
     return finding(rulebook, "effect", "stop", severity="critical", **about)
 
 
+def test_the_design_of_a_stage_explains_only_what_most_of_it_loses() -> None:
+    work = finding("design", "symptom", "compute", node="n0", on="stage", severity="info")
+    assert roots(compose([slow(node="n0"), work], JOB)) == []
+    assert roots(compose([slow(rank=2), work], JOB)) == ["slow"]
+
+
+def test_a_late_rank_of_the_group_that_a_slow_sender_holds_up_is_the_same_loss() -> None:
+    sender = finding("send", "effect", "transfer", comm="0xdp", rank=1, on="group", share=0.2)
+    calls = finding("calls", "effect", "compute", "transfer", rank=5, share=0.1, confidence=0.8)
+    assert roots(compose([sender, calls], JOB)) == ["send"]
+    timed = finding("timed", "effect", "compute", rank=5, share=0.1, confidence=0.8)
+    assert roots(compose([sender, timed], JOB)) == ["send", "timed"]
+
+
 def test_a_job_stops_once() -> None:
     found = compose([stop("hang", rank=5, confidence=0.95), stop("stages", rank=2)], JOB)
     assert roots(found) == ["hang"]
