@@ -10,6 +10,7 @@ from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose
+from oncall.views import words
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
@@ -49,4 +50,4 @@ def test_whom_to_look_at_in_a_job_of_a_tenth_of_a_second() -> None:
         load([folder], incident, "job")
         diagnosis = diagnose(incident, load_rulebooks([shipped_folder()]))
     assert not [one for one in diagnosis.findings if one.verdict.startswith("H")]
-    assert "look at rank 2 first" in diagnosis.doubt
+    assert words.doubt(diagnosis).startswith("most likely rank 2: ")

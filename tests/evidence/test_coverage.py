@@ -32,7 +32,7 @@ def test_members_without_evidence_are_silent(incident: Incident) -> None:
     coverage, _ = measure(incident.con)
     assert (coverage.ranks, coverage.ranks_seen) == (4, 2)
     assert (coverage.nodes, coverage.answered) == (2, 1)
-    assert coverage.gaps == (Gap("left no recording", ("b",), (2, 3)),)
+    assert coverage.gaps == (Gap("left no recording", ("b",), (2, 3), silent=True),)
     assert coverage.share == 0.5
 
 
@@ -46,7 +46,7 @@ def test_the_world_size_expects_ranks_that_nobody_names(incident: Incident) -> N
     incident.append("jobs", {"job": "j", "world_size": 4})
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 3]})
     coverage, _ = measure(incident.con)
-    assert coverage.gaps == (Gap("left no recording", (), (1, 2)),)
+    assert coverage.gaps == (Gap("left no recording", (), (1, 2), silent=True),)
 
 
 def test_a_silent_rank_whose_node_nobody_named_is_said_to_be_so(incident: Incident) -> None:
@@ -54,7 +54,7 @@ def test_a_silent_rank_whose_node_nobody_named_is_said_to_be_so(incident: Incide
     incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1]})
     coverage, _ = measure(incident.con)
-    assert coverage.gaps == (Gap(UNPLACED, (), (2,)),)
+    assert coverage.gaps == (Gap(UNPLACED, (), (2,), silent=True),)
     assert seen_phrase(coverage) == "2/3 ranks · 2/2 known nodes · 1 rank without data"
 
 
@@ -111,9 +111,9 @@ def test_who_does_not_answer_ras_is_not_seen(incident: Incident) -> None:
     coverage, _ = measure(incident.con)
     assert (coverage.ranks, coverage.ranks_seen) == (4, 1)
     assert coverage.gaps == (
-        Gap("dead, says NCCL RAS", (), (2,)),
-        Gap("did not answer, says NCCL RAS", (), (1,)),
-        Gap("left no recording", (), (3,)),
+        Gap("dead, says NCCL RAS", (), (2,), silent=True),
+        Gap("did not answer, says NCCL RAS", (), (1,), silent=True),
+        Gap("left no recording", (), (3,), silent=True),
     )
 
 
@@ -136,7 +136,7 @@ def test_recordings_tell_their_problems(incident: Incident) -> None:
     coverage, notes = measure(incident.con)
     assert coverage.ranks_seen == 3
     assert coverage.gaps == (
-        Gap("recorded no operation", (), (1,)),
+        Gap("recorded no operation", (), (1,), silent=True),
         Gap("rank_3: truncated", (), (3,), files=("rank_3",)),
         Gap("the recorder itself lost 1,200 operations", (), (2,)),
     )

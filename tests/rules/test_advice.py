@@ -8,6 +8,7 @@ from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.rules.engine.engine import run
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 RULEBOOKS = load_rulebooks([shipped_folder()])
 
@@ -55,9 +56,10 @@ def test_a_slow_communicator_goes_by_its_name() -> None:
             times = {"enqueued_ns": at_ns, "started_ns": at_ns, "ended_ns": at_ns + took_ns}
             row = call | times | {"seq": seq, "rank": [0, 1, 2, 3], "done": True}
             incident.append("ops", row)
-        (finding,) = run(incident, RULEBOOKS).findings
+        finding, *_ = diagnose(incident, RULEBOOKS).findings
     assert finding.verdict == "S2"
-    assert finding.case["suspect"] == "communicator dp_1"
+    assert finding.case["suspect"] == "ranks 0-3"
+    assert any("dp_1" in step.say for step in finding.story)
 
 
 def slow_stage(node: str | None) -> Incident:

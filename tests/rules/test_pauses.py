@@ -62,23 +62,25 @@ def test_pauses_explain_that_nobody_else_tells_why(late: Incident) -> None:
 
 def test_an_adapter_that_holds_the_network_off_is_the_root(late: Incident) -> None:
     moved: dict[str, Any] = {"tx_bytes": 10**9, "rx_bytes": 10**9}
-    read(late, "a", **moved, pfc_rx_pause=500, pfc_rx_pause_ns=50 * MS)
+    read(late, "a", **moved, pfc_rx_pause=500, pfc_rx_pause_ns=50 * MS, pfc_tx_pause_ns=0)
     read(late, "b", **moved, pfc_tx_pause=900, pfc_tx_pause_ns=100 * MS)
+    late.append("ranks", {"job": "j", "rank": [2], "node": "c", "nic": "n0", "gpu": 0})
+    read(late, "c", **moved, pfc_tx_pause=0, pfc_tx_pause_ns=0)
     shown = found(late)
     roots = [finding for finding, root in shown.items() if root is None]
     assert roots == ["network NIC"]
     assert shown["pauses SLOW_RECEIVER"] == "network NIC"
 
 
-def test_flows_that_are_known_to_share_the_link_are_the_root(late: Incident) -> None:
+def test_flows_that_share_the_link_are_shown_with_the_port_that_was_paused(late: Incident) -> None:
     read(late, "a", tx_bytes=1, rx_bytes=1, pfc_rx_pause=1000, pfc_rx_pause_ns=20 * MS)
     read(late, "b", tx_bytes=1, rx_bytes=1, pfc_tx_pause=0, pfc_tx_pause_ns=0)
     sent = {"src_host": ["c"], "dst_host": ["b"], "is_collective": [False], "bytes": [10**9]}
     when = {"started_ns": [60 * S + 6 * MS], "ended_ns": [60 * S + 18 * MS]}
     late.append("flows", {"flow": [9], "name": ["c->b"]} | sent | when)
     measured = found(late)
-    assert measured["contention CONTENTION"] is None
-    assert measured["pauses PAUSED_UPSTREAM"] == "contention CONTENTION"
+    assert measured["pauses PAUSED_UPSTREAM"] is None
+    assert measured["contention CONTENTION"] == "pauses PAUSED_UPSTREAM"
 
 
 def test_silent_nics_leave_the_sender_and_nothing_beside(late: Incident) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.core.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
+from oncall.core.diagnosis import Blame, Coverage, Diagnosis, SkippedRule, Stack, Suspect
 from oncall.core.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.registry import all_relations
@@ -17,6 +17,7 @@ from oncall.rules.language.load import parse
 from oncall.rules.language.rulebook import Rulebook
 from oncall.use_case.diagnose import diagnose, exit_code
 from oncall.use_case.doubt import why_undecided
+from oncall.views import words
 
 _OPEN = """
 rulebook: open
@@ -113,7 +114,10 @@ def test_a_rulebook_switched_off_is_a_note_and_no_doubt(incident: Incident) -> N
     incident.append("nics", {"node": "a", "link_up": False})
     found = diagnose(incident, [off, rulebook(_NICS)])
     assert found.checked == ("nics",)
-    assert found.notes == ("rulebook open is switched off",)
+    assert found.notes[0] == "rulebook open is switched off"
+    assert found.notes[1:] == (
+        "rulebook nics has verdicts without `kind`: they accuse by themselves",
+    )
     assert found.coverage.skipped_rules == ()
     assert exit_code(found) == ExitCode.HEALTHY
 
@@ -280,10 +284,10 @@ def test_calls_that_ended_without_a_member_show_no_health() -> None:
         made.append("ops", {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce"} | calls
                     | {"done": True})  # fmt: skip
         made.append("recordings", {"job": "j", "kind": "flight_recorder", "rank": [0, 1, 2]})
-        assert why_undecided(made, ()).why == (
-            "operations of ranks 1-2 ended that rank 0 never called, and nobody went on: they "
-            "failed when rank 0 ended, or its recording is older; look at rank 0 first"
-        )
+        doubt = why_undecided(made, slow=False)
+    assert doubt.why == "they failed when it ended, or its recording is older"
+    why = "operations of ranks 1-2 ended that it never called, and nobody went on"
+    assert doubt.suspects == (Suspect((Blame("rank", {"rank": 0}),), why),)
 
 
 def test_who_is_looked_at_first_is_said_with_its_stack(incident: Incident) -> None:
@@ -292,5 +296,6 @@ def test_who_is_looked_at_first_is_said_with_its_stack(incident: Incident) -> No
     incident.append(
         "thread_stacks", {"job": "j", "rank": [0, 1], "is_main": True, "frames": frames}
     )
-    doubt = why_undecided(incident, ()).why
-    assert doubt.endswith("look at rank 0 (in user code: load at train.py:7) first")
+    (suspect,) = why_undecided(incident, slow=False).suspects
+    said = "rank 0: 1 rank waits for it (in user code: load at train.py:7)"
+    assert words.suspicion(suspect) == said

@@ -24,9 +24,9 @@ from oncall.render.contract import document
 
 INSTRUCTIONS = (
     "oncall finds the rank, node, link or stage that hangs or slows a distributed training job. "
-    "Begin with `diagnose`; `result` inconclusive is no proof of health, and `would_decide` says "
-    "what to ask a person for. Read `front` and `step_rows` before you trust a verdict. All tools "
-    f"only read. {NOTICE}"
+    "Begin with `diagnose`; `result` inconclusive is no proof of health: look at its `suspects` "
+    "first; `would_decide` says what to ask a person for. Read `front` and `step_rows` before you "
+    f"trust a verdict. All tools only read. {NOTICE}"
 )
 _READ_ONLY = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False

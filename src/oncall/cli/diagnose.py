@@ -156,7 +156,7 @@ def diagnose(
 
     from oncall.evidence.job_configuration import apply_training
     from oncall.use_case import diagnose as use_case
-    from oncall.views.words import found_so_far
+    from oncall.views.words import doubt, found_so_far
 
     read = rulebooks_in_force(rules, site_rules, overrides)
 
@@ -220,7 +220,7 @@ def diagnose(
         raise
     sys.stdout.write(report)
     if diagnosis.result == "inconclusive":
-        print(f"oncall: inconclusive: {diagnosis.doubt}", file=sys.stderr)
+        print(f"oncall: inconclusive: {doubt(diagnosis)}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))
 
 

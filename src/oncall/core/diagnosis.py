@@ -94,7 +94,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Cause:
-    """The symptom or event that explains an effect, as told with the effect's finding."""
+    """The symptom or event that explains an effect, as shown with the effect's finding."""
 
     rulebook: str
     verdict: str
@@ -141,6 +141,21 @@ class Finding:
     effect: str = ""
 
 
+@dataclass(frozen=True)
+class Suspect:
+    """Whom an inconclusive answer names: `why` is what speaks against them, without their names.
+
+    `blame` is empty where it is known that the job loses time, and not by whom. `share`: of the
+    time, what may be lost by them, at least `low` and at most `high`, as far as each is known.
+    """
+
+    blame: tuple[Blame, ...]
+    why: str
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
 _SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
@@ -168,13 +183,14 @@ UNPLACED = "left no recording; on which node is not known"
 class Gap:
     """Something that could not be seen, and why. Empty tuples mean the gap has no such names.
     `details` is for whoever mends it: the traceback of what could not be computed. `files` are the
-    names of files that were not read, or not to their end."""
+    names of files that were not read, or not to their end. `silent`: these ranks left nothing."""
 
     reason: str
     nodes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     details: str = ""
     files: tuple[str, ...] = ()
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,9 +260,9 @@ class Diagnosis:
     """The whole answer for one job. `checked` are the rulebooks that could run; with less than
     `min_coverage` of the ranks seen, finding nothing means nothing. `site_rulebooks`: of those
     that ran, the ones that the site wrote or changed, with the file. `rests_on`: the tables that
-    the rulebooks read. `undecided`: why it is not known whether the job moves. `would_decide`: if
-    it is inconclusive, the command that would decide it while the job is alive. `pending`: the
-    rulebooks that have yet to run."""
+    the rulebooks read. `undecided`: why it is not known whether the job moves. If it is
+    inconclusive, `suspects` are named, the likeliest first, and `would_decide` is the command that
+    would decide it while the job is alive. `pending`: the rulebooks that have yet to run."""
 
     job: str
     since_ns: int | None
@@ -259,6 +275,7 @@ class Diagnosis:
     site_rulebooks: Mapping[str, str] = field(default_factory=dict)
     rests_on: frozenset[str] = frozenset()
     undecided: str = ""
+    suspects: tuple[Suspect, ...] = ()
     would_decide: str = ""
     pending: tuple[str, ...] = ()
 
@@ -295,7 +312,7 @@ class Diagnosis:
             if not self.rests_on.isdisjoint(one.tables):
                 return f"the evidence cannot be trusted: {one.what}"
         if self.coverage.by_logs is not None:
-            return self.coverage.by_logs
+            return self.coverage.by_logs or self.undecided
         if not self.coverage.ranks_seen and not self.coverage.answered:
             return "no data from any rank or node"
         if self.coverage.share < self.min_coverage:

@@ -36,7 +36,7 @@ class Places:
     def cells(self, finding: Finding, on: Component | None) -> Cells:
         """What a finding is about; nothing if that is unknown, or the whole job.
 
-        `on` is the component that counts where rows name a rank with its GPU, NIC and node.
+        `on` is the component that counts where rows name a rank with its GPU, NIC, node and group.
         """
         if on == "job":
             return NOWHERE
@@ -58,6 +58,7 @@ class Places:
             (on == "node", self.by_node.get(str(node), NOWHERE)),
             (on == "nic", self.by_nic.get((str(node), where.get("nic")), NOWHERE)),
             (on == "gpu", self.by_gpu.get((str(node), where.get("gpu")), NOWHERE)),
+            (on == "group", self.by_comm.get(str(where.get("comm")), NOWHERE)),
             (rank is not None, frozenset({rank}) if rank is not None else NOWHERE),
             (bool(where.get("ranks")), frozenset(where.get("ranks") or ())),
             (where.get("gpu") is not None, self.by_gpu.get((str(node), where.get("gpu")), NOWHERE)),

@@ -133,20 +133,20 @@ def _silent_ranks(
     ).fetchall()
     for state, reason in (("dead", "dead"), ("unresponsive", "did not answer")):
         if ranks := {rank for rank, said in states if said == state and rank not in seen}:
-            yield _gap(homes, f"{reason}, says NCCL RAS", ranks)
+            yield _gap(homes, f"{reason}, says NCCL RAS", ranks, silent=True)
     broken = _numbers(con, "SELECT rank FROM recordings WHERE problem IS NOT NULL")
     absent = expected - seen - broken - {rank for rank, _ in states}
     if placed := {rank for rank in absent if rank in homes or not homes}:
-        yield _gap(homes, "left no recording", placed)
+        yield _gap(homes, "left no recording", placed, silent=True)
     if elsewhere := absent - placed:
-        yield _gap(homes, UNPLACED, elsewhere)
+        yield _gap(homes, UNPLACED, elsewhere, silent=True)
     empty = _numbers(
         con,
         "SELECT rank FROM recordings WHERE problem IS NULL AND coalesce(rows, 0) = 0 "
         f"AND rank NOT IN {_WITH_OPERATIONS}",
     )
     if empty:
-        yield _gap(homes, "recorded no operation", empty)
+        yield _gap(homes, "recorded no operation", empty, silent=True)
 
 
 def _bad_recordings(con: duckdb.DuckDBPyConnection, homes: _Homes) -> Iterable[Gap]:
@@ -198,10 +198,10 @@ def _unequal_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
         yield Gap(f"collector {source}: {note}", nodes=_sorted(nodes))
 
 
-def _gap(homes: _Homes, reason: str, ranks: Iterable[int]) -> Gap:
+def _gap(homes: _Homes, reason: str, ranks: Iterable[int], *, silent: bool = False) -> Gap:
     """A gap with the nodes its ranks live on, where that is known."""
     numbers = tuple(sorted(set(ranks)))
-    return Gap(reason, nodes=tuple(sorted(_of(homes, numbers))), ranks=numbers)
+    return Gap(reason, nodes=tuple(sorted(_of(homes, numbers))), ranks=numbers, silent=silent)
 
 
 def _sorted(names: Sequence[str] | None) -> tuple[str, ...]:

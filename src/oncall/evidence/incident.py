@@ -308,6 +308,10 @@ class Incident:
                 changed.add(entry.name)
                 self._forget(entry)
 
+    def parameters(self, relation: str) -> Mapping[str, float]:
+        """The values that a relation is computed with."""
+        return values_of(all_relations()[relation], self._replaced)
+
     def _forget(self, entry: Relation) -> None:
         if entry.name in self._ready or entry.name in self._failed:
             what = "VIEW" if entry.name in self._views else "TABLE"

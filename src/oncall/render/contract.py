@@ -23,8 +23,10 @@ from oncall.core.diagnosis import (
     Result,
     Severity,
     Step,
+    Suspect,
 )
 from oncall.render.json_schema import schema_of
+from oncall.views import words
 
 VERSION: Literal[2] = 2
 FAILED: Literal["error"] = "error"
@@ -207,6 +209,22 @@ class FindingDocument(_Finding, total=False):
     ]
 
 
+class _Suspect(TypedDict):
+    blame: Annotated[
+        Sequence[Annotated[BlameDocument, {"additionalProperties": True}]],
+        "Empty where the job loses time and nothing shows by whom.",
+    ]
+    why: Annotated[str, "What speaks against them, without their names."]
+
+
+class SuspectDocument(_Suspect, total=False):
+    """Whom an inconclusive answer names."""
+
+    share: Annotated[float, "Of the time, what may be lost by them."]
+    low: Annotated[float, "The same, at least."]
+    high: Annotated[float, "The same, at most."]
+
+
 class DiagnosisDocument(TypedDict):
     """What `oncall diagnose --format json` writes."""
 
@@ -215,7 +233,8 @@ class DiagnosisDocument(TypedDict):
     window: WindowDocument
     result: Annotated[Result, "inconclusive: the evidence could not have shown a fault."]
     healthy: Annotated[bool, "No fault, and no doubt."]
-    doubt: Annotated[str, "Why finding nothing would not mean health."]
+    doubt: Annotated[str, "Why finding nothing would not mean health, the first suspect first."]
+    suspects: Annotated[Sequence[SuspectDocument], "If inconclusive; the likeliest first."]
     would_decide: Annotated[str, "What would decide it while the job is alive, if inconclusive."]
     coverage: CoverageDocument
     findings: Annotated[Sequence[FindingDocument], "Root causes first."]
@@ -254,7 +273,8 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocumen
         "window": {"since_ns": diagnosis.since_ns, "until_ns": diagnosis.until_ns},
         "result": diagnosis.result,
         "healthy": diagnosis.healthy,
-        "doubt": diagnosis.doubt,
+        "doubt": words.doubt(diagnosis),
+        "suspects": [_suspect(one) for one in diagnosis.suspects],
         "would_decide": diagnosis.would_decide,
         "coverage": {
             "nodes": coverage.nodes,
@@ -355,6 +375,13 @@ def _finding(finding: Finding, explain: bool) -> FindingDocument:
 
 def _blame(blame: Sequence[Blame]) -> list[BlameDocument]:
     return [cast(BlameDocument, {"kind": one.kind, **one.where}) for one in blame]
+
+
+def _suspect(suspect: Suspect) -> SuspectDocument:
+    fields: SuspectDocument = {"blame": _blame(suspect.blame), "why": suspect.why}
+    shares = {"share": suspect.share, "low": suspect.low, "high": suspect.high}
+    known = {name: value for name, value in shares.items() if value is not None}
+    return cast(SuspectDocument, {**fields, **known})
 
 
 def _lost(lost: Lost) -> FindingDocument:

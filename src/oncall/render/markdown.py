@@ -46,6 +46,7 @@ def _document(
     yield ""
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
+    yield from _section("Other suspects", map(words.suspicion, diagnosis.suspects[1:]))
     if diagnosis.would_decide:
         yield from ("", "## Would decide it, while the job is alive", "")
         yield from _advice(diagnosis.would_decide)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 
 from oncall.core.diagnosis import Cause, Effect, Finding, Reason, Severity, Step, strength
 from oncall.core.places import NOWHERE, Cells, Places, contain
@@ -36,8 +37,8 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class _Statement:
-    """A finding with its place: the `cells` of what it is about, its `reach` (where else it may be
-    felt: nowhere in particular is everywhere), and the hosts that it names."""
+    """A finding with its place: the `cells` of what is to blame, its `reach` (where it is felt:
+    nowhere in particular is everywhere), and the hosts that it names."""
 
     finding: Finding
     cells: Cells
@@ -50,7 +51,11 @@ class _Statement:
 
     @property
     def size(self) -> float:
-        return len(self.cells) or float("inf")
+        return len(self.cells) or inf
+
+    def meets(self, other: _Statement) -> bool:
+        """Whether one is felt where the other is."""
+        return contain(self.reach, other.cells) or contain(self.cells, other.reach)
 
     @property
     def measured(self) -> bool:
@@ -98,23 +103,23 @@ def compose(findings: Sequence[Finding], job: Job) -> tuple[Finding, ...]:
     What stops the job comes first, then what costs most; information comes last. The order in which
     findings are given does not matter.
     """
-    told = [_placed(finding, job.places) for finding in sorted(findings, key=strength)]
-    effects = [one for one in told if one.finding.claim.kind == "effect"]
+    placed = [_placed(finding, job.places) for finding in sorted(findings, key=strength)]
+    effects = [one for one in placed if one.finding.claim.kind == "effect"]
     causes = [
-        *_together([one for one in told if one.finding.claim.kind == "event"]),
-        *(_Case(causes=(one,)) for one in told if one.finding.claim.kind == "symptom"),
+        *_together([one for one in placed if one.finding.claim.kind == "event"]),
+        *(_Case(causes=(one,)) for one in placed if one.finding.claim.kind == "symptom"),
     ]
     stops, causes = _explained(_stops([one for one in effects if "stop" in one.effects]), causes)
     slow, causes = _explained(_slow([one for one in effects if "stop" not in one.effects]), causes)
     cases = [*stops, *slow, *causes]
-    shown = {case: _told(case, job) for case in cases}
+    shown = {case: _shown(case, job) for case in cases}
     return _numbered(_beside(shown), _consequences(cases))
 
 
 def _placed(finding: Finding, places: Places) -> _Statement:
     on = finding.claim.on
     reach = places.cells(finding, on)
-    cells = places.cells(finding, None) if on == "job" else reach
+    cells = places.cells(finding, None) if on in ("job", "group") else reach
     return _Statement(finding, cells, reach, places.nodes(finding))
 
 
@@ -125,7 +130,7 @@ def _stops(effects: Iterable[_Statement]) -> list[_Case]:
     """A job stops once: stops that contain one another, and those of other rulebooks, are one."""
     cases: list[_Case] = []
     for one in effects:
-        near = [case for case in cases if contain(case.head.cells, one.cells)]
+        near = [case for case in cases if case.head.meets(one)]
         others = [c for c in cases if c.head.finding.rulebook != one.finding.rulebook]
         _join(cases, one, next(iter(near or others), None))
     return cases
@@ -139,7 +144,7 @@ def _slow(effects: Iterable[_Statement]) -> list[_Case]:
         alike = (
             case
             for case in cases
-            if contain(case.head.cells, one.cells)
+            if case.head.meets(one)
             and (not one.measured or bool(one.effects & case.head.effects))
             and not _apart(case.head.finding, one.finding)
         )
@@ -219,13 +224,13 @@ def _explained(cases: Sequence[_Case], causes: list[_Case]) -> tuple[list[_Case]
 
 def _explains(cause: _Statement, case: _Case) -> bool:
     """Whether a symptom or event can cause such an effect, is on its component, and was there
-    before it. What all ranks show explains only what all of them lose."""
+    before it."""
     effect, finding = case.effects[0], cause.finding
     lost = frozenset[Effect]().union(*(one.effects for one in case.effects))
     if not lost & cause.effects:
         return False
     # What an event brought about may come later; a symptom must still be there.
-    passed = _over_before(finding, effect.finding) or (not cause.reach and effect.cells)
+    passed = _over_before(finding, effect.finding) or not _lost_by_all(cause, effect)
     if finding.claim.kind == "symptom" and passed:
         return False
     placed = [one.cells for one in case.effects if one.cells] or [NOWHERE]
@@ -234,6 +239,13 @@ def _explains(cause: _Statement, case: _Case) -> bool:
     # No job outlives what is fatal to one of its devices.
     anywhere = finding.fatal and "stop" in lost
     return in_time and (anywhere or any(contain(cause.reach, cells) for cells in placed))
+
+
+def _lost_by_all(cause: _Statement, effect: _Statement) -> bool:
+    """Whether most of them lose it, if it is what all of a job, a stage or a group show."""
+    if cause.reach and cause.finding.claim.on not in ("stage", "group"):
+        return True
+    return not effect.cells or 2 * len(cause.reach & effect.cells) >= max(len(cause.reach), 1)
 
 
 def _distance(cause: _Statement, effect: Finding) -> tuple[object, ...]:
@@ -247,7 +259,7 @@ def _distance(cause: _Statement, effect: Finding) -> tuple[object, ...]:
 
 def _consequences(cases: Sequence[_Case]) -> dict[_Case, _Case]:
     """Cases that follow from another: what is slow, or shows, once the job has stopped; and where
-    it runs slowly, a stop that is only suspected, as at any moment it seems to stand still."""
+    it runs slowly, a stop that is only suspected, as at any moment it seems to have stopped."""
     sure = [case for case in cases if case.stops and _severity_of(case) == "critical"]
     stop = min(sure, key=lambda case: strength(case.head.finding), default=None)
     if stop is not None:
@@ -273,10 +285,10 @@ def _follows(case: _Case, stop: _Case) -> bool:
     return finding.at_ns is not None and stopped_ns is not None and finding.at_ns >= stopped_ns
 
 
-# ------------------------------------------------------------------------------- what is told
+# ------------------------------------------------------------------------------- what is shown
 
 
-def _told(case: _Case, job: Job) -> Finding:
+def _shown(case: _Case, job: Job) -> Finding:
     """The finding of a case: of its cause if that is known, with what it costs."""
     finding = case.head.finding
     if not case.effects:
@@ -363,7 +375,7 @@ def _numbered(shown: dict[_Case, Finding], follows: dict[_Case, _Case]) -> tuple
 
 
 def _cause(case: _Case, finding: Finding) -> Cause | None:
-    """What explains an effect, as it is told beside it."""
+    """What explains an effect, as it is shown beside it."""
     if finding.claim.kind != "effect" or not case.causes:
         return None
     cause = case.causes[0].finding

@@ -21,16 +21,19 @@ from oncall.core.diagnosis import (
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.places import Cells, Places
 from oncall.core.scheduler import Scheduler, with_removal
+from oncall.core.symptom import Symptom, symptom_of
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
 from oncall.rules.engine import engine
 from oncall.rules.engine.engine import SoFar
+from oncall.rules.language.rulebook_file import LOST_TIME
 from oncall.rules.language.template import hex_id
 from oncall.use_case.compose import Job, compose
 from oncall.use_case.deciding import would_decide
 from oncall.use_case.doubt import why_logs_say_too_little, why_undecided
 from oncall.use_case.recurrence import NEEDS_ARCHIVE, with_history
+from oncall.use_case.suspects import with_suspects
 
 if TYPE_CHECKING:
     import duckdb
@@ -89,6 +92,11 @@ def diagnose(
     not_run = {*off, *(rule.rule for rule in outcome.skipped)}
     checked = _checked(rulebooks, not_run - yielded)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
+    notes += tuple(
+        f"rulebook {book.name} has verdicts without `kind`: they accuse by themselves"
+        for book in rulebooks
+        if book.name in checked and not all(one.kind for one in book.book.verdicts.values())
+    )
     findings = _findings(incident, outcome, scheduler or _scheduler_of_logs(incident))
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
@@ -98,7 +106,8 @@ def diagnose(
         contradictions=_contradictions(incident),
         by_logs=why_logs_say_too_little(incident),
     )
-    doubt = why_undecided(incident, checked)
+    reported = symptom_of(incident.parameters("progress_symptoms")["symptom"])
+    doubt = why_undecided(incident, slow=_ask_for_time(rulebooks, checked), reported=reported)
     diagnosis = Diagnosis(
         job=name,
         since_ns=since_ns,
@@ -116,10 +125,22 @@ def diagnose(
         rests_on=outcome.rests_on,
         undecided=doubt.why,
     )
+    diagnosis = with_suspects(diagnosis, doubt, incident, reported)
     if diagnosis.result != "inconclusive":
         return diagnosis
-    advice = would_decide(incident, diagnosis.coverage, doubt.lacks)
-    return replace(diagnosis, would_decide=advice)
+    asks_for_time = reported is Symptom.SLOW and not doubt.why
+    lacks = "durations" if asks_for_time else doubt.lacks
+    return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage, lacks))
+
+
+def _ask_for_time(rulebooks: Sequence[Rulebook], checked: Container[str]) -> bool:
+    """Whether one of those that ran would say so if the job lost time."""
+    return any(
+        one.claim.kind == "effect" and not one.claim.effects.isdisjoint(LOST_TIME)
+        for book in rulebooks
+        if book.name in checked
+        for one in book.book.verdicts.values()
+    )
 
 
 def _skipped(outcome: engine.Outcome, off: Sequence[str]) -> tuple[SkippedRule, ...]:

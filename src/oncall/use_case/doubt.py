@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from oncall.analysis.stacks.activities import COLLECTIVE
+from oncall.core.diagnosis import Blame, Suspect
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.nodeset import fold_ranks
+from oncall.core.symptom import Symptom
 from oncall.evidence.incident import Incident
 
 UNTIMED = "no durations of operations are recorded: a slow GPU or link would not show"
@@ -17,7 +19,7 @@ IN_PART = (
 )
 FEW = "too few iterations were recorded to show a rank that slows the job"
 _ITERATIONS = 4  # of which each call should be seen, where nothing shows how long they are
-_MOST_AWAITED = 3  # ranks named one by one, with what their stacks show
+_MOST_AWAITED = 3  # ranks of which it is said what their stacks show
 # Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
 _BY_COUNTERS = """
     WITH looks AS (
@@ -40,30 +42,35 @@ _BY_COUNTERS = """
 
 
 class Doubt(NamedTuple):
-    """Why a question is open, "" if it is not, and what in particular would settle it."""
+    """Why a question is open, "" if it is not, what in particular would settle it, and the
+    suspects until then."""
 
     why: str = ""
     lacks: Literal["", "durations", "iterations", "pings"] = ""
+    suspects: tuple[Suspect, ...] = ()
 
 
-def why_undecided(incident: Incident, checked: Container[str]) -> Doubt:
-    """Why it is not known whether the job moves, or moves as it should; empty if that is known."""
-    stopped = (
-        _waiting(incident)
-        or _ended_without(incident)
-        or _calls_alone(incident)
-        or _seen_once(incident)
-        or _alike(incident)
-    )
-    slow = _slow(incident) if "slow" in checked and not stopped else Doubt()
-    if slow.why:
-        return slow
-    return Doubt(stopped or str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0]))
+def why_undecided(incident: Incident, *, slow: bool, reported: Symptom = Symptom.UNKNOWN) -> Doubt:
+    """Why it is not known whether the job moves, or moves as it should; empty if that is known.
+    `slow`: some rulebook that ran would say so if the job were slow."""
+    stops = (_waiting, _ended_without, _calls_alone, _seen_once, _alike)
+    slows, hides = ((_by_chance, _unexplained), (_not_shown,)) if slow else ((), ())
+    first = (*slows, *stops) if reported is Symptom.SLOW else (*stops, *slows)
+    doubts = (ask(incident) for ask in (*first, *hides, _by_counters))
+    return next((doubt for doubt in doubts if doubt.why), Doubt())
 
 
-def _waiting(incident: Incident) -> str:
+def blamed(ranks: Iterable[int]) -> tuple[Blame, ...]:
+    return tuple(Blame("rank", {"rank": rank}) for rank in ranks)
+
+
+def _by_counters(incident: Incident) -> Doubt:
+    return Doubt(str(incident.con.execute(_BY_COUNTERS).fetchall()[0][0]))
+
+
+def _waiting(incident: Incident) -> Doubt:
     """How many ranks wait where nothing shows that the job went on, and for whom."""
-    waiting = _asked(
+    waiting = asked(
         incident,
         ["front", "job_progress"],
         "SELECT count(DISTINCT rank), any_value(why) FILTER (moved) FROM front "
@@ -71,74 +78,79 @@ def _waiting(incident: Incident) -> str:
         "WHERE NOT coalesce(moved AND state = 'moving', false) HAVING count(DISTINCT rank) > 0",
     )
     if not waiting:
-        return ""
+        return Doubt()
     ((count, why),) = waiting
     ranks = "1 rank waits" if count == 1 else f"{count} ranks wait"
     unknown = (
-        "it is not certain that the job went on" if why else "nothing shows that the job went on"
+        f"it is not certain that the job went on ({why})"
+        if why
+        else "nothing shows that the job went on"
     )
-    doubt = f"{ranks} for others, and {unknown}" + (f" ({why})" if why else "")
-    awaited = _asked(
+    awaited = asked(
         incident,
         ["hang_roots"],
         "SELECT DISTINCT rank FROM hang_roots WHERE how IN ('absent', 'silent') ORDER BY rank",
     )
     if not awaited or len(awaited) >= max(count, _MOST_AWAITED + 1):
-        return doubt
-    if len(awaited) > _MOST_AWAITED:
-        return (
-            f"{doubt}; if it did not, look at ranks {fold_ranks(rank for (rank,) in awaited)} first"
-        )
-    seen = _asked(
+        return Doubt(f"{ranks} for others, and {unknown}")
+    named = [rank for (rank,) in awaited]
+    doing = _doing(incident) if len(named) <= _MOST_AWAITED else {}
+    named = [rank for rank in named if doing.get(rank, ("",))[0] != COLLECTIVE] or named
+    where = ", ".join(f"in {': '.join(doing[rank])}" for rank in named if rank in doing)
+    whom = "it" if len(named) == 1 else "them"
+    against = f"{ranks} for {whom}" + (f" ({where})" if where else "")
+    return Doubt(unknown, suspects=(Suspect(blamed(named), against),))
+
+
+def _doing(incident: Incident) -> dict[int, tuple[str, str]]:
+    """What each rank that was looked at does, and its frame."""
+    rows = asked(
         incident, ["main_threads"], "SELECT rank, activity, frame FROM main_threads WHERE looks > 0"
     )
-    where = {rank: f" (in {activity}: {frame})" for rank, activity, frame in seen}
-    waits = {rank for rank, activity, _ in seen if activity == COLLECTIVE}
-    named = [rank for (rank,) in awaited]
-    named = [rank for rank in named if rank not in waits] or named
-    first = " and ".join(f"rank {rank}{where.get(rank, '')}" for rank in named)
-    return f"{doubt}; if it did not, look at {first} first"
+    return {rank: (activity, frame) for rank, activity, frame in rows}
 
 
-def _ended_without(incident: Incident) -> str:
+def _ended_without(incident: Incident) -> Doubt:
     """Whose calls completed although another never made them, so that one of them may have ended;
     empty if nobody's did, or somebody went on after."""
-    rows = _asked(
+    rows = asked(
         incident,
         ["uncalled_ends"],
         "SELECT rank, ended FROM uncalled_ends ORDER BY len(ended) DESC, rank",
     )
     if not rows:
-        return ""
+        return Doubt()
     rank, ended = rows[0]
     who = "rank" if len(ended) == 1 else "ranks"
-    return (
-        f"operations of {who} {fold_ranks(ended)} ended that rank {rank} never called, and nobody "
-        f"went on: they failed when rank {rank} ended, or its recording is older; look at rank "
-        f"{rank} first"
+    against = (
+        f"operations of {who} {fold_ranks(ended)} ended that it never called, and nobody went on"
+    )
+    return Doubt(
+        "they failed when it ended, or its recording is older",
+        suspects=(Suspect(blamed([rank]), against),),
     )
 
 
-def _calls_alone(incident: Incident) -> str:
+def _calls_alone(incident: Incident) -> Doubt:
     """Of logs of calls: that they cannot show how the job went on; empty if ends are recorded."""
-    ((alone,),) = _asked(
+    ((alone,),) = asked(
         incident,
         ["knowledge"],
         "SELECT bool_and(NOT completion AND len(live) = 0) FROM knowledge",
     ) or [(False,)]
-    return (
+    return Doubt(
         "only calls are recorded, and nothing shows that the last ones completed" if alone else ""
     )
 
 
-def _not_shown(incident: Incident) -> str:
+def _not_shown(incident: Incident) -> Doubt:
     """Why operations do not show which rank slows the job; empty if they could."""
     try:
         incident.require(["replayed_jobs", "round_baselines", "rounds", "device_lags"])
     except MissingEvidence:
-        return ""
+        return Doubt()
     except RelationFailed:
-        return FEW
+        return Doubt(FEW, "iterations")
     ((part, shown, calls_hide, baselines, durations, devices_hide, repeated),) = (
         incident.con.execute(
             "SELECT EXISTS (FROM replayed_jobs WHERE timed AND NOT whole), "
@@ -151,70 +163,64 @@ def _not_shown(incident: Incident) -> str:
         ).fetchall()
     )
     if part:
-        return IN_PART
+        return Doubt(IN_PART, "iterations")
     if devices_hide or (calls_hide and not shown):
-        return UNTIMED
+        return Doubt(UNTIMED, "durations")
     if shown or (baselines and durations and repeated):
-        return ""
-    return UNTIMED if baselines and not durations else FEW
+        return Doubt()
+    return Doubt(UNTIMED, "durations") if baselines and not durations else Doubt(FEW, "iterations")
 
 
-def _slow(incident: Incident) -> Doubt:
-    """Why it is not known that no rank slows the job; empty if that is known."""
-    if perhaps := _by_chance(incident):
-        return Doubt(perhaps, "iterations")
-    if unexplained := _unexplained(incident):
-        return Doubt(unexplained, "pings")
-    hidden = _not_shown(incident)
-    return Doubt(hidden, "durations" if hidden == UNTIMED else "iterations")
-
-
-def _unexplained(incident: Incident) -> str:
+def _unexplained(incident: Incident) -> Doubt:
     """Since when the job is slower for reasons that its operations do not show; empty if not."""
-    rows = _asked(
+    rows = asked(
         incident,
         ["lost_time"],
-        "SELECT 1 / (1 - share), strftime(make_timestamp_ns(at_ns), '%H:%M:%S') FROM lost_time "
+        "SELECT share, strftime(make_timestamp_ns(at_ns), '%H:%M:%S') FROM lost_time "
         "WHERE cause = 'unexplained' ORDER BY ALL DESC",
     )
     if not rows:
-        return ""
-    ((times, since), *_) = rows
-    return (
-        f"since {since} UTC, iterations take {times:.1f} times as long as before, and operations "
-        "show no rank or link that they wait for"
-    )
+        return Doubt()
+    ((share, since), *_) = rows
+    slower = f"since {since} UTC, iterations take {1 / (1 - share):.1f} times as long as before"
+    unseen = "operations show no rank or link that they wait for"
+    return Doubt(unseen, "pings", (Suspect((), slower, share),))
 
 
-def _by_chance(incident: Incident) -> str:
+def _by_chance(incident: Incident) -> Doubt:
     """For whom, or for whose transfers, the others may have waited; empty if for nobody."""
-    rows = _asked(
+    rows = asked(
         incident,
         ["lost_time"],
-        "SELECT list(rank ORDER BY rank), any_value(share), any_value(shown_by), "
+        "SELECT list(rank ORDER BY rank), any_value(share), any_value(low), any_value(shown_by), "
         "strftime(make_timestamp_ns(any_value(at_ns)), '%H:%M:%S') FROM lost_time "
-        "WHERE cause = 'perhaps' GROUP BY job ORDER BY max(share) DESC, job",
+        "WHERE cause = 'perhaps' GROUP BY job, entry ORDER BY max(share) DESC, job, entry",
     )
     if not rows:
-        return ""
-    ((ranks, part, shown_by, since), *_) = rows
-    late = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {fold_ranks(ranks)}"
-    if shown_by == "overlap":
-        return (
-            f"since {since} UTC, transfers of {late} take longer, by up to {100 * part:.0f} % of "
-            "an iteration; whether computation hides that is not recorded"
-        )
+        return Doubt()
+    suspects = []
+    for ranks, share, low, shown_by, since in rows:
+        its, whom = ("its", "it") if len(ranks) == 1 else ("their", "them")
+        of_time = f"{100 * share:.0f} %"
+        against = f"others wait for {whom} {of_time} of the time"
+        if shown_by == "overlap":
+            against = (
+                f"since {since} UTC, {its} transfers take longer, by up to {of_time} of an "
+                "iteration"
+            )
+        suspects.append(Suspect(blamed(ranks), against, share, low))
+    ranks, _, _, shown_by, _ = rows[0]
     other = "chance, or work that rank 0 does for all," if ranks == [0] else "chance"
-    return (
-        f"{100 * part:.0f} % of the time may be lost to waits for {late}, but {other} is not "
-        "excluded"
-    )
+    why = f"{other} is not excluded"
+    if shown_by == "overlap":
+        why = "whether computation hides that is not recorded"
+    return Doubt(why, "iterations", tuple(suspects))
 
 
-def _alike(incident: Incident) -> str:
+def _alike(incident: Incident) -> Doubt:
     """Why stacks do not show which process is the reason; empty if there are none, or calls are
     recorded, which show by themselves who waits."""
-    rows = _asked(
+    rows = asked(
         incident,
         ["main_threads"],
         "SELECT activity, count(*) FROM main_threads "
@@ -222,31 +228,30 @@ def _alike(incident: Incident) -> str:
         "GROUP BY activity ORDER BY count(*) DESC, activity",
     )
     if not rows:
-        return ""
+        return Doubt()
     where = ", ".join(f"{count} in {activity}" for activity, count in rows)
-    return f"the stacks show no process that the others wait for ({where})"
+    return Doubt(f"the stacks show no process that the others wait for ({where})")
 
 
-def _seen_once(incident: Incident) -> str:
+def _seen_once(incident: Incident) -> Doubt:
     """Which processes one look at stacks shows to be elsewhere, where that may be chance."""
-    rows = _asked(
+    rows = asked(
         incident,
         ["odd_stacks"],
         "SELECT list(process ORDER BY rank), list(rank), any_value(others) FROM odd_stacks "
         "WHERE doubted GROUP BY job",
     )
     if not rows:
-        return ""
+        return Doubt()
     ((processes, ranks, others),) = rows
-    if len(ranks) > 1 and None not in ranks:
-        processes = [f"ranks {fold_ranks(ranks)}"]
-    return (
-        f"one look at stacks shows {' and '.join(processes)} apart from {others} others, as it may "
-        "of a job that runs: take the stacks again"
-    )
+    known = None not in ranks
+    whom = ("it" if len(ranks) == 1 else "them") if known else " and ".join(processes)
+    against = f"the stacks show {whom} in a different place from {others} others"
+    once = "one look cannot tell a hang from a running job: take the stacks again"
+    return Doubt(once, suspects=(Suspect(blamed(ranks) if known else (), against),))
 
 
-def _asked(incident: Incident, relations: Sequence[str], sql: str) -> list[tuple[Any, ...]]:
+def asked(incident: Incident, relations: Sequence[str], sql: str) -> list[tuple[Any, ...]]:
     """The rows, none where the evidence for a relation is missing or it failed."""
     try:
         incident.require(list(relations))
@@ -279,6 +284,6 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
         return ""
     if steps:
         return f"the log ends after step {last:,}" if last is not None else "the log just ends"
-    if _asked(incident, [], "SELECT 1 FROM log_events WHERE kind = 'served' LIMIT 1"):
+    if asked(incident, [], "SELECT 1 FROM log_events WHERE kind = 'served' LIMIT 1"):
         return "the log shows no fault of a server that answers; whether it is slow is unknown"
     return "the log shows neither a fault nor steps of training"

@@ -17,7 +17,7 @@ from oncall.core.printable import clean, short
 from oncall.core.units import NS_PER_S, format_duration
 
 if TYPE_CHECKING:
-    from oncall.core.diagnosis import Blame, Diagnosis, Finding, Severity, Step
+    from oncall.core.diagnosis import Blame, Diagnosis, Finding, Severity, Step, Suspect
     from oncall.rules.engine.engine import SoFar
 
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
@@ -275,10 +275,24 @@ def _nothing_found(diagnosis: Diagnosis) -> str:
     if diagnosis.pending:
         return f"Nothing stops the job; {clean(diagnosis.doubt)}"
     if diagnosis.doubt:
-        return f"Inconclusive: {clean(diagnosis.doubt)}"
+        return f"Inconclusive: {doubt(diagnosis)}"
     if coverage.ranks_seen < coverage.ranks:
         return f"No fault found in the {coverage.ranks_seen} of {coverage.ranks} ranks seen"
     return "No fault found"
+
+
+def doubt(diagnosis: Diagnosis) -> str:
+    """Why it is inconclusive, the likeliest suspect first: `most likely rank 15: others wait for it
+    49 % of the time; chance is not excluded`."""
+    first = [suspicion(one, "most likely ") for one in diagnosis.suspects[:1]]
+    return "; ".join([*first, clean(diagnosis.doubt)])
+
+
+def suspicion(suspect: Suspect, how: str = "") -> str:
+    """`most likely rank 15: others wait for it 49 % of the time`; without a name where nobody is
+    known."""
+    why = clean(suspect.why)
+    return f"{how}{who(suspect.blame)}: {why}" if suspect.blame else why
 
 
 def answer(step: Step) -> str:

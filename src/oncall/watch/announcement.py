@@ -163,6 +163,6 @@ def _details(diagnosis: Diagnosis) -> list[str]:
         lines += [clean(conclusion)] if conclusion else []
         lines += [f"Next: {clean(advice)}" for advice in root.next[:_MOST_STEPS]]
     elif diagnosis.doubt:
-        lines.append(f"Inconclusive: {clean(diagnosis.doubt)}")
+        lines.append(f"Inconclusive: {words.doubt(diagnosis)}")
     lines.append(f"Seen: {coverage_words.seen_phrase(diagnosis.coverage)}")
     return lines

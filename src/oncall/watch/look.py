@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from oncall.core.diagnosis import Diagnosis, FaultClass, Severity
+from oncall.core.diagnosis import Diagnosis, FaultClass, Finding, Severity
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 from oncall.views import words
 
-# Not certain to be a standstill: a step that waits looks the same. It is one when it lasts.
-UNCERTAIN = frozenset(
-    [("hang", "STANDSTILL"), ("stacks", "MOVES"), ("stacks", "NOT_ENTERED")],
-)
 _ORDER: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
@@ -69,9 +65,15 @@ def troubles_of(diagnosis: Diagnosis) -> tuple[Trouble, ...]:
             sentence=clean(f"{one.title}: {words.who(one.blame)}" if one.blame else one.title),
         )
         for one in words.roots(diagnosis)
-        if one.severity != "info" and (one.rulebook, one.verdict) not in UNCERTAIN
+        if one.severity != "info" and not _suspected_stop(one)
     ]
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.severity)))
+
+
+def _suspected_stop(finding: Finding) -> bool:
+    """Whether the job may have stopped: a step that waits looks the same, until it lasts."""
+    stops = finding.claim.kind == "effect" and "stop" in finding.claim.effects
+    return stops and finding.severity != "critical"
 
 
 def blind_trouble(why: str) -> Trouble:

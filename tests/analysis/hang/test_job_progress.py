@@ -15,6 +15,7 @@ from oncall.evidence import Incident
 from oncall.importers import detect, flight_recorder
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose
+from oncall.views import words
 
 HANG = [book for book in load_rulebooks([shipped_folder()]) if book.name == "hang"]
 S, MS = 10**9, 10**6
@@ -202,7 +203,7 @@ def test_times_of_copies_say_as_little_as_none(
         diagnosis = diagnose(incident, HANG)
     assert not diagnosis.findings
     assert diagnosis.result == "inconclusive"
-    assert "look at rank 5 first" in diagnosis.doubt
+    assert words.doubt(diagnosis).startswith("most likely rank 5: 7 ranks wait for it; ")
 
 
 @pytest.mark.parametrize("together", [1, 2])
@@ -242,7 +243,7 @@ def test_a_wait_that_nothing_resolves_is_no_health(tmp_path: Path) -> None:
         diagnosis = diagnose(incident, HANG, overrides={"hang.symptom": "-1"})
     assert not diagnosis.findings
     assert diagnosis.result == "inconclusive"
-    assert diagnosis.doubt.startswith("7 ranks wait for others")
+    assert words.doubt(diagnosis).startswith("most likely rank 5: 7 ranks wait for it; ")
 
 
 def test_a_wait_that_is_seen_to_be_short_is_health(tmp_path: Path) -> None:

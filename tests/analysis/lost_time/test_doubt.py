@@ -30,7 +30,7 @@ def test_an_account_in_part_shows_no_health(long: int | None, doubt: Doubt) -> N
     """What made one iteration as long is not known, so a slow rank is not excluded."""
     with Incident.empty() as incident:
         incident.append("ops", played(evaluating(long), overlaps=True))
-        assert why_undecided(incident, ["slow"]) == doubt
+        assert why_undecided(incident, slow=True) == doubt
         rulebooks = [book for book in load_rulebooks([shipped_folder()]) if book.name == "slow"]
         found = diagnose(incident, rulebooks)
         assert (found.result, found.undecided) == (("inconclusive" if long else "none"), doubt.why)
@@ -52,4 +52,4 @@ def test_durations_of_a_part_of_an_iteration_show_no_health(calls: int) -> None:
         incident.append("ops", {name: [row[name] for row in rows] for name in rows[0]})
         incident.require(["replayed_jobs"])
         assert incident.con.execute("FROM replayed_jobs").fetchall() == []
-        assert (why_undecided(incident, ["slow"]).why == FEW) is (calls == 3)
+        assert (why_undecided(incident, slow=True).why == FEW) is (calls == 3)

@@ -54,7 +54,7 @@ def test_a_lasting_slowdown_of_all_is_stated_with_its_begin() -> None:
         ).fetchall() == [(False,)]
         diagnosis = diagnose(incident, load_rulebooks([shipped_folder()]))
     assert diagnosis.result == "inconclusive"
-    assert "iterations take 1.9 times as long as before" in diagnosis.doubt
+    assert "iterations take 1.9 times as long as before" in diagnosis.suspects[0].why
     assert "oncall probe" in diagnosis.would_decide
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from oncall.core.gains import weighed
 
-from oncall.core.diagnosis import Blame, Finding
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose
@@ -82,50 +78,6 @@ def test_rates_show_which_of_those_that_share_slow_transfers_is_slow(
 def test_even_work_is_no_finding() -> None:
     columns = layers(even, quick, 8, timed=True, clock=no_offset)
     assert slow_verdicts(columns) == []
-
-
-def finding(rank: int | None, fault_class: str = "slow") -> Finding:
-    blame = (
-        (Blame("rank", {"rank": rank}),) if rank is not None else (Blame("node", {"node": "a"}),)
-    )
-    made = Finding(
-        "F1", "stages", "STAGE_SLOW", "Slow stage", "slow", "warning", 0.9, None, blame, {}, ()
-    )
-    return replace(made, fault_class=fault_class)  # type: ignore[arg-type]
-
-
-def test_what_costs_nothing_is_reported_and_not_blamed() -> None:
-    costly, idle, of_node, hang = (
-        replace(one, id=f"F{number}")
-        for number, one in enumerate([finding(1), finding(2), finding(None), finding(2, "hang")])
-    )
-    result = weighed([costly, idle, of_node, hang], [1], is_known=True)
-    assert [one.severity for one in result] == ["warning", "warning", "warning", "info"]
-    assert [one.id for one in result] == ["F0", "F1", "F2", "F3"]
-    assert "others wait for someone else" in result[3].reasons[-1].why
-    assert result[3].story[-1].say.startswith("It costs nothing") and not result[3].next
-    assert weighed([idle], [], is_known=False) == (idle,)
-
-
-def test_a_stage_costs_what_its_own_ranks_cost_and_not_the_same_stage_of_another_pipeline() -> None:
-    costly, idle = (
-        replace(
-            finding(None), id=f"F{number}", blame=(Blame("stage", {"stage": 1, "ranks": ranks}),)
-        )
-        for number, ranks in enumerate(([2, 3], [6, 7]))
-    )
-    result = weighed([costly, idle], [3], {2: 1, 3: 1, 6: 1, 7: 1}, is_known=True)
-    assert [one.severity for one in result] == ["warning", "info"]
-
-
-def test_what_costs_nothing_explains_nothing() -> None:
-    idle = replace(finding(2), id="F2")
-    shadow = replace(finding(1), explained_by="F2")
-    result = weighed([idle, shadow], [1], is_known=True)
-    assert [(one.severity, one.explained_by) for one in result] == [
-        ("warning", None),
-        ("info", None),
-    ]
 
 
 def test_what_the_last_member_did_not_record_is_no_slow_transfer() -> None:

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from oncall.core.errors import RulebookError, UsageError
 from oncall.rules.language.load import apply_overrides, load_rulebooks, parse, shipped_folder
 from oncall.rules.language.positions import Fault, Source
-from oncall.rules.language.rulebook_file import Leaf
-from oncall.rules.language.rulebook_parts import nodes
 
 
 def messages(text: str) -> list[str]:

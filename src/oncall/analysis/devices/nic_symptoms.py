@@ -61,10 +61,10 @@ def _beyond() -> str:
     """How far each NIC's counts are above those of the quieter ones, in times of what these differ
     by. As logarithms, as what is ordinary differs by factors; half of the NICs may be a rail's."""
     logs = ", ".join(f"ln(1 + {name}_count) AS {name}" for name in _COMPARED)
-    levels = ", ".join(f"quantile_cont({name}, [0.05, 0.25, 0.5]) AS {name}" for name in _COMPARED)
+    levels = ", ".join(f"quantile_cont({name}, [0.05, 0.2, 0.4]) AS {name}" for name in _COMPARED)
     beyond = ", ".join(
-        f"(l.{name} - q.{name}[2]) / greatest($alike, least(q.{name}[2] - q.{name}[1], "
-        f"q.{name}[3] - q.{name}[2])) AS {name}_beyond"
+        f"(l.{name} - q.{name}[3]) / greatest($alike, q.{name}[2] - q.{name}[1], "
+        f"q.{name}[3] - q.{name}[2]) AS {name}_beyond"
         for name in _COMPARED
     )
     return f"""
@@ -102,7 +102,9 @@ def _places() -> str:
         widths AS (
             SELECT node, nic, quantile_disc(rate_bytes_per_s, 0.1) FILTER (link_up IS NOT false)
                     AS rate, quantile_disc(pcie_width / nullif(pcie_width_max, 0)
-                    * pow(2.0, pcie_gen - pcie_gen_max), 0.1) AS pcie_share
+                    * pow(2.0, pcie_gen - pcie_gen_max), 0.1) AS pcie_share,
+                CASE WHEN NOT arg_max(link_up, at_ns) THEN max(at_ns) FILTER (link_up) END
+                    AS last_up_ns
             FROM nics GROUP BY ALL),
         users AS (
             SELECT node, nic, min(rank) AS rank,
@@ -170,6 +172,7 @@ def _latencies() -> str:
         ("link_downs", "BIGINT", "", "times the link went down, in all"),
         ("set_back", "BIGINT", "", "times its counters restarted: the adapter was reset"),
         ("down_ns", "BIGINT", "ns", "first reading after the link went down"),
+        ("last_up_ns", "BIGINT", "ns", "last reading before it went down for good"),
         (
             "pcie_share",
             "DOUBLE",
@@ -218,7 +221,7 @@ def nic_symptoms() -> str:
         WITH {_lasting()}, {_beyond()}, {_places()}, {_latencies()}
         SELECT l.*, c.* EXCLUDE (node, nic), u.rank, u.gpu, r.rail, p.pcie_port,
             p.pcie_port <> b.gpu_port AS far,
-            k.pcie_share,
+            k.pcie_share, k.last_up_ns,
             greatest(
                 pcie_stalls_per_s > greatest($least_stalls,
                     $stalls_beyond * median(pcie_stalls_per_s) OVER ()),

@@ -19,14 +19,14 @@ from oncall.evidence import Param, relation
             "part",
             "VARCHAR",
             "",
-            "quota, affinity, numa, swap, full: its GPU's memory; or shared: "
+            "quota, waiting: for a CPU, numa, swap, full: its GPU's memory; or shared: "
             "its GPU is another's too",
         ),
         ("throttled", "DOUBLE", "ratio", "of quota: share of time that it stops the process"),
         ("cpu_quota", "DOUBLE", "CPUs", "of quota: how much it is"),
-        ("cpus_allowed", "INTEGER", "", "of affinity: CPUs that it may use"),
-        ("baseline", "DOUBLE", "", "of affinity: CPUs that a median rank may use"),
-        ("waiting", "DOUBLE", "ratio", "of affinity: share of time it was ready and got no CPU"),
+        ("cpus_allowed", "INTEGER", "", "of waiting: CPUs that it may use"),
+        ("baseline", "DOUBLE", "", "of waiting: CPUs that a median rank may use"),
+        ("waiting", "DOUBLE", "ratio", "of waiting: share of time it was ready and got no CPU"),
         ("numa_nodes", "INTEGER[]", "", "of numa: those of its CPUs"),
         ("gpu_numa_node", "INTEGER", "", "of numa: that of its GPU"),
         ("swap_bytes", "BIGINT", "bytes", "of swap: swapped out"),
@@ -41,13 +41,10 @@ from oncall.evidence import Param, relation
             "5 %",
             "of the time that a quota stops a process; a CPU's worth of bursts stops it less",
         ),
-        "few_cpus": Param(
-            "25 %",
-            "of the CPUs that the other ranks may use; sets differ by NUMA node at the most",
-        ),
         "without_cpu": Param(
             "5 %",
-            "of the time a process is ready and gets no CPU: with CPUs to itself it never waits",
+            "of the time, more than a median rank, a process is ready and gets no CPU: with CPUs "
+            "to itself it never waits",
         ),
         "memory_full": Param(
             "97 %",
@@ -67,11 +64,9 @@ def process_faults() -> str:
     return """
         WITH placed AS (SELECT DISTINCT job, rank, node, gpu, nic, pid FROM ranks),
         symptoms AS (
-            SELECT * EXCLUDE (node, gpu), median(cpus_allowed) OVER (PARTITION BY job) AS baseline
+            SELECT * EXCLUDE (node, gpu), median(cpus_allowed) OVER (PARTITION BY job) AS baseline,
+                median(waiting) OVER (PARTITION BY job) AS ordinary
             FROM process_symptoms),
-        affinity AS (
-            SELECT * FROM symptoms
-            WHERE cpus_allowed < $few_cpus * baseline AND waiting > $without_cpu),
         swap AS (
             SELECT * FROM symptoms WHERE swap_bytes > $swapped AND major_faults_per_s > $faults),
         gpus AS (
@@ -83,8 +78,8 @@ def process_faults() -> str:
         SELECT 'quota' AS part, job, rank, node, throttled, cpu_quota
         FROM process_symptoms WHERE throttled > $quota_stops
         UNION ALL BY NAME
-        SELECT 'affinity' AS part, p.*, s.cpus_allowed, s.baseline, s.waiting
-        FROM placed p JOIN affinity s USING (job, rank)
+        SELECT 'waiting' AS part, p.*, s.cpus_allowed, s.baseline, s.waiting
+        FROM placed p JOIN symptoms s USING (job, rank) WHERE s.waiting > s.ordinary + $without_cpu
         UNION ALL BY NAME
         SELECT 'numa' AS part, p.*, s.numa_nodes, s.gpu_numa_node
         FROM placed p JOIN symptoms s USING (job, rank) WHERE s.foreign

@@ -73,12 +73,16 @@ def _witnesses() -> str:
     """Entries of the account, and what else shows time lost: ranks whose own work others wait for,
     and groups whose transfers take longer than those of like groups."""
     return """
+        accounts AS (
+            SELECT job, at_ns + of_iterations * iteration_ns AS until_ns
+            FROM lost_time WHERE cause = 'account'),
         accounted AS (
             SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.high, l.iterations,
                 l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed, l.shown_by,
-                l.declined,
+                l.gain_ns / greatest(a.until_ns - l.at_ns, l.iterations * l.iteration_ns)
+                    AS lost_share, l.declined,
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
-            FROM lost_time l LEFT JOIN slowest s USING (job, entry)
+            FROM lost_time l LEFT JOIN accounts a USING (job) LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
         -- Where the account names somebody, it knows better who only waited for them, and where it
         -- is whole, that nobody else costs anything.
@@ -90,21 +94,21 @@ def _witnesses() -> str:
             FROM late_ranks ANTI JOIN unlike USING (job, comm) ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
-            SELECT job, 1000 AS entry, 'own' AS cause, rank, lost_share AS share,
+            SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share, lost_share AS share,
                 lost_share - noise AS low, lost_share + noise AS high,
                 late AS iterations, rounds AS of_iterations,
                 lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by,
                 count(*) OVER (PARTITION BY job) AS tied
             FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
                     AS noise FROM lateness)
-            WHERE most AND late >= $repeat
+            WHERE most AND late >= $repeat AND lost_ns >= $hiccup
                 AND lost_share >= greatest($least_share, $stands_out * noise)
             QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
-            SELECT g.job, 2000 + dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
-                'transfer' AS cause, m.rank, g.share, g.low, g.high, g.parts AS iterations,
-                g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
+            SELECT g.job, -dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
+                'transfer' AS cause, m.rank, g.share AS lost_share, g.share, g.low, g.high,
+                g.parts AS iterations, g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
                 count(*) OVER (PARTITION BY g.job, g.comm) AS tied
             FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
                     sum(lost_high) AS high,
@@ -189,6 +193,9 @@ def _sets() -> str:
         ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
         ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
         ("high", "DOUBLE", "ratio", "95 % quantile of the share"),
+        ("lost_share", "DOUBLE", "ratio", "of all time since it began, what would not be lost"),
+        ("lost_low", "DOUBLE", "ratio", "5 % quantile of that"),
+        ("lost_high", "DOUBLE", "ratio", "95 % quantile of that"),
         ("iterations", "INTEGER", "", "concerned"),
         ("of_iterations", "INTEGER", "", "in the account"),
         ("gain_ns", "BIGINT", "ns", "lost in all of them"),
@@ -201,6 +208,7 @@ def _sets() -> str:
     params={
         "rate_below": "slow_round_links.rate_below",
         "repeat": "pausing_ranks.repeat",
+        "hiccup": "lost_time.hiccup",
         "as_late": "lost_time.as_late",
         "stands_out": "lost_time.stands_out",
         "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
@@ -218,6 +226,8 @@ def delay_causes() -> str:
         {_witnesses()}, {_sets()}
         SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, p.node, p.gpu, p.nic, l.tied,
             s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.high,
+            l.lost_share, l.lost_share * l.low / l.share AS lost_low,
+            l.lost_share * l.high / l.share AS lost_high,
             l.iterations, l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed, l.declined
         FROM causes l JOIN sets s USING (job, entry)
         LEFT JOIN placed p USING (job, rank)

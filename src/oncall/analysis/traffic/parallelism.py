@@ -213,7 +213,6 @@ _COLUMNS = [
     "parallelism",
     reads=["members"],
     optional=["operations", "jobs"],
-    empty_without=["operations"],
     columns=_COLUMNS,
     source="Pulse 5.2, Figure 5",
     params={**params_of(Thresholds), **params_of(UseThresholds, of="labelled_tasks")},

@@ -57,7 +57,7 @@ def short_lanes() -> str:
 @relation(
     "stopped_sends",
     reads=["short_lanes", "members"],
-    optional=["ports_down", "missing_hosts"],
+    optional=["missing_hosts"],
     empty_without=["short_lanes"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -71,7 +71,6 @@ def short_lanes() -> str:
         ("bytes", "HUGEINT", "bytes", "what it sent, or received as well if it may be either end"),
         ("at_ns", "BIGINT", "ns", "when the first member began, on the console's clock"),
         ("ends", "BIGINT", "ranks", "among how many it is one"),
-        ("is_down", "BOOLEAN", "", "its port is down"),
         ("suspect", "VARCHAR", "", "the rank, or one of these, as a sentence names it"),
     ],
     source="Pulse 7.2.3",
@@ -94,7 +93,7 @@ def stopped_sends() -> str:
             FROM low l
             QUALIFY count(*) OVER (PARTITION BY l.job, l.comm) = 1 OR NOT EXISTS (
                 FROM low s WHERE s.job = l.job AND s.comm = l.comm AND s.rank = l.peer)),
-        -- Between two, either end may have failed: the state of their ports decides, if anything.
+        -- Between two, either end may have failed.
         ends AS (
             SELECT job, comm, turn, op, at_ns, unnest([rank, peer]) AS rank, complete, bytes
             FROM short_lanes WHERE kind = 'p2p'),
@@ -103,21 +102,12 @@ def stopped_sends() -> str:
                 count(*) FILTER (NOT complete) / count(*) AS open, sum(bytes) AS bytes,
                 min(at_ns) AS at_ns, min(turn) AS seq
             FROM ends GROUP BY job, comm, rank),
-        placed AS (
-            SELECT e.*, EXISTS (
-                FROM members m JOIN ports_down d USING (node)
-                WHERE m.job = e.job AND m.comm = e.comm AND m.rank = e.rank
-                    AND coalesce(m.nic = d.nic, true)) AS is_down
-            FROM each e),
         shortest AS (
-            FROM placed QUALIFY rank() OVER (
-                PARTITION BY job, comm ORDER BY is_down DESC, open DESC, bytes) = 1),
+            FROM each QUALIFY rank() OVER (PARTITION BY job, comm ORDER BY open DESC, bytes) = 1),
         found AS (
-            SELECT job, comm, seq, op, rank, bytes, at_ns, 1 AS ends, false AS is_down
-            FROM in_collectives
+            SELECT job, comm, seq, op, rank, bytes, at_ns, 1 AS ends FROM in_collectives
             UNION ALL
-            SELECT job, comm, seq, op, rank, bytes, at_ns, count(*) OVER (PARTITION BY job, comm),
-                is_down
+            SELECT job, comm, seq, op, rank, bytes, at_ns, count(*) OVER (PARTITION BY job, comm)
             FROM shortest)
         SELECT f.*, m.node, m.gpu, m.nic,
             CASE WHEN f.ends > 1

@@ -45,7 +45,8 @@ SymptomOption = Annotated[
     Symptom,
     typer.Option(
         help="What you observed. It decides whether waiting ranks are a hang, where nothing in the "
-        "evidence contradicts it.",
+        "evidence contradicts it. Where no fault is found, the answer is then inconclusive, and "
+        "names the best suspect or what was compared.",
     ),
 ]
 

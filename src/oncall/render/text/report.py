@@ -68,6 +68,8 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     page.flow(
         (f"{job} · {coverage_words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim")
     )
+    others = diagnosis.suspects[1 : 1 + _MOST_IN_SHORT]
+    page.section("Other suspects", [words.suspicion(one) for one in others])
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     titled = len(shown) > 1 or words.leading(diagnosis) is None
     if diagnosis.would_decide:  # before what is for information, which decides nothing

@@ -134,7 +134,7 @@ def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[st
     them with its parameters, each once."""
     book = rulebook.book
     declared = book.verdicts[verdict]
-    kind = f"{declared.fault_class}, {declared.severity}"
+    kind = f"{declared.kind or 'effect'}, {declared.fault_class}, {declared.severity}"
     yield f"{rulebook.name} {verdict}: {declared.title} ({kind})"
     facts = [book.start_fact]
     for path, leaf in _ways(book.tree, ()):

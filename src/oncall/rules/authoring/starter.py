@@ -62,8 +62,16 @@ tree:
     verdict: none
     say: "GPU {{ gpu }} of {{ node }} is hot but keeps its clock."
 
+# effect: the job lost time by it; symptom: it shows, and explains what is lost there; event: it
+# failed and said so.
 verdicts:
-  HOT: {title: GPU slowed by heat, class: host, severity: warning}
+  HOT:
+    kind: symptom
+    explains: [compute]
+    on: gpu
+    title: GPU slowed by heat
+    class: host
+    severity: warning
 """
 
 _TESTS = """\

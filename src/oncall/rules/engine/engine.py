@@ -13,7 +13,7 @@ from oncall.evidence.schema import data_of
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed, NotKnown
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, MEMORY_LIMIT_BYTES, close_sandbox
-from oncall.rules.engine.story import Turn, told
+from oncall.rules.engine.story import Turn, findings_of
 from oncall.rules.language.load import apply_overrides
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node
@@ -236,7 +236,7 @@ def _conclude(
     verdict = leaf.verdict
     if verdict != NO_VERDICT:
         try:
-            gathered.findings += told(evaluation, path, leaf, cases)
+            gathered.findings += findings_of(evaluation, path, leaf, cases)
         except NotKnown as error:
             _stop(evaluation, error, verdict, cases, path, gathered)
             return

@@ -28,6 +28,7 @@ from oncall.rules.language.rulebook_file import (
     Node,
     Question,
     Said,
+    lost_by,
 )
 from oncall.rules.language.rulebook_parts import (
     IDENTIFYING,
@@ -72,7 +73,7 @@ class Turn:
         return self.question.branches[self.answer]
 
 
-def told(
+def findings_of(
     evaluation: Evaluation, path: Sequence[Turn], leaf: Leaf, cases: Sequence[Case]
 ) -> Iterator[Finding]:
     """A finding for each case that ended at this leaf, not yet put together with others. Raises
@@ -159,7 +160,11 @@ class _Teller:
             sources=tuple(self.book.sources),
             reasons=reasons,
             picture=self.book.draw if self.verdict.draw else None,
-            claim=replace(claim, kind=self.leaf.kind or claim.kind),
+            claim=replace(
+                claim,
+                kind=self.leaf.kind or claim.kind,
+                effects=lost_by(self.leaf.effect) if self.leaf.effect else claim.effects,
+            ),
             lost=_lost(weighed),
             until_ns=_whole(weighed["until_ns"]),
             domain=str(weighed["domain"] or ""),

@@ -152,9 +152,9 @@ class Verdict:
     @property
     def claim(self) -> Claim:
         """What kind of statement it is. A verdict that does not say so is an effect."""
-        written = (self.effect,) if self.effect else self.explains
-        every = LOST_TIME if self.effect else (*LOST_TIME, "stop")
-        parts = frozenset(part for one in written for part in (every if one == "all" else (one,)))
+        parts = lost_by(self.effect) if self.effect else frozenset(self.explains)
+        if not self.effect and "all" in parts:
+            parts = frozenset((*LOST_TIME, "stop"))
         return Claim(self.kind or "effect", parts, self.on, declared=self.kind is not None)
 
 
@@ -232,6 +232,11 @@ class Question:
         return taken | ({"unknown": self.if_unknown} if self.if_unknown else {})
 
 
+def lost_by(effect: Effect) -> frozenset[Effect]:
+    """What an effect takes time from, or that it stops the job."""
+    return frozenset(LOST_TIME if effect == "all" else (effect,))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
     """An end of the tree: a verdict, or `verdict: none`."""
@@ -244,6 +249,9 @@ class Leaf:
         Choice(get_args(Kind)),
         "Instead of the verdict's: an event here, a symptom elsewhere.",
         default=None,
+    )
+    effect: Effect | None = key(
+        _EFFECT, "Instead of the verdict's, where less is known here.", default=None
     )
     say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
     blame: str | None = key(NAME, "The fact whose rows are the culprits.", default=None)

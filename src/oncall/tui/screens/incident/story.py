@@ -131,6 +131,7 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     if diagnosis.doubt and (not diagnosis.findings or diagnosis.result == "inconclusive"):
         advice = "No findings does not mean the job is healthy."
         yield text("doubt", line(advice, "warning"))
+        yield from _section("Other suspects", map(words.suspicion, diagnosis.suspects[1:]))
         if diagnosis.would_decide:
             yield from _advice([diagnosis.would_decide], "Would decide it, while the job is alive")
     yield heading("Coverage")

@@ -1,4 +1,4 @@
-"""Algorithm bandwidth: of operations, over time, and what slowed together."""
+"""Groups and their transfers: what iterations are, where groups are, and which became slow."""
 
 from __future__ import annotations
 
@@ -57,23 +57,6 @@ def train(incident: Incident, comm: int, members: list[int], durations_ms: list[
         incident.append("ops", columns)
 
 
-def test_bus_bandwidth_counts_what_each_link_carries(incident: Incident) -> None:
-    place(incident, {1: [0, 1, 2, 3]}, per_node=4)
-    for seq, op in enumerate(("AllReduce", "AllGather", "Broadcast")):
-        took = {"started_ns": seq * S, "ended_ns": seq * S + MS, "bytes": MB}
-        incident.append("ops", {"job": "j", "comm": 1, "seq": seq, "rank": 0, "op": op} | took)
-    incident.require(["algorithm_bandwidth"])
-    rows = incident.con.execute(
-        "SELECT op, message_bytes, algorithm_bytes_per_s / 1e9, bus_bytes_per_s / 1e9 "
-        "FROM algorithm_bandwidth ORDER BY seq"
-    ).fetchall()
-    assert rows == [
-        ("AllReduce", MB, 1.0, 1.5),
-        ("AllGather", 4 * MB, 4.0, 3.0),
-        ("Broadcast", MB, 1.0, 1.0),
-    ]
-
-
 def test_iterations_are_counted_by_the_rarest_call_that_goes_on(incident: Incident) -> None:
     train(incident, 1, [0], [1] * 60)
     once = {"job": "j", "comm": 2, "kind": "coll", "op": "Broadcast", "rank": 0}
@@ -84,39 +67,47 @@ def test_iterations_are_counted_by_the_rarest_call_that_goes_on(incident: Incide
     ]
 
 
-def test_normal_is_what_it_was_before_the_fault_that_lasts(incident: Incident) -> None:
-    place(incident, {1: [0, 1]}, per_node=1)
-    train(incident, 1, [0, 1], [1.0] * 30 + [2.0] * 70)
-    incident.require(["bandwidth_periods"])
-    rows = incident.con.execute(
-        "SELECT DISTINCT period < 6, round(ratio, 2), round(transfer_ratio, 2) "
-        "FROM bandwidth_periods ORDER BY 1 DESC"
+def delays(incident: Incident) -> list[tuple[Any, ...]]:
+    incident.require(["group_delays"])
+    return incident.con.execute(
+        "SELECT comm, beside, round(ratio, 2), round(lost_share, 4) FROM group_delays ORDER BY comm"
     ).fetchall()
-    assert rows == [(True, 1.0, 1.0), (False, 0.5, 0.5)]
 
 
-def test_who_waits_loses_bandwidth_and_the_transfer_does_not(incident: Incident) -> None:
+def test_a_transfer_is_compared_with_what_it_took_before(incident: Incident) -> None:
+    place(incident, {1: [0, 1]}, per_node=1)
+    train(incident, 1, [0, 1], [1.0] * 50 + [101.0] * 50)
+    assert delays(incident) == [(1, False, 101.0, 0.0505)]
+
+
+def test_who_waits_has_no_slow_transfer(incident: Incident) -> None:
     place(incident, {1: [0, 1]}, per_node=1)
     train(incident, 1, [0], [1.0] * 100)
     train(incident, 1, [1], [1.0] * 50 + [4.0] * 50)
-    incident.require(["bandwidth_periods"])
-    rows = incident.con.execute(
-        "SELECT rank, min(ratio), min(transfer_ratio) FROM bandwidth_periods GROUP BY 1 ORDER BY 1"
-    ).fetchall()
-    assert rows == [(0, 1.0, 1.0), (1, 0.25, 1.0)]
+    assert delays(incident) == []
 
 
-GROUPS = {1: [0, 1], 2: [2, 3], 11: [0, 2], 12: [1, 3]}  # two nodes; pairs inside and across
+PAIRS = {comm: [comm, comm + 8] for comm in range(8)}  # each across two of sixteen nodes
 
 
-@pytest.mark.parametrize("slow", [[], [11], [1, 11], [1, 2, 11, 12]])
-def test_which_groups_slowed(incident: Incident, slow: list[int]) -> None:
-    place(incident, GROUPS, per_node=2)
-    for comm, members in GROUPS.items():
-        train(incident, comm, members, [1.0] * 30 + [2.0 if comm in slow else 1.0] * 30)
-    incident.require(["slowed_groups"])
-    slowed = incident.con.execute("SELECT comm FROM slowed_groups WHERE slowed ORDER BY comm")
-    assert [comm for (comm,) in slowed.fetchall()] == slow
+@pytest.mark.parametrize("slow", [[], [3], [1, 3]])
+def test_transfers_are_compared_with_those_of_like_groups(
+    incident: Incident, slow: list[int]
+) -> None:
+    place(incident, PAIRS, per_node=1)
+    for comm, members in PAIRS.items():
+        took_ms = [2.0 if comm in slow else 1.0 + comm / 1000] * 60
+        train(incident, comm, members, took_ms)
+    assert [(comm, beside) for comm, beside, *_ in delays(incident)] == [
+        (comm, True) for comm in slow
+    ]
+
+
+def test_what_like_groups_differ_by_anyhow_is_noise(incident: Incident) -> None:
+    place(incident, PAIRS, per_node=1)
+    for comm, members in PAIRS.items():
+        train(incident, comm, members, [1.0 + comm / 7] * 60)
+    assert delays(incident) == []
 
 
 def test_a_group_with_a_member_of_unknown_place_is_neither_inside_nor_across(

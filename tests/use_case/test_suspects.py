@@ -1,0 +1,181 @@
+"""Whom an inconclusive answer names, and the answer to a report of what nothing shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.analysis.lost_time.jobs import Work, layers, no_offset
+
+from oncall.core.diagnosis import Blame, Claim, Coverage, Diagnosis, Finding, Gap, Lost, Suspect
+from oncall.core.errors import ExitCode
+from oncall.core.symptom import Symptom, symptom_of, with_symptom
+from oncall.evidence.incident import Incident
+from oncall.render.contract import document
+from oncall.render.text.report import to_text
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose, exit_code
+from oncall.use_case.doubt import Doubt
+from oncall.use_case.suspects import with_suspects
+from oncall.views import words
+
+ITERATIONS = 8
+
+
+def even(iteration: int, _rank: int, layer: int) -> int:
+    return 10 + 3 * layer + 2 * (iteration % 3)
+
+
+def quick(_iteration: int, _rank: int, _layer: int) -> int:
+    return 2
+
+
+def rank_0_logs(iteration: int, rank: int, layer: int) -> int:
+    return even(iteration, rank, layer) + (3 if rank == 0 and iteration % 4 == 1 else 0)
+
+
+def rank_2_is_slow(iteration: int, rank: int, layer: int) -> int:
+    return even(iteration, rank, layer) + (9 if rank == 2 else 0)
+
+
+def answer(work: Work, symptom: Symptom = Symptom.UNKNOWN, *, timed: bool = True) -> Diagnosis:
+    with Incident.empty() as incident:
+        incident.append("ops", layers(work, quick, ITERATIONS, timed=timed, clock=no_offset))
+        books = load_rulebooks([shipped_folder()])
+        return diagnose(incident, books, overrides=with_symptom({}, symptom))
+
+
+@pytest.mark.parametrize("symptom", [Symptom.UNKNOWN, Symptom.SLOW])
+def test_whom_others_may_wait_for_is_named_first(symptom: Symptom) -> None:
+    found = answer(rank_0_logs, symptom)
+    (suspect,) = found.suspects
+    assert suspect.blame == (Blame("rank", {"rank": 0}),)
+    assert suspect.share is not None and 0 < suspect.share < 0.2
+    part = f"{100 * suspect.share:.0f} %"
+    assert words.doubt(found) == (
+        f"most likely rank 0: others wait for it {part} of the time; chance, or work that rank 0 "
+        "does for all, is not excluded"
+    )
+    written = document(found)
+    assert written["doubt"] == words.doubt(found)
+    assert written["suspects"] == [
+        {"blame": [{"kind": "rank", "rank": 0}], "why": suspect.why}
+        | {"share": suspect.share, "low": suspect.low}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("symptom", "code", "said"),
+    [
+        (Symptom.UNKNOWN, ExitCode.HEALTHY, "No fault found"),
+        (Symptom.SLOW, ExitCode.TOO_LITTLE_COVERAGE, "nothing recorded is slow"),
+        (Symptom.HUNG, ExitCode.TOO_LITTLE_COVERAGE, "nothing recorded has stopped"),
+    ],
+)
+def test_a_report_is_not_answered_by_an_all_clear(
+    symptom: Symptom, code: ExitCode, said: str
+) -> None:
+    found = answer(even, symptom)
+    assert exit_code(found) == code
+    assert found.suspects == ()
+    compared = ": compared 6 iterations, operations of 4 ranks"
+    _, _, sentence = words.headline(found)
+    if symptom is Symptom.UNKNOWN:
+        assert sentence == said
+    else:
+        assert sentence == f"Inconclusive: {said}{compared}"
+        assert ("torch.profiler" in found.would_decide) is (symptom is Symptom.SLOW)
+
+
+def test_what_is_not_recorded_is_said_beside_what_was_compared() -> None:
+    found = answer(even, Symptom.SLOW, timed=False)
+    assert found.doubt.startswith("nothing recorded is slow: compared 6 iterations, operations of ")
+    assert "durations of operations are " in found.doubt
+
+
+def test_beside_a_fault_nobody_is_suspected() -> None:
+    found = answer(rank_2_is_slow, Symptom.SLOW)
+    assert (found.result, found.suspects) == ("fault", ())
+
+
+@pytest.mark.parametrize("symptom", list(Symptom))
+def test_a_report_is_known_by_its_parameter(symptom: Symptom) -> None:
+    overrides = with_symptom({}, symptom)
+    assert symptom_of(float(next(iter(overrides.values()), 0))) is symptom
+
+
+# ------------------------------------------------------- of ranks that left nothing, of effects
+
+
+def inconclusive(silent: tuple[int, ...], undecided: str = "") -> Diagnosis:
+    gap = Gap("left no recording", ranks=silent, silent=True)
+    coverage = Coverage(0, 0, 16, 16 - len(silent), gaps=(gap,))
+    return Diagnosis("j", None, None, coverage, (), checked=("a",), undecided=undecided)
+
+
+def suspected(diagnosis: Diagnosis, doubt: Doubt, reported: Symptom = Symptom.UNKNOWN) -> Diagnosis:
+    with Incident.empty() as incident:
+        return with_suspects(diagnosis, doubt, incident, reported)
+
+
+def test_ranks_without_a_recording_are_named_where_the_job_may_have_stopped() -> None:
+    found = suspected(inconclusive((3, 5)), Doubt())
+    assert words.doubt(found) == (
+        "most likely ranks 3,5: left no recording, unlike 14 others; only 14 of 16 ranks were "
+        "seen, less than 90 %"
+    )
+    assert suspected(inconclusive(tuple(range(8))), Doubt()).suspects == ()
+    assert suspected(inconclusive((3, 5)), Doubt("too few", "iterations")).suspects == ()
+
+
+def test_a_hang_that_nothing_shows_is_not_one_that_costs_nothing() -> None:
+    seen = replace(inconclusive((3,)), rests_on=frozenset({"ops"}))
+    assert words.doubt(suspected(seen, Doubt(), Symptom.HUNG)) == (
+        "most likely rank 3: left no recording, unlike 15 others; nothing recorded shows whether "
+        "the job has stopped"
+    )
+
+
+def test_whom_others_wait_for_comes_before_who_is_silent() -> None:
+    awaited = Suspect((Blame("rank", {"rank": 1}),), "14 ranks wait for it")
+    doubt = Doubt("nothing shows that the job went on", suspects=(awaited,))
+    found = suspected(inconclusive((3,), doubt.why), doubt)
+    assert [one.blame[0].where["rank"] for one in found.suspects] == [1, 3]
+    text = to_text(found)
+    assert text.startswith(
+        "? Inconclusive: most likely rank 1: 14 ranks wait for it; nothing shows"
+    )
+    assert "Other suspects\n  rank 3: left no recording, unlike 15 others\n" in text
+
+
+def slower(rank: int, share: float) -> Finding:
+    lost = Lost(share, low=0.0, high=2 * share)
+    blame = (Blame("rank", {"rank": rank}),)
+    return Finding(
+        f"F{rank}", "b", "V", "Slow sender", "slow", "info", 0.5, None, blame, {}, (), lost=lost,
+        claim=Claim("effect", frozenset({"transfer"}), declared=True),
+    )  # fmt: skip
+
+
+def test_effects_that_are_not_proven_are_suspects_by_their_share() -> None:
+    whole = Coverage(0, 0, 16, 16)
+    clear = Diagnosis("j", None, None, whole, (slower(1, 0.05), slower(2, 0.2)), checked=("a",))
+    assert suspected(clear, Doubt()) == clear
+    found = suspected(clear, Doubt(), Symptom.SLOW)
+    shares = [(one.share, one.low, one.high) for one in found.suspects]
+    assert shares == [(0.2, 0.0, 0.4), (0.05, 0.0, 0.1)]
+    assert words.doubt(found) == (
+        "most likely rank 2: Slow sender (may cost 20 % of the time); nothing shows that it costs "
+        "the job time"
+    )
+    followed = replace(slower(2, 0.2), explained_by="F1")
+    found = suspected(replace(clear, findings=(slower(1, 0.05), followed)), Doubt(), Symptom.SLOW)
+    assert [one.share for one in found.suspects] == [0.05]
+
+
+def test_a_log_that_ended_well_is_no_answer_to_a_report() -> None:
+    coverage = Coverage(0, 0, 4, 4, by_logs="")
+    ended = Diagnosis("j", None, None, coverage, (), checked=("a",))
+    assert ended.result == "none"
+    found = suspected(ended, Doubt(), Symptom.SLOW)
+    assert found.doubt == "nothing recorded shows whether the job is slow"
