@@ -90,7 +90,7 @@ def _witnesses() -> str:
             SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
             HAVING count(DISTINCT stage) > 1),
         lateness AS (
-            SELECT *, lost_share >= $as_late * max(lost_share) OVER (PARTITION BY job) AS most
+            SELECT *, lost_share >= $late_together * max(lost_share) OVER (PARTITION BY job) AS most
             FROM late_ranks ANTI JOIN unlike USING (job, comm) ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
@@ -209,7 +209,7 @@ def _sets() -> str:
         "rate_below": "slow_round_links.rate_below",
         "repeat": "pausing_ranks.repeat",
         "hiccup": "lost_time.hiccup",
-        "as_late": "lost_time.as_late",
+        "late_together": "lost_time.late_together",
         "stands_out": "lost_time.stands_out",
         "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
         "few": Param(8, "ranks to look at one by one, as those of a host"),

@@ -85,5 +85,5 @@ def _all_later(each: Times, host: Flags, limits: Limits) -> bool:
     others = each[~host & np.isfinite(each)]
     later = each[host][:, None] > others
     by = each[host] - np.median(others)
-    alike = np.nanmin(by) >= limits.as_late * np.nanmax(by)
+    alike = np.nanmin(by) >= limits.late_together * np.nanmax(by)
     return bool(alike and later.mean() >= limits.nearly_all)

@@ -51,7 +51,7 @@ class Limits:
     hiccup: float = decides("20 ms", "in all: a host loses as much at any time, by one interrupt")
     once: float = decides("500 ms", "a full garbage collection stops a healthy host for less")
     stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
-    as_late: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
+    late_together: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
     alike: float = decides("80 %", "of the best gain: ranks that explain as much")
     inseparable: float = decides("97 %", "of the largest excess: they share all slow operations")
     calls_gain: float = decides("133 %", "of the least gain: calls alone hardly show transfers")

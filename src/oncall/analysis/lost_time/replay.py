@@ -68,7 +68,7 @@ def _together(books: Books, limits: Limits) -> list[Entry]:
     or all that are late by about as much. Of sets that gain nearly as much, the smallest."""
     excesses = books.joined(excess_of_own)
     excess, ranks = excesses.mean(1), np.arange(len(excesses))
-    late = np.flatnonzero(excess >= limits.as_late * excess.max())
+    late = np.flatnonzero(excess >= limits.late_together * excess.max())
     begins = [(at, size) for size in BLOCKS[1:] for at in np.unique(late // size * size)]
     sets = [ranks[at : at + size] for at, size in begins if 2 * size <= len(ranks) >= at + size]
     # Who is the last of them in a call of all differs, so that some may be hardly late.
@@ -102,7 +102,7 @@ def _each_time(excess: Times, share: Times, limits: Limits) -> bool:
     """Whether ranks are late alike in each costly iteration: of many, some are late at any time."""
     each = excess[:, share >= limits.least_gain]
     part = median(each / np.maximum(each.max(0), 1.0), 1)
-    return bool((part >= limits.as_late).all())
+    return bool((part >= limits.late_together).all())
 
 
 def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
