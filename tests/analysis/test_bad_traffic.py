@@ -42,7 +42,7 @@ def rulebook() -> Any:
 
 
 def query_rows(incident: Incident, question: str) -> list[tuple[Any, ...]]:
-    incident.provide(["rank_traffic", "flow_comms", "unknown_algorithms", "queue_pairs"])
+    incident.provide(["rank_traffic", "flow_comms", "edge_shares", "queue_pairs"])
     return incident.con.execute(question).fetchall()
 
 
@@ -126,7 +126,7 @@ def test_algorithms_whose_volumes_are_not_known_are_stated_and_not_judged(
 ) -> None:
     incident = traffic(faults=SLOW_NIC, device_times=True)
     incident.con.execute("UPDATE ops SET algo = ? WHERE algo IS NOT NULL", [algorithm])
-    assert query_rows(incident, "SELECT DISTINCT algo, how FROM unknown_algorithms") == [
+    assert query_rows(incident, "SELECT DISTINCT algo, how FROM edge_shares") == [
         (algorithm, f"volumes of {algorithm} are not known")
     ]
     assert query_rows(incident, "SELECT count(*) FROM rank_traffic WHERE bytes > 1000000") == [(0,)]

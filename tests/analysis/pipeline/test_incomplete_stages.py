@@ -59,7 +59,6 @@ def test_where_no_task_tells_it_the_rank_has_its_place_in_the_pipeline(task: str
 
 def test_of_a_transfer_whose_both_ends_are_in_it_the_sender_has_its_place() -> None:
     with stopped("forward_send", tp=1, dp=4, overlap_p2p=True) as incident:
-        incident.require(["hang_stages", "hang_groups"])
-        ends = incident.con.execute("SELECT rank FROM hang_groups ORDER BY rank").fetchall()
+        incident.require(["hang_stages"])
         found = incident.con.execute("SELECT rank, peer, network FROM hang_stages").fetchall()
-        assert (ends, found) == ([(9,), (13,)], [(9, 13, True)])
+        assert found == [(9, 13, True)]

@@ -97,24 +97,3 @@ def hang_stages() -> str:
             CASE WHEN NOT grouped THEN r.rank END ORDER BY r.went_on_ns DESC NULLS LAST,
                 r.rank, r.peer) = 1
     """
-
-
-@relation(
-    "hang_groups",
-    reads=["stage_work"],
-    optional=["hang_roots", "members"],
-    empty_without=["hang_roots", "members"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "a member"),
-        ("comm", "UBIGINT", "", "a communicator whose members are all blocked in one operation"),
-    ],
-    source="CCL-D 4.2.2",
-)
-def hang_groups() -> str:
-    """Ranks of communicators where waiting ends and no single member is known to be the culprit."""
-    return """
-        SELECT DISTINCT job, m.rank, comm
-        FROM members m JOIN hang_roots r USING (job, comm)
-        WHERE r.how = 'together' AND (r.kind = 'coll' OR list_contains(r.ends, m.rank))
-    """

@@ -25,7 +25,7 @@ from oncall.analysis.tasks.evaluation_blocks import split_evaluations
 from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
 from oncall.analysis.tasks.micro_batch_counts import micro_batch_counts
 from oncall.analysis.tasks.pipeline_layouts import pipeline_comms, read_memberships
-from oncall.analysis.tasks.pipeline_places import Found, Place, Places, find_places, seat
+from oncall.analysis.tasks.pipeline_places import Found, Place, find_places, seat
 from oncall.analysis.tasks.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.tasks.schedule_fit import Stated
 from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
@@ -62,7 +62,7 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Ma
     for job in [*found]:
         said = stated.get(job, Stated())
         places = _places(con, job, found[job], said)
-        labelled = _labelled(found.pop(job), said, _pipeline_length(places.of_rank))
+        labelled = _labelled(found.pop(job), said, _pipeline_length(places))
         parts: list[Mapping[str, Any]] = []
         held = 0
         for part in _rows_of(labelled, sizes, thresholds):
@@ -72,33 +72,6 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Ma
                 yield columns_of(parts)
                 parts, held = [], 0
         yield columns_of(parts)
-
-
-@relation(
-    "unlabelled_jobs",
-    reads=["operations", "members"],
-    optional=["in_flight", "jobs", "labelled_tasks"],
-    columns=[
-        ("job", "VARCHAR", "", "a job with pipeline transfers of which no task is labelled"),
-        ("why", "VARCHAR", "", "why its tasks are not known"),
-    ],
-    source="VenusTrace 3.3",
-    params=params_of(Thresholds, of="labelled_tasks"),
-)
-def unlabelled_jobs(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
-    """Why ranks of a pipeline whose operations are here have no labels."""
-    stated = _stated(con)
-    silent = con.execute(
-        "SELECT DISTINCT job FROM operations ANTI JOIN labelled_tasks USING (job) "
-        "WHERE kind = 'p2p' AND job IS NOT NULL"
-    ).fetchall()
-    found = _found(con, Thresholds(**params)) if silent else {}
-    why = {
-        job: _places(con, job, found.get(job, []), stated.get(job, Stated())).why_not
-        for (job,) in sorted(silent)
-    }
-    known = {job: reason for job, reason in why.items() if reason}
-    return {"job": list(known), "why": list(known.values())}
 
 
 def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, list[Found]]:
@@ -113,7 +86,7 @@ def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, 
 
 def _places(
     con: duckdb.DuckDBPyConnection, job: str, ranks: Sequence[Found], stated: Stated
-) -> Places:
+) -> dict[int, Place]:
     comms = {comm for one in ranks for comm in pipeline_comms(one.calls)}
     return find_places(ranks, read_memberships(con, job, sorted(comms)), stated)
 

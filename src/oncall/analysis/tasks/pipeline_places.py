@@ -125,26 +125,17 @@ def seat(one: Found, place: Place, ranks: int = 1) -> Seated:
     return Seated(one.calls, one.blocks, place, forward, ranks)
 
 
-@dataclass(frozen=True)
-class Places:
-    """The places of the ranks of a job, as far as they are known; `why_not` for the others."""
-
-    of_rank: dict[int, Place]
-    why_not: str = ""
-
-
-def find_places(ranks: Sequence[Found], known: Memberships, stated: Stated) -> Places:
+def find_places(ranks: Sequence[Found], known: Memberships, stated: Stated) -> dict[int, Place]:
     """The places of a job's ranks that are here, by the hypothesis that explains all of them."""
     ranks = [one for one in ranks if one.is_chained]
     if not ranks:
-        return Places({})
+        return {}
     looks = _looks(ranks)
     found = fit(looks, layouts([one.calls for one in ranks], known, stated), stated)
     if found.taken is None:
         several = found.ambiguous and any(one.directed for one in looks)
-        places = {} if several else _by_themselves(ranks, looks, stated)
-        return Places(places, found.why_not if len(places) < len(ranks) else "")
-    return Places(_by_one(found.taken, looks, stated))
+        return {} if several else _by_themselves(ranks, looks, stated)
+    return _by_one(found.taken, looks, stated)
 
 
 def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> dict[int, Place]:

@@ -90,10 +90,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Fit:
-    """The hypothesis taken; None: `why_not`. `ambiguous`: as several explain it alike."""
+    """The hypothesis taken; None: none explains it, or several alike (`ambiguous`)."""
 
     taken: Hypothesis | None
-    why_not: str = ""
     ambiguous: bool = False
 
 
@@ -142,15 +141,14 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit
             found.append((misfit, hypothesis))
     found.sort(key=lambda one: one[0])
     if not found or found[0][0] > thresholds.fits:
-        return Fit(None, "no schedule explains the order of its Sends and Recvs")
+        return Fit(None)
     least, best = found[0]
     alike = [other for misfit, other in found[1:] if misfit <= thresholds.alike * least]
     # What is known of a place in the pipeline goes before what is only assumed.
     rivals = [other for other in alike if other.layout.because == best.layout.because]
     for other in rivals:
         if not _label_alike(best, other, ranks):
-            why_not = f"its Sends and Recvs are those of {best} and of {other} alike"
-            return Fit(None, why_not, ambiguous=True)
+            return Fit(None, ambiguous=True)
     return Fit(best)
 
 

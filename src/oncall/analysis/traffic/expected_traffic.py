@@ -3,7 +3,7 @@
 Sends name their peer and their size. A collective's volume follows from its algorithm, as reported
 by the profiler plugin or as the active peers show; its edges between nodes share that volume by the
 queue pairs that carry it. Operations whose algorithm is unknown, or is neither ring nor tree, are
-left out and counted in `unknown_algorithms`. Operations of zero bytes send nothing; of those with
+left out, with the reason in `edge_shares`. Operations of zero bytes send nothing; of those with
 next to nothing, the sender is unknown.
 """
 
@@ -204,21 +204,6 @@ def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, st
         """SELECT job, comm, op, bytes, mode(upper(algo) ORDER BY upper(algo)) FROM operations
            WHERE kind = 'coll' AND bytes > 0 AND op <> 'Barrier' GROUP BY ALL ORDER BY ALL"""
     ).fetchall()
-
-
-@relation(
-    "unknown_algorithms",
-    reads=["edge_shares"],
-    columns=_SHARES[:6],
-    source="Pulse 3.2: CollNet and NVLS are not supported",
-    view=True,
-)
-def unknown_algorithms() -> str:
-    """Shapes of collectives whose traffic cannot be judged, and why."""
-    return (
-        "SELECT job, comm, op, bytes, algo, how FROM edge_shares "
-        "WHERE rank IS NULL AND how <> 'no traffic seen'"
-    )
 
 
 @relation(
