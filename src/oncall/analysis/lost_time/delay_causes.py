@@ -84,23 +84,20 @@ def _witnesses() -> str:
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN accounts a USING (job) LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        -- Where the account names somebody, it knows better who only waited for them, and where it
-        -- is whole, that nobody else costs anything.
         unlike AS (  -- stages do different work: who is late in a group of several is no slower
             SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
             HAVING count(DISTINCT stage) > 1),
-        lateness AS (
+        lateness AS (  -- where there is an account, it knows better who only waited for others
             SELECT *, lost_share >= $late_together * max(lost_share) OVER (PARTITION BY job) AS most
-            FROM late_ranks ANTI JOIN unlike USING (job, comm) ANTI JOIN accounted USING (job)
-            ANTI JOIN (FROM replayed_jobs WHERE whole) USING (job)),
+            FROM late_ranks ANTI JOIN accounted USING (job) ANTI JOIN replayed_jobs USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
             SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share, lost_share AS share,
                 lost_share - noise AS low, lost_share + noise AS high,
                 late AS iterations, rounds AS of_iterations,
-                lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by,
-                count(*) OVER (PARTITION BY job) AS tied
-            FROM (SELECT *, coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0)
-                    AS noise FROM lateness)
+                lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by, tied
+            FROM (SELECT *, count(*) FILTER (most) OVER (PARTITION BY job) AS tied,
+                    coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0) AS noise
+                FROM lateness) ANTI JOIN unlike USING (job, comm)
             WHERE most AND late >= $repeat AND lost_ns >= $hiccup
                 AND lost_share >= greatest($least_share, $stands_out * noise)
             QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
