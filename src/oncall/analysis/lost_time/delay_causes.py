@@ -98,7 +98,7 @@ def _witnesses() -> str:
             FROM (SELECT *, count(*) FILTER (most) OVER (PARTITION BY job) AS tied,
                     coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0) AS noise
                 FROM lateness) ANTI JOIN unlike USING (job, comm)
-            WHERE most AND late >= $repeat AND lost_ns >= $hiccup
+            WHERE most AND late >= greatest($repeat, $always * rounds)
                 AND lost_share >= greatest($least_share, $stands_out * noise)
             QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
@@ -205,7 +205,7 @@ def _sets() -> str:
     params={
         "rate_below": "slow_round_links.rate_below",
         "repeat": "pausing_ranks.repeat",
-        "hiccup": "lost_time.hiccup",
+        "always": "pausing_ranks.always",
         "late_together": "lost_time.late_together",
         "stands_out": "lost_time.stands_out",
         "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),

@@ -104,7 +104,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         program=program,
         span=_span(moments.span, begin, end, number)[order],
         cut=cut,
-        ahead=_ahead(programs, moments, cut) / float(np.nanmedian(length)),
+        ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
         stretches=stretches,
     )
     return found if stretches else _like_most(found, limits)
@@ -306,15 +306,29 @@ def _regularity(
     return part(np.ones_like(took_ns)), part(took_ns), calls, common
 
 
-def _ahead(programs: Programs, moments: Moments, cut: Flags) -> float:
+def _ahead(programs: Programs, moments: Moments, cut: Flags, limits: Limits) -> float:
     """How long after the last member's call hosts go on (median of the cuts), ns; 0 with durations,
-    which need no hosts."""
+    which need no hosts, and where hosts wait in all calls, for as long as each takes."""
     at = np.flatnonzero(cut)
     at = at[(at + 1 < len(cut)) & np.append(np.diff(programs.rank) == 0, False)[at]]
-    if moments.timed or not len(at):
+    if moments.timed or not len(at) or _wait_everywhere(programs, moments, cut, limits):
         return 0.0
     group = numbered(programs.comm[at], programs.seq[at])
     latest = np.full(int(group.max()) + 1, -np.inf)
     np.maximum.at(latest, group, moments.came_ns[at])
     gone = moments.came_ns[at] + (programs.at_ns[at + 1] - programs.at_ns[at])
     return float(np.median(gone - latest[group]))
+
+
+def _wait_everywhere(programs: Programs, moments: Moments, cut: Flags, limits: Limits) -> bool:
+    """Whether hosts wait in other calls, too, where some member came late: in as many as end
+    iterations, and in most of them. So do hosts without devices (gloo)."""
+    at = np.flatnonzero(~cut & np.isfinite(moments.came_ns))
+    if not len(at):
+        return False
+    group = numbered(programs.comm[at], programs.seq[at])
+    first, last = np.full((2, int(group.max()) + 1), np.inf)
+    np.minimum.at(first, group, moments.came_ns[at])
+    np.minimum.at(last, group, -moments.came_ns[at])
+    uneven = at[(-last - first > limits.exact)[group]]
+    return bool(len(uneven) >= cut.sum() and moments.waits[uneven].mean() >= limits.nearly_all)
