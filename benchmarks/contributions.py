@@ -4,6 +4,7 @@ a change to oncall changes.
     python benchmarks/contributions.py record OUT.json [PATH...]
     python benchmarks/contributions.py compare BEFORE.json AFTER.json
     python benchmarks/contributions.py ablate OUT.json [PATH...] --minutes 90 --table TABLE.md
+    python benchmarks/contributions.py owners OUT.json --table TABLE.md
 
 `record` diagnoses every recording once, with the rulebooks as shipped: run it before and after a
 step. `compare` lists the recordings whose findings differ, grouped by what changed; it exits 1 if
@@ -11,8 +12,10 @@ the roots of any do. A root is (rulebook, verdict, blame) of a finding that no o
 that is no information. `ablate` records as well and, for each rulebook, fact, relation and
 parameter, empties it where it had rows (a parameter: halves and doubles it) and looks whether a
 root changes; of those that are alike it tries a few, and what `--minutes` do not suffice for is
-left out and counted. PATHs are recordings, folders of them, suites of ../shared/judge and
-judge_machines; without any, fixtures and ../shared/data. `--lab` adds jobs of the lab.
+left out and counted. `owners` adds, for relations that decided nothing, the test of a rulebook
+that fails without it, since no recording has such evidence. PATHs are recordings, folders of them,
+suites of ../shared/judge and judge_machines; without any, fixtures and ../shared/data. `--lab` adds
+jobs of the lab.
 """
 
 from __future__ import annotations
@@ -70,6 +73,20 @@ def ablate(
         from contributions_table import table_of
 
         table.write_text(table_of(json.loads(out.read_text())))
+
+
+@app.command()
+def owners(found: Path, table: Annotated[Path, typer.Option(help="write the table here")]) -> None:
+    """Say which test needs each relation that decided nothing, and write the table anew."""
+    from contributions_owners import owner_of
+    from contributions_table import idle_relations, table_of
+
+    known = json.loads(found.read_text())
+    for name in idle_relations(known):
+        known.setdefault("owners", {})[name] = owner_of(name)
+        typer.echo(f"{name}: {known['owners'][name] or 'no test needs it'}", err=True)
+    found.write_text(json.dumps(known, indent=0))
+    table.write_text(table_of(known))
 
 
 def _chosen(paths: list[Path] | None, sample: int, seed: int, lab: int) -> list[Recording]:

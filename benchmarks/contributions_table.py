@@ -41,7 +41,8 @@ without faults. In how many of them a part
 
 Each was **tried** in some of the recordings in which it fired, most of them where it stood behind a
 root. What changed nothing decides nothing *here*: it may be a sentence or a picture, stand beside
-others that say the same, or wait for evidence that no recording has.
+others that say the same, or wait for evidence that no recording has. **needed by**: the first test
+of a rulebook that fails when it is empty.
 """
 
 
@@ -84,7 +85,7 @@ def table_of(found: Mapping[str, Any]) -> str:
         f"{sum(kinds.values())} recordings ({sorts}), {tried:,} ablations.\n",
         *_summary(rows),
         "\n## Relations that decide nothing\n",
-        *_relations(rows["relation"]),
+        *_relations(rows["relation"], found.get("owners", {})),
         "\n## Relations that decide\n",
         *_deciding(rows["relation"]),
         "\n## Rulebooks\n",
@@ -121,13 +122,23 @@ def _summary(rows: Mapping[str, list[Row]]) -> Iterator[str]:
         yield f"| {kind}s | {' | '.join(map(str, counts))} |"
 
 
-def _relations(rows: Iterable[Row]) -> Iterator[str]:
-    yield "| relation | could run | fired | behind | tried | read by |"
-    yield "|---|---|---|---|---|---|"
-    idle = [row for row in rows if not row.decides]
+def idle_relations(found: Mapping[str, Any]) -> list[str]:
+    """Those of today that decided nothing."""
+    return [
+        row.name
+        for row in _rows("relation", found)
+        if not row.decides and row.name in all_relations()
+    ]
+
+
+def _relations(rows: Iterable[Row], owners: Mapping[str, str]) -> Iterator[str]:
+    yield "| relation | could run | fired | behind | tried | read by | needed by |"
+    yield "|---|---|---|---|---|---|---|"
+    idle = [row for row in rows if not row.decides and row.name in all_relations()]
     for row in sorted(idle, key=lambda row: (NEVER.index(row.why_not), row.behind, row.name)):
         numbers = f"{row.ran} | {row.fired} | {row.behind} | {row.tried}"
-        yield f"| {row.name} | {numbers} | {', '.join(_readers(row.name)) or 'nobody'} |"
+        readers = ", ".join(_readers(row.name)) or "nobody"
+        yield f"| {row.name} | {numbers} | {readers} | {owners.get(row.name, '')} |"
 
 
 def _deciding(rows: Iterable[Row], everything: bool = False) -> Iterator[str]:
