@@ -14,9 +14,40 @@ from oncall.evidence.registry import all_relations
 from oncall.rules.authoring.testing import run_tests, test_files
 from oncall.rules.language.load import shipped_folder
 
+# Why a relation stays that neither a recording nor a rulebook's test needs.
+REASONS = {
+    "contradictions": "shown in every report",
+    "uncalled_ends": "says whom an inconclusive answer suspects",
+    "device_lags": "says why a slow GPU would not show",
+    "progress": "shown while a job is watched, and by the console",
+    "process_places": "fills in hosts and processes of commands",
+    "clock_offsets": "shown beside stages; no recording has clocks that far off",
+    "stage_edges": "drawn in pictures of pipelines and in traces",
+    "flow_comms": "traffic from a NIC's own events: no suite has them, tests/node/traffic does",
+    "flow_ends": "as flow_comms",
+    "flow_epochs": "as flow_comms",
+    "operation_spans": "as flow_comms",
+    "send_sides": "as flow_comms",
+    "expected_traffic": "as flow_comms",
+    "segmented_traffic": "as flow_comms",
+    "slow_paths": "as flow_comms: which of a NIC's paths is slow",
+    "node_flow_steps": "steps of a collective from hosts alone; tests/analysis/network",
+    "sender_links": "which link of a sender queues, in switch telemetry; tests/analysis/network",
+    "step_changes": "a log whose steps get longer for good; tests/analysis/logs",
+    "called_transfers": "which transfers of calls alone wait; tests/analysis/hang",
+    "open_transfers": "as called_transfers",
+    "mirrored_calls": "transfers of a tensor group that stopped are one place; tests/analysis/hang",
+    "comm_shapes": "which communicators are alike, for counts that lag; tests/analysis/hang",
+    "coupled_pipelines": "pipelines that wait for one another; tests/analysis/pipeline",
+    "iteration_shifts": "iterations that ranks number unlike; tests/analysis/tasks",
+    "even_batches": "what uneven samples cost, a sentence of STAGE_IMBALANCE",
+    "layers": "layers of unequal cost by design; tests/analysis/common",
+}
+
 
 def owner_of(name: str) -> str:
-    """The first test of a rulebook that fails when the relation is empty; "" if none does."""
+    """The first test of a rulebook that fails when the relation is empty, or the reason why it
+    stays; "" if there is neither."""
     reading = readers_of(name)
     with emptied(name):
         for file in test_files(shipped_folder()):
@@ -24,7 +55,7 @@ def owner_of(name: str) -> str:
                 for result in run_tests(file):
                     if not result.passed:
                         return f"{file.name}:{result.line}"
-    return ""
+    return REASONS.get(name, "")
 
 
 @cache

@@ -110,7 +110,7 @@ def late_callers() -> str:
 
 @relation(
     "late_culprits",
-    reads=["late_callers", "members", "operations", "stage_victims", "slow_stages", "witnesses"],
+    reads=["late_callers", "members", "operations", "slow_stages", "witnesses"],
     empty_without=["late_callers"],
     columns=[
         *_LATE,
@@ -138,11 +138,6 @@ def late_culprits() -> str:
             SELECT l.*, m.node, m.gpu, coalesce(m.role, m.name, 'the communicator') AS label
             FROM late_callers l LEFT JOIN members m USING (job, comm, rank)
             WHERE coalesce(own_share >= $own_share, true)
-                -- In the tasks of a pipeline who waits for one that is late, too, spends no more
-                -- time of its own than ever.
-                AND NOT EXISTS (
-                    FROM stage_victims v JOIN late_callers o ON o.job = v.job AND o.rank = v.rank
-                    WHERE v.job = l.job AND v.victim = l.rank)
                 -- Calls alone do not show what a rank waited for in Send and Recv: who came late is
                 -- whom the pipeline waited for.
                 AND NOT (basis = 'arrival'
