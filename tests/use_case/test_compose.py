@@ -23,7 +23,8 @@ from oncall.core.diagnosis import (
     Step,
 )
 from oncall.core.places import Places
-from oncall.use_case.compose import Job, compose
+from oncall.use_case.cases import Job
+from oncall.use_case.compose import compose
 
 S = 10**9
 # Two hosts of four ranks; rank r is on GPU r % 4 and NIC mlx5_{r % 4}; one group over both hosts.

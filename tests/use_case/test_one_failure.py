@@ -9,7 +9,8 @@ import pytest
 
 from oncall.core.diagnosis import Blame, BlameKind, Claim, Finding
 from oncall.core.places import Places
-from oncall.use_case.compose import TOGETHER_NS, Job, compose
+from oncall.use_case.cases import Job
+from oncall.use_case.compose import TOGETHER_NS, compose
 
 NS_PER_MIN = 60 * 10**9
 PLACES = Places(by_node={"n1": frozenset({0, 1}), "n2": frozenset({2, 3})})

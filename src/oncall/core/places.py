@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"\d+[.]\d+[.]\d+[.]\d+")
 
 @dataclass(frozen=True)
 class Places:
-    """The ranks of a job by where they run and what they take part in."""
+    """The ranks of a job by where they run, by short names, and what they take part in."""
 
     by_node: Mapping[str, Cells] = field(default_factory=dict)
     by_gpu: Mapping[tuple[str, Any], Cells] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Places:
             return NOWHERE
         rows = [one.where for one in finding.blame] or [finding.case]
         found = frozenset[int | str]().union(*(self._of(where, on) for where in rows))
-        everybody = len(found) > 1 and len(found) >= self.ranks
+        everybody = self.ranks > 1 and sum(isinstance(one, int) for one in found) >= self.ranks
         return NOWHERE if everybody else found
 
     def nodes(self, finding: Finding) -> frozenset[str]:
@@ -53,17 +53,17 @@ class Places:
         return frozenset(map(host, named))
 
     def _of(self, where: Mapping[str, Any], on: Component | None) -> Cells:
-        node, rank = where.get("node"), where.get("rank")
+        rank, node = where.get("rank"), host(str(where.get("node") or ""))
         wider: Iterable[tuple[bool, Cells]] = (
-            (on == "node", self.by_node.get(str(node), NOWHERE)),
-            (on == "nic", self.by_nic.get((str(node), where.get("nic")), NOWHERE)),
-            (on == "gpu", self.by_gpu.get((str(node), where.get("gpu")), NOWHERE)),
+            (on == "node", self.by_node.get(node, NOWHERE)),
+            (on == "nic", self.by_nic.get((node, where.get("nic")), NOWHERE)),
+            (on == "gpu", self.by_gpu.get((node, where.get("gpu")), NOWHERE)),
             (on == "group", self.by_comm.get(str(where.get("comm")), NOWHERE)),
             (rank is not None, frozenset({rank}) if rank is not None else NOWHERE),
             (bool(where.get("ranks")), frozenset(where.get("ranks") or ())),
-            (where.get("gpu") is not None, self.by_gpu.get((str(node), where.get("gpu")), NOWHERE)),
-            (where.get("nic") is not None, self.by_nic.get((str(node), where.get("nic")), NOWHERE)),
-            (node is not None, self.by_node.get(str(node), frozenset({host(str(node))}))),
+            (where.get("gpu") is not None, self.by_gpu.get((node, where.get("gpu")), NOWHERE)),
+            (where.get("nic") is not None, self.by_nic.get((node, where.get("nic")), NOWHERE)),
+            (bool(node), self.by_node.get(node, frozenset({node}))),
             (where.get("stage") is not None, self.by_stage.get(where.get("stage", -1), NOWHERE)),
             (where.get("comm") is not None, self.by_comm.get(str(where.get("comm")), NOWHERE)),
         )

@@ -19,7 +19,7 @@ from oncall.core.diagnosis import (
     Stack,
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
-from oncall.core.places import Cells, Places
+from oncall.core.places import Cells, Places, host
 from oncall.core.scheduler import Scheduler, with_removal
 from oncall.core.symptom import Symptom, symptom_of
 from oncall.evidence.coverage import measure
@@ -29,7 +29,8 @@ from oncall.rules.engine import engine
 from oncall.rules.engine.engine import SoFar
 from oncall.rules.language.rulebook_file import LOST_TIME
 from oncall.rules.language.template import hex_id
-from oncall.use_case.compose import Job, compose
+from oncall.use_case.cases import Job
+from oncall.use_case.compose import compose
 from oncall.use_case.deciding import would_decide
 from oncall.use_case.doubt import why_logs_say_too_little, why_undecided
 from oncall.use_case.recurrence import NEEDS_ARCHIVE, with_history
@@ -323,6 +324,7 @@ def _places(incident: Incident, stages: Mapping[int, int] = MappingProxyType({})
     """Where the job's ranks run, and what they take part in."""
     by_node, by_gpu, by_nic, by_comm, by_stage = (defaultdict[Any, set[int]](set) for _ in range(5))
     for rank, node, gpu, nic in _rows(incident, "ranks", "rank, node, gpu, nic"):
+        node = node and host(node)
         by_node[node].add(rank)
         by_gpu[node, gpu].add(rank)
         by_nic[node, nic].add(rank)
