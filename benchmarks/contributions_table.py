@@ -39,7 +39,7 @@ without faults. In how many of them a part
   **exit**: only the exit code changed; **beside**: only a confidence, a severity, a consequence or
   information did.
 
-Each was **tried** in some of the recordings in which it fired, most of them where it stood behind a
+Each was **tried** in some of the recordings in which it fired, most of them where it was behind a
 root. What changed nothing decides nothing *here*: it may be a sentence or a picture, stand beside
 others that say the same, or wait for evidence that no recording has. **needed by**: the first test
 of a rulebook that fails when it is empty.

@@ -205,6 +205,44 @@ def stop(rulebook: str, **about: Any) -> Finding:
     return finding(rulebook, "effect", "stop", severity="critical", **about)
 
 
+def test_information_stops_no_job_and_names_no_cause_beside_others() -> None:
+    design = finding("design", "symptom", "stop", "compute", severity="info", rank=5)
+    found = composed(stop("hang", rank=5), design)
+    assert (found["hang"].severity, found["hang"].explained_by) == ("critical", None)
+    heat = finding("heat", "symptom", "compute", node="n1", on="node", confidence=0.5)
+    assert roots(compose([slow(rank=5), design, heat], JOB)) == ["heat"]
+
+
+def test_what_is_fatal_explains_a_stop_of_its_job_and_time() -> None:
+    hang = stop("hang", rank=6, at_s=36_000)
+
+    def roots_with(**about: Any) -> list[str]:
+        return roots(compose([hang, finding("xid", "event", "stop", fatal=True, **about)], JOB))
+
+    assert roots_with(rank=1, at_s=35_999) == ["xid"]
+    assert roots_with(rank=1, at_s=0) == ["hang", "xid"]
+    assert roots_with(node="spare9", at_s=35_999) == ["hang", "xid"]
+
+
+def test_what_began_with_the_effect_is_named_before_what_was_there_long_before() -> None:
+    old = finding("memory", "event", "compute", node="n0", at_s=0)
+    heat = finding("heat", "symptom", "compute", node="n0", on="node", at_s=36_000)
+    assert roots(compose([slow(rank=1, at_s=36_000), old, heat], JOB)) == ["heat"]
+
+
+def test_of_stops_within_one_another_the_smallest_is_named() -> None:
+    node = stop("traffic", node="n0", confidence=0.99)
+    assert roots(compose([node, stop("hang", rank=2, confidence=0.9)], JOB)) == ["hang"]
+    assert roots(compose([node, stop("hang", rank=6, confidence=0.9)], JOB)) == ["traffic"]
+
+
+def test_rival_causes_do_not_make_one_another_surer() -> None:
+    warm = finding("warm", "symptom", "compute", rank=1, confidence=0.2)
+    heat = finding("heat", "symptom", "compute", node="n0", on="node", confidence=0.6)
+    found = composed(slow(rank=1, confidence=0.5), warm, heat)
+    assert found["warm"].confidence == pytest.approx(0.6)
+
+
 def test_the_design_of_a_stage_explains_only_what_most_of_it_loses() -> None:
     work = finding("design", "symptom", "compute", node="n0", on="stage", severity="info")
     assert roots(compose([slow(node="n0"), work], JOB)) == []

@@ -91,8 +91,6 @@ def test_a_stage_that_tells_two_schedules_alike_tells_none() -> None:
     alone = fit(seen(GPIPE, 4, 8, of=[1]), [layout(4)], Stated())
     assert alone.taken is None
     assert alone.ambiguous
-    assert "GPipe with 4 stages" in alone.why_not
-    assert "interleaved with 4 stages and 2 chunks" in alone.why_not
     with_the_first = fit(seen(GPIPE, 4, 8, of=[0, 1]), [layout(4)], Stated()).taken
     assert with_the_first is not None
     assert with_the_first.schedule == GPIPE
@@ -113,4 +111,4 @@ def test_what_no_schedule_does_is_not_labelled() -> None:
     backwards_first = np.repeat([False, True], 16).tobytes()
     found = fit([Seen(1, True, 2, [(backwards_first, 3)])], [layout(4)], Stated())
     assert found.taken is None
-    assert found.why_not == "no schedule explains the order of its Sends and Recvs"
+    assert not found.ambiguous

@@ -48,8 +48,8 @@ def slowdowns_of(books: Books, limits: Limits) -> list[Slowdown]:
 
 
 def slowdowns_in(iterations: Iterations, limits: Limits) -> list[Slowdown]:
-    """Both, of iterations that may differ: what comes and goes counts in those of the usual program
-    alone, as evaluations are longer by design."""
+    """Both, of iterations that may differ: what comes and goes counts in those of the most frequent
+    program alone, as evaluations are longer by design."""
     _, kind, counts = np.unique(iterations.program, axis=0, return_inverse=True, return_counts=True)
     other = kind.ravel() != int(np.argmax(counts))
     found = repeated(*iterations.spans(other), limits)

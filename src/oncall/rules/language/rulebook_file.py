@@ -122,7 +122,8 @@ class Verdict:
     fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
     severity: Severity = key(
         Choice(get_args(Severity)),
-        "Of an effect or event. A symptom is as severe as what it explains; alone it is info.",
+        "Of an effect or event. A symptom is as severe as what it explains, unless it is info, "
+        "as a design is; alone it is info.",
     )
     kind: Kind | None = key(
         Choice(get_args(Kind)),
