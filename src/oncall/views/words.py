@@ -165,19 +165,27 @@ def roots(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 def leading(diagnosis: Diagnosis) -> Finding | None:
     """The root cause that the headline is about; None where it says that nothing was found, or that
     the diagnosis is inconclusive: a finding for information decides nothing."""
-    causes = roots(diagnosis)
+    causes = [one for one in roots(diagnosis) if not costs_nothing(one)]
     if not causes or (not diagnosis.faults and diagnosis.doubt):
         return None
     return min(causes, key=lambda cause: _WORST_FIRST.index(cause.severity))
 
 
+def costs_nothing(finding: Finding) -> bool:
+    """Whether it is a symptom that explains nothing: a line of information."""
+    alone = finding.claim.kind == "symptom" and not finding.effect
+    return alone and finding.severity == "info"
+
+
 def in_full(diagnosis: Diagnosis, most: int, *, explain: bool) -> list[Finding]:
-    """The findings to tell in full: the first roots, faults where there are any, or, where all is
-    to be explained, each root followed by what it explains (`most` of either)."""
+    """The findings to tell in full: the first roots, faults where there are any, else what is no
+    symptom alone; or, where all is to be explained, each root followed by what it explains (`most`
+    of either)."""
     shown: list[Finding] = []
     causes = roots(diagnosis)
     faults = [one for one in causes if one.severity != "info"]
-    for root in (causes if explain else faults or causes)[:most]:
+    noted = [one for one in causes if not costs_nothing(one)]
+    for root in (causes if explain else faults or noted)[:most]:
         shown.append(root)
         if explain:
             shown += [one for one in diagnosis.findings if one.explained_by == root.id][:most]
