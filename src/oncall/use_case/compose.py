@@ -21,6 +21,8 @@ LEAST_SURE, MOST_SURE = 0.01, 0.99
 LIKELY = 0.5
 # Hosts log what one failure brings about within this time; so far their clocks may be off, too.
 TOGETHER_NS = 120 * NS_PER_S
+# No job outlives what is fatal to one of its devices for longer: watchdogs wait half an hour.
+OUTLIVED_NS = 1800 * NS_PER_S
 COSTS_NOTHING = "nothing shows that it costs the job time"
 
 _SEVEREST: tuple[Severity, ...] = ("critical", "warning", "info")
@@ -176,7 +178,7 @@ def _is_there(cause: Statement, case: Case) -> bool:
 def _fatal_to_job(cause: Statement, case: Case) -> bool:
     """Whether it is fatal to one of the job's devices, which no job outlives for long."""
     fatal = bool(cause.finding.fatal) and "stop" in case.lost and cause.of_job
-    return fatal and apart_ns(cause.finding, case.effects[0].finding) <= TOGETHER_NS
+    return fatal and apart_ns(cause.finding, case.effects[0].finding) <= OUTLIVED_NS
 
 
 def _lost_by_all(cause: Statement, effect: Statement) -> bool:
