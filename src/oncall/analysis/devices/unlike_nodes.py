@@ -25,7 +25,8 @@ from oncall.evidence import Param, relation
     },
 )  # fmt: skip
 def unlike_nodes() -> str:
-    """Each difference of a node from nearly all others."""
+    """Each difference of a node from nearly all others. Where some counter's growth is not known,
+    nothing is said of what its node uses."""
     return """
         WITH placed AS (SELECT DISTINCT job, node FROM ranks WHERE node IS NOT NULL),
         sent AS (SELECT node, priority, sum(tx_bytes) AS sent FROM priority_rates GROUP BY ALL),
@@ -34,11 +35,11 @@ def unlike_nodes() -> str:
             FROM nic_use JOIN placed USING (node) GROUP BY ALL),
         readings AS (
             SELECT job, node, 'priority' AS what, arg_max(priority, sent)::VARCHAR AS value
-            FROM sent JOIN placed USING (node) GROUP BY ALL
+            FROM sent JOIN placed USING (node) GROUP BY ALL HAVING count(sent) = count(*)
             UNION ALL
             SELECT job, node, 'nics', count(*) FILTER (sent > $used * most)::VARCHAR
             FROM (SELECT *, max(sent) OVER (PARTITION BY job) AS most FROM carried)
-            WHERE most > 0 GROUP BY ALL
+            WHERE most > 0 GROUP BY ALL HAVING count(sent) = count(*)
             UNION ALL
             SELECT job, node, kind, string_agg(DISTINCT firmware, ', ' ORDER BY firmware)
             FROM devices JOIN placed USING (node) WHERE firmware IS NOT NULL GROUP BY ALL),
