@@ -60,7 +60,7 @@ def test_whom_others_may_wait_for_is_named_first(symptom: Symptom) -> None:
     assert written["doubt"] == words.doubt(found)
     assert written["suspects"] == [
         {"blame": [{"kind": "rank", "rank": 0}], "why": suspect.why}
-        | {"share": suspect.share, "low": suspect.low}
+        | {"share": suspect.share, "low": suspect.low, "high": suspect.high}
     ]
 
 

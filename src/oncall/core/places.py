@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from oncall.core.diagnosis import Component, Finding
@@ -28,7 +29,7 @@ class Places:
     by_comm: Mapping[str, Cells] = field(default_factory=dict)
     by_stage: Mapping[int, Cells] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """How many ranks the job is known to have."""
         return len(frozenset().union(*self.by_node.values(), *self.by_comm.values()))

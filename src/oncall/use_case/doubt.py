@@ -188,33 +188,23 @@ def _unexplained(incident: Incident) -> Doubt:
 
 
 def _by_chance(incident: Incident) -> Doubt:
-    """For whom, or for whose transfers, the others may have waited; empty if for nobody."""
+    """For whom the others may have waited; empty if for nobody."""
     rows = asked(
         incident,
         ["lost_time"],
-        "SELECT list(rank ORDER BY rank), any_value(share), any_value(low), any_value(shown_by), "
-        "strftime(make_timestamp_ns(any_value(at_ns)), '%H:%M:%S') FROM lost_time "
-        "WHERE cause = 'perhaps' GROUP BY job, entry ORDER BY max(share) DESC, job, entry",
+        "SELECT list(rank ORDER BY rank), any_value(share), any_value(low), any_value(high) "
+        "FROM lost_time WHERE cause = 'perhaps' "
+        "GROUP BY job, entry ORDER BY max(share) DESC, job, entry",
     )
     if not rows:
         return Doubt()
     suspects = []
-    for ranks, share, low, shown_by, since in rows:
-        its, whom = ("its", "it") if len(ranks) == 1 else ("their", "them")
-        of_time = f"{100 * share:.0f} %"
-        against = f"others wait for {whom} {of_time} of the time"
-        if shown_by == "overlap":
-            against = (
-                f"since {since} UTC, {its} transfers take longer, by up to {of_time} of an "
-                "iteration"
-            )
-        suspects.append(Suspect(blamed(ranks), against, share, low))
-    ranks, _, _, shown_by, _ = rows[0]
-    other = "chance, or work that rank 0 does for all," if ranks == [0] else "chance"
-    why = f"{other} is not excluded"
-    if shown_by == "overlap":
-        why = "whether computation hides that is not recorded"
-    return Doubt(why, "iterations", tuple(suspects))
+    for ranks, share, low, high in rows:
+        whom = "it" if len(ranks) == 1 else "them"
+        against = f"others wait for {whom} {100 * share:.0f} % of the time"
+        suspects.append(Suspect(blamed(ranks), against, share, low, high))
+    other = "chance, or work that rank 0 does for all," if rows[0][0] == [0] else "chance"
+    return Doubt(f"{other} is not excluded", "iterations", tuple(suspects))
 
 
 def _alike(incident: Incident) -> Doubt:
