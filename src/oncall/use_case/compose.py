@@ -7,6 +7,7 @@ a finding too. Components, times and costs decide, never the name of a rulebook 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -115,12 +116,20 @@ def _together(events: Sequence[Statement]) -> list[Case]:
         return (finding.fatal is not True, follows, kept, one.size, when, strength(finding))
 
     cases: list[Case] = []
+    by_place: dict[str, list[int]] = defaultdict(list)  # by hosts, domain; "": of no known host
     for one in sorted(events, key=first):
-        case = next((case for case in cases if _of_one_failure(one, case.head)), None)
-        if case is None:
+        hosts = one.nodes or {""}
+        places = {*hosts, "", f"domain {one.finding.domain}"}
+        near = {number for place in places for number in by_place[place]}
+        candidates: Iterable[int] = sorted(near) if one.nodes else range(len(cases))
+        found = (n for n in candidates if _of_one_failure(one, cases[n].head))
+        number = next(found, len(cases))
+        if number == len(cases):
             cases.append(Case(causes=(one,)))
+            for place in {*hosts, f"domain {one.finding.domain}"} - {"domain "}:
+                by_place[place].append(number)
         else:
-            cases[cases.index(case)] = replace(case, causes=(*case.causes, one))
+            cases[number] = replace(cases[number], causes=(*cases[number].causes, one))
     return cases
 
 
