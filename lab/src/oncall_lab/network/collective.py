@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from oncall_lab.arrays import Floats, Ints
 
 NONE = -1
 
@@ -91,12 +89,12 @@ class Messages:
     """
 
     pairs: tuple[tuple[int, int], ...]
-    flow: Integers
-    src: Integers
-    dst: Integers
-    step: Integers
-    bytes: Integers
-    needs: Integers
+    flow: Ints
+    src: Ints
+    dst: Ints
+    step: Ints
+    bytes: Ints
+    needs: Ints
 
     def __len__(self) -> int:
         return len(self.flow)

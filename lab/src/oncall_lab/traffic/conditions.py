@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.traffic.fault import OF_A_NODE, TrafficFault
 from oncall_lab.traffic.scenario import TrafficScenario
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.training.cluster import Cluster
 
 GOODPUT = 0.96  # of line rate, as NCCL gets it (TFD 2.3)
 PCIE_OVER_NETWORK = 1.1  # what Gen5 x16 carries against a 400 Gbit/s port
@@ -75,7 +74,7 @@ class Conditions:
             down_ns=np.full(n, np.inf),
         )
         self.compute: Floats = np.ones(n)  # factor of computing time
-        self.stopped: NDArray[np.bool_] = np.zeros(n, dtype=np.bool_)  # enters nothing any more
+        self.stopped: Bools = np.zeros(n, dtype=np.bool_)  # enters nothing any more
         self.imbalance = scenario.imbalance
         self.since_ns: dict[TrafficFault, float] = {}
         self.nics_to_disable: list[TrafficFault] = []

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.traffic.scenario import TrafficScenario
 from oncall_lab.traffic.slices import Slices, join
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
 
 UNIT_BYTES = 32  # of a counter of the DPA, for epochs of up to 32 us
 UNIT_EPOCH_NS = 32_000
@@ -144,7 +143,7 @@ def _lost(rng: np.random.Generator, rows: int, share: float) -> Bools:
     index = np.arange(rows)
     begins = rng.random(rows) < share / LOST_RUN
     lengths = rng.geometric(1 / LOST_RUN, size=rows)
-    lost: NDArray[np.bool_] = index < np.maximum.accumulate(np.where(begins, index + lengths, 0))
+    lost: Bools = index < np.maximum.accumulate(np.where(begins, index + lengths, 0))
     return lost
 
 

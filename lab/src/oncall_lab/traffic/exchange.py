@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
 
 STEP_NS = 16_000.0
 LATENCY_NS = 5_000.0

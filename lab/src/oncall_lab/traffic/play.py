@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.traffic.conditions import GOODPUT, Conditions
 from oncall_lab.traffic.exchange import Flows, play_exchange
 from oncall_lab.traffic.fault import TrafficFault
@@ -21,8 +22,7 @@ from oncall_lab.traffic.scenario import TrafficScenario
 from oncall_lab.traffic.slices import Expected, Slices, join, join_expected, whole_bytes
 from oncall_lab.traffic.tree import Tree
 from oncall_lab.traffic.workload import CUSTOM, lay_out, routing, volumes
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.schedule import Slot
 
 NVLINK_BYTES_PER_NS = 350.0

@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
 
 FLUSH_NS = 4e3  # a read of the GPU's memory by its own NIC
 
@@ -35,7 +33,7 @@ class ProxySteps:
     rank: Ints
     peer: Ints
     channel: Ints
-    sends: NDArray[np.bool_]
+    sends: Bools
     steps: Ints
     bytes: Floats
     flush_ns: Floats
@@ -43,7 +41,7 @@ class ProxySteps:
     started_ns: Floats
     ended_ns: Floats
 
-    def where(self, chosen: NDArray[np.bool_]) -> ProxySteps:
+    def where(self, chosen: Bools) -> ProxySteps:
         """Those of them."""
         return ProxySteps(
             **{item.name: getattr(self, item.name)[chosen] for item in fields(ProxySteps)}
@@ -115,7 +113,7 @@ def _in_order(slices: Slices) -> Ints:
     return np.lexsort((s.posted_ns, s.channel, s.peer, s.sender, s.operation))
 
 
-def _begins(ordered: Slices, *more: Floats) -> NDArray[np.bool_]:
+def _begins(ordered: Slices, *more: Floats) -> Bools:
     """Where, in slices in order, another transfer begins, or another of `more`."""
     s, new = ordered, np.zeros(len(ordered), dtype=np.bool_)
     new[:1] = True

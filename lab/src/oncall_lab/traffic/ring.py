@@ -21,10 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.slices import Expected, Slices
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
 
 SLICES_IN_CHUNK = 2  # NCCL: a step of the ring is a chunk of two slices
 KERNEL_NS_PER_BYTE = 1 / 150.0  # a channel's share of the GPU copies and adds 150 GB/s

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.ring import KERNEL_NS_PER_BYTE, LATENCY_NS
 from oncall_lab.traffic.slices import Expected, Slices, join
-from oncall_lab.training.algorithm import Floats, binary_tree
-from oncall_lab.training.cluster import Ints
+from oncall_lab.training.algorithm import binary_tree
 
 
 @dataclass(frozen=True)

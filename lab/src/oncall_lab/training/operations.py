@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall_lab.training.algorithm import Bools, Floats, Shape, binary_tree, stalled
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Bools, Floats, Ints
+from oncall_lab.training.algorithm import Shape, binary_tree, stalled
 from oncall_lab.training.meeting import Meeting, Strain
 from oncall_lab.training.play import Played
 from oncall_lab.training.scenario import TrainingScenario
