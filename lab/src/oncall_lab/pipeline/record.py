@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.evidence.incident import Incident, Words
-from oncall_lab.arrays import Bools, Floats, Ints
+from oncall_lab.arrays import Bools, Floats, Ints, changes
 from oncall_lab.pipeline.call_log import as_logged
 from oncall_lab.pipeline.log import OPS, TASKS
 from oncall_lab.pipeline.play import Played
@@ -134,14 +134,12 @@ class _Recorder(Recorder):
         # Nobody calls twice at once or out of order; those of one group call follow at once.
         order = np.lexsort((rows["seq"], rows["group"], rows["called_ns"], rows["rank"]))
         of_rank, group, called = (rows[name][order] for name in ("rank", "group", "called_ns"))
-        begins = np.append(True, of_rank[1:] != of_rank[:-1])
-        apart = begins | (group < 0) | (np.diff(group, prepend=-1) != 0)
-        apart[1:] |= called[1:] != called[:-1]
+        apart = (group < 0) | changes(of_rank, group, called)
         together = np.maximum.accumulate(np.where(apart, np.arange(len(order)), 0))
         sorted_ns = called - lead[order][together]
         ramp = BETWEEN_CALLS_NS * np.arange(len(order))
         far = 2 * float(sorted_ns.max(initial=0.0)) + 1e9 + len(ramp) * BETWEEN_CALLS_NS
-        offset = far * np.cumsum(begins) - ramp  # one rank's calls are no other's
+        offset = far * np.cumsum(changes(of_rank)) - ramp  # one rank's calls are no other's
         result = np.empty_like(sorted_ns)
         result[order] = np.maximum.accumulate(sorted_ns + offset) - offset
         return result

@@ -5,11 +5,11 @@ Numbers that a paper gives are taken from it; the others are ours, and say why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from oncall_lab.arrays import Bools, Floats, Ints
+from oncall_lab.arrays import Bools, Columns, Floats, Ints
 from oncall_lab.traffic.fault import OF_A_NODE, TrafficFault
 from oncall_lab.traffic.scenario import TrafficScenario
 from oncall_lab.training.cluster import Cluster
@@ -25,7 +25,7 @@ MS = 1e6
 
 
 @dataclass(frozen=True)
-class Links:
+class Links(Columns):
     """What carries a rank's traffic; arrays of one shape, usually (ranks,) or (groups, ranks).
 
     egress, ingress: bytes/ns of payload that its NIC sends and its host takes. unsteady: spread
@@ -41,10 +41,6 @@ class Links:
     preempted_ns: Floats
     proxy_ns: Floats
     down_ns: Floats
-
-    def of(self, ranks: Ints) -> Links:
-        """Those of these ranks, in the shape of `ranks`."""
-        return Links(**{item.name: getattr(self, item.name)[ranks] for item in fields(self)})
 
     def proxy_delays(self, rng: np.random.Generator, posts: int) -> Floats:
         """(posts, ...): how long the proxy thread keeps each post waiting, ns."""

@@ -130,7 +130,7 @@ class _Exchange:
         its rank."""
         if not len(flows):
             return
-        delay = self.links.of(self.flows.sender[flows]).proxy_delays(self.rng, 1)[0]
+        delay = self.links.where(self.flows.sender[flows]).proxy_delays(self.rng, 1)[0]
         for flow, late_ns in zip(flows[delay > STEP_NS], delay[delay > STEP_NS], strict=True):
             same = self.flows.sender == self.flows.sender[flow]
             until = self.now_ns + STEP_NS + late_ns

@@ -97,7 +97,7 @@ class Ring:
         """
         primitives = list(self.primitives())
         sizes = [p.bytes for p in primitives if p.send != NONE]
-        own = links.of(members)
+        own = links.where(members)
         noise = _Noise(own, len(sizes), self.channels, rng)
         timeline = _Timeline(len(sizes), (len(members), self.channels, self.ranks))
         clock = np.broadcast_to(entered_ns[:, np.newaxis, :], timeline.shape)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from oncall.evidence.incident import Incident, Words
-from oncall_lab.arrays import Bools, Floats, Ints
+from oncall_lab.arrays import Bools, Floats, Ints, changes, lost_runs
 from oncall_lab.recording import EPOCH_NS, NodeClocks, Recorder
 from oncall_lab.training import transfers
 from oncall_lab.training.algorithm import binary_tree
 from oncall_lab.training.cluster import memberships
-from oncall_lab.training.operations import Frames, Operations, Unroller, take
+from oncall_lab.training.operations import Call, Frames, Operations, Unroller
 from oncall_lab.training.play import Played
 from oncall_lab.training.scenario import TrainingScenario
 
@@ -61,6 +61,7 @@ class _Recorder(Recorder):
     def record(self) -> Incident:
         unroller = Unroller(self.scenario, self.played)
         operations, frames = unroller.collect()
+        self.calls = unroller.calls
         dropped = _holes(self.scenario, operations)
         kept = ~(dropped | self._lost(operations))
         self._job()
@@ -137,7 +138,7 @@ class _Recorder(Recorder):
         """A row is written when its operation ends, or at `until_ns` (rows,) while in flight."""
         lead = self.scenario.rng("host").uniform(0.1, 1.0, len(kept))[kept] * HOST_LEAD_NS
         pairs = self._pair_numbers(operations)
-        o, until_ns = take(operations, kept), until_ns[kept]
+        o, until_ns = operations.where(kept), until_ns[kept]
         done = o.done & (o.end_ns <= until_ns)
         observed = self.clocks.shown(o.rank, np.where(done, o.end_ns, until_ns))
         self.append(
@@ -146,7 +147,7 @@ class _Recorder(Recorder):
                 "comm": o.comm,
                 "seq": o.seq,
                 "rank": o.rank,
-                **_call_columns(o),
+                **_call_columns(self.calls, o.call),
                 "peer": np.ma.MaskedArray(o.peer, mask=o.peer < 0),
                 "pair_seq": np.ma.MaskedArray(pairs[kept], mask=pairs[kept] == 0),
                 "group_id": np.ma.MaskedArray(o.group_id, mask=o.group_id < 0),
@@ -172,7 +173,7 @@ class _Recorder(Recorder):
         names = ("seq", "peer", "call", "rank", "comm")
         keys = [getattr(operations, name)[rows] for name in names]
         order = np.lexsort(keys)
-        new = np.append(True, np.any([np.diff(key[order]) != 0 for key in keys[1:]], axis=0))
+        new = changes(*(key[order] for key in keys[1:]))
         place = np.arange(len(rows))
         numbers[rows[order]] = place - np.maximum.accumulate(np.where(new, place, 0)) + 1
         return numbers
@@ -200,8 +201,8 @@ class _Recorder(Recorder):
 
     def _boards(self, operations: Operations, kept: Bools, until_ns: Floats) -> None:
         """How many collectives each rank had entered and completed on each communicator."""
-        collective = np.array([call.kind == "coll" for call in operations.calls])
-        o = take(operations, kept & collective[operations.call])
+        collective = np.array([call.kind == "coll" for call in self.calls])
+        o = operations.where(kept & collective[operations.call])
         until_ns = until_ns[kept & collective[operations.call]]
         places, member = np.unique(np.stack([o.comm, o.rank.astype(np.uint64)]), axis=1,
                                    return_inverse=True)  # fmt: skip
@@ -271,24 +272,20 @@ def _holes(scenario: TrainingScenario, operations: Operations) -> Bools:
         return lost
     rng = scenario.rng("holes")
     order = np.argsort(operations.rank, kind="stable")
-    index = np.arange(len(order))
-    begins = rng.random(len(order)) < scenario.holes / MEAN_RUN
-    lengths = rng.geometric(1 / MEAN_RUN, size=len(order))
-    lost[order] = index < np.maximum.accumulate(np.where(begins, index + lengths, 0))
+    lost[order] = lost_runs(rng, len(order), scenario.holes, MEAN_RUN)
     return lost & operations.done
 
 
-def _call_columns(operations: Operations) -> dict[str, Any]:
+def _call_columns(calls: Sequence[Call], of: Ints) -> dict[str, Any]:
     """The columns that say what was called, looked up by call."""
-    calls = operations.calls
 
     def words(values: list[str]) -> Words:
         vocabulary = list(dict.fromkeys(values))
         codes = np.array([vocabulary.index(value) for value in values], dtype=np.int32)
-        return Words(codes[operations.call], vocabulary)
+        return Words(codes[of], vocabulary)
 
     def numbers(values: list[int]) -> Ints:
-        return np.array(values, dtype=np.int64)[operations.call]
+        return np.array(values, dtype=np.int64)[of]
 
     return {
         "kind": words([call.kind for call in calls]),
