@@ -147,7 +147,7 @@ def test_short_rows_stand_for_many() -> None:
 def test_the_shipped_rulebooks_pass_their_tests(file: Path) -> None:
     if "simulate:" in file.read_text(encoding="utf-8"):
         pytest.importorskip(
-            "oncall_lab", reason="the lab is not installed, which it simulates with"
+            "oncall_lab", reason="the lab is not installed"
         )
     failed = [f"{one.name}\n{one.report}" for one in run_tests(file) if not one.passed]
     assert not failed, "\n".join(failed)
