@@ -1,4 +1,4 @@
-"""The lab's algorithms, told by chunks, against the analysis' own, told by steps.
+"""The lab's algorithms, written by chunks, against the analysis' own, written by steps.
 
 Neither was written from the other: where one is wrong, they disagree.
 """

@@ -146,8 +146,6 @@ def test_short_rows_stand_for_many() -> None:
 @pytest.mark.parametrize("file", sorted(shipped_folder().glob("*.test.yaml")), ids=lambda f: f.name)
 def test_the_shipped_rulebooks_pass_their_tests(file: Path) -> None:
     if "simulate:" in file.read_text(encoding="utf-8"):
-        pytest.importorskip(
-            "oncall_lab", reason="the lab is not installed"
-        )
+        pytest.importorskip("oncall_lab", reason="the lab is not installed")
     failed = [f"{one.name}\n{one.report}" for one in run_tests(file) if not one.passed]
     assert not failed, "\n".join(failed)

@@ -1,6 +1,6 @@
 """A collective's messages, each sent when what it needs has come and its sender is free.
 
-An algorithm is told as NCCL's kernels go through it: in which round a member sends which chunks of
+An algorithm says, as NCCL's kernels go through it, in which round a member sends which chunks of
 the buffer to whom. What a message needs follows from the chunks: it cannot leave before the last
 message that brought one of them to its sender. Members and chunks are numbered from 0.
 """
