@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from oncall.evidence.incident import Incident, Words
-from oncall_lab.recording import EPOCH_NS, STARTUP_NS, node_name
+from oncall_lab.arrays import Bools, Floats, Ints, changes, lost_runs
+from oncall_lab.recording import EPOCH_NS, NodeClocks, Recorder
 from oncall_lab.training import transfers
-from oncall_lab.training.algorithm import Bools, Floats, binary_tree
-from oncall_lab.training.cluster import Cluster, Ints, memberships
-from oncall_lab.training.operations import Frames, Operations, Unroller, take
+from oncall_lab.training.algorithm import binary_tree
+from oncall_lab.training.cluster import memberships
+from oncall_lab.training.operations import Call, Frames, Operations, Unroller
 from oncall_lab.training.play import Played
 from oncall_lab.training.scenario import TrainingScenario
 
@@ -24,52 +24,50 @@ SEALS_SHOWN = 4  # of operations in flight, the rows of so many last seals are t
 HOST_LEAD_NS = 40_000.0  # how far the host's call is ahead of the device, at most
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """Each node's clock against true time: constant offset and drift."""
+class DriftingClocks(NodeClocks):
+    """Nodes' clocks that go a little too fast or too slow, beside their offset."""
 
-    offset_ns: Floats  # (nodes,)
-    drift: Floats  # (nodes,) seconds a second
+    def __init__(self, scenario: TrainingScenario, node_of: Ints) -> None:
+        super().__init__(scenario, node_of)
+        rng, nodes, limit = scenario.rng("clocks"), scenario.nodes, scenario.clock_offset_ns
+        self.offset_ns = rng.uniform(-limit, limit, nodes)
+        self.drift = rng.normal(0.0, scenario.clock_drift_ppm * 1e-6, nodes)
+        self.errors_ns = rng.uniform(-1.0, 1.0, nodes) * scenario.clock_error_ns
 
     def read(self, nodes: Ints, true_ns: Floats) -> Ints:
-        """Unix time shown on each node at a true moment, ns since the job began."""
-        shown = true_ns * (1 + self.drift[nodes]) + self.offset_ns[nodes]
-        return EPOCH_NS + np.rint(shown).astype(np.int64)
+        return super().read(nodes, true_ns * (1 + self.drift[nodes]))
+
+    def measured(self, nodes: Ints, until_ns: float) -> dict[str, Any]:
+        rows = super().measured(nodes, until_ns)
+        offset = rows["at_ns"] - EPOCH_NS - until_ns + self.errors_ns[nodes]
+        return {**rows, "offset_ns": np.rint(offset).astype(np.int64)}
 
 
-def record(scenario: TrainingScenario, played: Played) -> tuple[Incident, Clocks]:
+def record(scenario: TrainingScenario, played: Played) -> tuple[Incident, NodeClocks]:
     """All evidence of what was played, and the clocks that stamped it."""
     recorder = _Recorder(scenario, played)
     return recorder.record(), recorder.clocks
 
 
-class _Recorder:
-    """One recording. True times come in, what each node's clock showed goes out."""
-
+class _Recorder(Recorder):
     def __init__(self, scenario: TrainingScenario, played: Played) -> None:
-        self.scenario = scenario
-        self.played = played
-        self.cluster = played.cluster
-        rng = scenario.rng("clocks")
-        nodes = scenario.nodes
-        self.clocks = Clocks(
-            rng.uniform(-scenario.clock_offset_ns, scenario.clock_offset_ns, nodes),
-            rng.normal(0.0, scenario.clock_drift_ppm * 1e-6, nodes),
-        )
-        self.clock_errors = rng.uniform(-1.0, 1.0, nodes) * scenario.clock_error_ns
-        self.answered = np.setdiff1d(np.arange(nodes), scenario.missing_nodes)
-        self.silent = _silent_ranks(scenario, self.cluster)
-        self.incident = Incident.empty()
+        clocks = DriftingClocks(scenario, played.cluster.nodes)
+        super().__init__(scenario, clocks, played.until_ns)
+        self.scenario, self.played, self.cluster = scenario, played, played.cluster
+        for fault in scenario.faults:
+            if fault.how == "vanish":
+                self.silent[list(fault.ranks)] = True
 
     def record(self) -> Incident:
         unroller = Unroller(self.scenario, self.played)
         operations, frames = unroller.collect()
+        self.calls = unroller.calls
         dropped = _holes(self.scenario, operations)
         kept = ~(dropped | self._lost(operations))
         self._job()
-        self._ranks()
+        self._running()
         self._communicators()
-        self._clocks()
+        self.incident.append("clocks", self.clocks.measured(self.answered, self.until_ns))
         if self.scenario.recorder == "hooks":
             self._live_operations(operations, kept)
             flying = transfers.in_flight(self.scenario, self.played, unroller.flights)
@@ -77,7 +75,7 @@ class _Recorder:
         else:
             self._operations(operations, kept, self._seen_until(operations.rank))
             self._frames(operations, frames, kept)
-        self._collectors(operations, kept, dropped)
+        self.collectors(operations.rank[kept], operations.rank[dropped])
         return self.incident
 
     def _seen_until(self, rank: Ints) -> Floats:
@@ -87,39 +85,17 @@ class _Recorder:
         until: Floats = self.played.until_ns - early[self.cluster.nodes[rank]]
         return until
 
-    def _shown(self, rank: Ints, true_ns: Floats | float) -> Ints:
-        """Unix time on each rank's node at a true moment."""
-        return self.clocks.read(self.cluster.nodes[rank], np.broadcast_to(true_ns, rank.shape))
-
-    def _at_end(self) -> dict[str, Any]:
-        names = [node_name(int(node)) for node in self.answered]
-        ends = np.full(len(names), self.played.until_ns)
-        return {"node": names, "at_ns": self.clocks.read(self.answered, ends)}
-
     def _job(self) -> None:
         s = self.scenario
         sizes = {name: getattr(s, name) for name in ("tp", "pp", "dp", "ep", "micro_batches")}
         stated = {"world_size": s.world_size, "cp": 1, "schedule": "1F1B", "framework": "simulated"}
         self.incident.append("jobs", {"job": [s.job], **sizes, **stated})
 
-    def _ranks(self) -> None:
+    def _running(self) -> None:
         ranks = np.flatnonzero(~self.silent)
         local = self.cluster.local[ranks]
-        nic = self.cluster.local[self.cluster.nic_of[ranks]]
-        self.incident.append(
-            "ranks",
-            {
-                "job": self.scenario.job,
-                "rank": ranks,
-                "node": [node_name(int(node)) for node in self.cluster.nodes[ranks]],
-                "local_rank": local,
-                "gpu": local,
-                "pci_bus": [f"0000:{16 + 16 * (int(gpu) % 14):02x}:00.0" for gpu in local],
-                "pid": 4000 + ranks,
-                "nic": [f"mlx5_{rail}" for rail in nic],
-                "started_ns": self._shown(ranks, -STARTUP_NS),
-            },
-        )
+        buses = [f"0000:{16 + 16 * (int(gpu) % 14):02x}:00.0" for gpu in local]
+        self.ranks(ranks, local, self.cluster.local[self.cluster.nic_of[ranks]], pci_bus=buses)
 
     def _communicators(self) -> None:
         """Every member, as each rank that answers knows all members of its communicators."""
@@ -135,24 +111,15 @@ class _Recorder:
         roles = list(dict.fromkeys(c.role for c in known))
         role_codes = np.array([roles.index(c.role) for c in known], dtype=np.int32)
         names = np.arange(len(known), dtype=np.int32)
-        self.incident.append(
+        self.append(
             "comms",
             {
-                "job": self.scenario.job,
                 **memberships(known),
                 "name": Words(np.repeat(names, sizes), [c.name for c in known]),
                 "role": Words(np.repeat(role_codes, sizes), roles),
                 "tree_layer": np.ma.MaskedArray(layer, mask=layer < 0),
             },
         )
-
-    def _clocks(self) -> None:
-        """The console measures each node's clock when it gathers, within its error."""
-        end = self._at_end()
-        offset = end["at_ns"] - EPOCH_NS - self.played.until_ns + self.clock_errors[self.answered]
-        measured = np.rint(offset).astype(np.int64)
-        error = self.scenario.clock_error_ns
-        self.incident.append("clocks", {**end, "offset_ns": measured, "error_ns": error})
 
     def _lost(self, operations: Operations) -> Bools:
         """(rows,): rows of ranks that are silent or took their last ones along."""
@@ -171,22 +138,21 @@ class _Recorder:
         """A row is written when its operation ends, or at `until_ns` (rows,) while in flight."""
         lead = self.scenario.rng("host").uniform(0.1, 1.0, len(kept))[kept] * HOST_LEAD_NS
         pairs = self._pair_numbers(operations)
-        o, until_ns = take(operations, kept), until_ns[kept]
+        o, until_ns = operations.where(kept), until_ns[kept]
         done = o.done & (o.end_ns <= until_ns)
-        observed = self._shown(o.rank, np.where(done, o.end_ns, until_ns))
-        self.incident.append(
+        observed = self.clocks.shown(o.rank, np.where(done, o.end_ns, until_ns))
+        self.append(
             "ops",
             {
-                "job": self.scenario.job,
                 "comm": o.comm,
                 "seq": o.seq,
                 "rank": o.rank,
-                **_call_columns(o),
+                **_call_columns(self.calls, o.call),
                 "peer": np.ma.MaskedArray(o.peer, mask=o.peer < 0),
                 "pair_seq": np.ma.MaskedArray(pairs[kept], mask=pairs[kept] == 0),
                 "group_id": np.ma.MaskedArray(o.group_id, mask=o.group_id < 0),
-                "enqueued_ns": self._shown(o.rank, o.arrival_ns - lead),
-                "started_ns": self._shown(o.rank, o.arrival_ns),
+                "enqueued_ns": self.clocks.shown(o.rank, o.arrival_ns - lead),
+                "started_ns": self.clocks.shown(o.rank, o.arrival_ns),
                 "ended_ns": np.ma.MaskedArray(observed, mask=~done),
                 "done": done,
                 "sends": o.sends,
@@ -207,7 +173,7 @@ class _Recorder:
         names = ("seq", "peer", "call", "rank", "comm")
         keys = [getattr(operations, name)[rows] for name in names]
         order = np.lexsort(keys)
-        new = np.append(True, np.any([np.diff(key[order]) != 0 for key in keys[1:]], axis=0))
+        new = changes(*(key[order] for key in keys[1:]))
         place = np.arange(len(rows))
         numbers[rows[order]] = place - np.maximum.accumulate(np.where(new, place, 0)) + 1
         return numbers
@@ -235,8 +201,8 @@ class _Recorder:
 
     def _boards(self, operations: Operations, kept: Bools, until_ns: Floats) -> None:
         """How many collectives each rank had entered and completed on each communicator."""
-        collective = np.array([call.kind == "coll" for call in operations.calls])
-        o = take(operations, kept & collective[operations.call])
+        collective = np.array([call.kind == "coll" for call in self.calls])
+        o = operations.where(kept & collective[operations.call])
         until_ns = until_ns[kept & collective[operations.call]]
         places, member = np.unique(np.stack([o.comm, o.rank.astype(np.uint64)]), axis=1,
                                    return_inverse=True)  # fmt: skip
@@ -247,13 +213,12 @@ class _Recorder:
         ranks = places[1].astype(np.int64)
         seen_ns = np.zeros(places.shape[1])
         seen_ns[member] = until_ns
-        self.incident.append(
+        self.append(
             "launches",
             {
-                "job": self.scenario.job,
                 "comm": places[0],
                 "rank": ranks,
-                "at_ns": self._shown(ranks, seen_ns),
+                "at_ns": self.clocks.shown(ranks, seen_ns),
                 "launched": counts[0],
                 "completed": counts[1],
                 "state": "running",
@@ -272,48 +237,29 @@ class _Recorder:
         columns: dict[str, Any] = dict(transfers.columns_of(seen))
         rank = np.array(columns["rank"], dtype=np.int64)
         for name in ("since_ns", "started_ns"):
-            columns[name] = self._shown(rank, np.array(columns[name], dtype=np.float64))
+            columns[name] = self.clocks.shown(rank, np.array(columns[name], dtype=np.float64))
         over = np.array([value is not None for value in columns["ended_ns"]], dtype=np.bool_)
         columns["ended_ns"] = np.ma.MaskedArray(columns["since_ns"], mask=~over)
-        observed = self._shown(rank, asked_ns[rank])
-        self.incident.append(
-            "transfers", {"job": self.scenario.job, "observed_ns": observed, **columns}
-        )
+        observed = self.clocks.shown(rank, asked_ns[rank])
+        self.append("transfers", {"observed_ns": observed, **columns})
 
     def _frames(self, operations: Operations, frames: Frames, kept: Bools) -> None:
         """The probing frames of what is in flight at the end (CCL-D 5.1)."""
         seen = kept[frames.row]
         rows = frames.row[seen]
         rank = operations.rank[rows]
-        self.incident.append(
+        self.append(
             "op_channels",
             {
-                "job": self.scenario.job,
                 "comm": operations.comm[rows],
                 "seq": operations.seq[rows],
                 "rank": rank,
                 "channel": frames.channel[seen],
                 "sends": frames.sends[seen],
                 "recvs": frames.recvs[seen],
-                "observed_ns": self._shown(rank, self.played.until_ns),
+                "observed_ns": self.clocks.shown(rank, self.played.until_ns),
             },
         )
-
-    def _collectors(self, operations: Operations, kept: Bools, dropped: Bools) -> None:
-        """Each node's collector says how many rows it wrote and how many its rings dropped."""
-        of_row, nodes = self.cluster.nodes[operations.rank], self.scenario.nodes
-        written = np.bincount(of_row[kept], minlength=nodes)[self.answered]
-        lost = np.bincount(of_row[dropped], minlength=nodes)[self.answered]
-        own = {"source": "ccl", "rows": written, "dropped": lost}
-        self.incident.append("collectors", {**self._at_end(), **own})
-
-
-def _silent_ranks(scenario: TrainingScenario, cluster: Cluster) -> Bools:
-    """(ranks,): those that leave no evidence at all."""
-    vanished = [rank for fault in scenario.faults if fault.how == "vanish" for rank in fault.ranks]
-    silent: Bools = np.isin(cluster.nodes, scenario.missing_nodes)
-    silent[vanished] = True
-    return silent
 
 
 def _holes(scenario: TrainingScenario, operations: Operations) -> Bools:
@@ -326,24 +272,20 @@ def _holes(scenario: TrainingScenario, operations: Operations) -> Bools:
         return lost
     rng = scenario.rng("holes")
     order = np.argsort(operations.rank, kind="stable")
-    index = np.arange(len(order))
-    begins = rng.random(len(order)) < scenario.holes / MEAN_RUN
-    lengths = rng.geometric(1 / MEAN_RUN, size=len(order))
-    lost[order] = index < np.maximum.accumulate(np.where(begins, index + lengths, 0))
+    lost[order] = lost_runs(rng, len(order), scenario.holes, MEAN_RUN)
     return lost & operations.done
 
 
-def _call_columns(operations: Operations) -> dict[str, Any]:
+def _call_columns(calls: Sequence[Call], of: Ints) -> dict[str, Any]:
     """The columns that say what was called, looked up by call."""
-    calls = operations.calls
 
     def words(values: list[str]) -> Words:
         vocabulary = list(dict.fromkeys(values))
         codes = np.array([vocabulary.index(value) for value in values], dtype=np.int32)
-        return Words(codes[operations.call], vocabulary)
+        return Words(codes[of], vocabulary)
 
     def numbers(values: list[int]) -> Ints:
-        return np.array(values, dtype=np.int64)[operations.call]
+        return np.array(values, dtype=np.int64)[of]
 
     return {
         "kind": words([call.kind for call in calls]),
