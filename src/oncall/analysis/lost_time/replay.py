@@ -10,34 +10,31 @@ from functools import partial
 
 import numpy as np
 
-from oncall.analysis.lost_time.books import Books
+from oncall.analysis.lost_time.arrays import Ints, Times, median
 from oncall.analysis.lost_time.causes import (
+    Books,
     candidates_by,
     excess_of_own,
     excess_of_transfers,
     gains_of_own,
     gains_of_transfers,
 )
-from oncall.analysis.lost_time.chance import by_turns
-from oncall.analysis.lost_time.evidence import Evidence
 from oncall.analysis.lost_time.judgement import (
+    BLOCKS,
     Answer,
     Declined,
     Entry,
     Loss,
+    by_turns,
     chance,
     judged,
     stands_out,
 )
-from oncall.analysis.lost_time.latecomers import BLOCKS
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import median
-from oncall.analysis.lost_time.programs import Ints, Times
 
 
-def replay(evidence: Evidence) -> Answer:
+def replay(books: Books | None, limits: Limits) -> Answer:
     """The ranks whose own time, and those whose transfers, make iterations longer."""
-    books, limits = evidence.replay, evidence.limits
     if books is None:
         return Declined("no like iterations that a replay reproduces")
     own = _own(books, limits)
