@@ -74,7 +74,9 @@ def lateness_of(
     inside = number != NONE
     late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
     late = np.where(inside, np.nan_to_num(late), 0.0)
-    late_ns = _summed(programs, iterations, late, place := places_of(programs, iterations.mostly_called))
+    late_ns = _summed(
+        programs, iterations, late, place := places_of(programs, iterations.mostly_called)
+    )
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]

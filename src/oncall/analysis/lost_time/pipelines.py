@@ -89,9 +89,7 @@ def places_of(programs: Programs, mostly_called: Hashes) -> Ints:
     first = np.flatnonzero(np.diff(pipeline[order], prepend=-1))
     place = np.empty(len(everyone), dtype=np.int64)
     place[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
-    called = np.unique(
-        np.stack([pipeline[mine].astype(np.uint64), mostly_called]), axis=1
-    )
+    called = np.unique(np.stack([pipeline[mine].astype(np.uint64), mostly_called]), axis=1)
     kinds = np.bincount(called[0].astype(np.int64), minlength=len(everyone))
     found = np.where(kinds[pipeline[mine]] > 1, place[mine] + 1, 0)
     stage = np.where(found, numbered(found, mostly_called.view(np.int64)) + 1, 0)

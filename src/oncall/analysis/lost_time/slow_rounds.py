@@ -191,8 +191,6 @@ def round_baselines() -> str:
         ("wait_ns", "DOUBLE", "ns", "of that, what its members wait for the last one"),
         ("transfer_ns", "DOUBLE", "ns", "of that, what the transfer alone takes"),
         ("stretched", "BOOLEAN", "", "the transfer alone exceeds its baseline that far"),
-        ("base_source", "VARCHAR", "", "configured, siblings, last arriver or measured"),
-        ("nth_window", "BIGINT", "", "the window that it lies in (CCL-D eq. 2)"),
         ("r", "DOUBLE", "ratio", "R: how far it exceeds the baseline (CCL-D eq. 3)"),
         ("p", "DOUBLE", "ratio", "P: which part of that was waiting (CCL-D eq. 4)"),
     ],
@@ -206,10 +204,6 @@ def round_baselines() -> str:
         "noticeable": Param(
             "500 us", "smaller delays of a round are scheduling noise and cost a job nothing"
         ),
-        "window": Param(
-            "1 min",
-            "in each, the round with the largest range speaks for the window (CCL-D 4.2.1)",
-        ),
     },
 )
 def slow_rounds() -> str:
@@ -219,48 +213,11 @@ def slow_rounds() -> str:
         WITH compared AS (
             SELECT n.*, b.base_ns, b.wait_ns, coalesce(b.transfer_ns, b.base_ns) AS transfer_ns,
                 n.basis = 'duration' AND t_min_ns - b.transfer_ns
-                    > greatest($slow_ratio * b.transfer_ns, $noticeable) AS stretched,
-                b.base_source
+                    > greatest($slow_ratio * b.transfer_ns, $noticeable) AS stretched
             FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
             WHERE n.number > b.until AND n.t_max_ns > b.base_ns)
-        SELECT *, (at_ns - first_ns) // $window AS nth_window,
-            (t_max_ns - base_ns) / base_ns AS r,
+        SELECT *, (t_max_ns - base_ns) / base_ns AS r,
             least(1, (t_max_ns - t_min_ns) / (t_max_ns - base_ns)) AS p
         FROM compared
         WHERE stretched OR t_max_ns - base_ns > greatest($slow_ratio * base_ns, $noticeable)
-    """
-
-
-@relation(
-    "slow_windows",
-    reads=["slow_rounds", "members"],
-    empty_without=["slow_rounds"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("label", "VARCHAR", "", "what it is for"),
-        ("windows", "BIGINT", "", "windows with slow rounds"),
-        ("seq", "BIGINT", "", "of the rounds that speak for them, the longest"),
-        ("t_max_ns", "BIGINT", "ns", "what that took"),
-        ("base_ns", "DOUBLE", "ns", "its baseline"),
-        ("r", "DOUBLE", "ratio", "the largest R of any window"),
-    ],
-    source="CCL-D 4.2.1 eq. 2",
-)
-def slow_windows() -> str:
-    """Each communicator's windows with slow rounds; the widest round speaks for its window."""
-    return """
-        WITH widest AS (
-            SELECT job, comm, nth_window, max(r) AS r,
-                arg_max(seq, range) AS seq, arg_max(t_max_ns, range) AS t_max_ns,
-                arg_max(base_ns, range) AS base_ns
-            FROM (SELECT *, (t_max_ns - t_min_ns, -seq) AS range FROM slow_rounds) GROUP BY ALL),
-        labels AS (
-            SELECT job, comm, coalesce(any_value(role), any_value(name), 'a communicator') AS label
-            FROM members GROUP BY ALL)
-        SELECT w.job, w.comm, any_value(m.label) AS label, count(*) AS windows,
-            arg_max(w.seq, (w.t_max_ns, -w.seq)) AS seq, max(w.t_max_ns) AS t_max_ns,
-            arg_max(w.base_ns, (w.t_max_ns, -w.seq)) AS base_ns, max(w.r) AS r
-        FROM widest w JOIN labels m USING (job, comm)
-        GROUP BY w.job, w.comm
     """
