@@ -41,6 +41,7 @@ FIXED = {
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored
     "rank_pieces.AT_ONCE",  # in memory before they are in order
     "clock_offsets._DEVIATION",  # of a normal distribution
+    "judgement._QUANTILES",  # what the columns low and high are
     "books._TURNS",  # after which medians stay as they are
     "contradictions._MOST_NAMED",  # ranks that a sentence names
     "arrays._CLOSE",  # a table instead of sorting: no result depends on it

@@ -82,7 +82,7 @@ class Books:
 
     def hold(self, limits: Limits) -> bool:
         """Whether replays last as long as was measured, and hosts wait where they have it."""
-        return self.error <= limits.replays and self.backwards <= limits.hardly
+        return self.error <= limits.ordinary and self.backwards <= limits.hardly
 
     def joined(self, values: Callable[[Class], Times]) -> Times:
         """Values of each rank and segment, of all classes (r, s)."""
@@ -151,9 +151,9 @@ def excess_of_transfers(one: Class) -> Times:
 
 def candidates_by(excess: Times, limits: Limits) -> Ints:
     """The ranks that are tried (c, 1): all, or the ones with the largest excess."""
-    if len(excess) <= 4 * limits.most_tried:
+    if len(excess) <= 4 * limits.most_compared:
         return np.arange(len(excess))[:, None]
-    return np.sort(np.argsort(-excess, kind="stable")[: limits.most_tried])[:, None]
+    return np.sort(np.argsort(-excess, kind="stable")[: limits.most_compared])[:, None]
 
 
 def _put_baseline(one: Class, rank: int, own: Times) -> None:

@@ -184,13 +184,13 @@ def transfers_since(
     before_ns, now_ns = (quantile(taken_ns[each], 0.5, 0) for each in (~longer, longer))
     change_ns = np.nan_to_num(now_ns - before_ns)
     length_ns = float(np.median(iterations.length_ns[longer]))
-    if change_ns.max(initial=0.0) < limits.late_together * slowdown.share * length_ns:
+    if change_ns.max(initial=0.0) < limits.mostly * slowdown.share * length_ns:
         return None
     # What slows one group slows others by the same factor, however little they send.
     growth = np.where(
         change_ns >= limits.least_gain / 2 * length_ns, now_ns / np.maximum(before_ns, 1.0), 0.0
     )
-    slow = np.flatnonzero(growth >= limits.late_together * growth.max())
+    slow = np.flatnonzero(growth >= limits.mostly * growth.max())
     if not _each_time(taken_ns[:, slow], longer, limits):
         return None
     ranks = reduce(np.intersect1d, [np.asarray(programs.members[comm]) for comm in slow])
@@ -218,7 +218,7 @@ def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns:
 def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     """The ranks that changed alike, and clearly more than all others; None if they are no
     neighbours, or most ranks did."""
-    ranks = np.flatnonzero(change_ns >= limits.late_together * change_ns.max())
+    ranks = np.flatnonzero(change_ns >= limits.mostly * change_ns.max())
     others = np.delete(np.abs(change_ns), ranks)
     if not len(others) or change_ns[ranks].min() < limits.stands_out * others.max():
         return None

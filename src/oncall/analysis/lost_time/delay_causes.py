@@ -1,4 +1,4 @@
-"""Jobs whose iterations were replayed, and what each cause of delay costs them: of all witnesses."""
+"""Jobs whose iterations were replayed, and what each cause of delay costs, by all witnesses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oncall.evidence import Param, relation
         ("whole", "BOOLEAN", "", "what the account does not name costs nothing"),
     ],
     source="LOST_TIME section 4: the replay with nothing removed against what was measured",
-    params={"least_share": "delay_causes.least_share"},
+    params={"least_share": "lost_time.negligible"},
 )
 def replayed_jobs() -> str:
     """Jobs of which it is known what made iterations longer than they had to be. Where transfers of
@@ -88,7 +88,7 @@ def _witnesses() -> str:
             SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
             HAVING count(DISTINCT stage) > 1),
         lateness AS (  -- where there is an account, it knows better who only waited for others
-            SELECT *, lost_share >= $late_together * max(lost_share) OVER (PARTITION BY job) AS most
+            SELECT *, lost_share >= $mostly * max(lost_share) OVER (PARTITION BY job) AS most
             FROM late_ranks ANTI JOIN accounted USING (job) ANTI JOIN replayed_jobs USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
             SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share, lost_share AS share,
@@ -153,7 +153,8 @@ def _sets() -> str:
                 list(DISTINCT rank)
             FROM members GROUP BY job, comm),
         listed AS (
-            SELECT job, entry, any_value(cause) AS cause, any_value(comm) AS comm, list(rank ORDER BY rank) AS ranks,
+            SELECT job, entry, any_value(cause) AS cause, any_value(comm) AS comm,
+                list(rank ORDER BY rank) AS ranks,
                 count(*) AS number, max(rank) - min(rank) + 1 = count(*) AS in_a_row,
                 min(rank) % count(*) = 0 AS aligned, count(node) = 0 AS nowhere
             FROM causes LEFT JOIN placed USING (job, rank) GROUP BY job, entry),
@@ -177,7 +178,7 @@ def _sets() -> str:
                         || ranks[-1] || ' (' || number || ' ranks)'
                     END AS suspect,
                 number > 1 AND comm IS NULL AND (cause = 'transfer' OR (together IS NULL
-                    AND NOT (nowhere AND in_a_row AND aligned AND number <= $on_a_host)))
+                    AND NOT (nowhere AND in_a_row AND aligned AND number <= $few)))
                     AS one_of_them,
                 NOT one_of_them OR number <= least($few, $part * of_ranks) AS located
             FROM listed LEFT JOIN whole USING (job, entry) LEFT JOIN sizes USING (job)
@@ -241,13 +242,14 @@ def _sets() -> str:
         "most_causes": "lost_time.most_causes",
         "repeat": "pausing_ranks.repeat",
         "always": "pausing_ranks.always",
-        "late_together": "lost_time.late_together",
+        "mostly": "lost_time.mostly",
         "stands_out": "lost_time.stands_out",
-        "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
-        "few": Param(8, "ranks to look at one by one, as those of a host"),
-        "part": Param("25 %", "of the ranks of a small job are no few either"),
-        "on_a_host": Param(
-            8, "GPUs of a host: where hosts are not recorded, neighbours up to this share one"
+        "least_share": "lost_time.negligible",
+        "part": "lost_time.ordinary",
+        "few": Param(
+            8,
+            "ranks to look at one by one; where hosts are not recorded, neighbours up to this "
+            "share one: the GPUs of a host",
         ),
     },
 )

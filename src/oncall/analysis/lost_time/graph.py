@@ -342,7 +342,11 @@ def groups_of(programs: Programs, graph: Graph, limits: Limits) -> Groups:
     order = np.lexsort((-pairs[1], -calls, pairs[0])) if len(calls) else np.zeros(0, np.int64)
     for at in order:
         one, used = int(pairs[0][at]), int(pairs[1][at])
-        if group[one] == NONE and uniform[used] and calls[at] >= limits.busy * graph.length[one]:
+        if (
+            group[one] == NONE
+            and uniform[used]
+            and calls[at] >= limits.ordinary * graph.length[one]
+        ):
             group[one] = used
     tight = np.zeros(len(rounds), dtype=np.bool_)
     if len(rounds):

@@ -13,6 +13,7 @@ from oncall.analysis.lost_time.limits import Limits
 
 BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
 _DRAWS = 200  # of iterations: a quantile is exact to a few percent
+_QUANTILES = (0.05, 0.95)  # of the mean share: what `low` and `high` are
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def judged(
     in_order = concerned[np.argsort(loss.begin_ns, kind="stable")]
     duty = loss.cause == "own" and is_duty(loss.ranks, mean, in_order, limits, always)
     drawn = np.random.default_rng(0).choice(values, (_DRAWS, number)).mean(1)
-    low, high = np.quantile(drawn, (limits.certain, 1 - limits.certain))
+    low, high = np.quantile(drawn, _QUANTILES)
     return Entry(
         cause=loss.cause if proven and not duty else "perhaps",
         ranks=tuple(map(int, loss.ranks)),

@@ -241,7 +241,7 @@ def _are_baseline(others: Times, late: Times, limits: Limits) -> bool:
 def _taking_turns(share: Times, best: Flags, late: Flags, limits: Limits) -> int:
     """How many ranks may be late by turns: those that are ever half as late, as the last of each
     sequence where work grows with it; all that were recorded, where hardly any is."""
-    much = limits.late_together * float(np.nanmedian(share[np.ix_(late, best)]))
+    much = limits.mostly * float(np.nanmedian(share[np.ix_(late, best)]))
     ever = int((np.fmax.reduce(share, axis=0) >= much).sum())
     recorded = int((~np.isnan(share)).sum(1).max())
     return ever if ever - int(best.sum()) >= limits.few else recorded
@@ -260,7 +260,7 @@ def _stands_alone(
     was half as late in any."""
     mine, others = np.fmin.reduce(share[:, best], axis=1), share[:, ~best]
     lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
-    if np.fmax.reduce(others, axis=None) >= limits.late_together * mine[late].min():
+    if np.fmax.reduce(others, axis=None) >= limits.mostly * mine[late].min():
         return False
     return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
 
@@ -393,5 +393,5 @@ def _all_later(each: Times, host: Flags, limits: Limits) -> bool:
     others = each[~host & np.isfinite(each)]
     later = each[host][:, None] > others
     by = each[host] - np.median(others)
-    alike = np.nanmin(by) >= limits.late_together * np.nanmax(by)
+    alike = np.nanmin(by) >= limits.mostly * np.nanmax(by)
     return bool(alike and later.mean() >= limits.nearly_all)

@@ -75,8 +75,8 @@ def _since(start: Flags, what: Flags) -> Ints:
 
 
 def places_of(programs: Programs, mostly_called: Hashes) -> Ints:
-    """The place of each rank (r,), from 0, by the program of each (r,); of those at one place, some may call something else, and
-    are a place of their own. Ranks that left nothing behind have theirs as well."""
+    """The place of each rank (r,), from 0; of those at one place, some may mostly call something
+    else (r,), and are a place of their own. Ranks that left nothing behind have theirs as well."""
     parts = programs.parts
     known = np.flatnonzero(parts.peer != NONE)
     peer = parts.peer[known]

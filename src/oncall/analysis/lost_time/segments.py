@@ -96,7 +96,7 @@ def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segmen
             classes.append([int(one)])
     found = []
     for mates in classes:
-        kept = np.array(sorted(mates))[-limits.most_segments :]
+        kept = np.array(sorted(mates))[-limits.most_compared :]
         common, size = _common_program(program[kept], length[kept])
         same = (program[kept] == common) & (first[kept] != NONE)
         if len(kept) >= 2 and same.any(0).mean() >= limits.nearly_all and size.max() >= 1:

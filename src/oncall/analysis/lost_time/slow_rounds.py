@@ -44,7 +44,8 @@ _TIMES = [
         "barrier_below": "progress_symptoms.barrier_below",
         "known": Param(
             "90 %",
-            "of the members known in other rounds: with fewer, who came late may be unrecorded",
+            "of the members known in other rounds: with fewer, who came late may be unrecorded; "
+            "of rounds: one that is last so often from the start is no equal",
         ),
     },
 )
@@ -80,14 +81,8 @@ def numbered_rounds() -> str:
     ],
     source="CCL-D 4.2.1, 4.2.2",
     params={
-        "baseline_rounds": Param(
-            100, "T_base is the mean of the maxima of this many first rounds (CCL-D 4.2.1)"
-        ),
-        "baseline_part": Param(
-            4,
-            "... and never more than one in this many rounds, so that a short recording has rounds "
-            "to judge",
-        ),
+        "baseline_rounds": "arrivals.offset_rounds",
+        "baseline_part": "arrivals.offset_part",
         "baseline_for": Param(
             "2 min", "... or of those in this time, whichever is fewer (CCL-D 4.2.1)"
         ),
@@ -101,7 +96,7 @@ def numbered_rounds() -> str:
             "maxima above this many medians are hiccups or warm-up and would hide every later "
             "slowdown",
         ),
-        "groups_compared": Param(3, "of fewer groups a median says nothing"),
+        "groups_compared": "group_delays.few",
         "off_siblings": Param(
             2,
             "a baseline this many times that of the sibling groups is itself slow: jitter never "
@@ -111,11 +106,7 @@ def numbered_rounds() -> str:
             10,
             "fewer first rounds, those of its siblings counted, are no baseline, only a start",
         ),
-        "always": Param(
-            "90 %",
-            "in a group of equals each is last by turns; one that is last this often from the "
-            "start is not equal",
-        ),
+        "always": "numbered_rounds.known",
     },
 )
 def round_baselines() -> str:

@@ -137,7 +137,7 @@ def _asynchronous(
         shifted[:, :, : width - lead] = np.diff(times.call[:, some], axis=2)[:, :, lead:]
         baseline[some] = median(took, 0)
         room[some] = median(np.where(last[some], np.nan, shifted) - took, 0)
-    overlaps = (room < -limits.overlaps * baseline) & (room < -limits.overlaps_time)
+    overlaps = (room < -limits.ordinary * baseline) & (room < -limits.overlaps_time)
     rounds = graph.rounds
     flat = overlaps.ravel()[rounds.nodes]
     share = np.add.reduceat(flat.astype(np.float64), rounds.start) / rounds.size
