@@ -42,8 +42,8 @@ def test_rounds_as_close_as_one_of_them_waits_are_one_delay(
 ) -> None:
     with Incident.empty() as incident:
         incident.append("ops", rounds(slow_at_ms))
-        incident.require(["late_callers"])
-        found = incident.con.execute("SELECT rank, rounds FROM late_callers").fetchall()
+        incident.require(["late_culprits"])
+        found = incident.con.execute("SELECT rank, rounds FROM late_culprits").fetchall()
         slow = incident.con.execute("SELECT count(*) FROM slow_rounds").fetchone()
     assert slow == (8,)
     assert found == ([(CULPRIT, 8)] if named else [])

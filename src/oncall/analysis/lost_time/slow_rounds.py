@@ -44,7 +44,8 @@ _TIMES = [
         "barrier_below": "progress_symptoms.barrier_below",
         "known": Param(
             "90 %",
-            "of the members known in other rounds: with fewer, who came late may be unrecorded",
+            "of the members known in other rounds: with fewer, who came late may be unrecorded; "
+            "of rounds: one that is last so often from the start is no equal",
         ),
     },
 )
@@ -80,14 +81,8 @@ def numbered_rounds() -> str:
     ],
     source="CCL-D 4.2.1, 4.2.2",
     params={
-        "baseline_rounds": Param(
-            100, "T_base is the mean of the maxima of this many first rounds (CCL-D 4.2.1)"
-        ),
-        "baseline_part": Param(
-            4,
-            "... and never more than one in this many rounds, so that a short recording has rounds "
-            "to judge",
-        ),
+        "baseline_rounds": "arrivals.offset_rounds",
+        "baseline_part": "arrivals.offset_part",
         "baseline_for": Param(
             "2 min", "... or of those in this time, whichever is fewer (CCL-D 4.2.1)"
         ),
@@ -101,7 +96,7 @@ def numbered_rounds() -> str:
             "maxima above this many medians are hiccups or warm-up and would hide every later "
             "slowdown",
         ),
-        "groups_compared": Param(3, "of fewer groups a median says nothing"),
+        "groups_compared": "group_delays.few",
         "off_siblings": Param(
             2,
             "a baseline this many times that of the sibling groups is itself slow: jitter never "
@@ -111,11 +106,7 @@ def numbered_rounds() -> str:
             10,
             "fewer first rounds, those of its siblings counted, are no baseline, only a start",
         ),
-        "always": Param(
-            "90 %",
-            "in a group of equals each is last by turns; one that is last this often from the "
-            "start is not equal",
-        ),
+        "always": "numbered_rounds.known",
     },
 )
 def round_baselines() -> str:
@@ -191,8 +182,6 @@ def round_baselines() -> str:
         ("wait_ns", "DOUBLE", "ns", "of that, what its members wait for the last one"),
         ("transfer_ns", "DOUBLE", "ns", "of that, what the transfer alone takes"),
         ("stretched", "BOOLEAN", "", "the transfer alone exceeds its baseline that far"),
-        ("base_source", "VARCHAR", "", "configured, siblings, last arriver or measured"),
-        ("nth_window", "BIGINT", "", "the window that it lies in (CCL-D eq. 2)"),
         ("r", "DOUBLE", "ratio", "R: how far it exceeds the baseline (CCL-D eq. 3)"),
         ("p", "DOUBLE", "ratio", "P: which part of that was waiting (CCL-D eq. 4)"),
     ],
@@ -206,10 +195,6 @@ def round_baselines() -> str:
         "noticeable": Param(
             "500 us", "smaller delays of a round are scheduling noise and cost a job nothing"
         ),
-        "window": Param(
-            "1 min",
-            "in each, the round with the largest range speaks for the window (CCL-D 4.2.1)",
-        ),
     },
 )
 def slow_rounds() -> str:
@@ -219,48 +204,11 @@ def slow_rounds() -> str:
         WITH compared AS (
             SELECT n.*, b.base_ns, b.wait_ns, coalesce(b.transfer_ns, b.base_ns) AS transfer_ns,
                 n.basis = 'duration' AND t_min_ns - b.transfer_ns
-                    > greatest($slow_ratio * b.transfer_ns, $noticeable) AS stretched,
-                b.base_source
+                    > greatest($slow_ratio * b.transfer_ns, $noticeable) AS stretched
             FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
             WHERE n.number > b.until AND n.t_max_ns > b.base_ns)
-        SELECT *, (at_ns - first_ns) // $window AS nth_window,
-            (t_max_ns - base_ns) / base_ns AS r,
+        SELECT *, (t_max_ns - base_ns) / base_ns AS r,
             least(1, (t_max_ns - t_min_ns) / (t_max_ns - base_ns)) AS p
         FROM compared
         WHERE stretched OR t_max_ns - base_ns > greatest($slow_ratio * base_ns, $noticeable)
-    """
-
-
-@relation(
-    "slow_windows",
-    reads=["slow_rounds", "members"],
-    empty_without=["slow_rounds"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("label", "VARCHAR", "", "what it is for"),
-        ("windows", "BIGINT", "", "windows with slow rounds"),
-        ("seq", "BIGINT", "", "of the rounds that speak for them, the longest"),
-        ("t_max_ns", "BIGINT", "ns", "what that took"),
-        ("base_ns", "DOUBLE", "ns", "its baseline"),
-        ("r", "DOUBLE", "ratio", "the largest R of any window"),
-    ],
-    source="CCL-D 4.2.1 eq. 2",
-)
-def slow_windows() -> str:
-    """Each communicator's windows with slow rounds; the widest round speaks for its window."""
-    return """
-        WITH widest AS (
-            SELECT job, comm, nth_window, max(r) AS r,
-                arg_max(seq, range) AS seq, arg_max(t_max_ns, range) AS t_max_ns,
-                arg_max(base_ns, range) AS base_ns
-            FROM (SELECT *, (t_max_ns - t_min_ns, -seq) AS range FROM slow_rounds) GROUP BY ALL),
-        labels AS (
-            SELECT job, comm, coalesce(any_value(role), any_value(name), 'a communicator') AS label
-            FROM members GROUP BY ALL)
-        SELECT w.job, w.comm, any_value(m.label) AS label, count(*) AS windows,
-            arg_max(w.seq, (w.t_max_ns, -w.seq)) AS seq, max(w.t_max_ns) AS t_max_ns,
-            arg_max(w.base_ns, (w.t_max_ns, -w.seq)) AS base_ns, max(w.r) AS r
-        FROM widest w JOIN labels m USING (job, comm)
-        GROUP BY w.job, w.comm
     """
