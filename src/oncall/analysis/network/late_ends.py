@@ -29,7 +29,7 @@ _COLUMNS = [
         "side",
         "VARCHAR",
         "",
-        "sender, receiver; elsewhere: a host that sent pauses then; switch: a switch's port",
+        "sender, receiver; elsewhere: a host that sent pauses then; switch: pauses begin there",
     ),
     ("node", "VARCHAR", "", "the host at this end, or the switch"),
     ("nic", "VARCHAR", "", "its NIC, or the switch's port"),
@@ -54,11 +54,13 @@ _COLUMNS = [
     ("queue_bytes", "BIGINT", "bytes", "deepest queue of a switch's port; NULL: not reported"),
     ("notified", "HUGEINT", "packets", "congestion notifications (CNPs) that it handled"),
     ("repeats", "HUGEINT", "packets", "packets retransmitted, or out of sequence"),
-    ("stopped", "BOOLEAN", "", "its switch paused it for long enough to make the step late"),
-    ("stops", "BOOLEAN", "", "it paused its switch for as long"),
-    ("slowed", "BOOLEAN", "", "congestion notifications slowed it for as long"),
-    ("repeated", "BOOLEAN", "", "what it sent again took as long"),
-    ("shared", "BOOLEAN", "", "other traffic took a good part of its link"),
+    (
+        "shows",
+        "VARCHAR[]",
+        "",
+        "what its counters say of the delay: hung_receiver, slow_receiver, full_link, "
+        "pausing_host, pausing_switch, paused_sender, marked, resent; or that it is the sender",
+    ),
     (
         "chosen",
         "BOOLEAN",
@@ -227,7 +229,11 @@ def _weighed() -> str:
                 coalesce(repeats * $repeat_cost >= pauses_ns, false) AS repeated,
                 coalesce(CASE side WHEN 'sender' THEN tx_full >= $full AND tx_others >= $others
                     WHEN 'receiver' THEN rx_full >= $full AND rx_others >= $others END, false)
-                    AS shared
+                    AS shared,
+                -- Pauses spread against the traffic: one host's NIC can stop others that send it
+                -- nothing.
+                bool_or(weighs AND side = 'sender' AND stopped)
+                    OVER (PARTITION BY job, comm, seq) AS held
             FROM placed)
     """
 
@@ -257,23 +263,44 @@ def _chosen() -> str:
 
 
 def _switches() -> str:
-    """Ports of switches, with their pauses between the readings around each collective."""
+    """Switches that paused others around a collective and were paused by nobody: there pauses begin
+    if they held a sender up. Of a switch the port with the deepest queue."""
     return """
         spans AS (
             SELECT job, comm, seq, min(started_ns) AS started_ns,
                 max(started_ns + exec_ns) AS ended_ns
-            FROM weighed WHERE side <> 'elsewhere' GROUP BY ALL),
+            FROM weighed WHERE side <> 'elsewhere' AND held GROUP BY ALL),
+        queues AS (
+            SELECT s.job, s.comm, s.seq, q.node, q.nic, max(q.queue_bytes) AS queue_bytes
+            FROM spans s JOIN nic_priorities q ON q.at_ns > s.started_ns GROUP BY ALL),
         switches AS (
-            SELECT s.job, s.comm, s.seq, 'switch' AS side, r.node, r.nic, s.started_ns,
+            SELECT s.job, s.comm, s.seq, 'switch' AS side, r.node, s.started_ns,
+                arg_max(r.nic, q.queue_bytes) AS nic, max(q.queue_bytes) AS queue_bytes,
                 sum(r.pfc_rx_pause) AS rx_pauses, sum(r.pfc_tx_pause) AS tx_pauses,
-                (SELECT max(q.queue_bytes) FROM nic_priorities q WHERE q.node = r.node
-                    AND q.nic = r.nic AND q.at_ns > s.started_ns) AS queue_bytes
+                ['pausing_switch'] AS shows
             -- A switch's shell counts no bytes beside its pauses, a NIC always does.
             FROM spans s JOIN nic_rates r ON r.tx_bytes IS NULL
                 AND r.at_ns > s.started_ns AND r.since_ns < s.ended_ns
             ANTI JOIN ranks h ON h.node = r.node
-            GROUP BY s.job, s.comm, s.seq, s.started_ns, r.node, r.nic)
+            LEFT JOIN queues q ON q.job = s.job AND q.comm = s.comm AND q.seq = s.seq
+                AND q.node = r.node AND q.nic = r.nic
+            GROUP BY s.job, s.comm, s.seq, s.started_ns, r.node
+            HAVING sum(r.pfc_tx_pause) > 0 AND sum(r.pfc_rx_pause) = 0)
     """
+
+
+def _shows() -> str:
+    """What an end's counters say, what weighs most first."""
+    return """list_filter([
+        CASE WHEN side = 'receiver' AND stops AND tx_paused_ns > $without_end * seen_ns
+            THEN 'hung_receiver' END,
+        CASE WHEN side = 'receiver' AND stops THEN 'slow_receiver' END,
+        CASE WHEN shared THEN 'full_link' END,
+        CASE WHEN side = 'elsewhere' AND stops AND held THEN 'pausing_host' END,
+        CASE WHEN side = 'sender' AND stopped THEN 'paused_sender' END,
+        CASE WHEN side = 'sender' AND slowed THEN 'marked' END,
+        CASE WHEN side <> 'elsewhere' AND repeated THEN 'resent' END,
+        CASE WHEN side = 'sender' THEN 'sender' END], lambda shown: shown IS NOT NULL)"""
 
 
 @relation(
@@ -326,6 +353,9 @@ def _switches() -> str:
             "of the collective's time: without a cause in sight, only what nobody would call "
             "scatter is worth a word",
         ),
+        "without_end": Param(
+            "80 %", "of the time: a host that is merely slow accepts some data between two pauses"
+        ),
         "rounds": Param(
             3,
             "rounds of a communicator, where nobody traced them: one among thousands is scatter",
@@ -343,7 +373,8 @@ def late_ends() -> str:
     return f"""
         WITH {_whole_flows()}, {_late_transfers()}, {_sums()}, {_steps()}, {_weighed()},
         {_chosen()}, {_switches()}
-        SELECT *, weighs AND (job, comm, seq) IN (SELECT (job, comm, seq) FROM chosen) AS chosen
+        SELECT *, {_shows()} AS shows,
+            weighs AND (job, comm, seq) IN (SELECT (job, comm, seq) FROM chosen) AS chosen
         FROM weighed
         UNION ALL BY NAME
         SELECT *, (job, comm, seq) IN (SELECT (job, comm, seq) FROM chosen) AS chosen FROM switches

@@ -1,4 +1,4 @@
-"""Why a communicator's worst collective is late, as far as the network shows it: one row a cause.
+"""Why a communicator's worst collective is late, as far as the network shows it.
 
 An incast on a host outside the collective fills its last port, which stops other flows. Vedrfolnir
 IV-A distinguishes backpressure from incast by where the pauses originate: before that last port,
@@ -138,30 +138,33 @@ def _ports() -> str:
                     THEN list_append(spread, label) ELSE spread END, len(spread)) AS ports,
                 sum(lost_ns) AS lost_ns, bool_or(seen) AS seen, max(depth) AS depth,
                 max(longest_ns) AS longest_ns, arg_max(paused_ns, lost_ns) AS paused_ns,
-                min(at_ns) AS at_ns, arg_min(packets, idle_packets / packets) AS packets,
-                arg_min(idle_label, idle_packets / packets) AS idle_label,
+                min(at_ns) AS at_ns, arg_min(idle_label, idle_packets / packets) AS idle_label,
                 arg_min(idle_packets, idle_packets / packets) AS idle_packets,
                 CASE WHEN bool_or(seen) THEN sum(lost_ns) ELSE sum(least(lost_ns, paused_ns)) END
                     AS known_ns,
+                coalesce(min(idle_packets / packets) <= $idle, false) AS idle,
                 sum(lost_ns) / sum(sum(lost_ns)) OVER one AS share,
                 any_value(all_lost_ns) AS all_lost_ns
             FROM kept GROUP BY job, comm, seq, kind, label
             WINDOW one AS (PARTITION BY job, comm, seq)),
         meeting AS (
             SELECT * FROM ports WHERE kind = 'contention'
-            QUALIFY seen
-                OR sum(known_ns) OVER (PARTITION BY job, comm, seq) >= $share * all_lost_ns)
+            WINDOW one AS (PARTITION BY job, comm, seq)
+            QUALIFY seen OR sum(known_ns) OVER one >= $share * all_lost_ns),
+        queues AS (
+            SELECT * REPLACE (sum(share) OVER one AS share), row_number() OVER most AS place
+            FROM meeting
+            WINDOW one AS (PARTITION BY job, comm, seq), most AS (one ORDER BY lost_ns DESC)
+            QUALIFY sum(share) OVER one >= $share)
     """
 
 
 def _others() -> str:
-    """Loops meanwhile; flows that share a host's link with a late step, whatever way they take
-    between, where switches report less than the share of what was lost; and incasts, if most of
-    those who contributed begin together."""
+    """Loops meanwhile, and flows that share a host's link with a late step, whatever way they take
+    between, where switches report less than the share of what was lost."""
     return """
         loops AS (
-            SELECT w.job, w.comm, w.seq, 'loop' AS kind, g.name AS flow, g.ports, g.astray,
-                g.first_ns AS at_ns
+            SELECT w.job, w.comm, w.seq, g.name AS flow, g.ports, g.astray, g.first_ns AS at_ns
             FROM forwarding_loops g
             JOIN worst w ON g.last_ns > w.since_ns AND g.first_ns < w.until_ns),
         reported AS (
@@ -169,8 +172,8 @@ def _others() -> str:
             HAVING sum(CASE WHEN seen THEN lost_ns ELSE least(lost_ns, paused_ns) END)
                 >= $share * any_value(all_lost_ns)),
         sharers AS (
-            SELECT s.job, s.comm, s.seq, 'shared_link' AS kind, s.started_ns AS at_ns,
-                f.name AS flow, f.src_host AS node, f.bytes,
+            SELECT s.job, s.comm, s.seq, s.started_ns AS at_ns, f.name AS flow, f.src_host AS node,
+                row_number() OVER (ORDER BY f.bytes DESC) AS place,
                 CASE WHEN f.src_host = s.src_host THEN s.src_host ELSE s.dst_host END AS host
             FROM late_steps s SEMI JOIN worst USING (job, comm, seq)
             ANTI JOIN reported USING (job, comm, seq)
@@ -178,23 +181,97 @@ def _others() -> str:
                 AND NOT f.is_collective AND f.started_ns < s.ended_ns AND f.ended_ns > s.started_ns
             WHERE s.critical
             QUALIFY row_number() OVER (
-                PARTITION BY s.job, s.comm, f.flow ORDER BY s.started_ns) = 1),
-        -- The last port is shared by all who begin with a flow, reported or not.
+                PARTITION BY s.job, s.comm, f.flow ORDER BY s.started_ns) = 1)
+    """
+
+
+def _in_the_way() -> str:
+    """Collectives whose queues other flows fill, with the incast that most of these belong to.
+
+    Who met only steps off the critical path is in the way where no parallel link is idle. The last
+    port is shared by all who begin with a flow, reported or not.
+    """
+    return """
+        others AS (
+            SELECT c.job, c.comm, c.seq, c.flow AS number, c.name AS flow, c.src_host AS node,
+                c.share AS part, c.score, c.place,
+                count(*) OVER (PARTITION BY job, comm, seq) AS named
+            FROM contributors c SEMI JOIN worst USING (job, comm, seq)),
         begun AS (
-            SELECT a.flow, a.dst_host AS host, list(b.flow) AS flows, count(*) AS senders
+            SELECT a.flow AS number, a.dst_host AS host, list(b.flow) AS flows,
+                count(*) AS senders
             FROM flow_sizes a JOIN flow_sizes b ON a.dst_host = b.dst_host AND NOT a.is_collective
                 AND NOT b.is_collective
                 AND coalesce(b.started_ns - a.started_ns BETWEEN 0 AND $together, true)
             GROUP BY a.flow, a.dst_host HAVING count(*) >= $senders),
-        named AS (
-            SELECT *, count(*) OVER (PARTITION BY job, comm, seq) AS named FROM contributors
-            SEMI JOIN worst USING (job, comm, seq)),
         incasts AS (
-            SELECT c.job, c.comm, c.seq, 'incast' AS kind, g.host, max(g.senders) AS senders,
+            SELECT o.job, o.comm, o.seq, g.host, max(g.senders) AS senders,
                 arg_max(g.flows, g.senders) AS flows
-            FROM named c JOIN begun g ON list_contains(g.flows, c.flow)
-            GROUP BY c.job, c.comm, c.seq, g.host
-            HAVING count(DISTINCT c.name) * 2 > any_value(c.named))
+            FROM others o JOIN begun g ON list_contains(g.flows, o.number)
+            GROUP BY o.job, o.comm, o.seq, g.host
+            HAVING count(DISTINCT o.flow) * 2 > any_value(o.named)),
+        crowded AS (
+            SELECT o.job, o.comm, o.seq, any_value(i.host) AS host,
+                any_value(i.senders) AS senders, any_value(i.flows) AS flows,
+                CASE WHEN any_value(i.host) IS NULL THEN 'contention' ELSE 'incast' END AS cause
+            FROM others o LEFT JOIN incasts i USING (job, comm, seq)
+            SEMI JOIN (SELECT job, comm, seq FROM queues UNION SELECT job, comm, seq FROM sharers)
+                USING (job, comm, seq)
+            GROUP BY ALL
+            HAVING bool_or(o.score > 0)
+                OR (o.job, o.comm, o.seq) NOT IN (SELECT (job, comm, seq) FROM queues WHERE idle))
+    """
+
+
+def _found() -> str:
+    """A row for each port, flow and host of each cause."""
+    return """
+        pausing AS (
+            SELECT p.*, kind AS cause, label AS suspect, 0 AS place FROM ports p
+            WHERE kind <> 'contention' AND share >= $share AND NOT (kind = 'deadlock' AND EXISTS (
+                FROM loops g WHERE g.comm = p.comm AND list_has_all(g.ports, p.ports)))),
+        found AS (
+            SELECT * EXCLUDE (port), unnest(ports) AS port FROM pausing WHERE cause = 'deadlock'
+            UNION ALL BY NAME
+            SELECT * EXCLUDE (port), label AS port, host AS node FROM pausing
+            WHERE cause <> 'deadlock'
+            UNION ALL BY NAME
+            SELECT o.*, 'backpressure' AS cause, p.suspect FROM others o
+            JOIN pausing p USING (job, comm, seq) WHERE p.cause = 'backpressure'
+            UNION ALL BY NAME
+            SELECT *, 'loop' AS cause FROM loops WHERE flow IS NOT NULL
+            UNION ALL BY NAME
+            SELECT * EXCLUDE (flow), 'loop' AS cause,
+                unnest(list_distinct(coalesce(astray, []) || ports)) AS port FROM loops
+            UNION ALL BY NAME
+            SELECT o.*, c.cause, c.host, c.senders
+            FROM others o JOIN crowded c USING (job, comm, seq)
+            UNION ALL BY NAME
+            SELECT c.job, c.comm, c.seq, c.cause, f.name AS flow, f.src_host AS node,
+                f.started_ns AS at_ns, 100000 AS place
+            FROM crowded c JOIN flow_sizes f ON list_contains(c.flows, f.flow)
+            ANTI JOIN others o ON o.comm = c.comm AND o.job = c.job AND o.number = f.flow
+            UNION ALL BY NAME
+            SELECT q.* EXCLUDE (port, place, lost_ns), label AS port, 1000000 AS place, c.cause
+            FROM queues q JOIN crowded c USING (job, comm, seq) WHERE q.place = 1
+            UNION ALL BY NAME
+            SELECT * EXCLUDE (port, lost_ns), label AS port,
+                CASE WHEN idle THEN 'imbalance' ELSE 'own_queue' END AS cause
+            FROM queues ANTI JOIN crowded USING (job, comm, seq)
+            UNION ALL BY NAME
+            SELECT *, 'shared_link' AS cause FROM sharers),
+        at_ends AS (
+            SELECT job, comm, seq, cause, 'ends' AS suspect, side, node, nic,
+                tor_port AS port, CASE WHEN cause = 'sender' THEN rank END AS rank,
+                CASE cause WHEN 'paused_sender' THEN rx_pauses WHEN 'marked' THEN notified
+                    WHEN 'resent' THEN repeats ELSE tx_pauses END AS counted,
+                CASE cause WHEN 'paused_sender' THEN rx_paused_ns ELSE tx_paused_ns END
+                    AS paused_ns,
+                CASE side WHEN 'sender' THEN tx_full ELSE rx_full END AS used, own_bytes_per_s,
+                queue_bytes, lost_ns, started_ns AS at_ns,
+                row_number() OVER (PARTITION BY job, comm ORDER BY paused_ns DESC NULLS LAST,
+                    counted DESC NULLS LAST, side, excess_ns DESC) AS place
+            FROM (SELECT *, unnest(shows) AS cause FROM late_ends WHERE chosen))
     """
 
 
@@ -209,36 +286,40 @@ def _others() -> str:
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
         ("seq", "BIGINT", "", "of its collectives the one that lost most"),
+        ("suspect", "VARCHAR", "", "the port that pauses come from; else flows or ends"),
         (
-            "kind",
+            "cause",
             "VARCHAR",
             "",
-            "ports: contention, backpressure, storm or deadlock; flows: loop, shared_link or "
-            "incast; ends: what NICs at its ends show; unexplained: late, and nothing shows why",
+            "of a port: deadlock, storm, backpressure; of flows: loop, incast, contention, "
+            "imbalance, own_queue, shared_link, unexplained; of ends: what late_ends shows",
         ),
-        ("suspect", "VARCHAR", "", "the port that pauses come from; else flows or ends"),
-        ("label", "VARCHAR", "", "the port"),
-        ("switch", "VARCHAR", "", "its device"),
-        ("port", "INTEGER", "", "its number there"),
-        ("host", "VARCHAR", "", "the host behind the port, whose link is shared, or of an incast"),
-        ("node", "VARCHAR", "", "the sender of the flow"),
-        ("flow", "VARCHAR", "", "the flow's name; of a loop NULL: neither reported nor inferred"),
-        ("bytes", "BIGINT", "bytes", "its size"),
-        ("flows", "BIGINT[]", "", "the flows of an incast"),
-        ("senders", "BIGINT", "flows", "how many of them begin together"),
-        ("paused_label", "VARCHAR", "", "the port that was stopped, if any"),
-        ("ports", "VARCHAR[]", "", "from the step's path to the port; the cycle, the loop"),
-        ("astray", "VARCHAR[]", "", "of a loop the ports that lead away from the receiver"),
-        ("lost_ns", "DOUBLE", "ns", "what the collective lost there"),
-        ("share", "DOUBLE", "ratio", "of what it lost at all roots"),
+        ("place", "BIGINT", "", "1: the first to act on"),
+        ("flow", "VARCHAR", "", "a flow, by name"),
+        ("node", "VARCHAR", "", "its sender; the host behind a port; of ends the host or switch"),
+        ("nic", "VARCHAR", "", "of ends the NIC"),
+        ("rank", "INTEGER", "", "of a sender that nothing held up: its rank"),
+        ("port", "VARCHAR", "", "a port; of ends the switch port behind the NIC"),
+        ("at_ns", "BIGINT", "ns", "since when"),
+        ("lost_ns", "DOUBLE", "ns", "what the collective lost by a port that pauses; at its ends"),
+        ("share", "DOUBLE", "ratio", "of what it lost at all roots: at these ports"),
+        ("part", "DOUBLE", "ratio", "a flow's part of the queues that critical flows waited in"),
         ("seen", "BOOLEAN", "", "the queue was reported; else it was inferred from pauses alone"),
         ("depth", "DOUBLE", "packets", "mean queue depth, at the worst"),
-        ("longest_ns", "BIGINT", "ns", "longest pause of the port that was stopped"),
-        ("paused_ns", "DOUBLE", "ns", "all of that port's pauses during the step"),
-        ("packets", "DOUBLE", "packets", "through the port, where one beside it was least busy"),
-        ("idle_label", "VARCHAR", "", "that one, which could carry the same flow"),
+        ("paused_label", "VARCHAR", "", "the port that was stopped, if any"),
+        ("longest_ns", "BIGINT", "ns", "its longest pause"),
+        ("paused_ns", "DOUBLE", "ns", "all of its pauses during the step; of ends the NIC's"),
+        ("ports", "VARCHAR[]", "", "from the step's path to the port; the cycle, the loop"),
+        ("astray", "VARCHAR[]", "", "of a loop the ports that lead away from the receiver"),
+        ("idle_label", "VARCHAR", "", "the least busy port that could carry the same flow"),
         ("idle_packets", "DOUBLE", "packets", "through that one"),
-        ("at_ns", "BIGINT", "ns", "since when"),
+        ("host", "VARCHAR", "", "the receiver of an incast; the host whose link is shared"),
+        ("senders", "BIGINT", "flows", "how many of an incast begin together"),
+        ("side", "VARCHAR", "", "of ends: sender, receiver, elsewhere or switch"),
+        ("counted", "HUGEINT", "", "its pause frames, notifications or packets sent again"),
+        ("used", "DOUBLE", "ratio", "of its link's rate, within late steps"),
+        ("own_bytes_per_s", "DOUBLE", "bytes/s", "how fast the late steps went"),
+        ("queue_bytes", "BIGINT", "bytes", "a switch's deepest queue"),
     ],
     source="Vedrfolnir II-B (loops, load imbalance), III-B (critical path), III-D2 (signatures), "
     "IV-A (incast, PFC backpressure)",
@@ -255,29 +336,21 @@ def _others() -> str:
             "300 us", "one request or barrier begins an incast; further apart, flows only meet"
         ),
         "clearly": "late_ends.clearly",
+        "idle": Param(
+            "20 %", "of the queue's port's packets: even hashing leaves no parallel link that empty"
+        ),
     },
 )
 def network_causes() -> str:
     """Ports, flows and hosts that made each communicator's worst collective late."""
     return f"""
         WITH {_worst()}, {_outside_incasts()}, {_placed()}, {_ports()}, {_others()},
-        found AS (
-            SELECT p.*, label AS suspect FROM ports p
-            WHERE kind <> 'contention' AND share >= $share AND NOT (kind = 'deadlock' AND EXISTS (
-                FROM loops g WHERE g.comm = p.comm AND list_has_all(g.ports, p.ports)))
-            UNION ALL BY NAME
-            SELECT *, 'flows' AS suspect FROM (FROM meeting QUALIFY
-                sum(share) OVER (PARTITION BY job, comm, seq) >= $share)
-            UNION ALL BY NAME SELECT *, 'flows' AS suspect FROM loops
-            UNION ALL BY NAME SELECT *, 'flows' AS suspect FROM sharers
-            UNION ALL BY NAME
-            SELECT job, comm, seq, 'ends' AS kind, 'ends' AS suspect, min(started_ns) AS at_ns
-            FROM late_ends WHERE chosen GROUP BY ALL)
-        FROM found UNION ALL BY NAME
-        SELECT *, 'flows' AS suspect FROM incasts
-        SEMI JOIN (FROM found WHERE suspect = 'flows') USING (job, comm, seq)
+        {_in_the_way()}, {_found()}
+        SELECT * REPLACE (coalesce(suspect, 'flows') AS suspect) FROM found
+        UNION ALL BY NAME FROM at_ends
         UNION ALL BY NAME
-        SELECT job, comm, seq, 'unexplained' AS kind, 'flows' AS suspect, late_ns AS at_ns
-        FROM worst ANTI JOIN found USING (job, comm) ANTI JOIN roots USING (job, comm, seq)
+        SELECT job, comm, seq, 'flows' AS suspect, 'unexplained' AS cause, late_ns AS at_ns
+        FROM worst ANTI JOIN found USING (job, comm) ANTI JOIN at_ends USING (job, comm)
+        ANTI JOIN roots USING (job, comm, seq)
         WHERE late_ns IS NOT NULL AND lost_ns > $clearly * took_ns
     """
