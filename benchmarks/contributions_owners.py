@@ -31,7 +31,7 @@ REASONS = {
     "expected_traffic": "as flow_comms",
     "segmented_traffic": "as flow_comms",
     "slow_paths": "as flow_comms: which of a NIC's paths is slow",
-    "step_changes": "a log whose steps get longer for good; tests/analysis/logs",
+    "step_changes": "a log whose steps get longer for good; tests/analysis/faults",
     "called_transfers": "which transfers of calls alone wait; tests/analysis/hang",
     "open_transfers": "as called_transfers",
     "mirrored_calls": "transfers of a tensor group that stopped are one place; tests/analysis/hang",
