@@ -1,4 +1,4 @@
-"""How often the rulebook pauses is right where no switch speaks, on Vedrfolnir's experiments.
+"""How often the rulebook congestion is right where no switch speaks, on Vedrfolnir's experiments.
 
     python benchmarks/accuracy_hosts.py [--first 1] [--seeds 20] [--kinds INCAST,...] [--jobs 2]
 
@@ -66,7 +66,7 @@ def run_one(task: tuple[str, int]) -> Case:
     with record(played) as incident:
         diagnosis = diagnose(incident, load_rulebooks([shipped_folder()]))
     roots = [f for f in diagnosis.findings if f.explained_by is None]
-    own = next((f for f in diagnosis.findings if f.rulebook == "pauses"), None)
+    own = next((f for f in diagnosis.findings if f.rulebook == "congestion"), None)
     s = played.scenario
     return Case(
         kind,

@@ -1,4 +1,4 @@
-"""How often contention and pfc are right: Vedrfolnir's experiments over fresh seeds (IV-A, Fig. 9).
+"""How often the rulebook congestion is right: Vedrfolnir's experiments, fresh seeds (IV-A, Fig. 9).
 
     python benchmarks/accuracy_network.py [--first 1] [--share 1.0] [--kinds INCAST,...] [--asks 3]
 
@@ -86,7 +86,7 @@ def judge(
     from oncall_lab.network.record import record
 
     simulated = time.perf_counter()
-    books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
+    books = [load_file(shipped_folder() / "congestion.yaml")]
     with record(played, reported) as incident:
         diagnosis = diagnose(incident, books)
     diagnosed = time.perf_counter()

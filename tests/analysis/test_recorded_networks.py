@@ -26,7 +26,7 @@ CASES = sorted(path.parent for path in RECORDINGS.glob("*/truth.json"))
 
 
 def judged(folder: Path) -> Diagnosis:
-    books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
+    books = [load_file(shipped_folder() / "congestion.yaml")]
     with Incident.empty() as incident:
         load([folder], incident)
         return diagnose(incident, books)

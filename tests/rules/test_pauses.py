@@ -15,7 +15,7 @@ from oncall.use_case.diagnose import diagnose
 MS = 1_000_000
 S = 1_000 * MS
 COMM = 7
-BOOKS = ("pauses", "pfc", "contention", "network", "latency")
+BOOKS = ("congestion", "network", "latency")
 
 
 @pytest.fixture
@@ -56,8 +56,7 @@ def test_pauses_explain_that_nobody_else_tells_why(late: Incident) -> None:
     read(late, "a", tx_bytes=1, rx_bytes=1, pfc_rx_pause=1000, pfc_rx_pause_ns=20 * MS)
     read(late, "b", tx_bytes=1, rx_bytes=1, pfc_tx_pause=0, pfc_tx_pause_ns=0)
     measured = found(late)
-    assert measured["pauses PAUSED_UPSTREAM"] is None
-    assert measured["contention UNEXPLAINED"] == "pauses PAUSED_UPSTREAM"
+    assert measured == {"congestion PAUSED_UPSTREAM": None}
 
 
 def test_an_adapter_that_holds_the_network_off_is_the_root(late: Incident) -> None:
@@ -69,7 +68,7 @@ def test_an_adapter_that_holds_the_network_off_is_the_root(late: Incident) -> No
     shown = found(late)
     roots = [finding for finding, root in shown.items() if root is None]
     assert roots == ["network NIC"]
-    assert shown["pauses SLOW_RECEIVER"] == "network NIC"
+    assert shown["congestion SLOW_RECEIVER"] == "network NIC"
 
 
 def test_flows_that_share_the_link_are_shown_with_the_port_that_was_paused(late: Incident) -> None:
@@ -79,12 +78,14 @@ def test_flows_that_share_the_link_are_shown_with_the_port_that_was_paused(late:
     when = {"started_ns": [60 * S + 6 * MS], "ended_ns": [60 * S + 18 * MS]}
     late.append("flows", {"flow": [9], "name": ["c->b"]} | sent | when)
     measured = found(late)
-    assert measured["pauses PAUSED_UPSTREAM"] is None
-    assert measured["contention CONTENTION"] == "pauses PAUSED_UPSTREAM"
+    assert measured["congestion PAUSED_UPSTREAM"] is None
+    assert measured["congestion CONTENTION"] == "congestion PAUSED_UPSTREAM"
 
 
 def test_silent_nics_leave_the_sender_and_nothing_beside(late: Incident) -> None:
     for node in ("a", "b"):
         read(late, node, tx_bytes=1, rx_bytes=1, pfc_rx_pause=0, pfc_tx_pause=0)
     shown = found(late)
-    assert [finding for finding, root in shown.items() if root is None] == ["pauses NOT_HELD_UP"]
+    assert [finding for finding, root in shown.items() if root is None] == [
+        "congestion NOT_HELD_UP"
+    ]

@@ -13,7 +13,7 @@ from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.rulebook_file import Node, Question
 from oncall.rules.language.rulebook_parts import sentences
 
-LONGEST, LINES, COLUMNS, LEVELS = 250, 12, 120, 6
+LONGEST, LINES, COLUMNS, LEVELS = 350, 12, 120, 6
 THICK = {"hang"}  # still to be thinned
 RULEBOOKS = load_rulebooks([shipped_folder()])
 

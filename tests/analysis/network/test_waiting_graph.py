@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.analysis.network import waiting_graph
-from oncall.analysis.network.decomposition import decompose
 from oncall.evidence.incident import Incident
+from oncall.node.triggers.decomposition import decompose
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def played(*faults: NetworkFault, **values: object) -> Played:
 def test_the_shipped_rules_find_it(kind: str, values: dict[str, Any]) -> None:
     fault = NetworkFault(kind, 1_000_000, count=6 if kind == "PFC_BACKPRESSURE" else 0)
     incident, truth = first_that_delays(NetworkScenario(step_bytes=STEP, faults=(fault,), **values))
-    books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
+    books = [load_file(shipped_folder() / "congestion.yaml")]
     with incident:
         diagnosis = diagnose(incident, books)
     assert [f.verdict for f in diagnosis.findings if f.explained_by is None] == [kind]

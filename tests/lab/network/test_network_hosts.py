@@ -17,7 +17,7 @@ from oncall_lab.network.record import record
 
 MS = 1_000_000
 STEP = 20_000_000
-BOOKS = ("pauses", "pfc", "contention")
+BOOKS = ("congestion",)
 
 
 def played(kind: str | None = None, seed: int = 3, steps: str = "recorded") -> Played:

@@ -132,7 +132,7 @@ def test_ports_come_before_those_they_wait_for() -> None:
 
 def test_a_finding_of_the_network_is_explained_with_pictures(network_of_fault: Make) -> None:
     incident = network_of_fault("INCAST")
-    books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
+    books = [load_file(shipped_folder() / "congestion.yaml")]
     diagnosis = diagnose(incident, books)
     drawn = drawings_of(incident, diagnosis, plain=False)
     (lines,) = drawn.values()

@@ -1,4 +1,6 @@
-"""Where the waiting of each late step begins: what kind of root, which port, whose host."""
+"""Where the waiting of each late step begins: what kind of root, which port, whose host; and where
+flows meet, the parallel links of which only one is used.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from oncall.analysis.network.pause_paths import Root, roots
 from oncall.analysis.network.step_views import INPUTS, Thresholds, View, views
 from oncall.evidence import params_of, relation
 
-ROOT_COLUMNS = [
+_COLUMNS = [
     ("id", "INTEGER", "", "the late step"),
     ("job", "VARCHAR", "", "the job"),
     ("comm", "UBIGINT", "", "communicator"),
@@ -37,7 +39,11 @@ ROOT_COLUMNS = [
     ("critical", "BOOLEAN", "", "the step is on the longest path"),
     ("over", "BOOLEAN", "", "the step has ended"),
     ("at_ns", "BIGINT", "ns", "start of the step"),
+    ("packets", "DOUBLE", "packets", "through the port of a queue meanwhile; NULL: no report"),
+    ("idle_label", "VARCHAR", "", "the least busy port beside it that could carry the same flow"),
+    ("idle_packets", "DOUBLE", "packets", "through that one"),
 ]
+_NONE = (None, None, None)
 
 
 @relation(
@@ -45,8 +51,8 @@ ROOT_COLUMNS = [
     reads=["late_steps"],
     optional=INPUTS,
     empty_without=["late_steps", "step_ports"],
-    columns=ROOT_COLUMNS,
-    source="Vedrfolnir III-D2 (signatures); Hawkeye",
+    columns=_COLUMNS,
+    source="Vedrfolnir II-B (load imbalance), III-D2 (signatures); Hawkeye",
     params=params_of(Thresholds),
 )
 def network_roots(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
@@ -56,7 +62,7 @@ def network_roots(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str,
     for step, view in views(con, net, Thresholds(**params)):
         for root in roots(view, net):
             rows.append(_row(con, step, view, root, net))
-    names = [column[0] for column in ROOT_COLUMNS]
+    names = [column[0] for column in _COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
@@ -96,7 +102,23 @@ def _row(
         step[7],
         step[10],
         step[4],
+        *(_least_busy_beside(view, net, step, port) if kind == "contention" and seen else _NONE),
     )
+
+
+def _least_busy_beside(
+    view: View, net: Network, step: tuple[Any, ...], port: int
+) -> tuple[float | None, str | None, float | None]:
+    """A port's packets, and the port that the step's flow might have taken and fewest others did,
+    of those that reported."""
+    useful = net.on_paths(step[8] or "", step[9] or "")
+    beside = [
+        (view.packets[other], label(net.ports[other]))
+        for other in net.of_device[int(net.device_of[port])]
+        if other != port and useful[other] and useful[port] and other in view.packets
+    ]
+    packets, name = min(beside, default=(None, None))
+    return view.packets.get(port), name, packets
 
 
 def _is_shared(

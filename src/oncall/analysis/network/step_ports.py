@@ -1,15 +1,110 @@
-"""What the switches reported about each port during a late step."""
+"""What the switches reported about each port during a late step, and flow by flow.
+
+Flows that leave one host together meet on its own link, before any switch can see it. What a switch
+shows is that the sender's flows together come at the rate which the step would have alone: then its
+link was full, and what the others sent, the step could not. Where every epoch of a flow was
+reported, that is known epoch by epoch; else of all that was reported of the step. Flows that leave
+a switch together, too, filled the link before if they pass as many packets as a port with a queue:
+there is none where the host's link has set their pace.
+"""
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
+
+
+def _leaving() -> str:
+    """Packets of flows that left the late step's host while it ran."""
+    return """
+        ends AS (
+            SELECT a AS host, a_port AS port, rate_bytes_per_s FROM links
+            UNION SELECT b, b_port, rate_bytes_per_s FROM links),
+        single AS (
+            SELECT host, any_value(port) AS port,
+                nullif(any_value(rate_bytes_per_s), 0) / 1e9 AS bytes_per_ns
+            FROM ends GROUP BY host HAVING count(*) = 1),
+        passed AS (
+            SELECT flow, at_ns, max(packets) AS packets, max(epoch_ns) AS epoch_ns
+            FROM switch_flows WHERE packets > 0 GROUP BY ALL),
+        leaving AS (
+            SELECT s.id, h.host, h.port, p.*, p.flow = s.flow AS own
+            FROM late_steps s JOIN single h ON h.host = s.src_host
+            JOIN flows f ON f.src_host = h.host AND coalesce(f.started_ns < s.ended_ns, true)
+                AND coalesce(f.ended_ns > s.started_ns, true)
+            JOIN passed p ON p.flow = f.flow
+                AND p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
+            WHERE s.flow IS NOT NULL),
+        -- Reports of other times would say nothing of how the link was shared.
+        together AS (
+            SELECT * FROM leaving SEMI JOIN (SELECT id, at_ns FROM leaving WHERE own) o
+            USING (id, at_ns))
+    """
+
+
+def _full_by_rate() -> str:
+    """Steps and epochs in which these packets filled the link."""
+    return """
+        full_steps AS (
+            SELECT t.id FROM together t JOIN late_steps s USING (id)
+            GROUP BY t.id, s.started_ns, s.ended_ns, s.excess_ns
+            HAVING count(DISTINCT t.flow) > 1 AND sum(packets) / sum(packets) FILTER (own)
+                * (1 - s.excess_ns / greatest(s.ended_ns - s.started_ns, 1)) >= $full),
+        -- Packets that the host's link takes in a nanosecond, by the size of the step's.
+        sizes AS (
+            SELECT e.flow, e.packets / w.bytes AS packets_per_byte
+            FROM (SELECT flow, sum(packets) AS packets, sum(epoch_ns) AS seen_ns
+                FROM passed GROUP BY flow) e
+            JOIN (SELECT flow, sum(bytes) AS bytes, sum(ended_ns - started_ns) AS took_ns
+                FROM step_waits GROUP BY flow) w USING (flow)
+            WHERE e.seen_ns >= $whole * w.took_ns AND w.bytes > 0),
+        full_epochs AS (
+            SELECT t.id, t.at_ns FROM together t JOIN late_steps s USING (id)
+            JOIN sizes z ON z.flow = s.flow JOIN single h ON h.host = t.host
+            GROUP BY t.id, t.at_ns, z.packets_per_byte, h.bytes_per_ns
+            HAVING count(*) > 1 AND sum(t.packets)
+                >= $full * max(t.epoch_ns) * z.packets_per_byte * h.bytes_per_ns)
+    """
+
+
+def _full_by_ports() -> str:
+    """Flows that shared a port with the step at the rate of the fastest port."""
+    return """
+        fastest AS (
+            SELECT max(packets / epoch_ns) AS packets_per_ns FROM switch_ports
+            WHERE queue_depth >= $least_queue AND epoch_ns > 0
+                AND (SELECT count(DISTINCT rate_bytes_per_s) FROM links) = 1),
+        beside AS (
+            SELECT DISTINCT t.id, t.at_ns, t.flow, t.packets, t.epoch_ns
+            FROM together t JOIN late_steps s USING (id)
+            JOIN switch_flows o ON o.flow = s.flow AND o.at_ns = t.at_ns AND o.packets > 0
+            JOIN switch_flows p ON p.flow = t.flow AND p.at_ns = t.at_ns AND p.packets > 0
+                AND p.switch = o.switch AND p.port = o.port),
+        full_ports AS (
+            SELECT id, at_ns FROM beside GROUP BY ALL
+            HAVING count(*) > 1 AND sum(packets)
+                >= $full * max(epoch_ns) * (SELECT packets_per_ns FROM fastest)),
+        paced AS (SELECT id, at_ns, flow FROM beside SEMI JOIN full_ports USING (id, at_ns))
+    """
+
+
+def _on_sender_links() -> str:
+    """Each flow on the link of a late step's sender, if that link was full."""
+    return f"""
+        {_leaving()}, {_full_by_rate()}, {_full_by_ports()},
+        on_sender_links AS (
+            SELECT id, host AS switch, port, flow, sum(packets) AS packets
+            FROM together t
+            WHERE id IN (FROM full_steps) OR (id, at_ns) IN (SELECT (id, at_ns) FROM full_epochs)
+                OR (id, at_ns, flow) IN (SELECT (id, at_ns, flow) FROM paced)
+            GROUP BY ALL)
+    """
 
 
 @relation(
     "step_ports",
     reads=["late_steps"],
-    optional=["switch_ports", "pause_spans", "sender_links"],
-    empty_without=["late_steps", "switch_ports|pause_spans|sender_links"],
+    optional=["switch_ports", "pause_spans", "step_flows"],
+    empty_without=["late_steps", "switch_ports|pause_spans|step_flows"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
         ("switch", "VARCHAR", "", "a device"),
@@ -41,7 +136,7 @@ def step_ports() -> str:
             GROUP BY ALL
             UNION ALL
             SELECT id, switch, port, sum(packets), $least_queue * sum(packets), NULL, NULL
-            FROM sender_links GROUP BY ALL),
+            FROM step_flows WHERE on_sender_link GROUP BY ALL),
         stopped AS (
             SELECT s.id, p.switch, p.port,
                 sum(least(p.ended_ns, s.ended_ns) - greatest(p.started_ns, s.started_ns))
@@ -63,7 +158,7 @@ def step_ports() -> str:
 @relation(
     "step_flows",
     reads=["late_steps"],
-    optional=["switch_flows", "step_waits", "flows", "sender_links"],
+    optional=["switch_flows", "step_waits", "flows", "switch_ports", "links"],
     empty_without=["late_steps", "switch_flows"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -83,14 +178,22 @@ def step_ports() -> str:
         ("own", "BOOLEAN", "", "it is the late step's flow"),
         ("member", "BOOLEAN", "", "it is a flow of the collective"),
         ("name", "VARCHAR", "", "its name for display"),
+        ("on_sender_link", "BOOLEAN", "", "the port is the late step's sender's, and it was full"),
     ],
     source="Vedrfolnir III-D1",
-    params={"least_queue": "network_roots.least_queue"},
+    params={
+        "least_queue": "network_roots.least_queue",
+        "full": Param("90 %", "of the step's rate alone: together they were that fast"),
+        "whole": Param(
+            "90 %",
+            "of the time of a flow's steps: with this much reported, all its packets are known",
+        ),
+    },
 )
 def step_flows() -> str:
     """Each flow at each port while a late step ran."""
-    return """
-        WITH members AS (
+    return f"""
+        WITH {_on_sender_links()}, members AS (
             SELECT DISTINCT job, comm, seq, flow FROM step_waits WHERE flow IS NOT NULL),
         names AS (SELECT flow, any_value(name) AS name FROM flows GROUP BY flow),
         seen AS (
@@ -100,7 +203,8 @@ def step_flows() -> str:
                 ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
             WHERE p.packets > 0
             UNION ALL
-            SELECT id, switch, port, 0, flow, packets, $least_queue * packets FROM sender_links),
+            SELECT id, switch, port, 0, flow, packets, $least_queue * packets
+            FROM on_sender_links),
         -- Who passed at a time without a queue has no part in that of another time.
         epochs AS (
             SELECT p.id, p.switch, p.port, p.at_ns, sum(p.packets) AS packets,
@@ -112,7 +216,8 @@ def step_flows() -> str:
             max(e.queued / e.packets) AS deepest,
             coalesce(bool_or(p.flow = s.flow), false) AS own,
             bool_or(m.flow IS NOT NULL) AS member,
-            coalesce(any_value(n.name), 'flow ' || p.flow) AS name
+            coalesce(any_value(n.name), 'flow ' || p.flow) AS name,
+            (s.id, p.switch) IN (SELECT (id, switch) FROM on_sender_links) AS on_sender_link
         FROM late_steps s JOIN seen p USING (id)
         JOIN epochs e ON e.id = p.id AND e.switch = p.switch AND e.port = p.port
             AND e.at_ns = p.at_ns

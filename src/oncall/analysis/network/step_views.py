@@ -19,7 +19,7 @@ Ports = dict[int, tuple[float, int]]  # port -> stopped for, longest without a b
 
 INPUTS = [
     *("step_ports", "step_flows", "step_waits", "ranks", "flows", "pause_spans"),
-    *("switch_meters", "links", "sender_links", "switch_ports", "switch_flows", "switch_pauses"),
+    *("switch_meters", "links", "switch_ports", "switch_flows", "switch_pauses"),
 ]
 
 
@@ -59,6 +59,7 @@ class View:
     excess_ns: float
     duration_ns: float
     has_pause_spans: bool
+    packets: Mapping[int, float] = field(default_factory=dict)  # through those that reported
     overrun: frozenset[int] = frozenset()
     carried: Mapping[int, Flags] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -106,6 +107,7 @@ def views(
             View(
                 paused={p: (ns or 0, long or 0) for p, _, ns, long, _ in ports[step[0]]},
                 depth={p: d or 0.0 for p, d, _, _, n in ports[step[0]] if n is not None},
+                packets={p: n for p, _, _, _, n in ports[step[0]] if n is not None},
                 path=frozenset(path),
                 shared={p: share or 0.0 for p, own, share in seen[step[0]] if own},
                 excess_ns=step[6],

@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.evidence import decides, params_of, relation
+from oncall.evidence import Param, decides, params_of, relation
 from oncall.evidence.columns import Words
 
 Integers = NDArray[np.int64]
@@ -130,28 +130,41 @@ def step_waits(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, An
         ("share", "DOUBLE", "", "of what all late steps on the path lost (equation 3)"),
         ("lost_ns", "DOUBLE", "ns", "what all of them lost"),
         ("took_ns", "BIGINT", "ns", "the collective, from its first start to its last end"),
+        ("worst", "BOOLEAN", "", "the collective lost most of its communicator's, and enough"),
         ("src_node", "VARCHAR", "", "host of the sender"),
         ("dst_node", "VARCHAR", "", "host of the receiver"),
     ],
-    source="Vedrfolnir III-D1 (critical path), equation 3",
+    source="Vedrfolnir III-B, III-D1 (critical path), equation 3",
+    params={
+        "least_lost": Param("1 %", "of the collective's time; less is scatter, whatever its cause")
+    },
 )
 def critical_steps() -> str:
-    """The steps whose time is the collective's time, with what each lost."""
+    """The steps whose time is the collective's time, with what each lost.
+
+    Most late collectives of a communicator are late for the same reason; the one that lost most
+    shows it best.
+    """
     return """
         WITH spans AS (
             SELECT job, comm, seq, max(ended_ns) - min(started_ns) AS took_ns
             FROM step_waits GROUP BY ALL),
-        homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL)
+        homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
+        losses AS (
+            SELECT job, comm, seq, coalesce(sum(greatest(excess_ns, 0)) FILTER (late), 0) AS lost_ns
+            FROM step_waits WHERE critical GROUP BY ALL)
         SELECT w.*, row_number() OVER p AS position, count(*) OVER c AS of,
-            CASE WHEN w.late THEN greatest(w.excess_ns, 0) ELSE 0 END
-                / nullif(sum(greatest(w.excess_ns, 0)) FILTER (w.late) OVER c, 0) AS share,
-            coalesce(sum(greatest(w.excess_ns, 0)) FILTER (w.late) OVER c, 0) AS lost_ns,
-            s.took_ns, a.node AS src_node, b.node AS dst_node
-        FROM step_waits w JOIN spans s USING (job, comm, seq)
+            CASE WHEN w.late THEN greatest(w.excess_ns, 0) ELSE 0 END / nullif(l.lost_ns, 0)
+                AS share,
+            l.lost_ns, s.took_ns, a.node AS src_node, b.node AS dst_node,
+            l.lost_ns > $least_lost * s.took_ns AND l.seq = first_value(l.seq) OVER most AS worst
+        FROM step_waits w JOIN spans s USING (job, comm, seq) JOIN losses l USING (job, comm, seq)
         LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
         LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
         WHERE w.critical
-        WINDOW c AS (PARTITION BY w.job, w.comm, w.seq), p AS (c ORDER BY w.started_ns, w.step)
+        WINDOW c AS (PARTITION BY w.job, w.comm, w.seq), p AS (c ORDER BY w.started_ns, w.step),
+            most AS (PARTITION BY w.job, w.comm
+                ORDER BY l.lost_ns > $least_lost * s.took_ns DESC, l.lost_ns DESC, l.seq)
     """
 
 

@@ -51,8 +51,8 @@ class StepQueues:
 
 def queues_of(algorithm: str, op: str, members: int, member: int) -> StepQueues:
     """The queues of one member of a collective. Raises what `decompose` raises."""
-    # A collector that watches no steps does without the analysis.
-    from oncall.analysis.network.decomposition import NONE, decompose
+    # A collector that watches no steps does without numpy.
+    from oncall.node.triggers.decomposition import NONE, decompose
 
     steps = decompose(algorithm, op, members)
     src, number = steps.src.tolist(), steps.step.tolist()

@@ -105,7 +105,7 @@ def reached(starts: Iterable[str], edges: Iterable[PortEdge]) -> list[str]:
 
 
 RELATIONS = (
-    *("late_steps", "provenance_edges", "pause_edges", "step_ports", "step_flows"),
+    *("late_steps", "provenance_edges", "step_ports", "step_flows"),
     *("network_roots", "contributors", "late_ends"),
 )
 MOST_PORTS, MOST_FLOWS = 12, 10
@@ -256,8 +256,8 @@ def _flows_at(incident: Incident, number: int) -> list[tuple[FlowEdge, FlowNode]
 
 def _port_edges(incident: Incident, number: int) -> list[PortEdge]:
     rows = incident.con.execute(
-        "SELECT switch || 'P' || port, next_switch || 'P' || next_port, weight FROM pause_edges "
-        "WHERE id = ? ORDER BY weight DESC, 1, 2",
+        "SELECT switch || 'P' || port, next_switch || 'P' || next_port, weight "
+        "FROM provenance_edges WHERE id = ? AND kind = 'port_port' ORDER BY weight DESC, 1, 2",
         [number],
     ).fetchall()
     return [PortEdge(clean(port), clean(after), weight) for port, after, weight in rows]

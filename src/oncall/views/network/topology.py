@@ -115,18 +115,19 @@ def topology(
 
 def _notes(incident: Incident, collective: Collective, root: Root) -> Iterator[str]:
     """Flows in a forwarding loop through the root, and links beside it that are idle."""
-    incident.provide(("looping_flows", "parallel_ports"))
+    incident.provide(("forwarding_loops", "network_roots"))
     loops = incident.con.execute(
-        "SELECT name, way FROM looping_flows WHERE list_contains(ports, ?) ORDER BY flow LIMIT 2",
+        "SELECT name, ports FROM forwarding_loops "
+        "WHERE list_contains(ports, ?) AND name IS NOT NULL ORDER BY flow LIMIT 2",
         [root.label],
     ).fetchall()
-    for name, way in loops:
-        yield f"{clean(name)} is in a forwarding loop there: {clean(way)}"
+    for name, ports in loops:
+        yield f"{clean(name)} is in a forwarding loop there: {clean(' > '.join(ports))}"
     beside = incident.con.execute(
         f"""
-        SELECT label, max(packets)::BIGINT, max(busy_packets)::BIGINT FROM parallel_ports
-        WHERE comm = ? AND seq = ? AND switch || 'P' || port = ?
-        GROUP BY label HAVING max(packets) < {IDLE} * max(busy_packets) ORDER BY 2, 1 LIMIT 2
+        SELECT idle_label, max(idle_packets)::BIGINT, max(packets)::BIGINT FROM network_roots
+        WHERE comm = ? AND seq = ? AND label = ?
+        GROUP BY idle_label HAVING max(idle_packets) < {IDLE} * max(packets) ORDER BY 2, 1 LIMIT 2
         """,
         [*collective.key, root.label],
     ).fetchall()

@@ -69,9 +69,10 @@ def recorded(
 
 def found(incident: Incident) -> list[tuple[int, ...]]:
     with incident:
-        incident.require(["node_flow_steps"])
+        incident.append("nics", {"node": ["n0"], "nic": ["mlx5_0"], "port": [1], "at_ns": [0]})
+        incident.require(["collective_steps"])
         return incident.con.execute(
-            "SELECT src, dst, step, bytes, started_ns, ended_ns FROM node_flow_steps ORDER BY ALL"
+            "SELECT src, dst, step, bytes, started_ns, ended_ns FROM collective_steps ORDER BY ALL"
         ).fetchall()
 
 
@@ -147,8 +148,9 @@ def test_a_step_ends_before_the_gap_though_its_bytes_fall_short_a_little() -> No
             incident.con.execute(
                 f"UPDATE epochs SET bytes = bytes + {more} WHERE start_ns = {at_ns}"
             )
-        incident.require(["node_flow_steps"])
-        longest = incident.con.execute("SELECT max(ended_ns - started_ns) FROM node_flow_steps")
+        incident.append("nics", {"node": ["n0"], "nic": ["mlx5_0"], "port": [1], "at_ns": [0]})
+        incident.require(["collective_steps"])
+        longest = incident.con.execute("SELECT max(ended_ns - started_ns) FROM collective_steps")
         assert longest.fetchall() == [(10 * EPOCH_NS,)]
 
 

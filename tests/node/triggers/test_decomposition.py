@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.network.decomposition import ALGORITHMS, NONE, Steps, decompose
+from oncall.node.triggers.decomposition import ALGORITHMS, NONE, Steps, decompose
 
 
 def _members(algorithm: str, number: int) -> int:

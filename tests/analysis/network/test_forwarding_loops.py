@@ -46,13 +46,13 @@ def still_flows(others: Others, seen: Sequence[int] = ()) -> Incident:
     if seen:
         rows = {**at, "at_ns": 2 * MS, "flow": list(seen), "packets": [10] * len(seen)}
         incident.append("switch_flows", rows)
-    incident.provide(["looping_links"])
+    incident.provide(["forwarding_loops"])
     return incident
 
 
 def routes_found(incident: Incident) -> list[tuple[object, ...]]:
     with incident:
-        return incident.con.execute("SELECT name, ports, astray FROM looping_links").fetchall()
+        return incident.con.execute("SELECT name, ports, astray FROM forwarding_loops").fetchall()
 
 
 def test_the_only_flow_that_may_have_come_there_and_has_not_ended_goes_round() -> None:
@@ -63,7 +63,7 @@ def test_the_only_flow_that_may_have_come_there_and_has_not_ended_goes_round() -
 
 def test_of_two_that_may_have_nobody_is_named() -> None:
     assert routes_found(still_flows([(2, "c", "d", None), (3, "d", "c", None)])) == [
-        (None, ["BP3", "SP2"], [])
+        (None, ["BP3", "SP2"], None)
     ]
 
 
