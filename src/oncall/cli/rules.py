@@ -98,6 +98,7 @@ def show(
 
     from oncall.evidence.registry import all_relations
     from oncall.rules.authoring.outline import WIDTH, drawing, listing, relation_drawing, ways_to
+    from oncall.rules.language.rulebook import called
     from oncall.rules.language.template import nearest
 
     width = min(max(get_terminal_size().columns, WIDTH), 120) if sys.stdout.isatty() else WIDTH
@@ -106,11 +107,13 @@ def show(
         _print(listing(books))
         return
     by_name = {book.name: book for book in books}
-    if name in by_name:
-        _print(drawing(by_name[name], width))
+    named = called(name, by_name)
+    if named is not None:
+        _print(drawing(named, width))
         return
     of, _, verdict = name.rpartition(".")
-    found = [book for book in books if verdict in book.book.verdicts and of in ("", book.name)]
+    among = [called(of, by_name)] if of else books
+    found = [book for book in among if book is not None and verdict in book.book.verdicts]
     if not found and name in all_relations():
         _print(relation_drawing(all_relations()[name], books[0].of_relations, width))
         return
@@ -141,14 +144,15 @@ def new(
 ) -> None:
     """Create a commented rulebook with tests that pass."""
     from oncall.rules.authoring.starter import write_new
+    from oncall.rules.language.rulebook import called
     from oncall.rules.language.template import nearest
 
     book = None
     if pattern is not None:
         by_name = {one.name: one for one in rulebooks_in_force(rules, site_rules).in_force}
-        if pattern not in by_name:
+        book = called(pattern, by_name)
+        if book is None:
             raise UsageError(f"no rulebook `{pattern}`{nearest(pattern, by_name)}")
-        book = by_name[pattern]
     for path in write_new(name, output, book):
         _print([str(path)])
 

@@ -27,7 +27,8 @@ class Blame:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the story: a question, its answer, the sentence, and the rows behind it."""
+    """One step of the story: a question, its answer, the sentence, and the rows behind it.
+    `name`: what tests of the rulebook call the question."""
 
     ask: str
     answer: Answer
@@ -36,6 +37,7 @@ class Step:
     rows: int
     sql: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Finding:
     `picture` what may be drawn with it, `seen_before` is a sentence about former incidents.
     `cause`: what explains an effect; `effect`: the title of what a cause does to the job.
     `part`: the kind of device that failed; `parts`: the kinds that can have brought an error about;
-    None: that is not known."""
+    None: that is not known. `former_names`: what `rulebook.VERDICT` was called before."""
 
     id: str
     rulebook: str
@@ -139,6 +141,7 @@ class Finding:
     parts: frozenset[str] | None = None
     cause: Cause | None = None
     effect: str = ""
+    former_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

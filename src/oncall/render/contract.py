@@ -204,6 +204,10 @@ class FindingDocument(_Finding, total=False):
     lost_high: Annotated[float, "The same, with what may be noise."]
     lost_gpu_seconds: Annotated[float, "Lost by all ranks together in the recorded time."]
     cause: Annotated[CauseDocument, "Of an effect: what explains it."]
+    former_names: Annotated[
+        Sequence[str],
+        "What rulebook.VERDICT was called before; both mean it.",
+    ]
     seen_before: Annotated[
         str, "What an archive of former incidents says of the culprit, if one is given."
     ]
@@ -354,6 +358,8 @@ def _finding(finding: Finding, explain: bool) -> FindingDocument:
         "next": list(finding.next),
         "sources": list(finding.sources),
     }
+    if finding.former_names:
+        fields["former_names"] = list(finding.former_names)
     if finding.seen_before:
         fields["seen_before"] = finding.seen_before
     if finding.until_ns is not None:

@@ -56,15 +56,16 @@ def _sentence(finding: Finding, past: Sequence[_Past], hosts: Mapping[int, str])
     def those(which: Callable[[_Past], bool]) -> list[_Past]:
         return [one for one in past if which(one)]
 
-    same = those(lambda one: (one.rulebook, one.verdict) == (finding.rulebook, finding.verdict))
-    if here := [one for one in same if one.component in blamed]:
+    names = {f"{finding.rulebook}.{finding.verdict}", *finding.former_names}
+    alike = those(lambda one: f"{one.rulebook}.{one.verdict}" in names)
+    if here := [one for one in alike if one.component in blamed]:
         return f"{_times(here)} on {places}, {_last(here)}"
     never = f"not on {places}" if blamed else "not by this archive"
     if near := those(lambda one: one.node is not None and one.node in nodes):
         verdicts = ", ".join(dict.fromkeys(f"{one.rulebook} {one.verdict}" for one in near))
         return f"{never}; its host was blamed {_times(near)} ({verdicts}), {_last(near)}"
-    if same:
-        return f"{never}; elsewhere {_times(same)}, {_last(same)}"
+    if alike:
+        return f"{never}; elsewhere {_times(alike)}, {_last(alike)}"
     return f"{never}, nor elsewhere" if blamed else ""
 
 

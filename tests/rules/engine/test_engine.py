@@ -34,7 +34,7 @@ def test_a_hang_is_found_and_reported(hang: Incident, book: Make) -> None:
     assert "HAVING" in asked.sql
     assert concluded.say == "Rank 3 stopped at 7; 3 ranks wait."
     assert outcome.skipped == ()
-    assert outcome.traces[0].path == (("absent", "no"),)
+    assert outcome.traces[0].path == (("no_absent", "no"),)
 
 
 def test_params_are_bound_and_shown(hang: Incident, book: Make) -> None:

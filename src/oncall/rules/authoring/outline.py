@@ -13,7 +13,15 @@ from oncall.evidence.parameters import Replaced, all_parameters
 from oncall.evidence.relations import Relation
 from oncall.rules.language.load import shipped_folder
 from oncall.rules.language.rulebook import Rulebook
-from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node, Question, Reference, Said
+from oncall.rules.language.rulebook_file import (
+    NO_VERDICT,
+    Leaf,
+    Node,
+    Question,
+    Reference,
+    Said,
+    Switch,
+)
 from oncall.rules.site import Rulebooks
 
 WIDTH = 80
@@ -96,15 +104,25 @@ def _branch(rulebook: Rulebook, node: Node, first: str, rest: str, width: int) -
         yield from _wrapped(f"▶ {node.verdict}{title}{blame}", first, rest + "  ", width)
         yield from _said(node.say, rest + "  ", rest + "  ", width)
         return
+    if isinstance(node, Switch):
+        yield from _wrapped(f"The first of these that {node.switch} has:", first, rest, width)
+        yield from _branches(rulebook, node, 0, rest, width)
+        return
     if node.say:
         yield from _said(node.say, first, rest, width)
         first = rest
     yield from _wrapped(f"{node.ask}  {node.test}", first, rest, width)
+    yield from _branches(rulebook, node, 3, rest, width)
+
+
+def _branches(
+    rulebook: Rulebook, node: Question | Switch, widest: int, rest: str, width: int
+) -> Iterator[str]:
     branches = list(node.branches.items())
     for number, (answer, branch) in enumerate(branches, start=1):
         last = number == len(branches)
-        lead = f"{rest}{'└' if last else '├'}─ {answer:3} "
-        follow = f"{rest}{' ' if last else '│'}  " + " " * 4
+        lead = f"{rest}{'└' if last else '├'}─ {answer:{widest}} "
+        follow = f"{rest}{' ' if last else '│'}  " + " " * (widest + 1)
         yield from _branch(rulebook, branch, lead, follow, width)
 
 
@@ -141,11 +159,12 @@ def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[st
         if leaf.verdict != verdict:
             continue
         yield ""
-        for number, (question, answer) in enumerate(path, start=1):
-            yield from _wrapped(f"{number}. {question.ask}  {answer}", "  ", "     ", width)
-            facts.append(question.fact)
+        for number, (node, answer) in enumerate(path, start=1):
+            asked = f"{node.switch} is" if isinstance(node, Switch) else node.ask
+            yield from _wrapped(f"{number}. {asked}  {answer}", "  ", "     ", width)
+            facts.append(node.fact)
         yield from _said(leaf.say, "  ▶ ", "     ", width)
-        facts += [leaf.blame] if leaf.blame else []
+        facts += [leaf.blame] if leaf.blame in book.facts else []
     for fact in dict.fromkeys(facts):
         yield ""
         yield f"  {fact}:"
@@ -158,8 +177,8 @@ def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[st
 
 
 def _ways(
-    node: Node, path: tuple[tuple[Question, str], ...]
-) -> Iterator[tuple[tuple[tuple[Question, str], ...], Leaf]]:
+    node: Node, path: tuple[tuple[Question | Switch, str], ...]
+) -> Iterator[tuple[tuple[tuple[Question | Switch, str], ...], Leaf]]:
     if isinstance(node, Leaf):
         yield path, node
         return

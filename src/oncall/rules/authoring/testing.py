@@ -21,7 +21,6 @@ from oncall.rules.language.load import (
 from oncall.rules.language.positions import Fault, Source
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.rulebook_file import NO_VERDICT
-from oncall.rules.language.rulebook_parts import answered
 from oncall.rules.language.template import hex_id, plain
 from oncall.rules.language.tests_file import (
     SKIPPED,
@@ -103,52 +102,44 @@ def _report(tests: TestFile, test: TestCase, rulebook: Rulebook) -> str:
     book = rulebook.with_params(changed, "test")
     with evidence(tests, test) as incident:
         outcome = run(incident, [book])
-        if _met(test.expect, outcome, book):
+        if _met(test.expect, outcome):
             return ""
         tables: list[str] = []
         run(incident, [book], observe=lambda evaluation: tables.extend(_tables(evaluation)))
     lines = ["  expected  " + "\n            ".join(map(_wanted, test.expect))]
-    lines += ["  got       " + "\n            ".join(_got(outcome, book))]
+    lines += ["  got       " + "\n            ".join(_got(outcome))]
     lines += [f"  skipped   {skipped.rule}: {skipped.why}" for skipped in outcome.skipped]
     lines += [f"  path      {_path(book, trace)}" for trace in outcome.traces]
     return "\n".join([*lines, *tables])
 
 
-def _met(expected: Sequence[Expected], outcome: Outcome, book: Rulebook) -> bool:
+def _met(expected: Sequence[Expected], outcome: Outcome) -> bool:
     """Whether the findings are those expected, each once and none else."""
     if any(one.verdict == SKIPPED for one in expected):
         return bool(outcome.skipped) and not outcome.findings
     wanted = [one for one in expected if one.verdict != NO_VERDICT]
     left = list(outcome.findings)
     for one in wanted:
-        match = next((finding for finding in left if _matches(one, finding, book)), None)
+        match = next((finding for finding in left if _matches(one, finding)), None)
         if match is None:
             return False
         left.remove(match)
     nothing = [one.path for one in expected if one.verdict == NO_VERDICT and one.path is not None]
-    paths = [
-        _asked(book, (answer for _, answer in trace.path))
-        for trace in outcome.traces
-        if trace.verdict == NO_VERDICT
-    ]
+    paths = [list(trace.path) for trace in outcome.traces if trace.verdict == NO_VERDICT]
     return not left and all(list(path.items()) in paths for path in nothing)
 
 
-def _asked(book: Rulebook, answers: Iterable[Answer]) -> list[tuple[str, Answer]]:
-    return list(answered(book.book, answers))
+def _path_of(finding: Finding) -> list[tuple[str, Answer]]:
+    return [(step.name, step.answer) for step in finding.story if step.ask]
 
 
-def _path_of(finding: Finding, book: Rulebook) -> list[tuple[str, Answer]]:
-    return _asked(book, (step.answer for step in finding.story if step.ask))
-
-
-def _matches(one: Expected, finding: Finding, book: Rulebook) -> bool:
+def _matches(one: Expected, finding: Finding) -> bool:
     said = " ".join(step.say for step in finding.story)
     blamed = sorted(str(label(blame)) for blame in finding.blame)
     return (
         one.verdict == finding.verdict
         and (one.blame is None or _named(one.blame, blamed) == blamed)
-        and (one.path is None or list(one.path.items()) == _path_of(finding, book))
+        and (one.path is None or list(one.path.items()) == _path_of(finding))
         and (one.says is None or one.says in said)
     )
 
@@ -186,18 +177,18 @@ def _way(asked: Iterable[tuple[str, Answer]]) -> str:
     return ", ".join(f"{question}: {answer}" for question, answer in asked) or "-"
 
 
-def _got(outcome: Outcome, book: Rulebook) -> list[str]:
+def _got(outcome: Outcome) -> list[str]:
     found = []
     for finding in outcome.findings:
         blamed = [label(blame) for blame in finding.blame]
-        path = _way(_path_of(finding, book))
+        path = _way(_path_of(finding))
         found.append(f"{finding.verdict} blaming {blamed}, path {path}")
         found.append(f"  {finding.story[-1].say}")
     return found or [NO_VERDICT]
 
 
 def _path(book: Rulebook, trace: Trace) -> str:
-    asked = _way(_asked(book, (answer for _, answer in trace.path)))
+    asked = _way(trace.path)
     end = trace.verdict if trace.verdict is not None else "stopped"
     case = ", ".join(map(plain, trace.case, book.book.case))
     return f"({case}): {asked} -> {end}"

@@ -32,7 +32,7 @@ from oncall.rules.language.load import (
 )
 from oncall.rules.language.positions import Fault, Source, read_source
 from oncall.rules.language.rulebook import Rulebook
-from oncall.rules.language.rulebook_file import STARTED, Leaf
+from oncall.rules.language.rulebook_file import STARTED, Question, Switch
 from oncall.rules.language.rulebook_parts import (
     IDENTIFYING,
     ROLE_COLUMNS,
@@ -263,7 +263,12 @@ def _is_number(kind: str) -> bool:
 
 
 def _compared(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fault]:
-    """Columns of conditions and weights that facts do not have, or that have another type."""
+    """Columns of conditions, tables and weights that facts do not have, or of another type."""
+    for where, node in nodes(rulebook.book.tree):
+        if isinstance(node, Switch) and node.fact in columns:
+            message = _switch_message(node, columns[node.fact])
+            if message:
+                yield Fault((*where, "switch"), message)
     for where, when in conditions(rulebook.book):
         with suppress(TemplateError):
             for term in parse_condition(when).terms:
@@ -283,6 +288,14 @@ def _compared(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterato
                 message = f"`{column}` is {columns[fact][column]}, a weight must be a number"
             if message:
                 yield Fault(("weights", name, n, "value"), message)
+
+
+def _switch_message(table: Switch, columns: dict[str, str]) -> str | None:
+    if table.column not in columns:
+        near = nearest(table.column, columns)
+        return f"the fact `{table.fact}` has no column `{table.column}`{near}"
+    kind = columns[table.column]
+    return None if kind == "VARCHAR" else f"`{table.column}` is {kind}: a code is text"
 
 
 def _term_message(rulebook: Rulebook, term: Term, columns: dict[str, str]) -> str | None:
@@ -356,7 +369,7 @@ def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
         if where[-3:-2] == ("say",) and length >= LONGEST_SENTENCE:
             message = f"about {length} characters; a sentence may have at most"
             yield Fault(where, f"{message} {LONGEST_SENTENCE}")
-    leaves = [node for _, node in nodes(rulebook.book.tree) if isinstance(node, Leaf)]
+    leaves = [node for _, node in nodes(rulebook.book.tree) if not isinstance(node, Question)]
     weighed = {name for leaf in leaves for name in leaf.confidence}  # each says why itself
     for name, one in read.items():
         factors = () if name in weighed else one.bare_factors

@@ -13,10 +13,10 @@ from oncall.evidence.schema import data_of
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed, NotKnown
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, MEMORY_LIMIT_BYTES, close_sandbox
-from oncall.rules.engine.story import Turn, findings_of
+from oncall.rules.engine.story import Taken, Turn, Way, findings_of
 from oncall.rules.language.load import apply_overrides
 from oncall.rules.language.rulebook import Rulebook
-from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node
+from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node, Switch, codes_of
 
 # One row group of DuckDB; below, planning a query takes longer than running it.
 FEW_ROWS = 122_880
@@ -24,7 +24,8 @@ FEW_ROWS = 122_880
 
 @dataclass(frozen=True)
 class Trace:
-    """How one case went through one rulebook. `verdict` is None where the tree could not go on."""
+    """How one case went through one rulebook: the names of the questions with their answers.
+    `verdict` is None where the tree could not go on."""
 
     rulebook: str
     case: Case
@@ -196,12 +197,15 @@ def _walk(
     evaluation: Evaluation,
     node: Node,
     cases: Sequence[Case],
-    path: tuple[Turn, ...],
+    path: Way,
     gathered: _Run,
 ) -> None:
     """Send the cases down the tree together: one query a question, however many cases."""
     if isinstance(node, Leaf):
         _conclude(evaluation, node, cases, path, gathered)
+        return
+    if isinstance(node, Switch):
+        _look_up(evaluation, node, cases, path, gathered)
         return
     try:
         counts = evaluation.counts(node.fact)
@@ -226,11 +230,37 @@ def _walk(
         _walk(evaluation, node.if_no, no, (*path, Turn(node, "no")), gathered)
 
 
+def _look_up(
+    evaluation: Evaluation,
+    table: Switch,
+    cases: Sequence[Case],
+    path: Way,
+    gathered: _Run,
+) -> None:
+    """Send each case to the first row of the table whose code it has."""
+    try:
+        codes = evaluation.values_of(table.fact, table.column)
+    except NotKnown as error:
+        _stop(evaluation, error, table.fact, cases, path, gathered)
+        return
+    left = list(cases)
+    for written, branch in table.rows.items():
+        wanted = codes_of(written)
+        here = [case for case in left if not codes.get(case, frozenset()).isdisjoint(wanted)]
+        if here:
+            _walk(evaluation, branch, here, (*path, Taken(table, wanted)), gathered)
+            left = [case for case in left if case not in here]
+    if left and table.otherwise is not None:
+        _walk(evaluation, table.otherwise, left, path, gathered)
+    elif left:
+        _trace(evaluation, NO_VERDICT, left, path, gathered)
+
+
 def _conclude(
     evaluation: Evaluation,
     leaf: Leaf,
     cases: Sequence[Case],
-    path: tuple[Turn, ...],
+    path: Way,
     gathered: _Run,
 ) -> None:
     verdict = leaf.verdict
@@ -248,7 +278,7 @@ def _stop(
     error: MissingEvidence | RelationFailed | FactFailed,
     where: str,
     cases: Sequence[Case],
-    path: tuple[Turn, ...],
+    path: Way,
     gathered: _Run,
 ) -> None:
     """A branch ends without a verdict: say which, why, and for how many cases."""
@@ -277,9 +307,9 @@ def _trace(
     evaluation: Evaluation,
     verdict: str | None,
     cases: Sequence[Case],
-    path: tuple[Turn, ...],
+    path: Way,
     gathered: _Run,
 ) -> None:
-    asked = tuple((turn.question.fact, turn.answer) for turn in path)
+    asked = tuple((turn.question.name, turn.answer) for turn in path if isinstance(turn, Turn))
     name = evaluation.rulebook.name
     gathered.traces += [Trace(name, case, asked, verdict) for case in cases]

@@ -158,6 +158,14 @@ class Evaluation:
             self._counts[fact] = {row[:-1]: row[-1] for row in rows}
         return self._counts[fact]
 
+    def values_of(self, fact: str, column: str) -> Mapping[Case, frozenset[Any]]:
+        """The values that a column has in each case's rows; cases without rows are absent."""
+        self.materialise(fact)
+        rows = self._by_case(
+            fact, f'SELECT {self._case_list}, list(DISTINCT "{column}") FROM "{fact}" GROUP BY ALL'
+        )
+        return {row[:-1]: frozenset(row[-1] or ()) for row in rows}
+
     def total(self, fact: str) -> int:
         """How many rows the fact has, of whatever case.
 

@@ -28,6 +28,7 @@ from oncall.rules.language.rulebook_file import (
     Node,
     Question,
     Said,
+    Switch,
     lost_by,
 )
 from oncall.rules.language.rulebook_parts import (
@@ -73,8 +74,19 @@ class Turn:
         return self.question.branches[self.answer]
 
 
+@dataclass(frozen=True)
+class Taken:
+    """A table, and the codes of the row of it that some cases took."""
+
+    table: Switch
+    codes: tuple[str, ...]
+
+
+Way = tuple[Turn | Taken, ...]
+
+
 def findings_of(
-    evaluation: Evaluation, path: Sequence[Turn], leaf: Leaf, cases: Sequence[Case]
+    evaluation: Evaluation, path: Way, leaf: Leaf, cases: Sequence[Case]
 ) -> Iterator[Finding]:
     """A finding for each case that ended at this leaf, not yet put together with others. Raises
     what reading facts raises."""
@@ -86,11 +98,15 @@ def findings_of(
 class _Teller:
     """What all cases at one leaf share, prepared once."""
 
-    def __init__(self, evaluation: Evaluation, path: Sequence[Turn], leaf: Leaf) -> None:
+    def __init__(self, evaluation: Evaluation, path: Way, leaf: Leaf) -> None:
         self.evaluation = evaluation
         self.rulebook = evaluation.rulebook
         self.book = evaluation.rulebook.book
-        self.path = path
+        self.path = [turn for turn in path if isinstance(turn, Turn)]
+        self.codes = [taken for taken in path if isinstance(taken, Taken)]
+        for taken in reversed(self.codes):
+            leaf = taken.table.completed(leaf)
+        self.blamed = "" if leaf.blame in (None, NO_VERDICT) else str(leaf.blame)
         self.leaf = leaf
         self.verdict = self.book.verdicts[leaf.verdict]
         self.next = leaf.next or self.verdict.next
@@ -100,7 +116,7 @@ class _Teller:
     def _facts_shown(self) -> set[str]:
         """Facts whose SQL a step shows."""
         return {turn.question.fact for turn in self.path if turn.answer != "unknown"} | {
-            self.leaf.blame or self.book.start_fact,
+            self.blamed or self.book.start_fact,
             self.book.start_fact,
         }
 
@@ -128,11 +144,12 @@ class _Teller:
         }
         read |= {one.value.partition(".")[0] for one in weighed}
         read |= {name for _, _, name in roles(self.leaf)}
+        read |= {taken.table.fact for taken in self.codes}
         return (read & set(self.book.facts)) | {self.book.start_fact}
 
     def tell(self, case: Case) -> Finding:
         values = self._values(case)
-        blamed: Rows = values[self.leaf.blame] if self.leaf.blame else _NO_ROWS
+        blamed: Rows = values[self.blamed] if self.blamed else _NO_ROWS
         reasons, confidence = self._confidence(values)
         started: Rows = values[self.book.start_fact]
         weighed = {name: _first(name, blamed, started) for name in WEIGHING}
@@ -171,6 +188,7 @@ class _Teller:
             fatal=weighed["fatal"] if isinstance(weighed["fatal"], bool) else None,
             part=weighed["part"] if isinstance(weighed["part"], str) else "",
             parts=frozenset(weighed["parts"]) if isinstance(weighed["parts"], list) else None,
+            former_names=self.rulebook.former_names(self.leaf.verdict),
         )
 
     def _values(self, case: Case) -> dict[str, Any]:
@@ -179,6 +197,9 @@ class _Teller:
         values.update(zip(self.book.case, case, strict=True))
         for fact, rows in self.facts.items():
             values[fact] = rows.get(case, _NO_ROWS)
+        for taken in self.codes:
+            fact = taken.table.fact
+            values[fact] = values[fact].having(taken.table.column, taken.codes)
         return values
 
     def _render(self, text: str, values: Mapping[str, Any]) -> str:
@@ -196,22 +217,27 @@ class _Teller:
         before it.
         """
         start, root = self.book.start_fact, self.book.tree
-        if self.path and root.say:
-            yield self._step(case, start, "", "yes", self._say(root.say, values))
+        if self.path and isinstance(root, Question) and root.say:
+            yield self._step(case, values, start, "yes", self._say(root.say, values))
         for turn in self.path:
             taken = turn.taken
             ask = self._render(turn.question.ask, values)
             said = self._say(taken.say, values) if isinstance(taken, Question) else ""
-            yield self._step(case, turn.question.fact, ask, turn.answer, said)
+            step = self._step(case, values, turn.question.fact, turn.answer, said)
+            yield replace(step, ask=ask, name=turn.question.name)
         answer: Answer = self.path[-1].answer if self.path else "yes"
         said = self._say(self.leaf.say, values)
-        yield self._step(case, self.leaf.blame or start, "", answer, said)
+        yield self._step(case, values, self.blamed or start, answer, said)
 
-    def _step(self, case: Case, fact: str, ask: str, answer: Answer, say: str) -> Step:
-        known = fact in self.params
-        rows = self.evaluation.counts(fact).get(case, 0) if known else 0
+    def _step(
+        self, case: Case, values: Mapping[str, Any], fact: str, answer: Answer, say: str
+    ) -> Step:
+        if fact in self.facts:
+            rows = values[fact].count
+        else:
+            rows = self.evaluation.counts(fact).get(case, 0) if fact in self.params else 0
         return Step(
-            ask=ask,
+            ask="",
             answer=answer,
             say=say,
             fact=fact,

@@ -20,7 +20,7 @@ from oncall.evidence.parameters import all_parameters, same_dimension
 from oncall.evidence.parameters import replacement as of_relation
 from oncall.rules.language import read_texts
 from oncall.rules.language.positions import Fault, Source, aliases, read_source, read_yaml
-from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook import Rulebook, called
 from oncall.rules.language.rulebook_file import (
     FORMAT,
     OverrideFile,
@@ -193,9 +193,10 @@ def apply_overrides(books: Sequence[Rulebook], overrides: Mapping[str, str]) -> 
     for target, text in overrides.items():
         name, _, param = target.partition(".")
         what, by = f"`{target}`", f"--param {target}"
-        if name in by_name and param in by_name[name].params:
-            values = {param: replacement(by_name[name], param, what, text)}
-            _replace(by_name, name, values, by)
+        book = called(name, by_name)
+        if book is not None and param in book.params:
+            values = {param: replacement(book, param, what, text)}
+            _replace(by_name, book.name, values, by)
         elif target in all_parameters():
             _replace_of_relations(by_name, {target: of_relation(target, what, text)}, by)
         else:
@@ -329,7 +330,7 @@ def _quantities(
 
 
 def _override(books: dict[str, Rulebook], source: Source, override: OverrideFile) -> list[Problem]:
-    book = books.get(override.rulebook)
+    book = called(override.rulebook, books)
     if book is None:
         message = f"no rulebook `{override.rulebook}`{nearest(override.rulebook, books)}"
         return [source.place(Fault(("rulebook",), message))]

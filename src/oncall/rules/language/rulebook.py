@@ -11,7 +11,7 @@ from functools import cached_property
 
 from oncall.core.units import Quantity
 from oncall.rules.language.condition import parse_condition
-from oncall.rules.language.rulebook_file import Question, Reference, RulebookFile
+from oncall.rules.language.rulebook_file import Leaf, Reference, RulebookFile, Switch
 from oncall.rules.language.rulebook_parts import (
     ROLE_COLUMNS,
     WEIGHING,
@@ -21,6 +21,12 @@ from oncall.rules.language.rulebook_parts import (
     sentences,
 )
 from oncall.rules.language.template import Template, TemplateError, parse_template
+
+
+def called(name: str, books: Mapping[str, Rulebook]) -> Rulebook | None:
+    """The rulebook of that name, or the one that took its place."""
+    took = (book for book in books.values() if name in book.book.was)
+    return books.get(name) or next(took, None)
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,16 @@ class Rulebook:
     @property
     def name(self) -> str:
         return self.book.rulebook
+
+    def former_names(self, verdict: str) -> tuple[str, ...]:
+        """What `rulebook.VERDICT` was called before, the newest first."""
+        declared = self.book.verdicts[verdict]
+        names = [
+            f"{book}.{name}"
+            for book in (self.name, *self.book.was)
+            for name in (verdict, *declared.was)
+        ]
+        return tuple(names[1:])
 
     @property
     def written_here(self) -> bool:
@@ -103,10 +119,9 @@ class Rulebook:
         """
         found = {self.book.start_fact}
         for _, node in nodes(self.book.tree):
-            if isinstance(node, Question):
+            found |= {fact for _, _, fact in roles(node)}
+            if not isinstance(node, Leaf):
                 found.add(node.fact)
-            else:
-                found |= {fact for _, _, fact in roles(node)}
         for _, text in sentences(self.book):
             with suppress(TemplateError):
                 found |= {slot.name for slot in parse_template(text).slots}
@@ -136,5 +151,7 @@ class Rulebook:
             for role, _, fact in roles(node):
                 if fact in used:
                     used[fact] |= set(ROLE_COLUMNS[role])
+            if isinstance(node, Switch) and node.fact in used:
+                used[node.fact] |= {node.column, *ROLE_COLUMNS["blame"]}
         used[self.book.start_fact] |= {"at_ns", *WEIGHING}
         return used

@@ -5,7 +5,7 @@ docs/reference/rulebook.schema.json.
 # ruff: noqa: RUF009  (`key` makes a dataclass field)
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 from oncall.core.diagnosis import (
@@ -38,6 +38,7 @@ from oncall.rules.language.shape import (
 
 FORMAT = 1
 STARTED = "started"
+OTHERWISE = "otherwise"
 NO_VERDICT = "none"
 LOST_TIME: tuple[Effect, ...] = ("compute", "transfer")
 DEFAULT_CONFIDENCE = 0.9
@@ -149,6 +150,7 @@ class Verdict:
     )
     next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())
     draw: bool = key(BOOLEAN, "Whether the rulebook's picture shows it.", default=True)
+    was: tuple[str, ...] = key(Items(TEXT, or_one=True), "Its former names.", default=())
 
     @property
     def claim(self) -> Claim:
@@ -190,8 +192,11 @@ class _Texts(Shape):
 
 _TEXTS = _Texts()
 _BRANCH = Record(
-    lambda data: Leaf if "verdict" in data else Question, (lambda: Question, lambda: Leaf)
+    lambda data: Leaf if "verdict" in data else Switch if "switch" in data else Question,
+    (lambda: Question, lambda: Switch, lambda: Leaf),
 )
+_CONFIDENCE = Items(NAME, or_one=True)
+_CODES = Text(r"[^,]+(,[^,]+)*", "a code, or several with commas between them", "-")
 _TEST = Text(r"(any|none)\(\w+\)", "a test is any(fact) or none(fact), and nothing else", "any(-)")
 
 
@@ -207,9 +212,9 @@ class Question:
     ask: str = key(TEXT, "The question shown to the reader.")
     test: str = key(_TEST, "any(fact) or none(fact), for each case on its own.")
     say: tuple[Said, ...] = key(_TEXTS, "The sentences shown at this question.", default=())
-    if_yes: Question | Leaf = key(_BRANCH)
-    if_no: Question | Leaf = key(_BRANCH)
-    if_unknown: Question | Leaf | None = key(
+    if_yes: Node = key(_BRANCH)
+    if_no: Node = key(_BRANCH)
+    if_unknown: Node | None = key(
         _BRANCH, "Taken if the evidence that the test needs is missing.", default=None
     )
 
@@ -227,9 +232,9 @@ class Question:
         return self.test.startswith("none")
 
     @property
-    def branches(self) -> dict[str, Question | Leaf]:
+    def branches(self) -> dict[str, Node]:
         """Answer -> branch, as written."""
-        taken: dict[str, Question | Leaf] = {"yes": self.if_yes, "no": self.if_no}
+        taken: dict[str, Node] = {"yes": self.if_yes, "no": self.if_no}
         return taken | ({"unknown": self.if_unknown} if self.if_unknown else {})
 
 
@@ -255,10 +260,10 @@ class Leaf:
         _EFFECT, "Instead of the verdict's, where less is known here.", default=None
     )
     say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
-    blame: str | None = key(NAME, "The fact whose rows are the culprits.", default=None)
+    blame: str | None = key(NAME, "The fact whose rows are the culprits; or none.", default=None)
     next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())
     confidence: tuple[str, ...] = key(
-        Items(NAME, or_one=True),
+        _CONFIDENCE,
         "Weights whose product it is, or facts with columns value (0..1), why and perhaps name.",
         default=(),
     )
@@ -266,10 +271,62 @@ class Leaf:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Switch:
+    """A table by a code: a case takes the first row of the table whose code it has. Below it, the
+    fact has the rows with that code only."""
+
+    switch: str = key(
+        Text(r"[a-z_]\w*\.[a-z_]\w*", "a switch is fact.column, and nothing else", "-.-"),
+        "fact.column; the column holds the code.",
+    )
+    rows: dict[str, Node] = key(
+        Named(_BRANCH, _CODES, least=1), "A code, or several with commas -> what follows from it."
+    )
+    otherwise: Node | None = key(_BRANCH, "Of a case without such a code.", default=None)
+    blame: str | None = key(
+        NAME, "Of the table's leaves without a blame; by default its fact.", default=None
+    )
+    next: tuple[Said, ...] = key(_STEPS, "Of its leaves that have none.", default=())
+    confidence: tuple[str, ...] = key(_CONFIDENCE, "Of its leaves that have none.", default=())
+
+    @property
+    def fact(self) -> str:
+        return self.switch.partition(".")[0]
+
+    @property
+    def column(self) -> str:
+        return self.switch.partition(".")[2]
+
+    @property
+    def branches(self) -> dict[str, Node]:
+        """Codes -> branch, as written."""
+        return self.rows | ({OTHERWISE: self.otherwise} if self.otherwise else {})
+
+    def completed(self, leaf: Leaf) -> Leaf:
+        """One of its leaves, with what the table says for all of them."""
+        return replace(
+            leaf,
+            blame=leaf.blame or self.blame or self.fact,
+            next=leaf.next or self.next,
+            confidence=leaf.confidence or self.confidence,
+        )
+
+
+def codes_of(written: str) -> tuple[str, ...]:
+    """The codes that a row of a switch is for."""
+    return tuple(code.strip() for code in written.split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RulebookFile:
     """A rulebook as written."""
 
     rulebook: str = key(_BOOK)
+    was: tuple[str, ...] = key(
+        Items(_BOOK, or_one=True),
+        "Rulebooks whose place it took: their names still mean it, in files, options and reports.",
+        default=(),
+    )
     format: int = key(Choice((FORMAT,)), "Version of the rule language.")
     title: str = key(TEXT)
     status: Status = key(Choice(get_args(Status)))
@@ -293,7 +350,7 @@ class RulebookFile:
         Text(r"any\(\w+\)", "`start_when` is any(fact), and nothing else", "any(-)"),
         "any(fact): the cases in its rows are diagnosed.",
     )
-    tree: Question | Leaf = key(_BRANCH)
+    tree: Node = key(_BRANCH)
     verdicts: dict[str, Verdict] = key(
         Named(record(Verdict), refused={NO_VERDICT: "`none` means no verdict"}), default={}
     )
@@ -335,4 +392,4 @@ class RelationFile:
     override: Values = key(record(Values))
 
 
-Node = Question | Leaf
+Node = Question | Switch | Leaf

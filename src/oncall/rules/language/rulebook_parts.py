@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from oncall.core.diagnosis import Answer
 from oncall.rules.language.condition import parse_condition
 from oncall.rules.language.positions import Path
 from oncall.rules.language.rulebook_file import (
+    NO_VERDICT,
+    OTHERWISE,
     Conditional,
     Leaf,
     Node,
     Question,
     RulebookFile,
     Said,
+    Switch,
 )
 
 IDENTIFYING = (
@@ -35,17 +37,25 @@ ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
 def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
     """Every node with its place in the file, the root first."""
     yield where, tree
-    if isinstance(tree, Question):
+    if not isinstance(tree, Leaf):
         for answer, branch in tree.branches.items():
-            yield from nodes(branch, (*where, f"if_{answer}"))
+            yield from nodes(branch, (*where, *step_to(tree, answer)))
+
+
+def step_to(node: Question | Switch, answer: str) -> Path:
+    """Where the branch of an answer or code is written, below its node."""
+    if isinstance(node, Question):
+        return (f"if_{answer}",)
+    return (OTHERWISE,) if node.rows.get(answer) is None else ("rows", answer)
 
 
 def roles(node: Node) -> Iterator[tuple[str, Path, str]]:
-    """What a leaf names: `blame` or `confidence`, where under it, and the name."""
-    if isinstance(node, Leaf):
+    """What a leaf, or a table for its leaves, names: `blame` or `confidence`, where under it, and
+    the name."""
+    if not isinstance(node, Question):
         for n, name in enumerate(node.confidence):
             yield "confidence", ("confidence", n), name
-        if node.blame:
+        if node.blame and node.blame != NO_VERDICT:
             yield "blame", ("blame",), node.blame
 
 
@@ -54,11 +64,8 @@ def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:
     for where, node in nodes(book.tree):
         if isinstance(node, Question):
             yield (*where, "ask"), node.ask
-        else:
-            yield from (
-                ((*where, "title", n, "text"), one.text) for n, one in enumerate(node.title)
-            )
-        yield from (((*where, "say", n, "text"), said.text) for n, said in enumerate(node.say))
+    for where, choices in _texts_of(book):
+        yield from (((*where, n, "text"), one.text) for n, one in enumerate(choices))
     for where, steps in advice_of(book):
         yield from (((*where, n, "text"), step.text) for n, step in enumerate(steps))
     for name, weight in book.weights.items():
@@ -74,9 +81,9 @@ def conditions(book: RulebookFile) -> Iterator[tuple[Path, str]]:
 
 
 def advice_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Said]]]:
-    """What to do next, of every leaf and verdict, with its place in the file."""
+    """What to do next, of every leaf, table and verdict, with its place in the file."""
     for where, node in nodes(book.tree):
-        if isinstance(node, Leaf):
+        if not isinstance(node, Question):
             yield (*where, "next"), node.next
     for name, verdict in book.verdicts.items():
         yield ("verdicts", name, "next"), verdict.next
@@ -84,12 +91,18 @@ def advice_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Said]]]:
 
 def choices_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Conditional]]]:
     """Every list of which one is taken, texts and weights, with its place in the file."""
-    for where, node in nodes(book.tree):
-        yield (*where, "say"), node.say
-        if isinstance(node, Leaf):
-            yield (*where, "title"), node.title
+    yield from _texts_of(book)
     for name, weight in book.weights.items():
         yield ("weights", name), weight
+
+
+def _texts_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Said]]]:
+    """What is said at questions and leaves, and the titles of leaves."""
+    for where, node in nodes(book.tree):
+        if not isinstance(node, Switch):
+            yield (*where, "say"), node.say
+        if isinstance(node, Leaf):
+            yield (*where, "title"), node.title
 
 
 One = TypeVar("One", bound=Conditional)
@@ -103,13 +116,3 @@ def chosen(choices: Sequence[One], values: Mapping[str, Any]) -> One | None:
 def holding(steps: Sequence[One], values: Mapping[str, Any]) -> list[One]:
     """All whose condition holds for a case."""
     return [one for one in steps if parse_condition(one.when).holds(values)]
-
-
-def answered(book: RulebookFile, answers: Iterable[Answer]) -> Iterator[tuple[str, Answer]]:
-    """The questions' names with the answers that were given from the root on."""
-    node: Node | None = book.tree
-    for answer in answers:
-        if not isinstance(node, Question):
-            return
-        yield node.name, answer
-        node = node.branches.get(answer)

@@ -16,8 +16,17 @@ from oncall.rules.language.rulebook_file import (
     Question,
     RulebookFile,
     Said,
+    Switch,
+    codes_of,
 )
-from oncall.rules.language.rulebook_parts import choices_of, conditions, nodes, roles, sentences
+from oncall.rules.language.rulebook_parts import (
+    choices_of,
+    conditions,
+    nodes,
+    roles,
+    sentences,
+    step_to,
+)
 from oncall.rules.language.template import Slot, TemplateError, nearest, parse_template
 
 CHARTED = frozenset(("baseline_part", "baseline_for", "rate_below"))  # by charts of rates
@@ -62,16 +71,19 @@ def _tree(book: RulebookFile) -> Iterator[Fault]:
         yield _unknown_fact(("start_when",), book.start_fact, facts, len("any("))
     reached: set[str] = set()
     for where, node in nodes(book.tree):
-        if isinstance(node, Question):
+        if isinstance(node, Question) and node.fact not in facts:
+            offset = node.test.index("(") + 1
+            yield _unknown_fact((*where, "test"), node.fact, facts, offset)
+        elif isinstance(node, Switch):
             if node.fact not in facts:
-                offset = node.test.index("(") + 1
-                yield _unknown_fact((*where, "test"), node.fact, facts, offset)
-            continue
-        reached.add(node.verdict)
-        if node.verdict != NO_VERDICT and node.verdict not in book.verdicts:
-            near = nearest(node.verdict, book.verdicts)
-            message = f"the verdict `{node.verdict}` is not declared under verdicts:{near}"
-            yield Fault((*where, "verdict"), message)
+                yield _unknown_fact((*where, "switch"), node.fact, facts, 0)
+            yield from _codes(node, where)
+        elif isinstance(node, Leaf):
+            reached.add(node.verdict)
+            if node.verdict != NO_VERDICT and node.verdict not in book.verdicts:
+                near = nearest(node.verdict, book.verdicts)
+                message = f"the verdict `{node.verdict}` is not declared under verdicts:{near}"
+                yield Fault((*where, "verdict"), message)
         for role, place, name in roles(node):
             if role == "confidence" and name not in {*book.weights, *facts}:
                 message = f"unknown weight `{name}`{nearest(name, book.weights)}"
@@ -82,6 +94,17 @@ def _tree(book: RulebookFile) -> Iterator[Fault]:
         if name not in reached:
             message = f"no leaf of the tree has the verdict `{name}`"
             yield Fault(("verdicts", name), message, on_key=True)
+
+
+def _codes(table: Switch, where: Path) -> Iterator[Fault]:
+    """Rows of a table that are never taken: an earlier one is for their code."""
+    taken: dict[str, str] = {}
+    for written in table.rows:
+        for code in codes_of(written):
+            if code in taken:
+                message = f"the row `{taken[code]}` is already for `{code}`"
+                yield Fault((*where, "rows", written), message, on_key=True)
+            taken.setdefault(code, written)
 
 
 def _claims(book: RulebookFile) -> Iterator[Fault]:
@@ -111,8 +134,15 @@ def _walked(tree: Node) -> Iterator[Fault]:
     waiting = [(("tree",), tree, frozenset(), frozenset())]
     while waiting:
         where, node, asked, empty = waiting.pop()
-        yield from _said(node, where, empty)
+        if not isinstance(node, Switch):
+            yield from _said(node, where, empty)
         if isinstance(node, Leaf):
+            continue
+        if isinstance(node, Switch):
+            for code, branch in node.branches.items():
+                place = (*where, *step_to(node, code))
+                gone = frozenset(() if code in node.rows else (node.fact,))
+                waiting.append((place, branch, asked | {node.fact}, empty | gone))
             continue
         if node.fact in asked:
             message = (
@@ -126,7 +156,7 @@ def _walked(tree: Node) -> Iterator[Fault]:
             waiting.append(((*where, f"if_{answer}"), branch, asked | {node.fact}, gone))
 
 
-def _said(node: Node, where: Path, empty: frozenset[str]) -> Iterator[Fault]:
+def _said(node: Question | Leaf, where: Path, empty: frozenset[str]) -> Iterator[Fault]:
     """What a node says of facts that have no rows there, unless it is said only if they have."""
     for n, said in enumerate(node.say):
         with suppress(TemplateError):

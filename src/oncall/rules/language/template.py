@@ -10,7 +10,7 @@ before the night it is needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -65,6 +65,12 @@ class Rows:
         """A column's values without NULLs, in row order; [] if there is no such column."""
         index = self.columns.get(column)
         return [] if index is None else [r[index] for r in self.rows if r[index] is not None]
+
+    def having(self, column: str, values: Collection[Any]) -> Rows:
+        """Those rows that have one of the values in a column."""
+        place = self.columns[column]
+        rows = [row for row in self.rows if row[place] in values]
+        return Rows(self.columns, rows, len(rows))
 
 
 @dataclass(frozen=True)
