@@ -26,13 +26,14 @@ class Check(NamedTuple):
 
 
 _PCIE = (
-    Check("nic_narrow", "n.narrow", "n.pcie_share"),
-    Check("gpu_narrow", "g.narrow", "g.pcie_share"),
-    Check("nic_errs", "n.pcie_errors_per_s > $errors", "n.pcie_errors_per_s"),
-    Check("gpu_errs", "g.replays_per_s > $errors", "g.replays_per_s"),
-    Check("nic_waits", "n.pcie_stalled AND n.pcie_waiting IS NOT NULL", "n.pcie_waiting"),
-    Check("nic_stalls", "n.pcie_stalled", "n.pcie_stalls_per_s"),
-)
+    Check("nic_narrow", "n.narrow", "n.pcie_share", text="'narrow'"),
+    Check("gpu_narrow", "g.narrow", "g.pcie_share", text="'narrow'"),
+    Check("nic_errs", "n.pcie_errors_per_s > $errors", "n.pcie_errors_per_s", text="'erring'"),
+    Check("gpu_errs", "g.replays_per_s > $errors", "g.replays_per_s", text="'erring'"),
+    Check("nic_waits", "n.pcie_stalled AND n.pcie_waiting IS NOT NULL", "n.pcie_waiting",
+          text="'stalled'"),
+    Check("nic_stalls", "n.pcie_stalled", "n.pcie_stalls_per_s", text="'stalled'"),
+)  # fmt: skip
 _GPU = (
     Check("nvlinks_down", "g.nvlinks_down > 0", "g.nvlinks_down"),
     Check("nvlink_errors", "g.nvlink_errors_per_s > $errors", "g.nvlink_errors"),
@@ -225,7 +226,8 @@ def _unlike() -> str:
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "the component: a PCIe port, a GPU, a rank, a host, ..."),
-        ("code", "VARCHAR", "", "the symptom: nic_narrow, throttled, quota, ..."),
+        ("code", "VARCHAR", "", "the symptom: nic_narrow, throttled, quota, ...; pcie_port: both "
+         "devices of a pair, or several below one port, have one of PCIe"),
         ("node", "VARCHAR", "", "its host"),
         ("rank", "INTEGER", "", "the rank that uses it; NULL: it is of the whole host"),
         ("gpu", "INTEGER", "", "that rank's GPU"),
@@ -236,9 +238,9 @@ def _unlike() -> str:
         ("value", "DOUBLE", "", "the number that shows it: a share, a rate, a count, MHz or ns"),
         ("others", "DOUBLE", "", "what that number is compared with; of PCIe: ranks of the host "
          "with such a symptom"),
-        ("text", "VARCHAR", "", "what holds a clock down, what was logged, NUMA nodes, a set-up"),
+        ("text", "VARCHAR", "", "how a PCIe link is, what holds a clock down, what was logged, "
+         "NUMA nodes, or a set-up"),
         ("others_text", "VARCHAR", "", "of a set-up: that of nearly all other nodes"),
-        ("is_port", "BOOLEAN", "", "of PCIe: the port above is at fault, with all below it"),
         ("cpus", "INTEGER", "", "CPUs that its process may use"),
         ("temp_c", "DOUBLE", "°C", "its GPU's temperature while its clock was held down"),
         ("power_w", "DOUBLE", "W", "its power then"),
@@ -316,6 +318,7 @@ def machine_symptoms() -> str:
                 count(DISTINCT rank) OVER (PARTITION BY job, node, code) AS ranks
             FROM shown WINDOW of_port AS (PARTITION BY job, node, pcie_port))
         SELECT * REPLACE (
+                if(is_port, 'pcie_port', code) AS code,
                 if(of_pcie, pairs, others) AS others,
                 if(code = 'throttled', held_since_ns, at_ns) AS at_ns),
             CASE WHEN is_port THEN concat_ws(' ', node, 'port', pcie_port)
