@@ -30,7 +30,6 @@ REASONS = {
     "send_sides": "as flow_comms",
     "expected_traffic": "as flow_comms",
     "segmented_traffic": "as flow_comms",
-    "slow_paths": "as flow_comms: which of a NIC's paths is slow",
     "node_flow_steps": "steps of a collective from hosts alone; tests/analysis/network",
     "sender_links": "which link of a sender queues, in switch telemetry; tests/analysis/network",
     "step_changes": "a log whose steps get longer for good; tests/analysis/logs",
