@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncall.analysis.common.counters import before, increase, per_second, share
 from oncall.evidence import Param, relation
 
-MEASURED = "nics|nic_priorities|gpus|hosts|host_processes|devices"  # anything of a machine
+MEASURED = "nics|gpus|hosts|host_processes"  # any readings of a machine
 
 
 @relation(
