@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,8 @@ from typing import Annotated, Any
 import typer
 from contributions_ablation import KINDS, looked_at, targets
 from contributions_recordings import HERE, TOP, Recording, recordings
+
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 
 app = typer.Typer(add_completion=False, help=__doc__, rich_markup_mode=None)
 Answer = dict[str, Any]  # what `looked_at` says of a recording
@@ -209,7 +212,20 @@ def _roots(answer: Answer) -> set[tuple[str, str, str]]:
 
 
 def _key(finding: Mapping[str, Any]) -> tuple[str, str, str]:
-    return finding["rulebook"], finding["verdict"], "; ".join(finding["blame"])
+    name = f"{finding['rulebook']}.{finding['verdict']}"
+    rulebook, _, verdict = _present_names().get(name, name).partition(".")
+    return rulebook, verdict, "; ".join(finding["blame"])
+
+
+@cache
+def _present_names() -> Mapping[str, str]:
+    """What verdicts that were renamed, or whose rulebook was, are called now."""
+    return {
+        former: f"{book.name}.{verdict}"
+        for book in load_rulebooks([shipped_folder()])
+        for verdict in book.book.verdicts
+        for former in book.former_names(verdict)
+    }
 
 
 def changes(old: Answer, new: Answer) -> Iterator[str]:

@@ -32,7 +32,7 @@ REASONS = {
     "segmented_traffic": "as flow_comms",
     "node_flow_steps": "steps of a collective from hosts alone; tests/analysis/network",
     "sender_links": "which link of a sender queues, in switch telemetry; tests/analysis/network",
-    "step_changes": "a log whose steps get longer for good; tests/analysis/logs",
+    "step_changes": "a log whose steps get longer for good; tests/analysis/faults",
     "called_transfers": "which transfers of calls alone wait; tests/analysis/hang",
     "open_transfers": "as called_transfers",
     "mirrored_calls": "transfers of a tensor group that stopped are one place; tests/analysis/hang",

@@ -29,7 +29,7 @@ from oncall.watch.sources import Source, WatchedNodes, WatchedRecordings
 from oncall.watch.watcher import Judging, Watcher
 
 LOG = Path(__file__).parents[2] / "fixtures" / "logs" / "slurm-4711.out"
-LOGS_RULES = load_rulebooks([shipped_folder() / "logs.yaml"])
+LOGS_RULES = load_rulebooks([shipped_folder() / "faults.yaml"])
 
 
 class Time:

@@ -90,6 +90,13 @@ class RuleTextDocument(TypedDict):
     yaml: str
 
 
+class VerdictDocument(TypedDict):
+    """What a verdict means."""
+
+    name: str
+    pages: Annotated[Sequence[str], "Markdown; one for each rulebook that has the verdict."]
+
+
 class StacksDocument(TypedDict):
     """The stacks in the evidence, equal ones together, the odd one out first."""
 
@@ -108,6 +115,7 @@ ANSWERS: Mapping[str, Any] = {
     "step_rows": RowsDocument,
     "list_rules": RulesDocument,
     "show_rule": RuleTextDocument,
+    "explain_verdict": VerdictDocument,
     "stacks": StacksDocument,
 }
 

@@ -21,6 +21,7 @@ from oncall.core.errors import OncallError
 from oncall.core.printable import clean
 from oncall.core.symptom import Symptom
 from oncall.render.contract import document
+from oncall.render.verdict_page import pages
 
 INSTRUCTIONS = (
     "oncall finds the rank, node, link or stage that hangs or slows a distributed training job. "
@@ -52,6 +53,7 @@ def make_server(evidence: OpenEvidence) -> MCPServer[Any]:
         tools.step_rows,
         tools.list_rules,
         tools.show_rule,
+        tools.explain_verdict,
         tools.stacks,
     )
     return MCPServer(
@@ -129,6 +131,17 @@ class _Tools:
         the reason of each."""
         with self._asking() as asked:
             found: answers.RuleTextDocument = {"name": name, "yaml": asked.rulebooks.text(name)}
+            return _answer(found)
+
+    def explain_verdict(
+        self, name: Annotated[str, Field(description="A verdict, such as H1 or faults.GPU_XID.")]
+    ) -> CallToolResult:
+        """Say what a verdict means, what it reads, what excludes it and what to do."""
+        with self._asking() as asked:
+            found: answers.VerdictDocument = {
+                "name": name,
+                "pages": pages(name, asked.rulebooks.rulebooks),
+            }
             return _answer(found)
 
     def stacks(self, evidence: _Evidence, job: _Job = None) -> CallToolResult:

@@ -57,6 +57,11 @@ _COMMANDS = {
         "env",
         "Print what to set so that the next incident of a job leaves evidence.",
     ),
+    "explain": (
+        "oncall.cli.explain",
+        "explain",
+        "Say what a verdict means, what it needs, what excludes it, and what to do.",
+    ),
     "history": (
         "oncall.cli.history",
         "history",

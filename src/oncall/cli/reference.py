@@ -6,6 +6,7 @@ A test compares each page with the committed one; `make docs` regenerates them.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from oncall.cli.commands import app
 from oncall.cli.schema import Contract, json_schema
 from oncall.node.common import options_page
 from oncall.render import schema
+from oncall.render.verdict_page import example, verdict_page
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.schema import rulebook_schema
 
 _WIDTH = 80
@@ -53,11 +57,23 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+def verdict_names() -> list[tuple[Rulebook, str]]:
+    """Every verdict of the rulebooks that come with oncall: each has a page in `verdicts`."""
+    books = load_rulebooks([shipped_folder()])
+    return [(book, verdict) for book in books for verdict in book.book.verdicts]
+
+
 def write(folder: Path) -> None:
     """Write every page into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (folder / name).write_text(page(), encoding="utf-8")
+    verdicts = folder / "verdicts"
+    shutil.rmtree(verdicts, ignore_errors=True)
+    verdicts.mkdir()
+    for book, verdict in verdict_names():
+        text = verdict_page(book, verdict, example(book, verdict))
+        (verdicts / f"{book.name}.{verdict}.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

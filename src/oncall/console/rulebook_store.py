@@ -23,7 +23,7 @@ from oncall.rules.authoring.starter import starter_tests, starter_text
 from oncall.rules.authoring.testing import run_tests_of
 from oncall.rules.engine.check import Checker
 from oncall.rules.language.load import parse, parse_override, rulebook_files, shipped_folder
-from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook import Rulebook, called
 from oncall.rules.language.template import nearest
 from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
@@ -78,11 +78,12 @@ class RulebookStore:
         return self._read.in_force
 
     def named(self, name: str) -> Rulebook:
-        """The rulebook of that name. Raises UsageError."""
+        """The rulebook of that name, or that took its place. Raises UsageError."""
         by_name = self._by_name()
-        if name not in by_name:
+        found = called(name, by_name)
+        if found is None:
             raise UsageError(f"no rulebook `{name}`{nearest(name, by_name)}")
-        return by_name[name]
+        return found
 
     def _by_name(self) -> dict[str, Rulebook]:
         return {book.name: book for book in self.rulebooks}

@@ -90,10 +90,11 @@ def communicator(where: Mapping[str, Any]) -> str:
 
 
 def case_phrase(case: Mapping[str, Any]) -> str:
-    """The case's keys but the job: `comm 0x1f2e, seq 13`; of a call that was never met:
-    `AllReduce 13 on communicator tp_3 (0x1f2e)`."""
+    """The case's keys but the job and the device it is about: `comm 0x1f2e, seq 13`; of a call that
+    was never met: `AllReduce 13 on communicator tp_3 (0x1f2e)`."""
     known = {key: short(str(value)) for key, value in case.items() if value is not None}
-    known.pop("job", None)
+    for said_elsewhere in ("job", "about"):
+        known.pop(said_elsewhere, None)
     if "op" not in case or not {"comm", "seq"} <= known.keys():
         return ", ".join(f"{key} {value}" for key, value in known.items())
     comm, name = known["comm"], known.get("comm_name")

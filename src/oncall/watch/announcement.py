@@ -162,6 +162,7 @@ def _details(diagnosis: Diagnosis) -> list[str]:
         conclusion = next((step.say for step in reversed(root.story) if step.say), "")
         lines += [clean(conclusion)] if conclusion else []
         lines += [f"Next: {clean(advice)}" for advice in root.next[:_MOST_STEPS]]
+        lines.append(f"What it means: `oncall explain {root.rulebook}.{root.verdict}`")
     elif diagnosis.doubt:
         lines.append(f"Inconclusive: {words.doubt(diagnosis)}")
     lines.append(f"Seen: {coverage_words.seen_phrase(diagnosis.coverage)}")

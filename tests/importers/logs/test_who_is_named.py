@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from oncall.analysis.logs.log_causes import log_causes
-from oncall.analysis.logs.network_setup import network_setup
+from oncall.analysis.faults.log_causes import log_causes
+from oncall.analysis.faults.network_setup import network_setup
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import Relation
 from oncall.importers.logs import importer

@@ -1,4 +1,4 @@
-"""A table by a code: the first row that a case has, its rows alone, and what is wrong in a table."""
+"""A table by a code: a case takes the first row that it has, and that row alone."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from rich.text import Text
 from oncall.core.diagnosis import Diagnosis, Finding, Severity, Step
 from oncall.core.printable import clean, clean_lines, harmless, short
 from oncall.views import coverage_words, words
+from oncall.views.why import why
 
 WIDTH = 80
 _WIDEST = 100  # longer lines are hard to read on any terminal
@@ -102,6 +103,8 @@ def _finding(
     page.flow((" · ".join(part for part in about if part), "dim"))
     if finding.seen_before:
         page.labelled("Seen before", clean(finding.seen_before))
+    for label, text in why(diagnosis, finding) if explain else ():
+        page.labelled(label, text)
     page.heading("Why")
     asked, shown = count(1), set[str]()
     for step in finding.story:
@@ -126,6 +129,7 @@ def _finding(
     if not explain:
         return
     page.blank()
+    page.labelled("More", f"`oncall explain {finding.rulebook}.{finding.verdict}`")
     page.section("Ruled out", words.ruled_out(finding))
     page.labelled("Confidence", words.confidence_phrase(finding))
     if finding.sources:

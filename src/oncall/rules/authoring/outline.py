@@ -155,7 +155,7 @@ def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[st
     kind = f"{declared.kind or 'effect'}, {declared.fault_class}, {declared.severity}"
     yield f"{rulebook.name} {verdict}: {declared.title} ({kind})"
     facts = [book.start_fact]
-    for path, leaf in _ways(book.tree, ()):
+    for path, leaf in ways(book.tree):
         if leaf.verdict != verdict:
             continue
         yield ""
@@ -176,14 +176,18 @@ def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[st
         yield from _parameters(rulebook, read, width)
 
 
-def _ways(
-    node: Node, path: tuple[tuple[Question | Switch, str], ...]
-) -> Iterator[tuple[tuple[tuple[Question | Switch, str], ...], Leaf]]:
+Step = tuple[Question | Switch, str]  # a question or table, and the answer or codes taken
+
+
+def ways(node: Node, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Leaf]]:
+    """Every way from a node to a leaf, each leaf with what its tables say for it."""
     if isinstance(node, Leaf):
+        for table, _ in reversed(path):
+            node = table.completed(node) if isinstance(table, Switch) else node
         yield path, node
         return
     for answer, branch in node.branches.items():
-        yield from _ways(branch, (*path, (node, answer)))
+        yield from ways(branch, (*path, (node, answer)))
 
 
 def differences(shipped: Rulebook, site: Rulebook) -> Iterator[str]:

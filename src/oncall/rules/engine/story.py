@@ -180,6 +180,7 @@ class _Teller:
             claim=replace(
                 claim,
                 kind=self.leaf.kind or claim.kind,
+                on=self.leaf.on or claim.on,
                 effects=lost_by(self.leaf.effect) if self.leaf.effect else claim.effects,
             ),
             lost=_lost(weighed),

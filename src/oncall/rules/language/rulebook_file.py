@@ -196,6 +196,7 @@ _BRANCH = Record(
     (lambda: Question, lambda: Switch, lambda: Leaf),
 )
 _CONFIDENCE = Items(NAME, or_one=True)
+_OF_LEAVES = "Of the table's leaves that have none."
 _CODES = Text(r"[^,]+(,[^,]+)*", "a code, or several with commas between them", "-")
 _TEST = Text(r"(any|none)\(\w+\)", "a test is any(fact) or none(fact), and nothing else", "any(-)")
 
@@ -259,7 +260,10 @@ class Leaf:
     effect: Effect | None = key(
         _EFFECT, "Instead of the verdict's, where less is known here.", default=None
     )
-    say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
+    on: Component | None = key(
+        Choice(get_args(Component)), "Instead of the verdict's, where less is known.", default=None
+    )
+    say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.", default=())
     blame: str | None = key(NAME, "The fact whose rows are the culprits; or none.", default=None)
     next: tuple[Said, ...] = key(_STEPS, _NEXT, default=())
     confidence: tuple[str, ...] = key(
@@ -286,8 +290,9 @@ class Switch:
     blame: str | None = key(
         NAME, "Of the table's leaves without a blame; by default its fact.", default=None
     )
-    next: tuple[Said, ...] = key(_STEPS, "Of its leaves that have none.", default=())
-    confidence: tuple[str, ...] = key(_CONFIDENCE, "Of its leaves that have none.", default=())
+    say: tuple[Said, ...] = key(_TEXTS, _OF_LEAVES, default=())
+    next: tuple[Said, ...] = key(_STEPS, _OF_LEAVES, default=())
+    confidence: tuple[str, ...] = key(_CONFIDENCE, _OF_LEAVES, default=())
 
     @property
     def fact(self) -> str:
@@ -307,6 +312,7 @@ class Switch:
         return replace(
             leaf,
             blame=leaf.blame or self.blame or self.fact,
+            say=leaf.say or self.say,
             next=leaf.next or self.next,
             confidence=leaf.confidence or self.confidence,
         )

@@ -97,10 +97,9 @@ def choices_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Conditional]
 
 
 def _texts_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Said]]]:
-    """What is said at questions and leaves, and the titles of leaves."""
+    """What is said, and the titles of leaves."""
     for where, node in nodes(book.tree):
-        if not isinstance(node, Switch):
-            yield (*where, "say"), node.say
+        yield (*where, "say"), node.say
         if isinstance(node, Leaf):
             yield (*where, "title"), node.title
 

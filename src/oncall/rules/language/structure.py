@@ -130,19 +130,21 @@ def _unknown_fact(where: Path, name: str, facts: Collection[str], offset: int) -
 
 def _walked(tree: Node) -> Iterator[Fault]:
     """What the way to a node makes senseless: asking again, or quoting a fact without rows."""
-    waiting: list[tuple[Path, Node, frozenset[str], frozenset[str]]]
-    waiting = [(("tree",), tree, frozenset(), frozenset())]
+    waiting: list[tuple[Path, Node, frozenset[str], frozenset[str], bool]]
+    waiting = [(("tree",), tree, frozenset(), frozenset(), False)]
     while waiting:
-        where, node, asked, empty = waiting.pop()
-        if not isinstance(node, Switch):
-            yield from _said(node, where, empty)
+        where, node, asked, empty, said = waiting.pop()
+        yield from _said(node, where, empty)
         if isinstance(node, Leaf):
+            if not (node.say or said):
+                yield Fault((*where, "say"), "`say` is missing", on_key=True)
             continue
         if isinstance(node, Switch):
             for code, branch in node.branches.items():
                 place = (*where, *step_to(node, code))
                 gone = frozenset(() if code in node.rows else (node.fact,))
-                waiting.append((place, branch, asked | {node.fact}, empty | gone))
+                below = said or bool(node.say)
+                waiting.append((place, branch, asked | {node.fact}, empty | gone, below))
             continue
         if node.fact in asked:
             message = (
@@ -153,10 +155,10 @@ def _walked(tree: Node) -> Iterator[Fault]:
         for answer, branch in node.branches.items():
             none = answer == "unknown" or (answer == "yes") is node.yes_if_empty
             gone = empty | {node.fact} if none else empty
-            waiting.append(((*where, f"if_{answer}"), branch, asked | {node.fact}, gone))
+            waiting.append(((*where, f"if_{answer}"), branch, asked | {node.fact}, gone, said))
 
 
-def _said(node: Question | Leaf, where: Path, empty: frozenset[str]) -> Iterator[Fault]:
+def _said(node: Node, where: Path, empty: frozenset[str]) -> Iterator[Fault]:
     """What a node says of facts that have no rows there, unless it is said only if they have."""
     for n, said in enumerate(node.say):
         with suppress(TemplateError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncall.analysis.devices.reported_faults import JOB
-from oncall.analysis.devices.reported_states import OF_TEXT
+from oncall.analysis.faults.reported_faults import JOB
+from oncall.analysis.faults.reported_states import OF_TEXT
 from oncall.evidence import Param, relation
 
 # What two snapshots show the growth of, and no fault by itself: marks and pauses are how networks

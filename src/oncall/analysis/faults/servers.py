@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncall.analysis.logs.lines import Attempt, Row
-from oncall.analysis.logs.rows import Cause, caused
+from oncall.analysis.faults.lines import Attempt, Row
+from oncall.analysis.faults.rows import Cause, caused
 
 # Reports in a row of requests that run and no token; vLLM reports every ten seconds, and a long
 # prompt is worked on for less.

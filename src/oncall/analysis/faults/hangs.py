@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncall.analysis.logs.echoes import is_echo
-from oncall.analysis.logs.lines import Attempt, Row
-from oncall.analysis.logs.watchdogs import Stuck, absent, behind, mismatched, stuck_group
+from oncall.analysis.faults.echoes import is_echo
+from oncall.analysis.faults.lines import Attempt, Row
+from oncall.analysis.faults.watchdogs import Stuck, absent, behind, mismatched, stuck_group
 
 Cause = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from oncall.analysis.logs.lines import Row
+from oncall.analysis.faults.lines import Row
 from oncall.core.nodeset import fold_ranks
 
 Cause = dict[str, Any]

@@ -9,12 +9,12 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.logs.devices_behind import devices_behind
-from oncall.analysis.logs.failures import count_echoes, stated_causes
-from oncall.analysis.logs.hangs import hang_cause
-from oncall.analysis.logs.lines import Attempt, attempts
-from oncall.analysis.logs.rows import Cause
-from oncall.analysis.logs.servers import server_cause
+from oncall.analysis.faults.devices_behind import devices_behind
+from oncall.analysis.faults.failures import count_echoes, stated_causes
+from oncall.analysis.faults.hangs import hang_cause
+from oncall.analysis.faults.lines import Attempt, attempts
+from oncall.analysis.faults.rows import Cause
+from oncall.analysis.faults.servers import server_cause
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
 

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncall.analysis.logs.interfaces import is_unreachable
-from oncall.analysis.logs.lines import Attempt, Row
-from oncall.analysis.logs.rows import Cause, caused, link, once, once_known
+from oncall.analysis.faults.interfaces import is_unreachable
+from oncall.analysis.faults.lines import Attempt, Row
+from oncall.analysis.faults.rows import Cause, caused, link, once, once_known
 
 _LINK = {"port_error", "port_err", "fatal", "down", "device_fatal", "local_catastrophic_error"}
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oncall.analysis.logs.connections import CONNECTIONS
-from oncall.analysis.logs.echoes import ENDED_BY_OTHERS, is_echo
-from oncall.analysis.logs.lines import Attempt, Row
-from oncall.analysis.logs.rows import Cause, caused, link, once, once_known, ranks_of
+from oncall.analysis.faults.connections import CONNECTIONS
+from oncall.analysis.faults.echoes import ENDED_BY_OTHERS, is_echo
+from oncall.analysis.faults.lines import Attempt, Row
+from oncall.analysis.faults.rows import Cause, caused, link, once, once_known, ranks_of
 from oncall.evidence.codes.event_catalogue import MEANINGS
 from oncall.evidence.codes.nvlink_errors import is_fatal
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.logs.interfaces import is_unreachable, is_virtual
-from oncall.analysis.logs.lines import Attempt, Row, attempts
+from oncall.analysis.faults.interfaces import is_unreachable, is_virtual
+from oncall.analysis.faults.lines import Attempt, Row, attempts
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
 

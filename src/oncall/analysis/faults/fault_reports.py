@@ -1,0 +1,143 @@
+"""All that logs and hosts report, as one stream: what rulebooks/faults.yaml has a row for.
+
+A row is something that a line, a state or a snapshot says; `code` is its kind. What lines state is
+about a start of the job, what hosts report about a device.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+# A cause that lines state is its own code; not so how the job was ended, nor a start of the job
+# that a later one outlived.
+_CAUSES = r"""
+    SELECT *, CASE WHEN outlived THEN 'earlier_start'
+            WHEN cause = 'terminated' AND reason IN ('time_limit', 'preempted', 'evicted')
+                OR cause = 'version' AND reason = 'driver' THEN reason ELSE cause END AS code,
+        regexp_extract(path, '(\d+/std\w+\.log|[^/]+)$') || ':' || line AS place,
+        nullif(greatest(least, waiting), waiting) AS most_known,
+        nullif(regexp_extract(path, 'slurm-(\d+)', 1), '') AS slurm_job
+    FROM log_causes"""
+# What hosts report: by the kind of device, and by how grave its gravest code is.
+_DEVICES = """
+    SELECT * EXCLUDE (code, is_unnamed, weight, nvlink), suspect AS about, code AS event,
+        if(part = 'host', NOT is_known, is_unnamed) AS is_unnamed,
+        at_ns IS NULL AND part <> 'host' AS is_undated,
+        CASE part
+            WHEN 'gpu' THEN CASE WHEN event IN ('gpu_ecc', 'ecc_grew') THEN 'gpu_ecc'
+                WHEN event IN ('gpu_throttled', 'host_throttled') THEN 'gpu_throttled'
+                WHEN weight = 'warning' AND NOT fatal THEN 'nvlink_error'
+                ELSE 'gpu_' || weight END
+            WHEN 'nic' THEN CASE
+                WHEN event IN ('port_slow', 'link_errors_grew', 'timeouts_grew')
+                    THEN 'link_impaired'
+                WHEN event NOT IN ('link_down', 'link_downs_grew', 'port_down', 'port_init',
+                    'cable_unplugged') THEN 'machine'
+                WHEN is_up OR event = 'link_downs_grew' THEN 'link_flapped'
+                ELSE 'link_lost' END
+            WHEN 'host' THEN if(weight = 'fault', 'node_down', 'node_drained')
+            WHEN 'process' THEN if(event IN ('oom', 'segfault'), event, 'stalled')
+            WHEN 'storage' THEN 'stalled' WHEN 'fabric' THEN part ELSE 'machine' END AS code
+    FROM reported_faults WHERE NOT (is_old OR is_outlived OR is_rare OR is_elsewhere)"""
+_STREAM = f"""
+    WITH causes AS ({_CAUSES}),
+    stopped AS (FROM log_progress ANTI JOIN causes USING (job) WHERE stopped),
+    logged AS (
+        FROM causes
+        UNION ALL BY NAME SELECT *, 'rank ' || rank AS about,
+            'slow_' || if(timer = 'batch-generator', 'data', 'rank') AS code FROM slow_timers
+        UNION ALL BY NAME SELECT *, 'nan_loss' AS code FROM nan_losses
+        -- On one host the network is not used.
+        UNION ALL BY NAME SELECT *, problem AS about,
+            if(problem = 'wrong_interface', 'interface_used', problem) AS code,
+            split_part(path, '/', -1) || ':' || line AS place
+        FROM network_setup WHERE problem = 'p2p_disabled' OR nodes IS NULL OR nodes > 1
+        UNION ALL BY NAME SELECT *, 1 AS attempt, 'no_progress' AS code FROM stopped
+        UNION ALL BY NAME SELECT *, 'slow_iterations' AS code FROM (
+            FROM slow_steps ANTI JOIN causes USING (job) ANTI JOIN stopped USING (job)
+            QUALIFY row_number() OVER (PARTITION BY job, attempt ORDER BY steps DESC) = 1)),
+    reports AS (
+        SELECT *, 'log' AS source FROM logged
+        UNION ALL BY NAME SELECT *, 'host' AS source FROM ({_DEVICES})
+        UNION ALL BY NAME SELECT * EXCLUDE (gpu), gpu::VARCHAR AS gpu, kind AS code,
+            'snapshot' AS source FROM reported_levels)"""
+
+_COLUMNS = (
+    ("job", "VARCHAR", "", "the job"),
+    ("attempt", "INTEGER", "", "of a log: start of the job, 1 first"),
+    ("about", "VARCHAR", "", "of a host: the device, in words; else the code, or the rank"),
+    ("source", "VARCHAR", "", "log; host: its kernel and tools; snapshot: no fault by itself"),
+    ("code", "VARCHAR", "", "its kind: a row of the table in rulebooks/faults.yaml"),
+    ("reason", "VARCHAR", "", "of a log: by what it shows, as in log_causes"),
+    ("rank", "INTEGER", "", "global rank, if one is named"),
+    ("node", "VARCHAR", "", "host, if one is named"),
+    ("gpu", "VARCHAR", "", "PCI address of a GPU, else its index"),
+    ("nic", "VARCHAR", "", "RDMA device, interface or PCI address of a NIC"),
+    ("link", "VARCHAR", "", "both ends of a connection"),
+    ("peer_host", "VARCHAR", "", "the other end of a connection, as the line names it"),
+    ("number", "BIGINT", "", "completion status"),
+    ("at_ns", "BIGINT", "ns", "when, if stated"),
+    ("until_ns", "BIGINT", "ns", "it was no later"),
+    ("place", "VARCHAR", "", "file and line"),
+    ("text", "VARCHAR", "", "what it says"),
+    ("call", "VARCHAR", "", "the collective that ranks wait in"),
+    ("seq", "BIGINT", "", "its number"),
+    ("waiting", "BIGINT", "ranks", "ranks that wait; hosts that cannot reach the peer"),
+    ("size", "BIGINT", "ranks", "ranks of the group, if known"),
+    ("crowd", "VARCHAR", "", "the ranks that wait, of how many, in words"),
+    ("unseen", "VARCHAR", "", "the ranks without text, of how many, in words"),
+    ("timeout_ns", "BIGINT", "ns", "the watchdog's timeout"),
+    ("waited_ns", "BIGINT", "ns", "how long it waited"),
+    ("consequences", "BIGINT", "lines", "later lines that only follow from it"),
+    ("slurm_job", "VARCHAR", "", "Slurm's number of the job, by the log's name"),
+    ("iteration", "BIGINT", "", "the first of the losses, or of the slow iterations"),
+    ("last_iteration", "BIGINT", "", "the last of them, or the last at all"),
+    ("last_finite", "BIGINT", "", "the last iteration whose loss is a number"),
+    ("steps", "BIGINT", "", "how many iterations"),
+    ("times", "DOUBLE", "ratio", "the time of slow iterations or timers against the baseline"),
+    ("spread", "VARCHAR", "", "the timer that differs most between ranks"),
+    ("silence_ns", "BIGINT", "ns", "how long other lines went on after the last step"),
+    ("reports", "BIGINT", "", "of a timer: reports that show it"),
+    ("of_reports", "BIGINT", "", "of how many"),
+    ("meaning", "VARCHAR", "", "of a host: what its code means"),
+    ("action", "VARCHAR", "", "of a host: what to do"),
+    ("command", "VARCHAR", "", "of a host: what to type"),
+    ("lines", "BIGINT", "", "of a host: how often it was said"),
+    ("looks", "BIGINT", "", "of a snapshot: readings of each GPU"),
+    ("part", "VARCHAR", "", "the kind of device, as in the event catalogue"),
+    ("parts", "VARCHAR[]", "", "kinds of device that can have brought it about"),
+    ("fatal", "BOOLEAN", "", "whether it says that it is fatal"),
+    ("domain", "VARCHAR", "", "the NVLink domain in which it failed"),
+    ("is_up", "BOOLEAN", "", "of a link: it came up again"),
+    ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
+    ("is_unnamed", "BOOLEAN", "", "nothing shows that the job runs on the host"),
+    ("is_undated", "BOOLEAN", "", "of a host: when it was is unknown"),
+)
+
+
+@relation(
+    "fault_reports",
+    reads=["log_events|logged_steps|watchdog_reports|host_events|gpus|nics"],
+    optional=[
+        *("log_causes", "log_progress", "slow_steps", "slow_timers", "nan_losses"),
+        *("network_setup", "reported_faults", "reported_levels"),
+    ],
+    columns=_COLUMNS,
+    source="PyTorch and NCCL sources; NVIDIA Xid catalogue; kernel messages; schedulers",
+)
+def fault_reports() -> str:
+    """What failed, what ended the job and what hosts state, each with its code."""
+    words = {
+        "about": "coalesce(about, code)",
+        "call": "coalesce(op, 'a collective')",
+        "crowd": "waiting || coalesce(' of ' || if(size IS NULL, 'at least ', '') || of_ranks, '') "
+        "|| if(coalesce(of_ranks, waiting) = 1, ' rank', ' ranks')",
+        "unseen": "CASE WHEN of_ranks > waiting THEN if(size IS NULL, 'at least ', '') "
+        "|| (of_ranks - waiting) || ' of ' || of_ranks END",
+        "iteration": "coalesce(iteration, first_iteration)",
+    }
+    chosen = ", ".join(
+        f"{words[name]} AS {name}" if name in words else name for name, *_ in _COLUMNS
+    )
+    return f"""{_STREAM}
+        SELECT {chosen} FROM (SELECT *, coalesce(size, most_known) AS of_ranks FROM reports)"""

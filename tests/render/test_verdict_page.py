@@ -1,0 +1,37 @@
+"""The page of a verdict: what it is, the ways to it, what excludes it, an example that was run."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncall.core.errors import UsageError
+from oncall.render.verdict_page import pages
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
+
+
+@pytest.fixture(scope="module")
+def books() -> list[Rulebook]:
+    return load_rulebooks([shipped_folder()])
+
+
+def test_a_page_says_what_leads_to_a_verdict_and_what_else_there_is(books: list[Rulebook]) -> None:
+    (page,) = pages("hang.H2", books)
+    assert "| kind | an effect: what the job lost |" in page
+    assert "Did those ranks call and complete the same operation? **no**; else H3, H1" in page
+    assert "- NCCL operations" in page
+    assert "```text\nCRITICAL  " in page
+
+
+def test_a_code_is_named_and_former_names_find_the_page(books: list[Rulebook]) -> None:
+    (page,) = pages("reported.GPU_XID", books)
+    assert "- `faults.code` is xid" in page
+    assert "`faults.code` is gpu_fault" in page
+    assert page == pages("faults.GPU_XID", books)[0]
+
+
+def test_a_verdict_that_is_none_is_an_error_with_the_name_that_is_near(
+    books: list[Rulebook],
+) -> None:
+    with pytest.raises(UsageError, match="GPU_XID"):
+        pages("GPU_XIT", books)
