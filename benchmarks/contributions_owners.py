@@ -30,7 +30,6 @@ REASONS = {
     "send_sides": "as flow_comms",
     "expected_traffic": "as flow_comms",
     "segmented_traffic": "as flow_comms",
-    "slow_paths": "as flow_comms: which of a NIC's paths is slow",
     "step_changes": "a log whose steps get longer for good; tests/analysis/faults",
     "called_transfers": "which transfers of calls alone wait; tests/analysis/hang",
     "open_transfers": "as called_transfers",
