@@ -26,6 +26,7 @@ from oncall.analysis.hang.ties import (
     EARLIER,
     FALLEN,
     LACKED,
+    MIRRORED,
     SILENT,
     UNANSWERING,
     UNFINISHED,
@@ -33,6 +34,7 @@ from oncall.analysis.hang.ties import (
     tie_common_lags,
     tie_earlier,
     tie_groups,
+    tie_mirrored,
     tie_unfinished,
     tie_unrecorded,
     untie_silent,
@@ -89,17 +91,13 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
+    reads=["blocked_operations|call_roots|mismatched_counts"],
     optional=[
-        *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
-        *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
-        *("counted_ahead", "comm_shapes", "heads"),
-        *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
-        *("open_transfers", "open_pairs", "reported_faults", "log_causes"),
+        *("holders", "witnesses", "in_flight", "frontier", "halted", "operations", "members"),
+        *("open_pairs", "counted_ahead", "comm_shapes", "heads", "launches"),
+        *("reported_faults", "log_causes"),
     ],
-    empty_without=[
-        "blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"
-    ],
+    empty_without=["blocked_operations|call_roots|mismatched_counts"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -140,77 +138,10 @@ def _mismatched(
     ]
 
 
-# Of a job of which calls alone are recorded nothing is in flight. Members that call differently are
-# its root, else its standstills, else the rank, or those that made one call last, whom all others
-# wait for, else who lags where others like it do not. Logs of a running job end with many of those.
-_OF_CALLS_ALONE = """
-    WITH lagging AS (
-        SELECT f.job, f.comm, coalesce(f.seq + 1, f.newest) AS seq, f.rank,
-            coalesce(a.waiting, 1) AS waiting
-        FROM call_fronts f LEFT JOIN awaited_callers a ON a.job = f.job AND a.rank = f.rank
-        SEMI JOIN odd_lags d ON d.job = f.job AND d.comm = f.comm
-        SEMI JOIN (FROM log_ends WHERE NOT ragged) e ON e.job = f.job
-        ANTI JOIN (FROM overdue_calls WHERE coalesce(waited_ns <= longest_ns, true)) o
-            ON o.job = f.job AND o.rank = f.rank
-        WINDOW c AS (PARTITION BY f.job, f.comm)
-        QUALIFY f.behind AND 2 * count(*) FILTER (f.behind) OVER c <= count(*) OVER c),
-    -- Of two, one may wait for what the other never sent.
-    free AS (
-        FROM lagging ANTI JOIN (
-            SELECT t.job, t.rank FROM open_transfers t
-            JOIN lagging l ON l.job = t.job AND l.rank = t.peer
-            WHERE t.receives AND NOT t.answered) w USING (job, rank)),
-    -- A rank that has made a call before others waits itself, if some rank waits for no other.
-    odd AS (
-        FROM free ANTI JOIN (
-            SELECT f.job, f.rank FROM call_fronts f SEMI JOIN awaited_callers USING (job)
-            WHERE f.ahead) w USING (job, rank)),
-    -- Who goes against the rest is waited for where the rest are.
-    crossed AS (
-        SELECT job, rank, first(later_comm) OVER pair AS comm, first(later_seq) OVER pair AS seq
-        FROM crossed_calls WINDOW pair AS (
-            PARTITION BY job, least(comm, later_comm) ORDER BY others DESC, later_comm
-            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
-    settled AS (
-        SELECT job FROM mismatched_calls UNION SELECT job FROM crossed_calls
-        UNION SELECT job FROM standstills),
-    -- All others wait for one rank, or for those that made one call last.
-    last_stop AS (
-        SELECT *, count(*) OVER (PARTITION BY job) AS alike FROM awaited_callers
-        ANTI JOIN settled USING (job)
-        QUALIFY others = 0 AND count(DISTINCT place) OVER (PARTITION BY job) = 1)
-    SELECT job, comm, 'coll', seq, [], 'together', NULL, ranks, 1 FROM mismatched_calls
-    UNION ALL
-    SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
-        how, CASE WHEN how = 'absent' THEN rank END, victims, 1
-    FROM standstills ANTI JOIN mismatched_calls USING (job) ANTI JOIN crossed_calls USING (job)
-    UNION ALL
-    SELECT DISTINCT c.job, c.comm, 'coll', c.seq, [], 'cycle', c.rank,
-        (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = c.job)
-            - count(*) OVER (PARTITION BY c.job, c.comm, c.seq), 2
-    FROM crossed c ANTI JOIN mismatched_calls USING (job)
-    UNION ALL
-    SELECT job, comm, 'coll', seq, [], 'absent', rank, waiting, 1 FROM odd
-    ANTI JOIN settled USING (job) ANTI JOIN last_stop l ON l.job = odd.job
-    UNION ALL
-    SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
-    FROM last_stop a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
-    WHERE a.alike = 1
-    UNION ALL
-    SELECT a.job, min(comm), 'coll', min(seq), [], 'together', NULL, max(waiting), 1
-    FROM last_stop a WHERE joint AND alike > 1 GROUP BY a.job
-    UNION ALL
-    SELECT a.job, min(comm), 'p2p', min(seq), list_sort(list(rank)), 'together', NULL,
-        max(waiting), 1
-    FROM last_stop a WHERE NOT joint AND alike = 2 GROUP BY a.job
-    ORDER BY ALL
-"""
-
-
 def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
     """The roots of such jobs; a rank that is missing in several calls, at the one it makes next."""
     found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
-    for row in con.execute(_OF_CALLS_ALONE).fetchall():
+    for row in con.execute("FROM call_roots ORDER BY ALL").fetchall():
         found[row[0], row[6] if row[5] == "absent" else row[1:4]].append(row)
     for (job, rank), rows in found.items():
         if rows[0][5] == "absent":
@@ -293,6 +224,9 @@ def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[
     for job, rank, *calls in con.execute(EARLIER).fetchall():
         place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
         earlier[job].append((place, rank, before))
+    mirrored: dict[str, list[tuple[int, Place]]] = defaultdict(list)
+    for job, rank, (comm, seq, owner) in con.execute(MIRRORED).fetchall():
+        mirrored[job].append((rank, Place(comm, "p2p", seq, (owner,), seq)))
     odd: dict[str, set[int]] = {}
     for job, graph in graphs.items():
         dead = gone[job] | fallen[job]
@@ -303,6 +237,7 @@ def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[
             graph.edges, graph.silent, unfinished[job], dead, both=job in without_transfers
         )
         odd[job] = tie_common_lags(graph.edges, lags[job], gone[job], always=job in unanswering)
+        tie_mirrored(graph.edges, mirrored[job])
     return odd
 
 

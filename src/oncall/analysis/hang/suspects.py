@@ -8,6 +8,7 @@ not begin it, 9. fewest steps, 10. both ends of a transfer, 11. one of the group
 from __future__ import annotations
 
 from oncall.evidence import relation
+from oncall.evidence.coverage import GATHERED
 
 
 def _members() -> str:
@@ -28,15 +29,10 @@ def _members() -> str:
 def _in_other_order() -> str:
     """Culprits of a cycle, each with the call in another communicator that blocks it."""
     return """
-        blocked AS (
-            SELECT job, rank, comm, seq, op, entered_ns AS at_ns FROM blocked_operations
-            UNION ALL
-            SELECT x.job, x.rank, x.comm, x.seq, j.op, j.called_ns FROM crossed_calls x
-            JOIN joint_calls j USING (job, rank, comm, seq)),
         crossing AS (
-            SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.at_ns,
+            SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.since_ns AS at_ns,
                 count(*) OVER (PARTITION BY c.job, c.comm, c.seq, b.comm, b.seq) AS together
-            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'cycle'),
+            FROM culprits c JOIN front b USING (job, rank) WHERE c.how = 'cycle'),
         crossed AS (
             SELECT c.job, c.comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid, 'crossed' AS reason,
                 'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns
@@ -48,6 +44,14 @@ def _in_other_order() -> str:
 def _called_otherwise() -> str:
     """Members that passed the call, never called it, or called another operation."""
     return """
+        -- A device error leaves open what the peers completed.
+        unnoticed AS (
+            SELECT c.job, c.comm, c.seq, c.rank, count(*) AS operations
+            FROM culprits c JOIN in_flight i USING (job, rank) ANTI JOIN halted USING (job, rank)
+            WHERE i.kind = 'coll' AND EXISTS (
+                FROM frontier f WHERE f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
+                    AND f.done_seq >= i.seq)
+            GROUP BY ALL),
         -- Of counters alone: ranks that stopped together wait for one call, which others passed.
         stopped AS (
             SELECT p.job, p.comm, p.seq, count(*) FILTER (p.state = 'absent') AS others
@@ -76,12 +80,6 @@ def _called_otherwise() -> str:
             LEFT JOIN unnoticed n USING (job, comm, seq, rank)
             LEFT JOIN (SELECT job, comm, rank FROM members) x USING (job, comm, rank)
             WHERE c.how = 'absent'),
-        mirrored AS (
-            SELECT c.job, c.shown AS comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid,
-                'uncalled' AS reason,
-                'stopped before the same transfer with a peer of its own' AS detail
-            FROM mirrored_calls c LEFT JOIN members m USING (job, comm, rank)
-            WHERE c.comm <> c.shown),
         mismatch AS (
             SELECT o.job, o.comm, o.seq, o.rank, o.node, 'mismatch' AS reason,
                 'called ' || o.signature || '; the others: ' || o.others AS detail,
@@ -92,7 +90,13 @@ def _called_otherwise() -> str:
 
 def _without_data() -> str:
     """Members without data, and members that are unknown."""
-    return """
+    return f"""
+        silent_hosts AS (
+            SELECT node, any_value(error) AS error,
+                node IN (SELECT node FROM ranks WHERE node IS NOT NULL) AS named
+            FROM collectors
+            WHERE source = '{GATHERED}' AND error IS NOT NULL AND node IS NOT NULL
+            GROUP BY node),
         unseen AS (
             SELECT p.job, p.comm, p.seq, p.rank, p.node, p.gpu, p.nic, p.pid, 'unseen' AS reason,
                 CASE WHEN p.state <> 'silent' THEN 'its dump is older than the call of the others'
@@ -110,14 +114,14 @@ def _without_data() -> str:
         unnamed AS (
             SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,
                 CASE WHEN h.node IS NULL THEN 'group' ELSE 'node' END AS kind,
-                CASE x.unknown WHEN 1 THEN '1 member is' ELSE x.unknown || ' members are' END
+                CASE u.unknown WHEN 1 THEN '1 member is' ELSE u.unknown || ' members are' END
                     || ' unknown' || coalesce(
                     ', and ' || h.node || ' gave no evidence (' || h.error || ')',
                     ': they run on a host that was not asked') AS detail
-            FROM unmet_calls u JOIN unknown_members x USING (job, comm)
+            FROM unmet_calls u
             JOIN (SELECT DISTINCT job, comm, seq, received FROM present) p USING (job, comm, seq)
             LEFT JOIN (FROM silent_hosts WHERE NOT named) h ON true
-            WHERE u.kind = 'coll' AND NOT coalesce(p.received, false))
+            WHERE u.kind = 'coll' AND u.unknown > 0 AND NOT coalesce(p.received, false))
     """
 
 
@@ -151,7 +155,8 @@ def _inside() -> str:
                 FROM present p WHERE state = 'waiting' AND coalesce(sends, recvs) IS NOT NULL
                     -- Neighbours on one host need not make the steps over the network.
                     AND NOT EXISTS (
-                        FROM present n SEMI JOIN transfers_in_flight USING (job, comm)
+                        FROM present n
+                        SEMI JOIN (FROM transfers WHERE ended_ns IS NULL) USING (job, comm)
                         WHERE n.job = p.job AND n.comm = p.comm AND n.seq = p.seq
                             AND n.state = 'waiting'
                             AND coalesce(n.sends, 0) * coalesce(n.recvs, 0) = 0))
@@ -184,7 +189,6 @@ def _by_reason() -> str:
             SELECT 1 AS place, * FROM crossed
             UNION ALL BY NAME SELECT 2 AS place, * FROM passed
             UNION ALL BY NAME SELECT 3 AS place, * FROM uncalled
-            UNION ALL BY NAME SELECT 3 AS place, * FROM mirrored
             UNION ALL BY NAME SELECT 4 AS place, * FROM mismatch
             UNION ALL BY NAME SELECT 5 AS place, * FROM unseen
             UNION ALL BY NAME SELECT 6 AS place, * FROM unnamed
@@ -204,17 +208,15 @@ def _by_reason() -> str:
     optional=[
         "hang_roots",
         "odd_calls",
-        "silent_hosts",
-        "unknown_members",
         "in_flight",
-        "blocked_operations",
         "members",
-        "unnoticed",
-        "transfers_in_flight",
-        "crossed_calls",
-        "joint_calls",
+        "transfers",
+        "front",
+        "frontier",
+        "halted",
         "main_threads",
-        "mirrored_calls",
+        "collectors",
+        "ranks",
     ],
     empty_without=["unmet_calls"],
     columns=[
