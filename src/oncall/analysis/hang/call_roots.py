@@ -87,6 +87,7 @@ def _lagging() -> str:
                 coalesce(a.waiting, 1) AS waiting
             FROM call_fronts f LEFT JOIN awaited_callers a ON a.job = f.job AND a.rank = f.rank
             SEMI JOIN odd d ON d.job = f.job AND d.comm = f.comm
+            SEMI JOIN awaited_callers some ON some.job = f.job
             SEMI JOIN (FROM log_ends WHERE NOT ragged) e ON e.job = f.job
             ANTI JOIN (FROM overdue_calls WHERE coalesce(waited_ns <= longest_ns, true)) o
                 ON o.job = f.job AND o.rank = f.rank
@@ -100,8 +101,7 @@ def _lagging() -> str:
                 JOIN lagging l ON l.job = t.job AND l.rank = t.peer
                 WHERE t.receives AND NOT t.answered AND (t.last OR NOT t.ahead)
                 UNION
-                SELECT f.job, f.rank FROM call_fronts f SEMI JOIN awaited_callers USING (job)
-                WHERE f.ahead) w USING (job, rank))
+                SELECT job, rank FROM call_fronts WHERE ahead) w USING (job, rank))
     """
 
 

@@ -266,7 +266,7 @@ def _call_symptoms() -> str:
         UNION ALL
         -- Groups of a running job end at one call often enough: that confirms a wait, no more.
         SELECT job, 'log end', greatest(-$certain,
-                least($sure, evenness, ln(greatest(waited_ns / normal_ns, 1)))),
+                least($sure, evenness, $confirming * ln(greatest(waited_ns / normal_ns, 1)))),
             CASE WHEN ragged THEN 'the logs of ranks that call together end at different calls'
                 ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
                     || 'end at one call' END
@@ -343,6 +343,7 @@ def _reported_symptom() -> str:
         ),
         "times": "overdue_calls.times",
         "hiccup": "overdue_calls.hiccup",
+        "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "end_so": Param(
             0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"
         ),

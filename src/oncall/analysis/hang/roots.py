@@ -26,15 +26,14 @@ from oncall.analysis.hang.ties import (
     EARLIER,
     FALLEN,
     LACKED,
-    MIRRORED,
     SILENT,
+    TEAMS,
     UNANSWERING,
     UNFINISHED,
     WITHOUT_TRANSFERS,
     tie_common_lags,
     tie_earlier,
     tie_groups,
-    tie_mirrored,
     tie_unfinished,
     tie_unrecorded,
     untie_silent,
@@ -105,10 +104,12 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
     graphs, odd = _graphs(con)
+    teams = defaultdict(dict, {job: dict(of) for job, of in _by_job(con, TEAMS).items()})
     for job, graph in graphs.items():
         ends = {n for component in sinks(graph.edges) for n in component if isinstance(n, int)}
         habits = next_calls(con, job, ends - graph.silent)
-        for root in find_roots(graph.edges, graph.waits, graph.silent, habits, odd[job]):
+        roots = find_roots(graph.edges, graph.waits, graph.silent, habits, odd[job])
+        for root in mirrored(roots, teams[job]):
             if root.how == "cycle":
                 root = replace(root, culprits=departed(con, job, root.culprits))
             targets: list[Node] = [*root.culprits] or [root.place]
@@ -224,9 +225,6 @@ def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[
     for job, rank, *calls in con.execute(EARLIER).fetchall():
         place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
         earlier[job].append((place, rank, before))
-    mirrored: dict[str, list[tuple[int, Place]]] = defaultdict(list)
-    for job, rank, (comm, seq, owner) in con.execute(MIRRORED).fetchall():
-        mirrored[job].append((rank, Place(comm, "p2p", seq, (owner,), seq)))
     odd: dict[str, set[int]] = {}
     for job, graph in graphs.items():
         dead = gone[job] | fallen[job]
@@ -237,7 +235,6 @@ def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[
             graph.edges, graph.silent, unfinished[job], dead, both=job in without_transfers
         )
         odd[job] = tie_common_lags(graph.edges, lags[job], gone[job], always=job in unanswering)
-        tie_mirrored(graph.edges, mirrored[job])
     return odd
 
 
@@ -290,6 +287,17 @@ def find_roots(
     roots += _shown_best(shown_there, at_odd, waits, silent, habits)
     roots += _shown_best(alone - shown_there, held, waits, silent, habits)
     return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
+
+
+def mirrored(roots: Sequence[Root], teams: Mapping[int, int]) -> Iterator[Root]:
+    """The roots; the ranks of a tensor group do the same work in step, each with a peer of its own,
+    so transfers that they did not call under one number are one place: that of the first."""
+    shown: dict[tuple[int, int], Place] = {}
+    for root in sorted(roots, key=lambda one: one.place):
+        team = teams.get(root.culprits[0]) if root.culprits else None
+        if team is not None and root.place.kind == "p2p" and root.how == "absent":
+            root = replace(root, place=shown.setdefault((team, root.place.seq), root.place))
+        yield root
 
 
 def _is_cycle(places: Sequence[Place], edges: Edges) -> bool:

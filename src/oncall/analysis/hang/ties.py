@@ -169,36 +169,22 @@ def tie_common_lags(edges: Edges, lags: Lags, gone: set[int], *, always: bool) -
     return odd
 
 
-# The ranks of a tensor group do the same work in step, each with a peer of its own: transfers that
-# they did not call under one number are one place, that of one of them. A tensor group calls before
-# each transfer and more often than that; replicas, once an iteration.
-MIRRORED = """
-    WITH absent AS (FROM holders WHERE kind = 'p2p' AND how = 'absent'),
-    calls AS (
+# The communicator of the ranks with which each rank of a pipeline calls before each transfer, and
+# more often than that: its tensor group. Replicas call once an iteration.
+TEAMS = """
+    WITH calls AS (
         SELECT job, rank, comm, kind, lag(comm) OVER before AS comm_before,
             lag(kind) OVER before AS kind_before
-        FROM operations SEMI JOIN absent USING (job, rank)
+        FROM operations SEMI JOIN (FROM holders WHERE kind = 'p2p' AND how = 'absent') h
+            USING (job, rank)
         WINDOW before AS (PARTITION BY job, rank ORDER BY called_ns, seq)),
     preceding AS (
         SELECT job, rank, mode(comm_before) FILTER (kind_before = 'coll') AS comm,
             count(*) AS transfers
-        FROM calls WHERE kind = 'p2p' GROUP BY ALL),
-    teams AS (
-        SELECT job, rank, comm AS team FROM calls JOIN preceding USING (job, rank, comm)
-        GROUP BY job, rank, comm, transfers HAVING count(*) > transfers)
-    SELECT job, rank, first((comm, seq, owner) ORDER BY comm, owner) OVER alike AS shown
-    FROM absent JOIN teams USING (job, rank)
-    WINDOW alike AS (PARTITION BY job, team, seq)
-    QUALIFY count(DISTINCT rank) OVER alike > 1 ORDER BY ALL
+        FROM calls WHERE kind = 'p2p' GROUP BY ALL)
+    SELECT job, rank, comm FROM calls JOIN preceding USING (job, rank, comm)
+    GROUP BY job, rank, comm, transfers HAVING count(*) > transfers
 """
-
-
-def tie_mirrored(edges: Edges, mirrored: Sequence[tuple[int, Place]]) -> None:
-    """Ranks that wait for no other are missing in the transfer that stands for their group's."""
-    ends = {node for component in sinks(edges) for node in component}
-    for rank, place in mirrored:
-        if rank in ends and rank not in edges[place]:
-            edges[place].append(rank)
 
 
 def tie_groups(edges: Edges) -> None:
