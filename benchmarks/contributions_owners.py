@@ -35,8 +35,6 @@ REASONS = {
     "sender_links": "which link of a sender queues, in switch telemetry; tests/analysis/network",
     "step_changes": "a log whose steps get longer for good; tests/analysis/logs",
     "called_transfers": "which transfers of calls alone wait; tests/analysis/hang",
-    "open_transfers": "as called_transfers",
-    "mirrored_calls": "transfers of a tensor group that stopped are one place; tests/analysis/hang",
     "comm_shapes": "which communicators are alike, for counts that lag; tests/analysis/hang",
     "coupled_pipelines": "pipelines that wait for one another; tests/analysis/pipeline",
     "iteration_shifts": "iterations that ranks number unlike; tests/analysis/tasks",
