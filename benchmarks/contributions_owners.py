@@ -32,8 +32,6 @@ REASONS = {
     "segmented_traffic": "as flow_comms",
     "step_changes": "a log whose steps get longer for good; tests/analysis/faults",
     "called_transfers": "which transfers of calls alone wait; tests/analysis/hang",
-    "open_transfers": "as called_transfers",
-    "mirrored_calls": "transfers of a tensor group that stopped are one place; tests/analysis/hang",
     "comm_shapes": "which communicators are alike, for counts that lag; tests/analysis/hang",
     "coupled_pipelines": "pipelines that wait for one another; tests/analysis/pipeline",
     "iteration_shifts": "iterations that ranks number unlike; tests/analysis/tasks",

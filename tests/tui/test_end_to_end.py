@@ -121,7 +121,7 @@ def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tm
     terminal = Tmux(folder, *_ONCALL, "open", _RECORDING, *_HANGS)
     opened.append(terminal)
     seen = terminal.wait_for("Not-entered hang: rank 5", "py-spy dump", "8/8 ranks")
-    assert "Did every rank of tp call AllReduce 9," in seen
+    assert "AllReduce 9" in seen
 
     terminal.press("?")
     terminal.wait_for("Explain this screen and its keys.")

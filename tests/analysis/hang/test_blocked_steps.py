@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.hang.device_fronts import blocked_steps, exchange_slots
+from oncall.analysis.hang.last_callers import blocked_steps, exchange_slots
 
 # Of each rank the calls it made, in order; which of these lack a member.
 programs = st.lists(
