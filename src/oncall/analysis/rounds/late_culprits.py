@@ -110,7 +110,7 @@ def late_callers() -> str:
 
 @relation(
     "late_culprits",
-    reads=["late_callers", "members", "operations", "slow_stages", "witnesses"],
+    reads=["late_callers", "members", "operations", "witnesses"],
     empty_without=["late_callers"],
     columns=[
         *_LATE,
@@ -141,10 +141,7 @@ def late_culprits() -> str:
                 -- Calls alone do not show what a rank waited for in Send and Recv: who came late is
                 -- whom the pipeline waited for.
                 AND NOT (basis = 'arrival'
-                    AND l.job IN (SELECT job FROM operations WHERE kind = 'p2p')
-                    AND NOT EXISTS (
-                        FROM slow_stages s WHERE s.job = l.job AND s.rank = l.rank
-                            AND NOT s.network AND s.explained >= $own_share))
+                    AND l.job IN (SELECT job FROM operations WHERE kind = 'p2p'))
                 -- Nor whom a rank waited for in a group of which a member left no data, if the
                 -- others are not all in it, too.
                 AND NOT (basis = 'arrival' AND EXISTS (
