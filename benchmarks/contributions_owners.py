@@ -38,9 +38,7 @@ REASONS = {
     "open_transfers": "as called_transfers",
     "mirrored_calls": "transfers of a tensor group that stopped are one place; tests/analysis/hang",
     "comm_shapes": "which communicators are alike, for counts that lag; tests/analysis/hang",
-    "coupled_pipelines": "pipelines that wait for one another; tests/analysis/pipeline",
     "iteration_shifts": "iterations that ranks number unlike; tests/analysis/tasks",
-    "even_batches": "what uneven samples cost, a sentence of STAGE_IMBALANCE",
     "layers": "layers of unequal cost by design; tests/analysis/common",
 }
 
