@@ -25,8 +25,8 @@ from typing import Any
 
 # Verdicts with names of their own, as classes. A process that is gone is one that does not enter.
 CLASSES = {
-    "STAGE_SLOW": "S1", "STAGE_SPORADIC": "S1", "STAGE_SLOW_NETWORK": "S2", "OVERDUE": "H1",
-    "STAGE_OVERDUE": "H1", "STAGE_HANG": "H1", "DEADLOCK": "H2", "DEAD": "H1",
+    "STAGE_SLOW": "S1", "STAGE_SLOW_NETWORK": "S2", "OVERDUE": "H1",
+    "STAGE_HANG": "H1", "DEADLOCK": "H2", "DEAD": "H1",
 }  # fmt: skip
 
 

@@ -122,8 +122,7 @@ def _claim(finding: Any) -> Claim:
         named("rank", "peer"),
         named("node", "peer_node"),
         named("stage", "from_stage"),
-        finding.explained_by is None
-        and (finding.severity != "info" or finding.verdict == "STAGE_PAUSE"),
+        finding.explained_by is None and finding.severity != "info",
     )
 
 

@@ -33,9 +33,7 @@ REASONS = {
     "step_changes": "a log whose steps get longer for good; tests/analysis/faults",
     "called_transfers": "which transfers of calls alone wait; tests/analysis/hang",
     "comm_shapes": "which communicators are alike, for counts that lag; tests/analysis/hang",
-    "coupled_pipelines": "pipelines that wait for one another; tests/analysis/pipeline",
     "iteration_shifts": "iterations that ranks number unlike; tests/analysis/tasks",
-    "even_batches": "what uneven samples cost, a sentence of STAGE_IMBALANCE",
     "layers": "layers of unequal cost by design; tests/analysis/common",
 }
 

@@ -348,12 +348,15 @@ def _rows(incident: Incident, table: str, columns: str) -> list[tuple[Any, ...]]
 
 
 def _stages(incident: Incident) -> dict[int, int]:
-    """The pipeline stage of each rank; empty where it is not known."""
+    """The pipeline stage of each rank; empty where it is not known. Where a rank is at fault, its
+    calls show the stage that communicators do not."""
     try:
-        incident.require(["stage_layout"])
+        incident.require(["stage_suspects"])
+        layout = "stage_layout" if incident.is_empty("stage_suspects") else "task_layout"
+        incident.require([layout])
     except (MissingEvidence, RelationFailed):
         return {}
-    rows = incident.con.execute("SELECT rank, stage FROM stage_layout WHERE stage IS NOT NULL")
+    rows = incident.con.execute(f"SELECT rank, stage FROM {layout} WHERE stage IS NOT NULL")
     return dict(rows.fetchall())
 
 

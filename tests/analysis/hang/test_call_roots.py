@@ -58,9 +58,6 @@ def test_where_hosts_call_ahead_the_group_is_reported_and_no_rank() -> None:
     began = replace(COMPUTES, rank=6, micro_batch=0)
     with recorded(replace(JOB, host_ahead=True), began) as incident:
         assert found(incident, "how, kind, rank") == [("together", "coll", None)]
-        incident.require(["hang_stages"])
-        rows = incident.con.execute("SELECT stage, replica, rank FROM hang_stages").fetchall()
-        assert rows == [(1, 1, None)]
 
 
 @pytest.mark.parametrize("share", [0.61, 0.83, 0.97])

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
 
-from oncall.analysis.pipeline.slow_tasks import slow_tasks
 from oncall.analysis.tasks.task_positions import Tasks
 from oncall.analysis.tasks.task_times import _runs_ahead
 from oncall.evidence.incident import Incident
-from oncall.evidence.parameters import select_of
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 SMALL: dict[str, Any] = {
@@ -70,36 +67,6 @@ def _known(incident: Incident, task: str) -> float:
         "SELECT count(ended_ns) / count(*) FROM labelled_tasks WHERE task = ?", [task]
     ).fetchall()
     return float(share)
-
-
-@pytest.mark.parametrize(
-    ("slow", "basis", "named"),
-    [(True, "its own past", True), (False, "its own past", False),
-     (False, "other pipelines", True)],
-)  # fmt: skip
-def test_an_iteration_at_the_baseline_has_lost_nothing_to_who_is_compared_with_its_own_past(
-    slow: bool, basis: str, named: bool
-) -> None:
-    with duckdb.connect() as con:
-        con.execute(
-            f"""CREATE TABLE knowledge AS SELECT 'j' AS job, false AS durations;
-            CREATE TABLE training_iterations AS
-                SELECT 'j' AS job, 3 AS iteration, {slow} AS slow, 1000 AS duration_ns,
-                    100 AS excess_ns;
-            CREATE TABLE stage_costs AS
-                SELECT 'j' AS job, 3 AS iteration, 0 AS replica, 1 AS stage,
-                    'computation' AS kind, 1000 AS actual_ns, 800 AS without_ns, 1.0 AS explained;
-            CREATE TABLE stage_paths AS
-                SELECT 7 AS vertex, -1 AS source, -1 AS previous, 0 AS hold_ns, 0 AS slack_ns;
-            CREATE TABLE stage_graph AS
-                SELECT 'j' AS job, 3 AS iteration, 0 AS replica, 1 AS stage, 0 AS chunk,
-                    2 AS micro_batch, 'forward' AS task, 7 AS vertex, 50 AS started_ns,
-                    '{basis}' AS basis, NULL::BIGINT AS clock_error_ns, 0 AS slack_ns,
-                    1.0 AS spread_ns, 300 AS duration_ns, NULL::BIGINT AS latency_ns,
-                    100.0 AS expected_ns, NULL::DOUBLE AS baseline_latency_ns, 1.0 AS work,
-                    100.0 AS paper_ns"""
-        )
-        assert bool(con.execute(select_of(slow_tasks, {})).fetchall()) is named
 
 
 def test_a_host_that_does_not_wait_between_two_tasks_tells_when_both_were_over() -> None:

@@ -47,18 +47,3 @@ def test_a_training_that_ends_has_no_stage_that_waits() -> None:
     with incident:
         incident.require(["incomplete_stages"])
         assert incident.con.execute("FROM incomplete_stages WHERE first").fetchall() == []
-
-
-@pytest.mark.parametrize("task", ["backward", "backward_send"])
-def test_where_no_task_tells_it_the_rank_has_its_place_in_the_pipeline(task: str) -> None:
-    with stopped(task) as incident:
-        incident.require(["hang_stages"])
-        found = incident.con.execute("SELECT rank, stage FROM hang_stages").fetchall()
-        assert found == [(9, 2)]
-
-
-def test_of_a_transfer_whose_both_ends_are_in_it_the_sender_has_its_place() -> None:
-    with stopped("forward_send", tp=1, dp=4, overlap_p2p=True) as incident:
-        incident.require(["hang_stages"])
-        found = incident.con.execute("SELECT rank, peer, network FROM hang_stages").fetchall()
-        assert found == [(9, 13, True)]

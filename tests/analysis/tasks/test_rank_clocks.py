@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oncall.analysis.calls.rank_calls import REPLICAS, TASK, RankCalls
-from oncall.analysis.tasks.rank_clocks import clock_corrections, corrections_of
+from oncall.analysis.tasks.rank_calls import REPLICAS, TASK, RankCalls
+from oncall.analysis.tasks.task_lateness import clock_corrections, corrections_of
 
 MS = 1_000_000
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.analysis.calls.schedules import (
+from oncall.analysis.tasks.schedule_fit import Layout, Seen, Stated, fit, transfers
+from oncall.analysis.tasks.schedules import (
     GPIPE,
     INTERLEAVED,
     ONE_FORWARD_ONE_BACKWARD,
     task_order,
 )
-from oncall.analysis.tasks.schedule_fit import Layout, Seen, Stated, fit, transfers
 
 FORMS = ("one after the other", "exchanged together", "asked for ahead")
 

@@ -9,7 +9,6 @@ All is O(tasks), with one numpy step for each level.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 Times = NDArray[np.float64]
 NONE = -1
-_ENDS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,6 @@ class TraceGraph:
     `previous` (n,) is the task before each on its rank, `source` (n,) the one that sends to it, or
     NONE; `pipeline` (n,) is its pipeline 0..p-1; `levels` are tasks in topological order, those
     in a cycle left out; `after` and `receiver` (n,) turn `previous` and `source` around.
-    Tasks of one number in `together` (n,) begin together, as those of pipelines that share experts.
     """
 
     pipeline: Integers
@@ -35,7 +32,6 @@ class TraceGraph:
     source: Integers
     after: Integers
     receiver: Integers
-    together: Integers
     levels: tuple[Integers, ...]
 
     @property
@@ -49,13 +45,11 @@ class TraceGraph:
         (n,) from the end of the task before it on its rank.
         """
         finish = np.append(np.full(len(duration), np.nan), 0.0)  # at NONE: the beginning
-        begin = np.full(len(duration), -np.inf)  # of those that begin together
         for level in self.levels:
             ready = finish[self.source[level]]
             arrives = np.where(self.source[level] == NONE, 0.0, ready + latency[level])
             free = finish[self.previous[level]] + hold[level] * (self.previous[level] != NONE)
-            np.maximum.at(begin, self.together[level], np.maximum(free, arrives))
-            finish[level] = begin[self.together[level]] + duration[level]
+            finish[level] = np.maximum(free, arrives) + duration[level]
         return finish[:-1]
 
     def spans(self, finish: Times) -> Times:
@@ -70,40 +64,28 @@ class TraceGraph:
         due = until[self.pipeline].astype(np.float64)
         begin = np.full(len(due) + 1, np.inf)  # the last one for NONE
         latency, hold = np.append(latency, 0.0), np.append(hold, 0.0)
-        together = np.append(self.together, NONE)
         for level in reversed(self.levels):
             receiver, after = self.receiver[level], self.after[level]
-            needed = np.minimum(
-                begin[together[receiver]] - latency[receiver], begin[together[after]] - hold[after]
-            )
+            needed = np.minimum(begin[receiver] - latency[receiver], begin[after] - hold[after])
             due[level] = np.minimum(due[level], needed)
-            np.minimum.at(begin, together[level], due[level] - duration[level])
+            begin[level] = due[level] - duration[level]
         return due
 
 
-def trace_graph(
-    pipeline: Integers, previous: Integers, source: Integers, together: Integers | None = None
-) -> TraceGraph:
-    """The graph of tasks with those predecessors; without `together` each begins by itself."""
+def trace_graph(pipeline: Integers, previous: Integers, source: Integers) -> TraceGraph:
+    """The graph of tasks with those predecessors."""
     after, receiver = _inverse(previous), _inverse(source)
-    if together is None:
-        together = np.arange(len(pipeline))
-    order = np.argsort(together, kind="stable")
-    first, until = (np.searchsorted(together[order], np.arange(len(order)), s) for s in _ENDS)
-    waits = np.bincount(together, (previous != NONE).astype(int) + (source != NONE), len(order))
+    waits = (previous != NONE).astype(np.int64) + (source != NONE)
     levels: list[Integers] = []
-    begun = np.flatnonzero((waits == 0) & (until > first))
-    while len(begun):
-        count = (until - first)[begun]
-        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        level = np.sort(order[np.repeat(first[begun], count) + within])
+    level = np.flatnonzero(waits == 0)
+    while len(level):
         levels.append(level)
         nexts = np.concatenate([after[level], receiver[level]])
-        nexts = together[nexts[nexts != NONE]]
+        nexts = nexts[nexts != NONE]
         np.subtract.at(waits, nexts, 1)
-        begun = np.unique(nexts)
-        begun = begun[waits[begun] == 0]
-    return TraceGraph(pipeline, previous, source, after, receiver, together, tuple(levels))
+        level = np.unique(nexts)
+        level = level[waits[level] == 0]
+    return TraceGraph(pipeline, previous, source, after, receiver, tuple(levels))
 
 
 def _inverse(before: Integers) -> Integers:

@@ -1,82 +1,147 @@
-"""What made iterations slow: the tasks, each with the rank or the transfer to blame."""
+"""Which tasks made an iteration slow, and the rank or the transfer to blame (VenusTrace 3.3).
+
+A task counts if it is on the critical path of one of the slowest pipelines, took longer than
+expected, and its stage explains a good part of the lost time (Algorithm 2). In a tensor-parallel
+group the others wait for the member with more time of its own or, where that is not recorded, for
+the one that enters their calls later (Fig. 6); of a transfer the slowest pair of ranks is named.
+"""
 
 from __future__ import annotations
 
-from oncall.analysis.pipeline.stage_vertices import VERTEX_COLUMNS
-from oncall.evidence import relation
+from oncall.analysis.pipeline.stage_expectation import PEERS
+from oncall.analysis.pipeline.stage_vertices import VERTEX, VERTEX_COLUMNS
+from oncall.evidence import Param, relation
+
+_PLACE = ", ".join(VERTEX)
+
+
+def _tasks() -> str:
+    """Critical tasks and transfers beyond expectation, of stages that explain a slow iteration."""
+    return f"""
+        cost AS (
+            SELECT c.*, greatest(i.excess_ns, 0) AS longer_ns
+            FROM stage_costs c JOIN training_iterations i USING (job, iteration)
+            WHERE explained >= $explains AND actual_ns - without_ns > greatest(
+                $least_saved * i.duration_ns, CASE WHEN slow THEN $explains * excess_ns END)),
+        placed AS (
+            SELECT *, lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage
+                ORDER BY started_ns) IS NULL AS closes,
+                -- A link that was slow from the beginning is so for most of what it carries.
+                $others_below * median(latency_ns) OVER (
+                    PARTITION BY job, iteration, replica, stage, chunk, task) > baseline_latency_ns
+                    AS mostly_late
+            FROM stage_graph),
+        judged AS (
+            SELECT g.*, c.kind = 'transfer' AS network, c.explained,
+                CASE WHEN c.kind = 'transfer' THEN coalesce(g.mostly_late, false)
+                    ELSE g.basis = '{PEERS}' END AS from_the_beginning,
+                -- What began later costs no more than the iteration is longer than others.
+                least(c.actual_ns - c.without_ns, CASE WHEN NOT from_the_beginning
+                    THEN c.longer_ns END)::BIGINT AS saved_ns,
+                CASE WHEN network THEN g.latency_ns ELSE g.duration_ns END AS took_ns,
+                CASE WHEN network THEN g.baseline_latency_ns ELSE g.expected_ns END AS should_ns
+            FROM placed g JOIN cost c USING (job, iteration, replica, stage)),
+        slow AS (
+            SELECT *, took_ns - should_ns AS excess_ns FROM judged
+            WHERE took_ns - should_ns > greatest($spreads * spread_ns, $share * should_ns,
+                    -- A transfer is judged across clocks: within their error nothing is concluded.
+                    CASE WHEN network THEN coalesce(clock_error_ns, 0) ELSE 0 END)
+                AND slack_ns < $on_path * excess_ns
+            -- After their last task pipelines wait for one another: that is the late one's doing.
+            QUALIFY coalesce(bool_or(NOT closes) OVER (PARTITION BY job, iteration, replica)
+                OR NOT bool_or(NOT closes) OVER (PARTITION BY job, iteration), true))
+    """
+
+
+def _members() -> str:
+    """Of each slow group, the member that the others wait for."""
+    return f"""
+        groups AS (
+            SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM slow WHERE NOT network
+            GROUP BY ALL),
+        each AS (
+            SELECT w.job, coalesce(w.replica, 0) AS replica, w.stage, w.rank,
+                any_value(w.node) AS node, sum(coalesce(own_ns, late_ns)) AS lead_ns
+            FROM stage_work w SEMI JOIN (
+                SELECT {_PLACE} FROM slow WHERE NOT network) s
+                ON s.job = w.job AND s.iteration = w.iteration
+                AND s.replica = coalesce(w.replica, 0) AND s.stage = w.stage
+                AND s.chunk = coalesce(w.chunk, 0) AND s.micro_batch = w.micro_batch
+                AND s.task = w.task
+            GROUP BY ALL),
+        compared AS (
+            SELECT *, count(*) OVER g AS members, lead_ns - (sum(lead_ns) OVER g - lead_ns)
+                / nullif(count(lead_ns) OVER g - 1, 0) AS beyond_ns
+            FROM each WINDOW g AS (PARTITION BY job, replica, stage)),
+        members AS (
+            SELECT l.* FROM compared l JOIN groups USING (job, replica, stage)
+            WHERE members = 1 OR beyond_ns >= $own_part * excess_ns
+            QUALIFY row_number() OVER (
+                PARTITION BY job, replica, stage ORDER BY beyond_ns DESC, rank) = 1),
+        pairs AS (
+            SELECT p.* FROM stage_transfers p
+            SEMI JOIN (FROM slow WHERE network) USING ({_PLACE})
+            QUALIFY row_number() OVER (
+                PARTITION BY {_PLACE} ORDER BY took_ns DESC NULLS LAST, receiver) = 1)
+    """
 
 
 @relation(
     "slow_stages",
-    reads=["caused_tasks", "training_iterations"],
-    optional=["slow_members", "slow_transfers", "stage_vertices"],
-    empty_without=["caused_tasks"],
+    reads=["stage_graph", "stage_costs", "training_iterations", "stage_work"],
+    optional=["stage_transfers"],
+    empty_without=["stage_costs"],
     columns=[
         *VERTEX_COLUMNS,
         ("rank", "INTEGER", "", "the rank that its group waited for; NULL: no member stands out"),
-        ("node", "VARCHAR", "", "its host, or that of the whole group"),
+        ("node", "VARCHAR", "", "its host"),
         ("started_ns", "BIGINT", "ns", "when it could begin, common time"),
         ("duration_ns", "BIGINT", "ns", "what it took; of the network: the transfer to it"),
         ("expected_ns", "DOUBLE", "ns", "what that should take"),
         ("excess_ns", "DOUBLE", "ns", "beyond"),
-        (
-            "own_excess_ns",
-            "DOUBLE",
-            "ns",
-            "own time beyond the baseline, of its rank with the most of it",
-        ),
         ("slack_ns", "BIGINT", "ns", "how much later it could have begun"),
-        ("decided", "VARCHAR", "", "paper (beyond 50 %), spread, or both"),
         ("basis", "VARCHAR", "", "what it is compared with"),
-        ("last_share", "DOUBLE", "ratio", "share of its group's calls that the rank entered last"),
-        ("last_calls", "BIGINT", "calls", "calls that the rank entered last"),
-        ("calls", "BIGINT", "calls", "calls of its group in slow tasks"),
         ("members", "INTEGER", "ranks", "size of its group"),
-        ("because", "VARCHAR", "", "own time, entered last, or alone"),
         ("network", "BOOLEAN", "", "the transfer was slow, not the computation"),
         ("from_stage", "INTEGER", "", "of a slow transfer, the stage that sends"),
         ("peer", "INTEGER", "", "of a slow transfer, the rank that receives; `rank` sends"),
-        ("peer_node", "VARCHAR", "", "its host"),
         ("explained", "DOUBLE", "ratio", "share of the iteration's lost time, by its stage"),
-        (
-            "saved_ns",
-            "BIGINT",
-            "ns",
-            "share of the iteration saved, had the stage been as expected",
-        ),
+        ("saved_ns", "BIGINT", "ns", "of the iteration, had the stage been as expected"),
         ("iteration_ns", "BIGINT", "ns", "what the iteration took"),
         ("baseline_iteration_ns", "DOUBLE", "ns", "the baseline of iterations"),
-        ("iterations_slow", "INTEGER", "", "iterations in which the stage is to blame"),
     ],
-    source="VenusTrace 3.3, Algorithm 2",
+    source="VenusTrace 3.3, Algorithm 2 (lines 13-26), Fig. 6, Fig. 7",
+    params={
+        "others_below": "stage_paths.others_below",
+        "spreads": Param(6, "times the scatter of such tasks: anomalous"),
+        "share": Param("5 %", "and this share of their duration"),
+        "explains": Param("20 %", "of an iteration's lost time: below, a stage is one of many"),
+        "least_saved": Param("1 %", "of the iteration: less lost time is not worth reporting"),
+        "on_path": Param(
+            "10 %", "of its excess: with less slack nearly all of it lengthens the iteration"
+        ),
+        "own_part": Param(
+            "50 %", "of the excess: this much more own time than the others' makes a rank the cause"
+        ),
+    },
 )
 def slow_stages() -> str:
     """Tasks that made an iteration slow, each with its culprit."""
-    return """
-        WITH placed AS (
-            SELECT job, replica, stage, any_value(pp) AS pp,
-                CASE WHEN count(DISTINCT node) = 1 THEN min(node) END AS node
-            FROM stage_vertices
-            JOIN (SELECT job, max(stage) + 1 AS pp FROM stage_vertices GROUP BY job) USING (job)
-            GROUP BY job, replica, stage)
-        SELECT t.*, coalesce(m.rank, x.sender) AS rank,
-            CASE WHEN t.kind = 'transfer' THEN x.sender_node ELSE coalesce(m.node, p.node) END
-                AS node,
-            CASE WHEN t.kind = 'transfer' THEN
-                (t.stage + CASE t.task WHEN 'forward' THEN -1 ELSE 1 END + pp) % pp END
-                AS from_stage, x.receiver AS peer, x.receiver_node AS peer_node,
-            m.last_share, m.last_calls, m.calls, m.members, m.because,
-            t.kind = 'transfer' AS network,
-            i.duration_ns AS iteration_ns, i.baseline_ns AS baseline_iteration_ns,
-            count(DISTINCT t.iteration) OVER (
-                PARTITION BY t.job, t.replica, t.stage, t.kind) AS iterations_slow
-        FROM caused_tasks t JOIN training_iterations i USING (job, iteration)
-        LEFT JOIN (FROM slow_members WHERE because IS NOT NULL) m
-            ON m.job = t.job AND m.replica = t.replica AND m.stage = t.stage
-            AND t.kind = 'computation'
-        LEFT JOIN slow_transfers x
-            ON x.job = t.job AND x.iteration = t.iteration AND x.replica = t.replica
-            AND x.stage = t.stage AND x.chunk = t.chunk AND x.micro_batch = t.micro_batch
-            AND x.task = t.task AND t.kind = 'transfer'
-        LEFT JOIN placed p ON p.job = t.job AND p.replica = t.replica AND p.stage = t.stage
+    return f"""
+        WITH {_tasks()}, {_members()},
+        shape AS (SELECT job, max(stage) + 1 AS pp FROM stage_graph GROUP BY job)
+        SELECT s.* EXCLUDE (rank, node, duration_ns, expected_ns),
+            s.took_ns AS duration_ns, s.should_ns AS expected_ns,
+            CASE WHEN network THEN x.sender ELSE m.rank END AS rank,
+            CASE WHEN network THEN x.sender_node ELSE m.node END AS node, m.members,
+            CASE WHEN network THEN
+                (s.stage + CASE s.task WHEN 'forward' THEN -1 ELSE 1 END + pp) % pp END
+                AS from_stage, x.receiver AS peer,
+            i.duration_ns AS iteration_ns, i.baseline_ns AS baseline_iteration_ns
+        FROM slow s JOIN training_iterations i USING (job, iteration) JOIN shape USING (job)
+        LEFT JOIN members m ON NOT s.network
+            AND m.job = s.job AND m.replica = s.replica AND m.stage = s.stage
+        LEFT JOIN pairs x ON s.network AND x.job = s.job AND x.iteration = s.iteration
+            AND x.replica = s.replica AND x.stage = s.stage AND x.chunk = s.chunk
+            AND x.micro_batch = s.micro_batch AND x.task = s.task
     """

@@ -62,9 +62,8 @@ class Lost:
         number = np.append(np.cumsum(chosen) - 1, NONE)
         previous, source = (number[one[chosen]] for one in (self.graph.previous, self.graph.source))
         pipeline = (np.cumsum(pipelines) - 1)[self.graph.pipeline[chosen]]
-        _, together = np.unique(self.graph.together[chosen], return_inverse=True)
         return Lost(
-            graph=trace_graph(pipeline, previous, source, together),
+            graph=trace_graph(pipeline, previous, source),
             group=self.group[pipelines],
             stage=self.stage[chosen],
             took=self.took[chosen],
@@ -116,7 +115,7 @@ def stage_costs(
     everything = np.ones(len(lost.took), np.bool_)
     normal = lost.spans(everything, everything)
     actual = lost.spans(~everything, ~everything)
-    chosen = with_coupled(lost.graph, slowest(lost.group, actual, normal, slowest_part))
+    chosen = slowest(lost.group, actual, normal, slowest_part)
     lost, actual, normal = lost.kept(chosen), actual[chosen], normal[chosen]
     names = {name: values[chosen] for name, values in names.items()}
     rows: list[Mapping[str, Any]] = []
@@ -150,15 +149,6 @@ def slowest(group: Integers, actual: Times, normal: Times, part: float) -> NDArr
     return np.asarray((actual > normal) & (actual >= limit[group]), np.bool_)
 
 
-def with_coupled(graph: TraceGraph, pipelines: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Those pipelines (p,) and all that their tasks begin together with."""
-    met = np.zeros(len(graph.pipeline), np.bool_)
-    met[graph.together[pipelines[graph.pipeline]]] = True
-    found = pipelines.copy()
-    found[graph.pipeline[met[graph.together]]] = True
-    return found
-
-
 def _read(
     con: duckdb.DuckDBPyConnection, others_below: float, slow_share: float, alike: float
 ) -> tuple[Lost, dict[str, Any]]:
@@ -188,15 +178,12 @@ def _read(
             hold_ns, baseline_hold_ns, task = 'backward' AS backward,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
-            dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline,
-            dense_rank() OVER (ORDER BY with_vertex) - 1 AS together
+            dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline
         FROM stage_paths p JOIN stage_vertices USING (vertex)
         SEMI JOIN chosen USING (job, iteration)"""
     ).fetchnumpy()
-    numbers = ("vertex", "pipeline", "number", "stage", "together", "previous", "source")
-    vertex, pipeline, number, stage, together, *before = (
-        np.asarray(found[k], np.int64) for k in numbers
-    )
+    numbers = ("vertex", "pipeline", "number", "stage", "previous", "source")
+    vertex, pipeline, number, stage, *before = (np.asarray(found[k], np.int64) for k in numbers)
     place = np.full(int(vertex.max(initial=NONE)) + 2, NONE)  # the last one for NONE
     place[vertex] = np.arange(len(vertex))
     previous, source = (place[one] for one in before)
@@ -209,7 +196,7 @@ def _read(
     )  # fmt: skip
     _, first = np.unique(pipeline, return_index=True)
     names = {name: np.asarray(found[name])[first] for name in ("job", "iteration", "replica")}
-    graph = trace_graph(pipeline, previous, source, together)
+    graph = trace_graph(pipeline, previous, source)
     took, expected, latency, baseline, hold, baseline_hold = times
     with_forward = np.asarray(found["backward"], np.bool_)
     with_forward &= exchanged(graph, latency, hold, alike) != NONE

@@ -1,19 +1,12 @@
 """What a forward or backward of a stage should take.
 
-There are two expectations side by side: the paper's, a value that follows its own past within 5 %,
-and a robust one, the median over the iterations that were not slow. A stage that was slow from the
-beginning has no past to compare with: then the same stage of the other pipelines is the baseline.
+The median over the iterations that were not slow, which one slow iteration cannot move as it moves
+the paper's value that follows the last ones. A stage that was slow from the beginning has no past
+to compare with: then the same stage of the other pipelines is the baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import duckdb
-import numpy as np
-
-from oncall.analysis.pipeline.critical_path import Integers, Times
 from oncall.evidence import Param, relation
 
 ITS_PAST, PEERS = "its own past", "other pipelines"
@@ -80,47 +73,3 @@ def stage_expectation() -> str:
                 AS baseline_own_ns
         FROM beside
     """
-
-
-@relation(
-    "paper_expectation",
-    reads=["stage_vertices"],
-    empty_without=["stage_vertices"],
-    columns=[
-        *_KIND,
-        ("iteration", "BIGINT", "", "training iteration"),
-        ("mean_ns", "DOUBLE", "ns", "what its tasks took in the iteration"),
-        ("paper_ns", "DOUBLE", "ns", "what was expected; NULL before the third iteration"),
-    ],
-    source="VenusTrace 3.3, Algorithm 2 (lines 2-10)",
-    params={"alpha": Param("5 %", "within this the expectation follows (VenusTrace 3.3)")},
-)
-def paper_expectation(con: duckdb.DuckDBPyConnection, *, alpha: float) -> Mapping[str, Any]:
-    """The paper's expectation of each kind of task, iteration by iteration."""
-    found = con.execute(
-        """WITH means AS (
-            SELECT job, replica, stage, chunk, task, iteration, avg(duration_ns) AS mean_ns
-            FROM stage_vertices WHERE duration_ns IS NOT NULL AND whole
-            GROUP BY job, replica, stage, chunk, task, iteration)
-        SELECT *, dense_rank() OVER (ORDER BY job, replica, stage, chunk, task) - 1 AS kind,
-            dense_rank() OVER (PARTITION BY job ORDER BY iteration) - 1 AS place
-        FROM means"""
-    ).fetchnumpy()
-    kind, place = (np.asarray(found.pop(name), np.int64) for name in ("kind", "place"))
-    expected = followed(kind, place, np.asarray(found["mean_ns"], np.float64), alpha)
-    return {**found, "paper_ns": np.ma.masked_invalid(expected)}
-
-
-def followed(kind: Integers, place: Integers, mean: Times, alpha: float) -> Times:
-    """What is expected of each (kind, place in the recording): the newest mean before it that was
-    within `alpha` of the expectation then, or below: what was reached can be expected, though the
-    first iterations be slow. The second iteration is the first expectation."""
-    table = np.full((int(place.max(initial=-1)) + 1, int(kind.max(initial=-1)) + 1), np.nan)
-    table[place, kind] = mean
-    expectations = np.full_like(table, np.nan)
-    expected = np.full(table.shape[1], np.nan)
-    for number, row in enumerate(table[1:], start=1):
-        expectations[number] = expected
-        follows = np.isnan(expected) | (row < (1 + alpha) * expected)
-        expected = np.where(follows & ~np.isnan(row), row, expected)
-    return expectations[place, kind]

@@ -11,7 +11,7 @@ _KIND = "job, replica, stage, chunk, task"
 @relation(
     "stage_graph",
     reads=["stage_vertices", "stage_paths"],
-    optional=["stage_expectation", "paper_expectation"],
+    optional=["stage_expectation"],
     empty_without=["stage_paths"],
     columns=[
         *VERTEX_COLUMNS,
@@ -22,7 +22,6 @@ _KIND = "job, replica, stage, chunk, task"
         ("ended_ns", "BIGINT", "ns", "when it was done"),
         ("duration_ns", "BIGINT", "ns", "its own computation, without waiting for its inputs"),
         ("expected_ns", "DOUBLE", "ns", "what that should take, for its micro-batch (robust)"),
-        ("paper_ns", "DOUBLE", "ns", "what the paper's update rule expects; NULL: too early"),
         ("spread_ns", "DOUBLE", "ns", "median deviation of such tasks"),
         ("basis", "VARCHAR", "", "the expectation comes from its own past or other pipelines"),
         ("work", "DOUBLE", "ratio", "its micro-batch against others, equal in all stages"),
@@ -43,14 +42,13 @@ def stage_graph() -> str:
         WITH origin AS (
             SELECT job, iteration, replica, min(started_ns) AS origin_ns
             FROM stage_vertices GROUP BY ALL)
-        SELECT v.*, p.duration_ns, p.expected_ns, p.work, r.paper_ns, e.spread_ns, e.basis,
+        SELECT v.*, p.duration_ns, p.expected_ns, p.work, e.spread_ns, e.basis,
             origin_ns + p.earliest_ns AS earliest_ns, origin_ns + p.latest_ns AS latest_ns,
             p.slack_ns, p.critical, p.wait_ns, p.latency_ns, p.baseline_latency_ns
         FROM (SELECT * EXCLUDE (duration_ns) FROM stage_vertices) v
         JOIN stage_paths p USING (vertex)
         JOIN origin USING (job, iteration, replica)
         LEFT JOIN stage_expectation e USING ({_KIND})
-        LEFT JOIN paper_expectation r USING ({_KIND}, iteration)
     """
 
 

@@ -59,7 +59,6 @@ class Tasks:
     calm: NDArray[np.bool_]  # of an iteration that was not slow
     head_ns: Times  # how far apart its ranks made their first calls
     held: NDArray[np.bool_]  # it began only when the send of the task before it was over
-    together: Integers  # numbers those that can only go on together
 
 
 @relation(
@@ -169,8 +168,7 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
                 AS work_ns, e.baseline_ns, clock_error_ns AS clock_error, recv_ns, send_ns, pair_ns,
             beside_ns, head_ns,
             held, coalesce(pair_whole, false) AS pair_whole,
-            coalesce(NOT i.slow AND NOT i.warm_up, true) AS calm,
-            dense_rank() OVER (ORDER BY with_vertex) - 1 AS together
+            coalesce(NOT i.slow AND NOT i.warm_up, true) AS calm
         FROM stage_vertices v JOIN shape USING (job)
         LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)
         LEFT JOIN pairs USING (job, iteration, replica, stage, chunk, micro_batch, task)
@@ -182,7 +180,7 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
     columns: dict[str, Any] = {
         name: np.asarray(values, np.int64)
         for name, values in found.items()
-        if name in ("vertex", "iteration", "pipeline", "lane", "stage", "position", "together")
+        if name in ("vertex", "iteration", "pipeline", "lane", "stage", "position")
         or name in ("last_position", "micro_batch")
     }
     for name in ("started", "ended"):  # nanoseconds since 1970 do not fit a float
@@ -210,7 +208,7 @@ def pipeline_graph(tasks: Tasks) -> TraceGraph:
     error = np.where(np.isnan(tasks.clock_error), np.inf, tasks.clock_error)
     late = (source != NONE) & (tasks.ended[source] - error > tasks.ended)
     source[late] = NONE
-    return trace_graph(tasks.pipeline, previous, source, tasks.together)
+    return trace_graph(tasks.pipeline, previous, source)
 
 
 def _sender(tasks: Tasks, wanted: Integers) -> Integers:

@@ -2,8 +2,7 @@
 
 The ranks of a tensor-parallel group work on one task together, and each call of the group waits for
 its last member. So a group is one vertex: it begins when the last member could begin, and ends when
-the last member ends (VenusTrace 3.3). Pipelines that share experts or contexts also wait for one
-another inside their tasks; that waiting does not count as time of the task.
+the last member ends (VenusTrace 3.3).
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
 @relation(
     "stage_vertices",
     reads=["stage_work"],
-    optional=["coupled_pipelines"],
     empty_without=["stage_work"],
     columns=[
         ("vertex", "BIGINT", "", "its number"),
@@ -38,8 +36,7 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("ranks", "INTEGER", "ranks", "members seen"),
         ("started_ns", "BIGINT", "ns", "when the group could begin, common time"),
         ("ended_ns", "BIGINT", "ns", "when the group was done; NULL: no end observed"),
-        ("with_vertex", "BIGINT", "", "the first task that it can only go on with; itself: alone"),
-        ("duration_ns", "BIGINT", "ns", "from when all of those had begun until it was done"),
+        ("duration_ns", "BIGINT", "ns", "from when the group could begin until it was done"),
         ("own_ns", "BIGINT", "ns", "own time of the member with most; NULL: not recorded"),
         (
             "head_ns",
@@ -134,19 +131,8 @@ def stage_vertices() -> str:
                     THEN greatest(started_ns, sent_before_ns) ELSE started_ns END AS started_ns,
                 CASE WHEN closes THEN least(ended_ns, started_ns + own_ns) ELSE ended_ns END
                     AS ended_ns)
-            FROM ordered LEFT JOIN habits USING (job)),
-        met AS (
-            SELECT row_number() OVER (ORDER BY {_WHERE}) - 1 AS vertex, b.*, pipeline_group,
-                pipeline_group IS NOT NULL
-                AND bool_and(clock_error_ns IS NOT NULL) OVER meeting
-                AND max(started_ns) OVER meeting < min(ended_ns) OVER meeting AS meets,
-                CASE WHEN meets THEN max(started_ns) OVER meeting ELSE started_ns END AS met_ns
-            FROM begun b LEFT JOIN coupled_pipelines c USING (job, replica)
-            WINDOW meeting AS (
-                PARTITION BY job, iteration, pipeline_group, stage, chunk, micro_batch, task))
-        SELECT *, CASE WHEN meets THEN min(vertex) OVER (
-                PARTITION BY job, iteration, pipeline_group, stage, chunk, micro_batch, task)
-                ELSE vertex END AS with_vertex,
-            greatest(ended_ns - met_ns, 0) AS duration_ns, coalesce({after}, false) AS held
-        FROM met
+            FROM ordered LEFT JOIN habits USING (job))
+        SELECT row_number() OVER (ORDER BY {_WHERE}) - 1 AS vertex, *,
+            greatest(ended_ns - started_ns, 0) AS duration_ns, coalesce({after}, false) AS held
+        FROM begun
     """

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from oncall.analysis.calls.schedules import Array
+from oncall.analysis.tasks.schedules import Array
 from oncall.evidence import decides, params_of, relation
 
 

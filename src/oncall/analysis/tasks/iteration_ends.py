@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block
-from oncall.analysis.calls.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
-from oncall.analysis.calls.schedules import Array
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
 from oncall.analysis.tasks.row_quantiles import after, quantile_of
+from oncall.analysis.tasks.schedules import Array
 
 _FAR = np.iinfo(np.int64).max
 

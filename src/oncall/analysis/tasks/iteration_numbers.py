@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block
-from oncall.analysis.calls.schedules import Array
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.schedules import Array
 
 NOT_NUMBERED = int(np.iinfo(np.int64).min)
 

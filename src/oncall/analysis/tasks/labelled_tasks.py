@@ -13,25 +13,25 @@ from typing import Any, TypeVar
 import duckdb
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import (
+from oncall.analysis.tasks.evaluation_blocks import micro_batch_counts, split_evaluations
+from oncall.analysis.tasks.iteration_bounds import (
     Block,
     find_blocks,
     left_together,
+    replica_blocks,
+    whole_blocks,
 )
-from oncall.analysis.calls.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
-from oncall.analysis.calls.schedules import Array
-from oncall.analysis.calls.thresholds import Thresholds
-from oncall.analysis.tasks.evaluation_blocks import split_evaluations
 from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
-from oncall.analysis.tasks.micro_batch_counts import micro_batch_counts
 from oncall.analysis.tasks.pipeline_layouts import pipeline_comms, read_memberships
 from oncall.analysis.tasks.pipeline_places import Found, Place, find_places, seat
-from oncall.analysis.tasks.replica_iterations import replica_blocks, whole_blocks
+from oncall.analysis.tasks.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.tasks.schedule_fit import Stated
+from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
 from oncall.analysis.tasks.task_lateness import lateness, together
 from oncall.analysis.tasks.task_positions import place_alone, place_tasks
 from oncall.analysis.tasks.task_rows import TASK_COLUMNS, Labelled, columns_of, rows
+from oncall.analysis.tasks.thresholds import Thresholds
 from oncall.evidence import params_of, relation
 
 _Value = TypeVar("_Value")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from oncall.analysis.calls.rank_calls import UNKNOWN, RankCalls
+from oncall.analysis.tasks.rank_calls import UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import Layout, Seats, Stated
 
 STATED = "what is stated of it"

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block
-from oncall.analysis.calls.rank_calls import RECV, SEND, UNKNOWN, RankCalls
-from oncall.analysis.calls.schedules import ONE_FORWARD_ONE_BACKWARD, Array
-from oncall.analysis.calls.tensor_patterns import most_frequent
+from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.pipeline_layouts import Memberships, layouts
+from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import (
     Hypothesis,
     Layout,
@@ -27,6 +25,8 @@ from oncall.analysis.tasks.schedule_fit import (
     fit,
     seen_of,
 )
+from oncall.analysis.tasks.schedules import ONE_FORWARD_ONE_BACKWARD, Array
+from oncall.analysis.tasks.tensor_patterns import most_frequent
 
 
 @dataclass(frozen=True)

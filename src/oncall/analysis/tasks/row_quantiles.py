@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncall.analysis.calls.schedules import Array
+from oncall.analysis.tasks.schedules import Array
 
 
 def quantile_of(values: Array, known: Array, share: float) -> Array:

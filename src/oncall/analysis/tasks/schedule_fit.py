@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block
-from oncall.analysis.calls.rank_calls import RECV, SEND, UNKNOWN, RankCalls
-from oncall.analysis.calls.schedules import (
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN, RankCalls
+from oncall.analysis.tasks.schedules import (
     GPIPE,
     INTERLEAVED,
     ONE_FORWARD_ONE_BACKWARD,
@@ -25,7 +25,7 @@ from oncall.analysis.calls.schedules import (
     Order,
     task_order,
 )
-from oncall.analysis.calls.thresholds import Thresholds
+from oncall.analysis.tasks.thresholds import Thresholds
 
 _FORMS = ("one after the other", "exchanged together", "asked for ahead")
 

@@ -34,15 +34,13 @@ def _roles() -> str:
     """
 
 
-def _seats() -> str:
+def _seats(tasks: str) -> str:
     """Each rank's place in its groups, and its stage where its tasks are labelled."""
-    return """
+    return f"""
         labelled AS (
             SELECT job, rank, any_value(stage) AS stage,
                 mode(comm ORDER BY comm) FILTER (task IN ('forward', 'backward')) AS tp_comm
-            FROM (SELECT job, rank, stage, task, comm FROM labelled_tasks
-                  UNION ALL SELECT job, rank, stage, task, comm FROM stage_tasks)
-            GROUP BY job, rank),
+            FROM {tasks} GROUP BY job, rank),
         seats AS (
             SELECT k.job, k.rank, k.node,
                 min(u.comm) FILTER (u.role = 'tp') AS tp_comm,
@@ -80,26 +78,22 @@ def _sized() -> str:
     """
 
 
-@relation(
-    "stage_layout",
-    reads=["ranks|members"],
-    optional=["jobs", "parallelism", "labelled_tasks", "stage_tasks", "processes"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "global rank"),
-        ("node", "VARCHAR", "", "host"),
-        ("stage", "INTEGER", "", "pipeline stage, 0 first"),
-        ("replica", "INTEGER", "", "which pipeline: its place among the replicas"),
-        ("tensor_rank", "INTEGER", "", "place in the tensor-parallel group"),
-        ("tp_comm", "UBIGINT", "", "communicator of the tensor-parallel group"),
-        ("pp_comm", "UBIGINT", "", "communicator of the pipeline"),
-        ("dp_comm", "UBIGINT", "", "communicator of the replicas"),
-    ],
-    source="VenusTrace 3.3; Megatron-LM parallel_state",
-)
-def stage_layout() -> str:
-    """One row for each rank; NULL where unknown."""
-    stages = (_roles(), _seats(), _sized())
+_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("rank", "INTEGER", "", "global rank"),
+    ("node", "VARCHAR", "", "host"),
+    ("stage", "INTEGER", "", "pipeline stage, 0 first"),
+    ("replica", "INTEGER", "", "which pipeline: its place among the replicas"),
+    ("tensor_rank", "INTEGER", "", "place in the tensor-parallel group"),
+    ("tp_comm", "UBIGINT", "", "communicator of the tensor-parallel group"),
+    ("pp_comm", "UBIGINT", "", "communicator of the pipeline"),
+    ("dp_comm", "UBIGINT", "", "communicator of the replicas"),
+]
+
+
+def _layout(tasks: str) -> str:
+    """One row for each rank; NULL where unknown. `tasks` say which stages ranks are on."""
+    stages = (_roles(), _seats(tasks), _sized())
     return f"""
         WITH {",".join(stages)}
         SELECT c.job, c.rank, c.node,
@@ -119,3 +113,30 @@ def stage_layout() -> str:
             FROM members) m ON m.job = c.job AND m.comm = c.labelled_comm AND m.rank = c.rank
         WINDOW peers AS (PARTITION BY c.job, c.labelled_stage)
     """
+
+
+@relation(
+    "stage_layout",
+    reads=["ranks|members"],
+    optional=["jobs", "parallelism", "stage_tasks", "processes"],
+    columns=_COLUMNS,
+    source="VenusTrace 3.3; Megatron-LM parallel_state",
+)
+def stage_layout() -> str:
+    """Where each rank is, by what is stated and by its communicators."""
+    return _layout("stage_tasks")
+
+
+@relation(
+    "task_layout",
+    reads=["ranks|members"],
+    optional=["jobs", "parallelism", "labelled_tasks", "stage_tasks", "processes"],
+    columns=_COLUMNS,
+    source="VenusTrace 3.3; Megatron-LM parallel_state",
+)
+def task_layout() -> str:
+    """The same, and by the tasks that a rank's calls show: dear, for pictures and culprits."""
+    names = "job, rank, stage, task, comm"
+    return _layout(
+        f"(SELECT {names} FROM labelled_tasks UNION ALL SELECT {names} FROM stage_tasks)"
+    )

@@ -23,7 +23,7 @@ def _tasks(names: str) -> str:
 @relation(
     "iteration_shifts",
     reads=["stage_tasks|labelled_tasks"],
-    optional=["clock_offsets", "stage_layout"],
+    optional=["clock_offsets", "task_layout"],
     empty_without=["stage_tasks|labelled_tasks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -44,7 +44,7 @@ def iteration_shifts() -> str:
             SELECT o.job, l.node, iteration,
                 min(started_ns - coalesce(c.offset_ns, 0)) AS started_ns,
                 max(ended_ns - coalesce(c.offset_ns, 0)) AS ended_ns
-            FROM own o LEFT JOIN stage_layout l USING (job, rank)
+            FROM own o LEFT JOIN task_layout l USING (job, rank)
             LEFT JOIN clock_offsets c ON c.job = o.job AND c.node = l.node
             GROUP BY ALL),
         counting AS (
@@ -63,7 +63,7 @@ def iteration_shifts() -> str:
     "stage_work",
     view=True,
     reads=["stage_tasks|labelled_tasks"],
-    optional=["ranks", "clock_offsets", "stage_layout", "iteration_shifts"],
+    optional=["ranks", "clock_offsets", "task_layout", "iteration_shifts"],
     empty_without=["stage_tasks|labelled_tasks"],
     columns=[
         *TASK_COLUMNS,
@@ -82,7 +82,7 @@ def stage_work() -> str:
         places AS (
             SELECT l.job, l.rank, l.node, l.stage, l.replica, l.tensor_rank, c.offset_ns,
                 c.error_ns, coalesce(s.iterations, 0) AS iterations
-            FROM stage_layout l LEFT JOIN clock_offsets c USING (job, node)
+            FROM task_layout l LEFT JOIN clock_offsets c USING (job, node)
             LEFT JOIN iteration_shifts s USING (job, node))
         SELECT t.* REPLACE ({moved}, coalesce(t.stage, p.stage) AS stage,
                 t.iteration + CASE WHEN t.source = 'calls' THEN coalesce(p.iterations, 0) ELSE 0 END

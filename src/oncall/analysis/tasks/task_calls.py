@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.calls.rank_calls import TASK, RankCalls
-from oncall.analysis.calls.schedules import Array
-from oncall.analysis.calls.tensor_patterns import most_frequent, split
+from oncall.analysis.tasks.rank_calls import TASK, RankCalls
+from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_positions import NOWHERE, Tasks
+from oncall.analysis.tasks.tensor_patterns import most_frequent, split
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block
-from oncall.analysis.calls.rank_calls import RECV, UNKNOWN, RankCalls
-from oncall.analysis.calls.schedules import Array
-from oncall.analysis.tasks.rank_clocks import clock_corrections, corrections_of
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
+from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.tasks.task_lateness import clock_corrections, corrections_of
 from oncall.analysis.tasks.task_positions import Tasks
 
 

@@ -14,19 +14,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from oncall.analysis.calls.exchanges import Exchanges, interleaved_exchanges
-from oncall.analysis.calls.iteration_bounds import Block
-from oncall.analysis.calls.rank_calls import SEND, UNKNOWN, RankCalls
-from oncall.analysis.calls.schedules import (
+from oncall.analysis.tasks.evaluation_blocks import is_whole
+from oncall.analysis.tasks.exchanges import Exchanges, interleaved_exchanges
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.pipeline_places import Place, Seated
+from oncall.analysis.tasks.rank_calls import SEND, UNKNOWN, RankCalls
+from oncall.analysis.tasks.schedules import (
     FORWARD_ONLY,
     INTERLEAVED,
     Array,
     Order,
     task_order,
 )
-from oncall.analysis.calls.tensor_patterns import most_frequent, period
-from oncall.analysis.tasks.micro_batch_counts import is_whole
-from oncall.analysis.tasks.pipeline_places import Place, Seated
+from oncall.analysis.tasks.tensor_patterns import most_frequent, period
 
 NOWHERE = -2  # before the first call is -1
 

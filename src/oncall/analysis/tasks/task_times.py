@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.calls.iteration_bounds import Block, started_ns
-from oncall.analysis.calls.rank_calls import (
+from oncall.analysis.tasks.iteration_bounds import Block, started_ns
+from oncall.analysis.tasks.rank_calls import (
     OUTSIDE,
     RECV,
     REPLICAS,
@@ -16,8 +16,8 @@ from oncall.analysis.calls.rank_calls import (
     UNKNOWN,
     RankCalls,
 )
-from oncall.analysis.calls.schedules import Array
 from oncall.analysis.tasks.row_quantiles import after, before, median_of, quantile_of
+from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import Inside
 from oncall.analysis.tasks.task_lateness import Late
 from oncall.analysis.tasks.task_positions import Tasks

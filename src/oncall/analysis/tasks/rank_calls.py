@@ -15,10 +15,10 @@ from itertools import pairwise
 import duckdb
 import numpy as np
 
-from oncall.analysis.calls.likeness import group_order, likenesses
-from oncall.analysis.calls.schedules import Array
-from oncall.analysis.calls.thresholds import Thresholds
 from oncall.analysis.common.rank_pieces import in_order, rank_pieces
+from oncall.analysis.tasks.likeness import group_order, likenesses
+from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.tasks.thresholds import Thresholds
 
 SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
 UNKNOWN = -1

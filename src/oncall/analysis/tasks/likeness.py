@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from oncall.analysis.calls.schedules import Array
+from oncall.analysis.tasks.schedules import Array
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # spreads what differs in few bits over all of them
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.calls.rank_calls import UNKNOWN, exchange_starts, lost_before
+from oncall.analysis.tasks.rank_calls import UNKNOWN, exchange_starts, lost_before
 
 
 def test_what_was_lost_lies_before_the_first_of_a_group_call_whatever_its_number() -> None:

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from oncall.analysis.calls.schedules import INTERLEAVED, Array, warm_up
+from oncall.analysis.tasks.schedules import INTERLEAVED, Array, warm_up
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncall.analysis.calls.schedules import Array
-from oncall.analysis.calls.thresholds import Thresholds
+from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.tasks.thresholds import Thresholds
 
 
 def most_frequent(lengths: Array) -> int | None:

@@ -1,1 +1,0 @@
-"""One rank's calls by themselves: what each is for, where iterations begin, their patterns."""
