@@ -110,7 +110,7 @@ def test_a_table_is_drawn_with_its_codes(book: Callable[..., Rulebook]) -> None:
     [
         ("said.code\n", "said.cod\n", "no column `cod` (did you mean `code`?)"),
         ("said.code\n", "said.line\n", "a code is text"),
-        ("switch: said.", "switch: told.", "unknown fact `told`"),
+        ("switch: said.", "switch: asked.", "unknown fact `asked`"),
         ("xid_31, xid_13", "xid_31, xid_79", "the row `xid_79` is already for `xid_79`"),
         ("blame: none", "blame: nobody", "unknown fact `nobody`"),
         ("  confidence: stated\n", "  confidence: guessed\n", "unknown weight `guessed`"),
