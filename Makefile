@@ -28,7 +28,7 @@ AARCH64_PYTHON := build/$(AARCH64_DEBIAN)-aarch64
 AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 \
   libssl3 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
 
-.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
+.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -98,9 +98,13 @@ check: native sanitize build/portable-tests.tested
 	$(BIN)/pytest -n auto --dist worksteal
 
 # Every fault of the demo, what else is left out above, and laws against fresh examples: some minutes.
+# Each run ends with the tests that took longest.
 test-slow: native
-	$(BIN)/pytest -n auto -m slow
-	ONCALL_EXAMPLES=fresh $(BIN)/pytest -n auto $$(grep -rl 'import.*hypothesis\|from hypothesis' tests --include='test_*.py')
+	$(BIN)/pytest -n auto --durations=40 -m slow
+	ONCALL_EXAMPLES=fresh $(BIN)/pytest -n auto --durations=20 $$(grep -rl 'import.*hypothesis\|from hypothesis' tests --include='test_*.py')
+
+# What is too long for every change: slow tests, fresh examples, damaged inputs, kills; with their figures.
+nightly: test-slow fuzz torture
 
 # What a collector, a console and a job survive; docs/reliability.md. Some minutes; the full one is
 # `make torture KILLS=1000 MINUTES=60`, one scenario alone `make torture SCENARIO=silent-nodes`.

@@ -1,4 +1,4 @@
-"""How often the rulebook pulse is right: Pulse's experiments over fresh seeds (Pulse 8.1, Table 4).
+"""How often the rulebook traffic is right: Pulse's experiments, fresh seeds (Pulse 8.1, Table 4).
 
     python benchmarks/accuracy_pulse.py [--seeds 1] [--first 501] [--healthy 6] [--jobs 2]
     python benchmarks/accuracy_pulse.py granularity [--first 501]
@@ -59,9 +59,9 @@ def run_one(task: tuple[str, int, int]) -> Experiment:
 
     scenario = scenarios(task[0], task[1])[task[2]]
     incident, truth = simulate_traffic(scenario)
-    books = [book for book in load_rulebooks([shipped_folder()]) if book.name == "pulse"]
+    books = [book for book in load_rulebooks([shipped_folder()]) if book.name == "traffic"]
     with incident:
-        incident.provide(["rank_traffic", "rank_rates"])
+        incident.provide(["rank_traffic"])
         coarse = tuple(operation_level(incident.con))
         began = time.perf_counter()
         outcome = run(incident, books)

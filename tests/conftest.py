@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# The same examples each time, so that a change is judged by what it changed; `make test-slow`
+# The same few examples each time, so that a change is judged by what it changed; `make test-slow`
 # draws others, and more.
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", max_examples=40, derandomize=True, deadline=None)
 settings.register_profile("fresh", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("ONCALL_EXAMPLES", "same"))
 
@@ -269,3 +269,65 @@ def whole_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with (tmp_path_factory.getbasetemp().parent / "whole-machine.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@pytest.fixture
+def standin_job(whole_machine: None) -> None:  # noqa: ARG001
+    """A job of the stand-in for NCCL can be started, and has the machine to itself."""
+    from oncall.native import NotBuilt, standin_folder
+
+    try:
+        standin_folder()
+    except NotBuilt as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes config.toml where `XDG_CONFIG_HOME` is the test's folder; returns the file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "oncall" / "config.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def configured(
+    configure: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Path]:
+    """The same, for what runs in this process."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return configure
+
+
+@pytest.fixture(scope="session")
+def python_prints() -> Callable[[str], str]:
+    """What a Python of its own prints that runs this code, with the sources of this checkout."""
+
+    def printed(code: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(_REPOSITORY / "src")}
+        run = [sys.executable, "-c", code]
+        found = subprocess.run(run, capture_output=True, text=True, env=environment, check=True)
+        return found.stdout.strip()
+
+    return printed
+
+
+@pytest.fixture(scope="session")
+def congestion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved incident: rank 2 of four sends to its neighbours at half the bandwidth."""
+    from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
+
+    fault = TrafficFault("congestion", 2, iteration=2, bandwidth=0.5)
+    scenario = TrafficScenario(
+        workload="neighbour_exchange", iterations=6, exchange_bytes=8 * 2**20, faults=(fault,)
+    )
+    path = tmp_path_factory.mktemp("traffic") / "congestion.oncall"
+    incident, _ = simulate_traffic(scenario)
+    with incident:
+        incident.save(path)
+    return path

@@ -35,7 +35,9 @@ TESTS = """
 rulebook: hang
 tests:
   - {name: rows, given: {}, expect: {verdict: skipped}}
-  - {name: simulated, simulate: {tp: 2}, expect: {verdict: none}}
+  - name: simulated
+    simulate: {tp: 2, pp: 1, dp: 2, duration: 5 s, micro_batches: 1}
+    expect: {verdict: none}
 """
 
 
@@ -45,6 +47,11 @@ def test_rule_tests_of_rows_run_without_it() -> None:
     rows, simulated = run_tests_of(hang, TESTS, "hang.test.yaml")
     assert rows.passed
     assert "pip install ./lab in a checkout" in simulated.report
+
+
+def test_a_simulated_cluster_is_evidence_of_a_rule_test() -> None:
+    hang = load_file(ROOT / "rulebooks/hang.yaml")
+    assert [one.report for one in run_tests_of(hang, TESTS, "hang.test.yaml")] == ["", ""]
 
 
 def test_each_needs_the_other_as_it_is() -> None:

@@ -38,7 +38,7 @@ Make = Callable[..., Incident]
 
 @cache
 def rulebook() -> Any:
-    return next(b for b in load_rulebooks([Path(shipped_folder(), "pulse.yaml")]))
+    return next(b for b in load_rulebooks([Path(shipped_folder(), "traffic.yaml")]))
 
 
 def query_rows(incident: Incident, question: str) -> list[tuple[Any, ...]]:

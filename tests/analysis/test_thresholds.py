@@ -31,19 +31,20 @@ FIXED = {
     "counters.WRAPS",
     "counters.MOST_BYTES_PER_NS",  # what no port can count
     "counters.MOST_EVENTS_PER_NS",
-    "latecomers.BLOCKS",  # ranks that one host has
-    "late_hosts._SIZES",
+    "judgement.BLOCKS",  # ranks that one host has
+    "lateness._SIZES",
     "programs.ABSENT",  # no rank
     "causes._MOST_NUMBERS",  # that fit into memory
-    "measured._NUMBERS_AT_ONCE",
+    "arrays._NUMBERS_AT_ONCE",
     "graph._NUMBERS_AT_ONCE",
     "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored
     "rank_pieces.AT_ONCE",  # in memory before they are in order
     "clock_offsets._DEVIATION",  # of a normal distribution
-    "clocks._TURNS",  # after which medians stay as they are
+    "judgement._QUANTILES",  # what the columns low and high are
+    "books._TURNS",  # after which medians stay as they are
     "contradictions._MOST_NAMED",  # ranks that a sentence names
-    "moments._CLOSE",  # a table instead of sorting: no result depends on it
+    "arrays._CLOSE",  # a table instead of sorting: no result depends on it
     "network_paths.FAR",  # further than any way
     "step_views.FOREVER",
     "task_positions.NOWHERE",  # no place

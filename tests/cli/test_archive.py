@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ def nights(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-def test_from_incident_to_incident(nights: dict[str, Path], tmp_path: Path) -> None:
+def test_from_incident_to_incident(
+    nights: dict[str, Path], tmp_path: Path, configure: Callable[[str], Path]
+) -> None:
     archive = tmp_path / "archive"
     saved = tmp_path / "saved"
     saved.mkdir()
@@ -47,9 +50,7 @@ def test_from_incident_to_incident(nights: dict[str, Path], tmp_path: Path) -> N
     noted = oncall("archive", "solved", incident, "reseated the riser", "--archive", archive)
     assert noted.returncode == 0
 
-    config = tmp_path / "oncall" / "config.toml"
-    config.parent.mkdir()
-    config.write_text(f'[archive]\nplace = "{archive}"\n')
+    configure(f'[archive]\nplace = "{archive}"\n')
     third = oncall(
         "diagnose", nights["third"], "--save", saved / "3.oncall", XDG_CONFIG_HOME=str(tmp_path)
     )
@@ -74,7 +75,9 @@ def failed(done: Done, said: str) -> bool:
     return done.returncode == 2 and said in done.stderr
 
 
-def test_bad_input_is_named_and_the_rest_is_added(nights: dict[str, Path], tmp_path: Path) -> None:
+def test_bad_input_is_named_and_the_rest_is_added(
+    nights: dict[str, Path], tmp_path: Path, configure: Callable[[str], Path]
+) -> None:
     archive = tmp_path / "archive"
     good = tmp_path / "good.json"
     good.write_text(oncall("diagnose", nights["first"], "--format", "json").stdout)
@@ -93,9 +96,7 @@ def test_bad_input_is_named_and_the_rest_is_added(nights: dict[str, Path], tmp_p
     assert failed(
         oncall("archive", "solved", "feed", "x", "--archive", archive), "no incident feed"
     )
-    config = tmp_path / "oncall" / "config.toml"
-    config.parent.mkdir()
-    config.write_text('[archive]\nplaec = "x"\n')
+    configure('[archive]\nplaec = "x"\n')
     assert failed(oncall("history", XDG_CONFIG_HOME=str(tmp_path)), "unknown option `plaec`")
 
 

@@ -30,20 +30,13 @@ from ..command import oncall
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-def test_importing_the_command_line_is_light() -> None:
+def test_importing_the_command_line_is_light(python_prints: Callable[[str], str]) -> None:
     code = (
         "import sys, oncall.cli.commands; "
         "print([name for name in ('textual', 'duckdb', 'numpy', 'jinja2', 'pydantic', "
         "'ruamel.yaml', 'rich.console') if name in sys.modules])"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        check=True,
-    )
-    assert found.stdout.strip() == "[]"
+    assert python_prints(code) == "[]"
 
 
 def test_help_names_every_command_and_exit_code() -> None:
@@ -63,20 +56,15 @@ def test_help_says_of_each_command_what_the_command_says() -> None:
         assert " ".join(own.partition("\n\n")[0].split()) == text
 
 
-def test_reading_recordings_loads_neither_sockets_nor_yaml() -> None:
+def test_reading_recordings_loads_neither_sockets_nor_yaml(
+    python_prints: Callable[[str], str],
+) -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from oncall.cli.commands import app;"
         "CliRunner().invoke(app, ['diagnose', '/nowhere', '--job', 'a', '--param', 'a.b=1']);"
         "print(sorted({'asyncio', 'ruamel'} & {*sys.modules}))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        check=True,
-    )
-    assert found.stdout.strip() == "[]"
+    assert python_prints(code) == "[]"
 
 
 @pytest.mark.parametrize(

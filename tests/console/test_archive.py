@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from oncall.archive.recall import former_faults
 from oncall.archive.store import Archive
 from oncall.console.queries import ArchiveSolved, GetSnapshot
@@ -18,12 +16,9 @@ def test_an_archive_that_cannot_be_read_is_a_note(
     recorded: Callable[[str], Path],
     opened: Open,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    configured: Callable[[str], Path],
 ) -> None:
-    settings = tmp_path / "oncall" / "config.toml"
-    settings.parent.mkdir()
-    settings.write_text(f'[archive]\nplace = "{tmp_path}/nowhere"\n')
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    configured(f'[archive]\nplace = "{tmp_path}/nowhere"\n')
     [note] = [
         one
         for one in opened(recorded("hang")).ask(GetSnapshot()).diagnosis.notes
@@ -36,15 +31,12 @@ def test_what_fixed_an_incident_is_in_the_next_diagnosis(
     recorded: Callable[[str], Path],
     opened: Open,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    configured: Callable[[str], Path],
 ) -> None:
     session = opened(recorded("hang"))
     session.ask(GetSnapshot())
     assert session.ask(ArchiveSolved("restarted rank 5", 1)) is None  # none is configured
-    settings = tmp_path / "oncall" / "config.toml"
-    settings.parent.mkdir()
-    settings.write_text(f'[archive]\nplace = "{tmp_path}/archive"\n')
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    configured(f'[archive]\nplace = "{tmp_path}/archive"\n')
     name = session.ask(ArchiveSolved("restarted rank 5", 2))
     assert name == session.ask(ArchiveSolved("replaced the GPU", 3))  # the last note counts
     former = former_faults(Archive.at(f"{tmp_path}/archive"), "default")
@@ -55,12 +47,9 @@ def test_what_is_not_at_fault_is_not_archived(
     recorded: Callable[[str], Path],
     opened: Open,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    configured: Callable[[str], Path],
 ) -> None:
-    settings = tmp_path / "oncall" / "config.toml"
-    settings.parent.mkdir()
-    settings.write_text(f'[archive]\nplace = "{tmp_path}/archive"\n')
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    configured(f'[archive]\nplace = "{tmp_path}/archive"\n')
     session = opened(recorded("healthy"))
     session.ask(GetSnapshot())
     assert session.ask(ArchiveSolved("luck", 1)) == ""

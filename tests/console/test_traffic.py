@@ -10,18 +10,10 @@ from oncall.console.opening import open_recording
 from oncall.console.queries import GetCommunicator, GetSnapshot, GetTraffic
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 
-def test_an_operation_under_the_cursor(tmp_path: Path) -> None:
-    fault = TrafficFault("congestion", 2, iteration=2, bandwidth=0.5)
-    scenario = TrafficScenario(
-        workload="neighbour_exchange", iterations=6, exchange_bytes=8 * 2**20, faults=(fault,)
-    )
-    incident, _ = simulate_traffic(scenario)
-    with incident:
-        incident.save(tmp_path / "congestion.oncall")
-    session = open_recording([tmp_path / "congestion.oncall"], None)
+def test_an_operation_under_the_cursor(congestion: Path) -> None:
+    session = open_recording([congestion], None)
     try:
         snapshot = session.ask(GetSnapshot())
         comms = [one.comm for one in snapshot.communicators]

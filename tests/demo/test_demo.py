@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from oncall.cli.commands import app
 from oncall.demo.faults import FAULTS
-from oncall.native import NotBuilt, standin_folder
 
 _MOST_S = 200
 _QUICK = ("H1",)
@@ -25,13 +24,9 @@ _DEMO = (sys.executable, "-m", "oncall.cli.main", "demo")
 
 
 @pytest.fixture
-def folder(whole_machine: None) -> Iterator[Path]:  # noqa: ARG001
+def folder(standin_job: None) -> Iterator[Path]:  # noqa: ARG001
     """An empty folder, of a path short enough for a socket in it; nothing may be left there or
     running with it."""
-    try:
-        standin_folder()
-    except NotBuilt as why:
-        pytest.skip(str(why))
     with TemporaryDirectory() as name:
         yield Path(name)
         assert not list(Path(name).iterdir())

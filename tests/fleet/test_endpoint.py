@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -68,10 +69,18 @@ def _shard(folder: Path, number: int, wall_ns: int = WALL_NS) -> Shard:
     return store.seal(began_ns + 10**10 - 1, ShardDigests().prepare)
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Node:
+@pytest.fixture(scope="module")
+def sealed_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three sealed shards, to be copied."""
+    folder = tmp_path_factory.mktemp("sealed")
     for number in range(3):
-        _shard(tmp_path, number)
+        _shard(folder, number)
+    return folder
+
+
+@pytest.fixture
+def node(sealed_before: Path, tmp_path: Path) -> Node:
+    shutil.copytree(sealed_before, tmp_path, dirs_exist_ok=True)
     return Node("gpu017", tmp_path, None)
 
 

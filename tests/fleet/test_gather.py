@@ -63,7 +63,7 @@ def reported(diagnosis: Diagnosis) -> list[tuple[str, str, list[Any]]]:
 
 @pytest.fixture(scope="module")
 def hang() -> Incident:
-    fault = TrainingFault("H1", ranks=(5,), at_ns=30 * 10**9)
+    fault = TrainingFault("H1", ranks=(5,), at_ns=8 * 10**9)
     return simulate(
         TrainingScenario(job="it's", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,))
     )[0]
@@ -86,7 +86,7 @@ def nodes(written: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
 def pair_written(
     tmp_path_factory: pytest.TempPathFactory, write_nodes: WriteNodes
 ) -> dict[str, Path]:
-    fault = TrainingFault("H1", ranks=(3,), at_ns=30 * 10**9)
+    fault = TrainingFault("H1", ranks=(3,), at_ns=8 * 10**9)
     job = TrainingScenario(job="it's", tp=2, pp=1, dp=2, gpus_per_node=2, faults=(fault,))
     with simulate(job)[0] as incident:
         return write_nodes(incident, tmp_path_factory.mktemp("pair"), 1)

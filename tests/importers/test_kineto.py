@@ -364,35 +364,6 @@ def test_operations_of_gloo_are_read_in_their_order(tmp_path: Path, incident: In
     assert rows(incident, "SELECT count(*) FROM comms") == [(4,)]
 
 
-def test_a_kernel_of_nccl_beside_which_nothing_runs_is_exposed(
-    tmp_path: Path, incident: Incident
-) -> None:
-    computes = [event("kernel", "ampere_sgemm", at, 20_000, stream=7) for at in (0, 40_000)]
-    write(tmp_path, document([call(1, 10), kernel(10_000, 35_000, 1), *computes]))
-    load([tmp_path], incident)
-    assert rows(
-        incident,
-        "SELECT sum(exposed_ns), min(started_ns), max(ended_ns) FROM profiled_time WHERE rank = 0",
-    ) == [(20_000_000, BASE_NS, BASE_NS + 60_000_000)]
-
-
-def test_on_a_host_waiting_ends_with_the_operation(tmp_path: Path, incident: Incident) -> None:
-    """From 20 to 40 ms; not from 5 to 15, as nothing ends then, nor for the copy at its end."""
-    reported = [
-        event("cpu_op", "c10d::allreduce_", 1_000, 500),
-        event("user_annotation", "gloo:all_reduce", 1_500, 38_500, tid=2),
-        event("cpu_op", "aten::copy_", 39_000, 1_000, tid=2),
-        event("user_annotation", "forward", 2_000, 30_000),
-        event("cpu_op", "aten::mm", 2_000, 3_000),
-        event("cpu_op", "aten::mm", 15_000, 5_000),
-        event("cpu_op", "aten::mm", 41_000, 4_000),
-    ]
-    gloo = document(reported)["distributedInfo"] | {"backend": "gloo"}
-    write(tmp_path, document(reported, distributedInfo=gloo), "rank0.json")
-    load([tmp_path], incident)
-    assert rows(incident, "SELECT sum(exposed_ns) FROM profiled_time") == [(20_000_000,)]
-
-
 def test_kernels_of_deep_ep_are_counted(tmp_path: Path, incident: Incident) -> None:
     dispatch = event("kernel", "void deep_ep::intranode::dispatch<8>(int4*)", 30, 9, stream=7)
     write(tmp_path, document([call(1, 10), kernel(20, 5, 1), dispatch]))

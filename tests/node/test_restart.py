@@ -37,6 +37,31 @@ def started(config: Configuration) -> Agent:
     return agent
 
 
+def committed(config: Configuration, *, sealed: bool = False) -> Agent:
+    """A collector that has committed what it read, behind a seal or before the first."""
+    agent = started(config)
+    agent.step()
+    if sealed:
+        agent.seal(agent._clock())
+        agent.step()
+    agent._commit(agent._clock())
+    return agent
+
+
+def take_over(config: Configuration) -> None:
+    """The next collector reads on, and ends in order."""
+    agent = started(config)
+    agent.step()
+    agent.finish()
+
+
+def lose(agent: Agent, ring: RingWriter, events: Any) -> None:
+    """A collector reads these events and dies before it commits them."""
+    ring.append(events)
+    agent._drain(agent._clock())
+    killed(agent)
+
+
 def killed(agent: Agent) -> None:
     """Leave everything as kill -9 does: committed, neither drained again nor sealed."""
     agent._recorder.close()
@@ -61,9 +86,7 @@ def test_an_operation_that_ends_after_a_restart_is_reported_in_full(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    first.finish()
+    take_over(config)
     assert sealed_rows(STILL_OPEN) == [(2,), (3,), (4,)]
     ring.append(ends)
     started(config).finish()
@@ -76,11 +99,7 @@ def test_an_operation_that_ends_after_a_restart_is_reported_in_full(
 
 def test_after_a_kill_too(config: Configuration, rings: Path, sealed_rows: Rows) -> None:
     ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    first.seal(first._clock())
-    first.step()
-    first._commit(first._clock())
+    first = committed(config, sealed=True)
     killed(first)
     ring.append(ends)
     started(config).finish()
@@ -93,17 +112,9 @@ def test_ends_that_were_read_and_lost_are_reported_by_the_boards(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    first.seal(first._clock())
-    first.step()
-    first._commit(first._clock())
-    ring.append(ends[:2])
-    first._drain(first._clock())  # read, and not committed
-    killed(first)
-    second = started(config)
-    second.step()
-    second.finish()
+    first = committed(config, sealed=True)
+    lose(first, ring, ends[:2])
+    take_over(config)
     assert sealed_rows(STILL_OPEN) == [(4,)]
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
 
@@ -112,12 +123,8 @@ def test_a_loss_is_counted_however_many_collectors_die_at_their_start(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    first._commit(first._clock())
-    ring.append(ends[:2])
-    first._drain(first._clock())  # read, and not committed
-    killed(first)
+    first = committed(config)
+    lose(first, ring, ends[:2])
     for _ in range(5):
         killed(started(config))
     started(config).finish()
@@ -148,9 +155,7 @@ def test_a_kill_between_two_pieces_of_a_commit_stores_nothing_twice(
         patched.setattr(LiveStore, "write", killed_at_the_second)
         first._commit(first._clock())
     killed(first)
-    second = started(config)
-    second.step()
-    second.finish()
+    take_over(config)
     assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
         (seq, 1) for seq in (1, 2, 3, 4)
     ]
@@ -161,19 +166,11 @@ def test_an_end_that_was_lost_is_found_though_the_next_collector_is_killed_too(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    first._commit(first._clock())
-    ring.append(ends[:2])
-    first._drain(first._clock())  # read, and not committed
-    killed(first)
-    second = started(config)
-    second.step()
-    second._commit(second._clock())
+    first = committed(config)
+    lose(first, ring, ends[:2])
+    second = committed(config)
     killed(second)
-    third = started(config)
-    third.step()
-    third.finish()
+    take_over(config)
     assert sealed_rows(STILL_OPEN) == [(4,)]
 
 
@@ -210,13 +207,9 @@ def test_a_process_that_ended_meanwhile_has_nothing_in_flight(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, _ = open_operations(rings)
-    first = started(config)
-    first.step()
-    first.finish()
+    take_over(config)
     ring.close()
-    second = started(config)
-    second.step()
-    second.finish()
+    take_over(config)
     assert sealed_rows(STILL_OPEN) == []
 
 
@@ -248,23 +241,15 @@ def test_what_the_boards_count_as_over_is_reported_once_however_collectors_end(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    first._commit(first._clock())
-    ring.append(ends)
-    first._drain(first._clock())  # read, and not committed
-    killed(first)
+    first = committed(config)
+    lose(first, ring, ends)
     second = started(config)
     second.step()
     second.seal(second._clock())
     killed(second)  # at once: nothing is collected behind the seal
     third = started(config)
-    ring.append(operations(5, 1))
-    third._drain(third._clock())  # read, and not committed
-    killed(third)
-    fourth = started(config)
-    fourth.step()
-    fourth.finish()
+    lose(third, ring, operations(5, 1))
+    take_over(config)
     assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
         (seq, 1) for seq in (1, 2, 3, 4)
     ]
@@ -275,12 +260,8 @@ def test_what_ended_before_older_ones_is_recorded_once(
 ) -> None:
     """The board names the last one entered and counts one in flight: that is the one before it."""
     ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    first._commit(first._clock())
-    ring.append(ends)
-    first._drain(first._clock())  # read, and not committed: from here on the boards help out
-    killed(first)
+    first = committed(config)
+    lose(first, ring, ends)  # from here on the boards help out
     second = started(config)
     reported = operations(5, 2)
     last_end = (reported["kind"] == 5) & (reported["operation"] == 6)
@@ -308,9 +289,7 @@ def test_also_if_the_collector_is_killed_between(
     ring.append(ends[-1:])  # of the last one entered
     first._drain(first._clock())
     first._commit(first._clock())
-    ring.append(ends[:1])
-    first._drain(first._clock())  # read, and not committed
-    killed(first)
+    lose(first, ring, ends[:1])
     second = started(config)
     second.step()
     second.seal(second._clock())

@@ -17,7 +17,6 @@ import pytest
 from oncall.demo.demonstration import PARAMETERS, broken_cluster
 from oncall.demo.faults import fault_named
 from oncall.demo.layout import JOB, Layout
-from oncall.native import NotBuilt, standin_folder
 
 _SOURCE = Path(__file__).parents[2] / "src"
 _RECORDING = Path(__file__).parents[2] / "fixtures" / "flight_recorder" / "not_entered"
@@ -122,7 +121,7 @@ def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tm
     terminal = Tmux(folder, *_ONCALL, "open", _RECORDING, *_HANGS)
     opened.append(terminal)
     seen = terminal.wait_for("Not-entered hang: rank 5", "py-spy dump", "8/8 ranks")
-    assert "Did every rank of tp call AllReduce 9," in seen
+    assert "AllReduce 9" in seen
 
     terminal.press("?")
     terminal.wait_for("Explain this screen and its keys.")
@@ -163,12 +162,8 @@ def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tm
 def test_a_job_that_hangs_now_is_watched_read_saved_and_left(
     folder: Path,
     opened: list[Tmux],
-    whole_machine: None,  # noqa: ARG001
+    standin_job: None,  # noqa: ARG001
 ) -> None:
-    try:
-        standin_folder()
-    except NotBuilt as why:
-        pytest.skip(str(why))
     fault = fault_named("H1")
     params = [part for name, value in PARAMETERS.items() for part in ("--param", f"{name}={value}")]
     with broken_cluster(fault, Layout.simulated(folder, 8, 4), folder, lambda *_: None):

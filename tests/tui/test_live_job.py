@@ -13,7 +13,6 @@ from oncall.demo.demonstration import PARAMETERS
 from oncall.demo.faults import fault_named
 from oncall.demo.layout import JOB, Layout
 from oncall.demo.processes import Processes
-from oncall.native import NotBuilt, standin_folder
 
 from .test_end_to_end import _ONCALL, Tmux, children_of_oncall, folder, opened
 
@@ -24,12 +23,8 @@ __all__ = ["folder", "opened"]  # fixtures
 def test_a_finding_arrives_while_the_reader_is_elsewhere(
     folder: Path,
     opened: list[Tmux],
-    whole_machine: None,  # noqa: ARG001
+    standin_job: None,  # noqa: ARG001
 ) -> None:
-    try:
-        standin_folder()
-    except NotBuilt as why:
-        pytest.skip(str(why))
     fault = fault_named("H1")
     params = [part for name, value in PARAMETERS.items() for part in ("--param", f"{name}={value}")]
     layout = Layout.simulated(folder, 8, 4)

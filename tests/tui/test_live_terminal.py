@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,12 +30,12 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 
 @pytest.fixture
-def environment(loopback: Loopback, tmp_path: Path) -> dict[str, str]:
+def environment(
+    loopback: Loopback, tmp_path: Path, configure: Callable[[str], Path]
+) -> dict[str, str]:
     """The console's: a configuration by which each node is reached by an ssh of its own."""
-    settings = tmp_path / "oncall" / "config.toml"
-    settings.parent.mkdir()
     ssh = json.dumps(["-F", str(loopback.config)])
-    settings.write_text(f'[fleet]\nssh_options = {ssh}\ntransport = "openssh"\n')
+    configure(f'[fleet]\nssh_options = {ssh}\ntransport = "openssh"\n')
     places = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
     return {"SSH_AUTH_SOCK": "", **dict.fromkeys(places, str(tmp_path))}
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,11 +95,9 @@ def test_a_corrupt_recording_is_reported_in_the_console(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_is_wrong_is_reported_and_does_not_stop_the_console(
-    tmp_path: Path,
+    configure: Callable[[str], Path],
 ) -> None:
-    (tmp_path / "oncall").mkdir()
-    path = tmp_path / "oncall" / "config.toml"
-    path.write_text('[rules]\nfolder = 3\n[keys]\nsvae = "S"\nquit = "Q"\n')
+    configure('[rules]\nfolder = 3\n[keys]\nsvae = "S"\nquit = "Q"\n')
     with terminal("open", RECORDING, *HANGS, size=(200, 30)) as console:
         console.wait_for("[rules] folder is text")
         console.wait_for("and 1 more; see the log")
@@ -134,19 +133,13 @@ def test_without_a_terminal_the_way_to_print_is_named() -> None:
     assert left.stderr == "oncall: the console needs a terminal; use `oncall diagnose` instead\n"
 
 
-def test_the_first_frame_waits_for_no_database() -> None:
+def test_the_first_frame_waits_for_no_database(python_prints: Callable[[str], str]) -> None:
     """What reads evidence is imported once the console is on the screen."""
     code = (
         "import sys, oncall.cli.main, oncall.tui.app, oncall.tui.screens.jobs.screen\n"
         "print(sorted({'duckdb', 'numpy', 'ruamel', 'oncall.rules'} & {*sys.modules}))"
     )
-    left = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )
-    assert left.stdout == "[]\n", left.stderr
+    assert python_prints(code) == "[]"
 
 
 def test_diagnose_does_not_pay_for_the_console() -> None:

@@ -285,8 +285,8 @@ def test_calls_that_ended_without_a_member_show_no_health() -> None:
                     | {"done": True})  # fmt: skip
         made.append("recordings", {"job": "j", "kind": "flight_recorder", "rank": [0, 1, 2]})
         doubt = why_undecided(made, slow=False)
-    assert doubt.why == "they failed when it ended, or its recording is older"
-    why = "operations of ranks 1-2 ended that it never called, and nobody went on"
+    assert doubt.why == "either the call failed when it ended, or its recording is older"
+    why = "ranks 1-2 completed a call that it never made, and made none since"
     assert doubt.suspects == (Suspect((Blame("rank", {"rank": 0}),), why),)
 
 
@@ -297,5 +297,5 @@ def test_who_is_looked_at_first_is_said_with_its_stack(incident: Incident) -> No
         "thread_stacks", {"job": "j", "rank": [0, 1], "is_main": True, "frames": frames}
     )
     (suspect,) = why_undecided(incident, slow=False).suspects
-    said = "rank 0: 1 rank waits for it (in user code: load at train.py:7)"
+    said = "rank 0: 1 rank is waiting for it (in user code: load at train.py:7)"
     assert words.suspicion(suspect) == said

@@ -53,8 +53,8 @@ def test_whom_others_may_wait_for_is_named_first(symptom: Symptom) -> None:
     assert suspect.share is not None and 0 < suspect.share < 0.2
     part = f"{100 * suspect.share:.0f} %"
     assert words.doubt(found) == (
-        f"most likely rank 0: others wait for it {part} of the time; chance, or work that rank 0 "
-        "does for all, is not excluded"
+        f"most likely rank 0: others wait for it {part} of the time; this could be chance, or "
+        "work that rank 0 does for all"
     )
     written = document(found)
     assert written["doubt"] == words.doubt(found)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from oncall_lab.recording import node_name
+from oncall_lab.arrays import Ints
+from oncall_lab.recording import EPOCH_NS, node_name
 from oncall_lab.scenario import Scenario
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FaultTruth:
     """One fault that came to act. `started_ns` is Unix time on a clock without error.
 
@@ -20,16 +22,24 @@ class FaultTruth:
     """
 
     kind: str
-    how: str
-    ranks: tuple[int, ...]
-    nodes: tuple[str, ...]
-    role: str
-    comms: tuple[str, ...]
-    seq: int | None
+    how: str = ""
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    role: str = ""
+    comms: tuple[str, ...] = ()
+    seq: int | None = None
     started_ns: int
     severity: float | None = None
     slowdown: float | None = None
     blame: tuple[Mapping[str, str | int], ...] = ()  # devices by node, nic, gpu, rank, comm
+
+
+def acted(ranks: Iterable[int], node_of: Ints, at_ns: float) -> dict[str, Any]:
+    """The fields of a FaultTruth that say on whom a fault acted, and since when; `node_of`
+    (ranks,) the index of each rank's node, `at_ns` since the job began."""
+    on = tuple(int(rank) for rank in ranks)
+    nodes = tuple(dict.fromkeys(node_name(int(node_of[rank])) for rank in on))
+    return {"ranks": on, "nodes": nodes, "started_ns": EPOCH_NS + round(at_ns)}
 
 
 @dataclass(frozen=True)

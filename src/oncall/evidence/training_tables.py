@@ -252,17 +252,6 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("source", "VARCHAR", "", "calls (labelled from operations) or recorded (by the recorder)"),
     ),
     table(
-        "profiled_time",
-        "profiled time",
-        "how a rank spent an interval in which it was profiled",
-        "PyTorch profiler (Kineto)",
-        JOB,
-        RANK,
-        ("started_ns", "BIGINT", "ns", "begin of the interval"),
-        ("ended_ns", "BIGINT", "ns", "its end"),
-        ("exposed_ns", "BIGINT", "ns", "of it, communication beside which nothing was computed"),
-    ),
-    table(
         "launches",
         "operation counts",
         "a rank's own count of operations on a communicator, at an instant",

@@ -255,7 +255,7 @@ def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:
         tables = tuple(sorted(base_tables([error.relation])))
         return (*impossible, Contradiction(unknown, 1, str(error), tables))
     rows = incident.con.execute(
-        "SELECT what, count, example, tables, coalesce(ranks, []), coalesce(nodes, []) "
+        "SELECT what, count, example, tables, coalesce(ranks, []) "
         "FROM contradictions ORDER BY count DESC, what"
     ).fetchall()
     return (

@@ -32,7 +32,7 @@ _BY_COUNTERS = """
         WHEN EXISTS (FROM recordings WHERE kind = 'nccl_ras' AND problem IS NOT NULL)
             THEN 'not every answer of NCCL RAS could be read'
         WHEN looks = 0 THEN 'no counts of operations are recorded: the job may be stopped'
-        WHEN looks = 1 THEN 'one look at counters cannot show whether the job moves'
+        WHEN looks = 1 THEN 'one snapshot of counters cannot show whether the job moves'
         WHEN NOT EXISTS (FROM looks WHERE counts > 1)
             THEN 'no rank launched an operation between ' || looks || ' looks'
                 || CASE WHEN span_s >= 0.1 THEN printf(' (%.0f s)', span_s) ELSE '' END
@@ -80,11 +80,11 @@ def _waiting(incident: Incident) -> Doubt:
     if not waiting:
         return Doubt()
     ((count, why),) = waiting
-    ranks = "1 rank waits" if count == 1 else f"{count} ranks wait"
+    ranks = "1 rank is waiting" if count == 1 else f"{count} ranks are waiting"
     unknown = (
-        f"it is not certain that the job went on ({why})"
+        f"it is unclear whether the job goes on ({why})"
         if why
-        else "nothing shows that the job went on"
+        else "nothing shows whether the job goes on"
     )
     awaited = asked(
         incident,
@@ -122,11 +122,9 @@ def _ended_without(incident: Incident) -> Doubt:
         return Doubt()
     rank, ended = rows[0]
     who = "rank" if len(ended) == 1 else "ranks"
-    against = (
-        f"operations of {who} {fold_ranks(ended)} ended that it never called, and nobody went on"
-    )
+    against = f"{who} {fold_ranks(ended)} completed a call that it never made, and made none since"
     return Doubt(
-        "they failed when it ended, or its recording is older",
+        "either the call failed when it ended, or its recording is older",
         suspects=(Suspect(blamed([rank]), against),),
     )
 
@@ -139,7 +137,7 @@ def _calls_alone(incident: Incident) -> Doubt:
         "SELECT bool_and(NOT completion AND len(live) = 0) FROM knowledge",
     ) or [(False,)]
     return Doubt(
-        "only calls are recorded, and nothing shows that the last ones completed" if alone else ""
+        "only calls are recorded: nothing shows whether the last ones completed" if alone else ""
     )
 
 
@@ -203,8 +201,8 @@ def _by_chance(incident: Incident) -> Doubt:
         whom = "it" if len(ranks) == 1 else "them"
         against = f"others wait for {whom} {100 * share:.0f} % of the time"
         suspects.append(Suspect(blamed(ranks), against, share, low, high))
-    other = "chance, or work that rank 0 does for all," if rows[0][0] == [0] else "chance"
-    return Doubt(f"{other} is not excluded", "iterations", tuple(suspects))
+    other = ", or work that rank 0 does for all" if rows[0][0] == [0] else ""
+    return Doubt(f"this could be chance{other}", "iterations", tuple(suspects))
 
 
 def _alike(incident: Incident) -> Doubt:
@@ -220,7 +218,7 @@ def _alike(incident: Incident) -> Doubt:
     if not rows:
         return Doubt()
     where = ", ".join(f"{count} in {activity}" for activity, count in rows)
-    return Doubt(f"the stacks show no process that the others wait for ({where})")
+    return Doubt(f"no stack shows a process that the others are waiting for ({where})")
 
 
 def _seen_once(incident: Incident) -> Doubt:
@@ -237,7 +235,7 @@ def _seen_once(incident: Incident) -> Doubt:
     known = None not in ranks
     whom = ("it" if len(ranks) == 1 else "them") if known else " and ".join(processes)
     against = f"the stacks show {whom} in a different place from {others} others"
-    once = "one look cannot tell a hang from a running job: take the stacks again"
+    once = "one snapshot can't tell a hang from a running job: take the stacks again"
     return Doubt(once, suspects=(Suspect(blamed(ranks) if known else (), against),))
 
 

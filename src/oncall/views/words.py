@@ -292,7 +292,7 @@ def _nothing_found(diagnosis: Diagnosis) -> str:
 
 def doubt(diagnosis: Diagnosis) -> str:
     """Why it is inconclusive, the likeliest suspect first: `most likely rank 15: others wait for it
-    49 % of the time; chance is not excluded`."""
+    49 % of the time; this could be chance`."""
     first = [suspicion(one, "most likely ") for one in diagnosis.suspects[:1]]
     return "; ".join([*first, clean(diagnosis.doubt)])
 

@@ -83,8 +83,11 @@ def test_what_a_collector_logged_of_a_gpu_goes_by_its_gravest_line() -> None:
         about = {"job": ["j"], "rank": [3], "node": ["a"], "gpu": [3], "pci_bus": ["0000:1b:00.0"]}
         incident.append("ranks", about)
         incident.append("gpus", {"node": ["a"], "gpu": [3], "at_ns": [S], "nvlinks_up": [18]})
-        incident.require(["gpu_faults"])
-        found = incident.con.execute("SELECT part, fatal, nvlink, domain, action FROM gpu_faults")
-        (part, fatal, nvlink, domain, action) = found.fetchone() or ()
-        assert (part, fatal, nvlink, domain) == ("nvlink", True, 6, "NVLinks of a")
+        incident.require(["machine_symptoms"])
+        found = incident.con.execute(
+            "SELECT code, fatal, text, domain, action FROM machine_symptoms"
+        )
+        (code, fatal, text, domain, action) = found.fetchone() or ()
+        assert (code, fatal, domain) == ("nvlink_logged", True, "NVLinks of a")
+        assert "fatal, link 6" in text
         assert "reset all" in action

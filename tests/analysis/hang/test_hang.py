@@ -99,14 +99,14 @@ def test_a_receive_nobody_sends_to_names_both_ends(incident: Incident) -> None:
 
 def test_unnoticed_counts_what_only_peers_saw_end(incident: Incident) -> None:
     ops(incident, seq=[6] * 4 + [7] * 4, rank=[0, 1, 2, 3] * 2, ended_ns=[20, 20, 20, None] * 2)
-    ops(incident, seq=8, rank=[0, 1, 2], enqueued_ns=30)
-    assert found(incident, "unnoticed", "seq, rank, operations") == [(8, 3, 2)]
+    ops(incident, seq=8, rank=[0, 1, 2], enqueued_ns=30, observed_ns=400 * 10**9)
+    assert found(incident, "hang_suspects", "rank, detail, number") == [(3, "device", 2)]
 
 
 def test_an_absent_rank_that_noticed_all_is_not_unnoticed(incident: Incident) -> None:
     ops(incident, seq=7, rank=[0, 1, 2], ended_ns=20)
-    ops(incident, seq=8, rank=[0, 1], enqueued_ns=30)
-    assert found(incident, "unnoticed", "rank") == []
+    ops(incident, seq=8, rank=[0, 1], enqueued_ns=30, observed_ns=400 * 10**9)
+    assert found(incident, "hang_suspects", "rank, detail, number") == [(2, "after", 7)]
 
 
 # ------------------------------------------------------------- what they call

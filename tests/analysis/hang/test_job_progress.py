@@ -203,7 +203,7 @@ def test_times_of_copies_say_as_little_as_none(
         diagnosis = diagnose(incident, HANG)
     assert not diagnosis.findings
     assert diagnosis.result == "inconclusive"
-    assert words.doubt(diagnosis).startswith("most likely rank 5: 7 ranks wait for it; ")
+    assert words.doubt(diagnosis).startswith("most likely rank 5: 7 ranks are waiting for it; ")
 
 
 @pytest.mark.parametrize("together", [1, 2])
@@ -243,7 +243,7 @@ def test_a_wait_that_nothing_resolves_is_no_health(tmp_path: Path) -> None:
         diagnosis = diagnose(incident, HANG, overrides={"hang.symptom": "-1"})
     assert not diagnosis.findings
     assert diagnosis.result == "inconclusive"
-    assert words.doubt(diagnosis).startswith("most likely rank 5: 7 ranks wait for it; ")
+    assert words.doubt(diagnosis).startswith("most likely rank 5: 7 ranks are waiting for it; ")
 
 
 def test_a_wait_that_is_seen_to_be_short_is_health(tmp_path: Path) -> None:

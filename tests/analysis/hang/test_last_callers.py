@@ -35,9 +35,10 @@ def call_ahead(incident: Incident, ranks: tuple[int, int]) -> None:
 def test_a_receiver_whose_host_called_on_waits_for_the_sender() -> None:
     with simulate_pipeline(replace(JOB, faults=(COMPUTES,)))[0] as incident:
         call_ahead(incident, (6, 7))
-        incident.require(["awaited_callers", "open_transfers"])
+        incident.require(["awaited_callers", "called_transfers"])
         con = incident.con
-        waits = "SELECT rank, peer, answered FROM open_transfers WHERE rank = 6 AND receives"
+        waits = "SELECT rank, peer, answered FROM called_transfers WHERE rank = 6 AND receives "
+        waits += "AND (last OR NOT answered)"
         assert con.execute(waits).fetchall() == [(6, 2, False)]
         assert con.execute("SELECT rank FROM awaited_callers").fetchall() == [(2,)]
 

@@ -51,11 +51,10 @@ def stopped(calls: int, observed_s: float | None = None) -> dict[str, Any]:
 def test_transfers_of_a_tensor_group_are_one_place(calls: int, places: int) -> None:
     with Incident.empty() as incident:
         incident.append("ops", stopped(calls))
-        incident.require(["mirrored_calls", "progress_symptoms"])
+        incident.require(["hang_roots", "progress_symptoms"])
         con = incident.con
-        assert con.execute("SELECT count(*) FROM hang_roots").fetchone() == (RANKS,)
-        mirrored = con.execute("SELECT rank, team, shown FROM mirrored_calls").fetchall()
-        assert mirrored == [(rank, STAGE[1], 0) for rank in range(RANKS, 2 * RANKS) if calls]
+        roots = con.execute("SELECT rank, comm FROM hang_roots ORDER BY rank").fetchall()
+        assert roots == [(rank, 0 if calls else rank - RANKS) for rank in range(RANKS, 2 * RANKS)]
         spread = con.execute("SELECT why FROM progress_symptoms WHERE name = 'spread'").fetchall()
         assert spread == [(f"ranks wait in {places} unrelated places",)] * (places > 1)
 

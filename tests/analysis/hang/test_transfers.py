@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.analysis.hang.transfers import End, Operation, Transfer, merged
+from oncall.analysis.hang.transfers import IN_FLIGHT, End, Operation, Transfer, merged
 from oncall.evidence import Incident
 
 FIFO = 4  # steps a sender may be ahead of its receiver
@@ -166,9 +166,8 @@ def test_the_newest_row_of_a_transfer_counts() -> None:
         rows(incident, **rank, observed_ns=50, steps_done=1)
         rows(incident, **rank, observed_ns=110, steps_done=2, waits_for="recv_wire")
         rows(incident, rank=[0], peer=1, direction="send", ended_ns=60, observed_ns=None)
-        incident.require(["transfers_in_flight"])
         found = incident.con.execute(
-            "SELECT rank, sends, steps_done, waited_ns, ended FROM transfers_in_flight ORDER BY 1"
+            f"SELECT rank, sends, steps_done, waited_ns, ended FROM ({IN_FLIGHT}) ORDER BY 1"
         ).fetchall()
     assert found == [(0, True, 0, None, True), (1, False, 2, 100, False)]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from oncall.analysis.lost_time.arrays import Times
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.lateness import Lateness
-from oncall.analysis.lost_time.programs import Times
 
 UNIX_NS = 1_760_000_000_000_000_000
 MS = 1_000_000

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time import causes
-from oncall.analysis.lost_time.books import Books, books_of
+from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.causes import Books
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import read_programs
 from oncall_lab import TrainingFault, TrainingScenario, simulate

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oncall.analysis.lost_time.arrays import Times
 from oncall.analysis.lost_time.host_delays import host_delays
 from oncall.analysis.lost_time.iterations import iterations_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import arrivals_of
-from oncall.analysis.lost_time.programs import Times, read_programs
+from oncall.analysis.lost_time.programs import read_programs
 from oncall.evidence import Incident
 
 from .jobs import MS, UNIX_NS

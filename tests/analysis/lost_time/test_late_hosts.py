@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time.judgement import Declined, Entry
-from oncall.analysis.lost_time.late_hosts import late_hosts
+from oncall.analysis.lost_time.lateness import late_hosts
 from oncall.analysis.lost_time.limits import Limits
 
 from .jobs import MS, of_like_iterations

@@ -7,9 +7,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from oncall.analysis.lost_time.chance import at_least, is_duty
-from oncall.analysis.lost_time.judgement import Entry
-from oncall.analysis.lost_time.latecomers import by_hosts, suspected
+from oncall.analysis.lost_time.judgement import Entry, at_least, is_duty
+from oncall.analysis.lost_time.lateness import by_hosts, suspected
 from oncall.analysis.lost_time.limits import Limits
 
 from .jobs import of_like_iterations

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oncall.analysis.lost_time.books import books_of
-from oncall.analysis.lost_time.leaders import broadcasts_of, leaders_of
+from oncall.analysis.lost_time.graph import broadcasts_of, leaders_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs, read_programs
 from oncall.evidence import Incident

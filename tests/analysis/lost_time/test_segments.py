@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncall.analysis.lost_time.segments import most_frequent
+from oncall.analysis.lost_time.arrays import most_frequent
 
 
 def test_the_most_frequent_of_each_column_counts() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from oncall.analysis.lost_time.iterations import iterations_shared
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs, read_programs
-from oncall.analysis.lost_time.siblings import iterations_shared
 from oncall.evidence import Incident
 
 from .jobs import MS, UNIX_NS

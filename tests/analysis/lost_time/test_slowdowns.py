@@ -9,10 +9,9 @@ import pytest
 
 from oncall.analysis.lost_time.books import books_of
 from oncall.analysis.lost_time.causes import excess_of_own
-from oncall.analysis.lost_time.changes import late_since
+from oncall.analysis.lost_time.changes import late_since, repeated, slowdowns_of
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import read_programs
-from oncall.analysis.lost_time.slowdowns import repeated, slowdowns_of
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose

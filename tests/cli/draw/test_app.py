@@ -10,21 +10,6 @@ from typer.testing import CliRunner
 
 from oncall.cli.commands import app
 from oncall.evidence.incident import Incident
-from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
-
-
-@pytest.fixture(scope="module")
-def congestion(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rank 2 of four sends to its neighbours at half the bandwidth."""
-    fault = TrafficFault("congestion", 2, iteration=2, bandwidth=0.5)
-    scenario = TrafficScenario(
-        workload="neighbour_exchange", iterations=6, exchange_bytes=8 * 2**20, faults=(fault,)
-    )
-    path = tmp_path_factory.mktemp("traffic") / "congestion.oncall"
-    incident, _ = simulate_traffic(scenario)
-    with incident:
-        incident.save(path)
-    return path
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:

@@ -90,7 +90,7 @@ def hung_nodes(
     tmp_path_factory: pytest.TempPathFactory, write_nodes: WriteNodes
 ) -> dict[str, Path]:
     """Shards of four nodes with two ranks each; rank 5 never entered a collective."""
-    fault = TrainingFault("H1", ranks=(5,), at_ns=30 * 10**9)
+    fault = TrainingFault("H1", ranks=(5,), at_ns=8 * 10**9)
     scenario = TrainingScenario(job="llama", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,))
     return write_nodes(simulate(scenario)[0], tmp_path_factory.mktemp("shards"))
 

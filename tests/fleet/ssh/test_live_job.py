@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from loopback import PLAIN, Loopback, why_not
 from oncall.demo.demonstration import PARAMETERS, broken_cluster
 from oncall.demo.faults import fault_named
 from oncall.demo.layout import JOB, Layout
-from oncall.native import NotBuilt, standin_folder
 
 _MOST_S = 120
 
@@ -32,16 +31,11 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 def test_a_hang_on_three_nodes(
     nodes: Loopback,
     tmp_path: Path,
-    whole_machine: None,  # noqa: ARG001
+    configure: Callable[[str], Path],
+    standin_job: None,  # noqa: ARG001
 ) -> None:
-    try:
-        standin_folder()
-    except NotBuilt as why:
-        pytest.skip(str(why))
-    settings = tmp_path / "oncall" / "config.toml"
-    settings.parent.mkdir()
     ssh = json.dumps(["-F", str(nodes.config)])
-    settings.write_text(f"[fleet]\nssh_options = {ssh}\n")
+    configure(f"[fleet]\nssh_options = {ssh}\n")
     places = [(name, nodes.nodes[name].data, nodes.nodes[name].run) for name in PLAIN]
     said: list[str] = []
     fault = fault_named("H1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,16 +56,13 @@ def test_a_file_that_is_wrong_says_so(tmp_path: Path, text: str, said: str) -> N
         read_routes(written(tmp_path, text), "here")
 
 
-def test_few_nodes_are_asked_directly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_nodes_are_asked_directly(tmp_path: Path, configured: Callable[[str], Path]) -> None:
     path = written(tmp_path, "[routes]\ngw[1-64]: gpu[1-4096]\n")
-    (tmp_path / "oncall").mkdir()
-    settings = tmp_path / "oncall" / "config.toml"
-    settings.write_text(f'[fleet]\ntopology = "{path}"\n')
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings = configured(f'[fleet]\ntopology = "{path}"\n')
     assert read_configuration([settings]).tree_from == 512
     assert reach_fleet("gpu[1-511]", None).tree is None
     tree = reach_fleet("gpu[1-512]", None).tree
     assert tree is not None
     assert tree.gateway_of["gpu64"] == "gw1"
-    settings.write_text(f'[fleet]\ntopology = "{path}"\ntree_from = 100\n')
+    configured(f'[fleet]\ntopology = "{path}"\ntree_from = 100\n')
     assert reach_fleet("gpu[1-511]", None).tree is not None

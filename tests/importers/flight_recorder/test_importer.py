@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 from tests.importers.flight_recorder.dumps import WORLD, ops, read, rows
@@ -14,13 +12,12 @@ from oncall.evidence.incident import Incident
 from oncall.importers.flight_recorder.batch import rank_in_name
 
 
-def test_reading_processes_import_no_database():
+def test_reading_processes_import_no_database(python_prints):
     code = (
         "import sys, oncall.importers.flight_recorder.batch; "
         "print([name for name in ('duckdb', 'oncall.evidence.incident') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    assert python_prints(code) == "[]"
 
 
 @pytest.mark.parametrize("suffix", ["", ".json"])

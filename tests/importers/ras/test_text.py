@@ -29,13 +29,13 @@ def diagnosed(tmp_path: Path, text: str) -> tuple[int, str]:
     ("looks", "code", "said"),
     [
         # Two ranks ahead at one instant are a job in motion; thirty that stay behind are not.
-        ([(640, 641)], 3, "2 ranks wait for others"),
+        ([(640, 641)], 3, "2 ranks are waiting for others"),
         ([(640, 641), (640, 641)], 1, "Inconsistent operations: ranks 12-13"),
         ([(640, 641), (700, 701)], 0, "No fault found"),
         ([(641, 640)], 1, "the job may be stopped: ranks 12-13"),
         ([(641, 640), (641, 640)], 1, "Not-entered hang: ranks 12-13"),
         ([(641, 640), (701, 700)], 0, "No fault found"),
-        ([(640, 640)], 3, "one look at counters"),
+        ([(640, 640)], 3, "one snapshot of counters"),
         ([(641, 640), None, (641, 640)], 1, "the job may be stopped: ranks 12-13"),
         ([(640, 640), (640, 640)], 3, "no rank launched an operation between 2 looks (30 s)"),
         ([(640, 640), (700, 700)], 0, "No fault found"),

@@ -17,8 +17,7 @@ from oncall_lab.jobs import JobFault, JobScenario, simulate_job
 from oncall_lab.jobs.fault import CLASSES
 from oncall_lab.jobs.play import Operation, Played, play
 from oncall_lab.jobs.scenario import DUMPS, PIPELINES, PROGRAMS
-from oncall_lab.jobs.simulation import write_job
-from oncall_lab.jobs.truth import shown
+from oncall_lab.jobs.simulation import shown, write_job
 from oncall_lab.simulation import scenario_of
 
 ROOT = Path(__file__).parents[3]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from oncall.analysis.network.network_paths import network_of
 from oncall.evidence.incident import Incident
 from oncall_lab.network import NetworkScenario, simulate_network
-from oncall_lab.network.collective import Progress, messages_of
+from oncall_lab.network.collective import NONE, Progress, messages_of
 from oncall_lab.network.congestion import LEAST, Rates
-from oncall_lab.network.decomposition import NONE
 from oncall_lab.network.queues import Queues, legs_of
 from oncall_lab.network.routing import balanced, hashed, meetings, ways
 from oncall_lab.network.topology import FatTree

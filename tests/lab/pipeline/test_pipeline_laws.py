@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oncall.core.errors import UsageError
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 from oncall_lab.pipeline.play import Played, play
-from oncall_lab.pipeline.truth import StageTruth
+from oncall_lab.pipeline.simulation import StageTruth
 from oncall_lab.simulation import load
 
 MS = 10**6

@@ -88,13 +88,6 @@ def test_healthy_skipped_and_changed_params(tmp_path: Path, tiny: str) -> None:
     assert [one.report for one in found] == ["", "", ""]
 
 
-def test_a_simulated_cluster_is_evidence_too(tmp_path: Path, tiny: str) -> None:
-    scenario = "{tp: 2, pp: 1, dp: 2, duration: 5 s, micro_batches: 1}"
-    tests = f"  - {{name: simulated, simulate: {scenario}, expect: {{verdict: none}}}}\n"
-    (result,) = results(tmp_path, tiny, tests)
-    assert result.passed, result.report
-
-
 @pytest.mark.parametrize(
     ("tests", "message"),
     [
@@ -152,5 +145,7 @@ def test_short_rows_stand_for_many() -> None:
 @pytest.mark.timeout(900)  # one of them is of fifty jobs, on a machine that does other things too
 @pytest.mark.parametrize("file", sorted(shipped_folder().glob("*.test.yaml")), ids=lambda f: f.name)
 def test_the_shipped_rulebooks_pass_their_tests(file: Path) -> None:
+    if "simulate:" in file.read_text(encoding="utf-8"):
+        pytest.importorskip("oncall_lab", reason="the lab is not installed")
     failed = [f"{one.name}\n{one.report}" for one in run_tests(file) if not one.passed]
     assert not failed, "\n".join(failed)

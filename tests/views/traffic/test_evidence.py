@@ -15,7 +15,7 @@ from oncall.views.traffic.rate_curves import rate_curves
 def finding(*blame: Blame) -> Finding:
     return Finding(
         "F1",
-        "pulse",
+        "traffic",
         "COMM_FAIL_SLOW",
         "Slow sender",
         "slow",

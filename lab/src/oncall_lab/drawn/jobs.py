@@ -18,7 +18,7 @@ from oncall.core.errors import UsageError
 from oncall_lab.jobs.fault import CLASSES, MISMATCHES, JobFault
 from oncall_lab.jobs.play import Played, play
 from oncall_lab.jobs.scenario import PIPELINES, PROGRAMS, JobScenario
-from oncall_lab.jobs.truth import lengthened
+from oncall_lab.jobs.simulation import lengthened
 
 MS, SECOND, MINUTE = 10**6, 10**9, 60 * 10**9
 FLAVOURS = ("plain", "imbalance", "uneven", "evaluation", "checkpoint", "started", "idle")

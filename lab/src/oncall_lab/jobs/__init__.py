@@ -4,7 +4,7 @@ scenario, fault    what is asked for; layout: process groups
 program            what a host enqueues: kernels, collectives, send/recv, waits
 training, pipelines, serving    the programs, step by step
 play               host and device of every rank, and who waits for whom
-recorder, files    one dump a rank; truth: the answer, as a judge reads it
+record             one dump a rank; simulation: the answer, as a judge reads it
 """
 
 from __future__ import annotations

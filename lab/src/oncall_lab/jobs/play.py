@@ -31,8 +31,7 @@ from oncall_lab.jobs.program import (
     Wait,
 )  # fmt: skip
 from oncall_lab.jobs.scenario import JobScenario
-from oncall_lab.jobs.serving import serving
-from oncall_lab.jobs.training import context_parallel, ddp, moe, reinforcement, sharded
+from oncall_lab.jobs.training import context_parallel, ddp, moe, reinforcement, serving, sharded
 
 PROGRAM = {
     "ddp": ddp, "fsdp2": sharded, "zero3": sharded, "hsdp": sharded, "moe": moe,

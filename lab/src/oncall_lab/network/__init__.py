@@ -1,6 +1,6 @@
 """A network on which a collective meets others: queues, pauses, ways (Vedrfolnir IV-A).
 
-scenario           what is asked for; draw: the paper's cases from a seed
+scenario           what is asked for; drawn/: the paper's cases from a seed
 topology, routing  a fat tree, and the ways through it
 collective         messages that wait for messages
 flow, faults       what others send, and what a fault brings; plan: all of it, definite

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools
 from oncall_lab.network.play import Played
 
 Ask: TypeAlias = tuple[int, float]  # a flow of the collective, and when in ns
@@ -20,7 +20,7 @@ TOLERATED = 1.1  # of what a step should take at most, when it is first asked fo
 EPOCHS = 2
 
 
-def asked(played: Played) -> NDArray[np.bool_]:
+def asked(played: Played) -> Bools:
     """(epochs, ports): who reported what."""
     return reported(played, _late(played))
 
@@ -42,7 +42,7 @@ def _late(played: Played) -> Iterator[Ask]:
             yield int(plan.messages.flow[message]), float(ask_ns)
 
 
-def reported(played: Played, asks: Iterable[Ask]) -> NDArray[np.bool_]:
+def reported(played: Played, asks: Iterable[Ask]) -> Bools:
     """(epochs, ports): what switches report when these flows of the collective ask."""
     tree = played.plan.tree
     reported = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
@@ -58,7 +58,7 @@ def reported(played: Played, asks: Iterable[Ask]) -> NDArray[np.bool_]:
     return reported
 
 
-def _stopped(played: Played, epoch_ns: float) -> NDArray[np.bool_]:
+def _stopped(played: Played, epoch_ns: float) -> Bools:
     """(epochs, ports): paused at some time of the epoch."""
     epochs, ports = len(played.counts), len(played.plan.tree.device_of)
     stopped = np.zeros((epochs, ports), np.bool_)
@@ -74,9 +74,7 @@ def _stopped(played: Played, epoch_ns: float) -> NDArray[np.bool_]:
     return stopped
 
 
-def _reached(
-    played: Played, path: tuple[int, ...], stopped: NDArray[np.bool_], epochs: slice
-) -> list[int]:
+def _reached(played: Played, path: tuple[int, ...], stopped: Bools, epochs: slice) -> list[int]:
     """The ports of a way; where one is paused, those that its traffic goes on to, and so on."""
     legs = played.legs
     moving = np.flatnonzero((played.counts.arrived[epochs] > 0).any(axis=0))

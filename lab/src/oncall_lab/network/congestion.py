@@ -8,10 +8,8 @@ the rate before the cut, then adds a little to it. Flows start at line rate, as 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from oncall_lab.arrays import Bools
 
 GAIN = 1 / 16  # of alpha
 ADDED = 0.03  # of line rate, a window
@@ -22,7 +20,7 @@ RECOVERY_WINDOWS = 4  # windows of marking to one of recovery
 class Rates:
     """The rate of each flow as a share of line rate; those not `controlled` keep to line rate."""
 
-    def __init__(self, controlled: Flags) -> None:
+    def __init__(self, controlled: Bools) -> None:
         self.controlled = controlled
         self.share = np.ones(len(controlled))
         self.target = np.ones(len(controlled))
@@ -33,7 +31,7 @@ class Rates:
         """A new flow begins at line rate."""
         self.share[flow] = self.target[flow] = self.alpha[flow] = 1.0
 
-    def adapt(self, marked: Flags) -> None:
+    def adapt(self, marked: Bools) -> None:
         """One window: `marked` (flows,) says whose packets met a queue above the threshold."""
         self._windows += 1
         cut = marked & self.controlled

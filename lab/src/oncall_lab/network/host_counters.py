@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.network.play import WINDOW_NS, Played
 
 NIC = "mlx5_0"
@@ -19,8 +19,6 @@ _QUANTA_BITS = 65_535 * 512  # that one pause frame lasts at most (IEEE 802.1Qbb
 REFRESH = 0.5  # of that time, after which a pause that goes on is reported again
 BEFORE_NS = 5e9  # before the collective begins, and after it ends
 START_BYTES = 1e12  # counters stand somewhere
-
-Floats = NDArray[np.float64]
 
 
 def nic_rows(played: Played, rng: np.random.Generator) -> dict[str, Any]:
@@ -77,7 +75,7 @@ def _bytes(played: Played, at_ns: Floats) -> tuple[Floats, Floats]:
     return totals[0], totals[1]
 
 
-def _paused(played: Played, ports: NDArray[np.int64], at_ns: Floats) -> tuple[Any, Any]:
+def _paused(played: Played, ports: Ints, at_ns: Floats) -> tuple[Any, Any]:
     """(hosts, readings) pause frames sent to each port, and how long it had to pause, so far."""
     refresh_ns = REFRESH * _QUANTA_BITS / (8 * played.scenario.network_bytes_per_s) * 1e9
     row = {port: number for number, port in enumerate(ports.tolist())}
@@ -98,7 +96,7 @@ def _paused(played: Played, ports: NDArray[np.int64], at_ns: Floats) -> tuple[An
     return frames.astype(np.int64), lasted.astype(np.int64)
 
 
-def _notified(played: Played, at_ns: Floats) -> NDArray[np.int64]:
+def _notified(played: Played, at_ns: Floats) -> Ints:
     """(hosts, readings) notifications that each host's NIC heeded: one a marked flow and window."""
     legs, tree = played.legs, played.plan.tree
     window_ns = max(1, round(WINDOW_NS / played.quantum_ns)) * played.quantum_ns

@@ -10,12 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats
 from oncall_lab.network.queues import Queues
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Meter:
     """Counts of one run. Call `quantum` after each `Queues.advance`, `close` after each epoch."""
 
     queues: Queues
-    members: Flags  # (flows,) flows of the collective
+    members: Bools  # (flows,) flows of the collective
     stolen: Floats = field(init=False)  # (legs,) bytes served while the collective's stood there
     _now: list[Floats] = field(init=False)
     _epochs: list[list[Floats]] = field(init=False, default_factory=list)

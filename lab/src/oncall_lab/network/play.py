@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats
 from oncall_lab.network.collective import Progress
 from oncall_lab.network.congestion import Rates
 from oncall_lab.network.measure import Counts, Meter
 from oncall_lab.network.plan import Plan
 from oncall_lab.network.queues import Legs, Queues, legs_of
 from oncall_lab.network.scenario import NetworkScenario
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 QUANTA = 4  # in which a port at line rate fills the room between XON and XOFF
 WINDOW_NS = 50_000  # of congestion control
@@ -40,7 +37,7 @@ class Played:
     flow_started_ns: Floats
     flow_ended_ns: Floats
     pauses: tuple[tuple[float, int, bool], ...]
-    marks: Flags
+    marks: Bools
     counts: Counts
     stolen: Floats
     until_ns: float
@@ -98,7 +95,7 @@ class _Player:
         self.flow_started_ns = np.full(len(others), np.nan)
         self.flow_ended_ns = np.full(len(others), np.nan)
         self.pauses: list[tuple[float, int, bool]] = []
-        self.marks: list[Flags] = []
+        self.marks: list[Bools] = []
         self._none = np.zeros(ports, np.bool_)
 
     def play(self) -> Played:
@@ -165,7 +162,7 @@ class _Player:
             else:
                 self.flow_ended_ns[flow - self.members] = now_ns
 
-    def _tell(self, before: Flags, at_ns: float) -> None:
+    def _tell(self, before: Bools, at_ns: float) -> None:
         now = self.queues.paused
         for port in np.flatnonzero(before != now).tolist():
             self.pauses.append((at_ns, port, bool(now[port])))
@@ -177,7 +174,7 @@ class _Player:
         self.marks.append(flows)
         self.rates.adapt(flows)
 
-    def _forced(self, now_ns: float) -> Flags:
+    def _forced(self, now_ns: float) -> Bools:
         if not self.plan.storms:
             return self._none
         forced = self._none.copy()

@@ -16,13 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.network.routing import Path
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -33,11 +29,11 @@ class Legs:
     is no switch's); `first`, `last` (flows,) the ends of each flow's row of legs.
     """
 
-    flow: Integers
-    port: Integers
-    came_by: Integers
-    first: Integers
-    last: Integers
+    flow: Ints
+    port: Ints
+    came_by: Ints
+    first: Ints
+    last: Ints
 
     def __len__(self) -> int:
         return len(self.flow)
@@ -80,7 +76,7 @@ class Queues:
         """(ports,) bytes that came by each port and stand in the device it leads to."""
         return _sum(self.legs.came_by, self.queued * self._inner, self.ports)
 
-    def advance(self, offered: Floats, forced: Flags) -> tuple[Floats, Floats]:
+    def advance(self, offered: Floats, forced: Bools) -> tuple[Floats, Floats]:
         """Serve one quantum. `offered` (flows,): what each sender would send now; `forced`
         (ports,): made to pause by a device that has no reason to.
 
@@ -102,6 +98,6 @@ class Queues:
         return served[legs.first], served[legs.last]
 
 
-def _sum(place: Integers, amount: Floats, size: int) -> Floats:
+def _sum(place: Ints, amount: Floats, size: int) -> Floats:
     """What lies at each of `size` places in all."""
     return np.bincount(place, amount, size).astype(float, copy=False)

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oncall.evidence.incident import Incident
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.network.asked import asked
 from oncall_lab.network.host_counters import nic_rows
 from oncall_lab.network.host_traffic import traffic_tables
@@ -21,11 +21,8 @@ _ROCE_PORT = 4791
 _PROTOCOL_UDP = 17
 BURSTS = 0.5  # packets that one meets at a busy port without any queue, on average
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
-
-def record(played: Played, reported: NDArray[np.bool_] | None = None) -> Incident:
+def record(played: Played, reported: Bools | None = None) -> Incident:
     """All evidence; equal runs give equal rows. `reported` (epochs, ports): who reported what, if
     it is another than the scenario says."""
     recorder = _Recorder(played, reported)
@@ -50,7 +47,7 @@ def flow_names(played: Played) -> list[str]:
 
 
 class _Recorder:
-    def __init__(self, played: Played, reported: NDArray[np.bool_] | None) -> None:
+    def __init__(self, played: Played, reported: Bools | None) -> None:
         self.reported = reported
         self.played, self.plan, self.tree = played, played.plan, played.plan.tree
         self.scenario = played.scenario
@@ -204,10 +201,10 @@ class _Recorder:
 
     def _ports(
         self,
-        reported: NDArray[np.bool_],
-        epochs: Integers,
-        port: Integers,
-        packets: Integers,
+        reported: Bools,
+        epochs: Ints,
+        port: Ints,
+        packets: Ints,
         depth: Floats,
         paused: Floats,
     ) -> dict[str, Any]:
@@ -230,7 +227,7 @@ class _Recorder:
             "paused_packets": np.rint(met_paused).astype(np.int64),
         }
 
-    def _reported(self) -> NDArray[np.bool_]:
+    def _reported(self) -> Bools:
         if self.scenario.reports == "asked":
             return asked(self.played)
         return np.broadcast_to(self.switch, (len(self.played.counts), len(self.switch)))
@@ -238,7 +235,7 @@ class _Recorder:
     def _epoch_bytes(self) -> float:
         return self.played.epoch_ns / 1e9 * self.scenario.network_bytes_per_s
 
-    def _epoch_ends(self) -> Integers:
+    def _epoch_ends(self) -> Ints:
         ends = self.played.epoch_ns * np.arange(1, len(self.played.counts) + 1)
         return _shown(np.minimum(ends, self.played.until_ns))
 
@@ -258,7 +255,7 @@ def _dated(rows: dict[str, Any]) -> dict[str, Any]:
     return {name: _times(rows[name]) if name in moments else rows[name] for name in rows}
 
 
-def _shown(true_ns: Floats) -> Integers:
+def _shown(true_ns: Floats) -> Ints:
     """Unix time of moments after the begin."""
     return EPOCH_NS + np.rint(true_ns).astype(np.int64)
 

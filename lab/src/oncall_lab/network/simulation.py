@@ -92,10 +92,7 @@ def _fault(played: Played, injected: Injected, slowdown: float) -> FaultTruth:
     senders = dict.fromkeys(tree.name(flow.src) for flow in injected.flows)
     return FaultTruth(
         kind=injected.kind,
-        how="",
-        ranks=(),
         nodes=tuple(senders),
-        role="",
         comms=(f"0x{COMM:016x}",),
         seq=0,
         started_ns=EPOCH_NS + round(injected.at_ns),

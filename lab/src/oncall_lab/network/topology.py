@@ -12,9 +12,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from oncall_lab.arrays import Ints
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class FatTree:
         return device < self.hosts
 
     @cached_property
-    def links(self) -> Integers:
+    def links(self) -> Ints:
         """(links, 2) devices; the first is nearer to the hosts."""
         half, pods = range(self.half), range(self.k)
         down = [(host, self.edge_of(host)) for host in range(self.hosts)]
@@ -68,17 +67,17 @@ class FatTree:
         return np.array([*down, *middle, *up], np.int64)
 
     @cached_property
-    def device_of(self) -> Integers:
+    def device_of(self) -> Ints:
         """(ports,) the device that sends through each egress port."""
         return self.links.ravel()
 
     @cached_property
-    def towards(self) -> Integers:
+    def towards(self) -> Ints:
         """(ports,) the device at the other end."""
         return self.links[:, ::-1].ravel()
 
     @cached_property
-    def number(self) -> Integers:
+    def number(self) -> Ints:
         """(ports,) what each port is called at its device: from 1 in the order of its links."""
         used: dict[int, int] = {}
         numbers = []

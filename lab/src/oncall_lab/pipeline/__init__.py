@@ -1,12 +1,12 @@
 """Pipelines of training iterations, task by task, with slack that is real (VenusTrace).
 
-scenario, fault    what is asked for; draw: the experiments of VenusTrace 5.1
+scenario, fault    what is asked for; drawn/: the experiments of VenusTrace 5.1
 schedule           the order of tasks on each stage: 1F1B, interleaved, GPipe
 layout, calls      who is in which group; what a task calls
 pace               how long ranks compute
-ranks, passing     who waits for whom in a pass; training: iteration after iteration
+ranks, passing     who waits for whom in a pass; play: iteration after iteration
 log                the calls and tasks that come of it
-record, truth      evidence rows, and the answer
+record, simulation evidence rows, and the answer
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Ints, changes
 from oncall_lab.pipeline.log import OPS
 
 ALL_TO_ALL, SEND, RECV = (OPS.index(op) for op in ("AllToAll", "Send", "Recv"))
@@ -49,11 +50,6 @@ def _each_way(calls: Columns, members: int) -> Columns:
     return repeated
 
 
-def _changes(calls: Columns, order: NDArray[np.int64], *names: str) -> NDArray[np.bool_]:
+def _changes(calls: Columns, order: Ints, *names: str) -> Bools:
     """Where any of the columns differs from the row before, in that order."""
-    new = np.zeros(len(order), dtype=np.bool_)
-    new[:1] = True
-    for name in names:
-        column = calls[name][order]
-        new[1:] |= column[1:] != column[:-1]
-    return new
+    return changes(*(calls[name][order] for name in names))

@@ -7,10 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.pipeline.layout import Layout
 from oncall_lab.pipeline.scenario import PipelineScenario
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
 
 BROADCAST_BYTES = 4 * 8192  # tokens and masks of a micro-batch, to the tensor-parallel ranks
 

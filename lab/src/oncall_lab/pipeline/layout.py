@@ -6,15 +6,14 @@ tensor first, then lanes, then stages: Megatron-LM's default order tp-cp-ep-dp-p
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.pipeline.scenario import PipelineScenario
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.recording import comm_hash
 
 # Each role of a group with the axes of (stage, lane, tensor) that its members differ in.
 ROLES = ("tp", "cp", "ep", "dp", "pp", "embedding", "model", "world")
@@ -84,7 +83,7 @@ def lay_out(scenario: PipelineScenario) -> Layout:
 
 def _name(s: PipelineScenario, role: str, members: Ints, nodes: Ints) -> Groups:
     comms = np.array(
-        [_hash(f"{s.job}/{s.seed}/{role}/{i}") for i in range(len(members))], np.uint64
+        [comm_hash(f"{s.job}/{s.seed}/{role}/{i}") for i in range(len(members))], np.uint64
     )
     comm = np.zeros(s.world_size, dtype=np.uint64)
     comm[members] = comms[:, np.newaxis]
@@ -92,7 +91,3 @@ def _name(s: PipelineScenario, role: str, members: Ints, nodes: Ints) -> Groups:
     crosses[members] = (nodes[members] != nodes[members[:, :1]]).any(axis=1, keepdims=True)
     shape = s.pp, s.lanes, s.tp
     return Groups(role, members, comms, comm.reshape(shape), crosses.reshape(shape))
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Floats, Ints
 
 OPS = (
     "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "AllToAll", "Barrier", "Send", "Recv",

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oncall_lab.arrays import Floats
 from oncall_lab.pipeline.fault import PipelineFault
 from oncall_lab.pipeline.layout import Layout
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.schedule import Task
-from oncall_lab.training.algorithm import Floats
 
 
 class Pace:

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oncall_lab.arrays import Floats
 from oncall_lab.pipeline.calls import Call, Pattern, pattern, transfer_ns
 from oncall_lab.pipeline.fault import PipelineFault
 from oncall_lab.pipeline.log import OPS
 from oncall_lab.pipeline.ranks import Ranks
 from oncall_lab.pipeline.schedule import Exchange, Message, Program, Task
-from oncall_lab.training.algorithm import Floats
 
 LAUNCH_NS = 10e3  # from one kernel to the next
 HOST_CALL_NS = 0.7e6  # the host's pace from one call to the next, of a layer's kernels

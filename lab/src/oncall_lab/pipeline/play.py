@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall_lab.arrays import Floats
 from oncall_lab.pipeline.fault import PipelineFault
 from oncall_lab.pipeline.layout import Layout
 from oncall_lab.pipeline.passing import Passes
 from oncall_lab.pipeline.ranks import Ranks
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.schedule import Pipeline, forward_only, program
-from oncall_lab.training.algorithm import Floats
 
 NORM_BYTES = 4
 

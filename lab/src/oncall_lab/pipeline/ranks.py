@@ -10,14 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.pipeline.calls import Call, transfer_ns
 from oncall_lab.pipeline.fault import PipelineFault
 from oncall_lab.pipeline.layout import Layout, lay_out
 from oncall_lab.pipeline.log import OPS, Calls, Tasks
 from oncall_lab.pipeline.pace import Pace
 from oncall_lab.pipeline.scenario import PipelineScenario
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
 
 LEAVE_NS = 1.5e3  # mean spread of leaving times
 

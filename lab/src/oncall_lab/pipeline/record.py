@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.evidence.incident import Incident, Words
+from oncall_lab.arrays import Bools, Floats, Ints, changes
 from oncall_lab.pipeline.call_log import as_logged
 from oncall_lab.pipeline.log import OPS, TASKS
 from oncall_lab.pipeline.play import Played
 from oncall_lab.pipeline.scenario import PipelineScenario
-from oncall_lab.recording import STARTUP_NS, NodeClocks
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.recording import NodeClocks, Recorder
 
 HOST_LEAD_NS = 200e3  # how far the host's call is ahead of the device, at most
 BETWEEN_CALLS_NS = 1e3  # at least
@@ -28,20 +27,15 @@ def record(scenario: PipelineScenario, played: Played) -> Incident:
     return _Recorder(scenario, played).record()
 
 
-class _Recorder:
-    """True times come in, what each node's clock showed goes out."""
-
+class _Recorder(Recorder):
     def __init__(self, scenario: PipelineScenario, played: Played) -> None:
+        super().__init__(scenario, NodeClocks(scenario, played.layout.nodes), played.until_ns)
         self.scenario, self.played, self.layout = scenario, played, played.layout
-        self.clocks = NodeClocks(scenario, self.layout.nodes)
-        self.answered = np.setdiff1d(np.arange(scenario.nodes), scenario.missing_nodes)
-        self.silent: Bools = np.isin(self.layout.nodes, scenario.missing_nodes)
         self.calls_alone = scenario.recorder == "calls"
-        self.incident = Incident.empty()
 
     def record(self) -> Incident:
         self._job()
-        self._ranks()
+        self._running()
         self._communicators()
         if self.scenario.clocks_measured and not self.calls_alone:
             self.incident.append(
@@ -65,26 +59,13 @@ class _Recorder:
             stated |= {"framework": "simulated", "origin": "scenario"}
         self.incident.append("jobs", stated)
 
-    def _ranks(self) -> None:
+    def _running(self) -> None:
         ranks = np.flatnonzero(~self.silent)
         if self.calls_alone:  # a log of calls names its rank and nothing else
-            self.incident.append("ranks", {"job": self.scenario.job, "rank": ranks})
-            return
-        local = ranks % self.scenario.gpus_per_node
-        nics = [f"mlx5_{rail}" for rail in range(self.scenario.gpus_per_node)]
-        self.incident.append(
-            "ranks",
-            {
-                "job": self.scenario.job,
-                "rank": ranks,
-                "node": self.clocks.nodes(ranks),
-                "local_rank": local,
-                "gpu": local,
-                "pid": 4000 + ranks,
-                "nic": Words(local.astype(np.int32), nics),
-                "started_ns": self.clocks.shown(ranks, -STARTUP_NS),
-            },
-        )
+            self.append("ranks", {"rank": ranks})
+        else:
+            local = ranks % self.scenario.gpus_per_node
+            self.ranks(ranks, local, local)
 
     def _communicators(self) -> None:
         """Every member, as each rank that answers knows all members of its communicators. Logs of
@@ -92,7 +73,6 @@ class _Recorder:
         for role, groups in self.layout.groups.items():
             count, size = groups.members.shape
             rows: dict[str, Any] = {
-                "job": self.scenario.job,
                 "comm": np.repeat(groups.comms, size),
                 "rank": groups.members.ravel(),
                 "comm_rank": np.tile(np.arange(size), count),
@@ -107,7 +87,7 @@ class _Recorder:
                 names = [label if count == 1 else f"{label}_{number}" for number in range(count)]
                 number = np.repeat(np.arange(count, dtype=np.int32), size)
                 rows |= {"role": label, "name": Words(number, names)}
-            self.incident.append("comms", rows)
+            self.append("comms", rows)
 
     # ------------------------------------------------------------- operations
 
@@ -122,7 +102,6 @@ class _Recorder:
         rows = {name: column[kept] for name, column in calls.items()}
         rank, p2p = rows["rank"], np.isin(rows["op"], _P2P)
         columns: dict[str, Any] = {
-            "job": self.scenario.job,
             "comm": rows["comm"],
             "seq": rows["seq"],
             "rank": rank,
@@ -137,8 +116,8 @@ class _Recorder:
             columns |= {"peer": np.ma.MaskedArray(rows["peer"], mask=~p2p)}
         if self.scenario.recorder == "hooks":
             columns |= self._on_the_device(rows, p2p)
-            self._collectors(rank, calls["rank"][lost])
-        self.incident.append("ops", columns)
+            self.collectors(rank, calls["rank"][lost])
+        self.append("ops", columns)
         if self.scenario.recorder == "calls":
             self._recordings(rank, calls["rank"][lost])
 
@@ -155,14 +134,12 @@ class _Recorder:
         # Nobody calls twice at once or out of order; those of one group call follow at once.
         order = np.lexsort((rows["seq"], rows["group"], rows["called_ns"], rows["rank"]))
         of_rank, group, called = (rows[name][order] for name in ("rank", "group", "called_ns"))
-        begins = np.append(True, of_rank[1:] != of_rank[:-1])
-        apart = begins | (group < 0) | (np.diff(group, prepend=-1) != 0)
-        apart[1:] |= called[1:] != called[:-1]
+        apart = (group < 0) | changes(of_rank, group, called)
         together = np.maximum.accumulate(np.where(apart, np.arange(len(order)), 0))
         sorted_ns = called - lead[order][together]
         ramp = BETWEEN_CALLS_NS * np.arange(len(order))
         far = 2 * float(sorted_ns.max(initial=0.0)) + 1e9 + len(ramp) * BETWEEN_CALLS_NS
-        offset = far * np.cumsum(begins) - ramp  # one rank's calls are no other's
+        offset = far * np.cumsum(changes(of_rank)) - ramp  # one rank's calls are no other's
         result = np.empty_like(sorted_ns)
         result[order] = np.maximum.accumulate(sorted_ns + offset) - offset
         return result
@@ -196,16 +173,6 @@ class _Recorder:
             lost[order[first : first + int(rng.geometric(1 / MEAN_RUN))]] = True
         return lost
 
-    def _collectors(self, kept: Ints, lost: Ints) -> None:
-        """Each node's collector says how many rows it wrote and how many its rings dropped."""
-        counts = [
-            np.bincount(self.layout.nodes[ranks], minlength=self.scenario.nodes)[self.answered]
-            for ranks in (kept, lost)
-        ]
-        own = {"source": "ccl", "rows": counts[0], "dropped": counts[1]}
-        at_end = self.clocks.at_end(self.answered, self.played.until_ns)
-        self.incident.append("collectors", {**at_end, **own})
-
     def _recordings(self, kept: Ints, lost: Ints) -> None:
         """One log a rank, which says where it has holes."""
         ranks = np.flatnonzero(~self.silent)
@@ -213,7 +180,7 @@ class _Recorder:
         rows, holes = (np.bincount(r, minlength=world)[ranks] for r in (kept, lost))
         paths = [f"rank_{rank}.log" for rank in ranks]
         own = {"path": paths, "kind": "megatrace", "rank": ranks, "rows": rows, "holes": holes}
-        self.incident.append("recordings", {"job": self.scenario.job, **own})
+        self.append("recordings", own)
 
     # ------------------------------------------------------------- recorded tasks
 
@@ -238,10 +205,9 @@ class _Recorder:
             columns[name] = np.ma.MaskedArray(rows[name], mask=rows[name] < 0)
         columns["comm"] = np.ma.MaskedArray(rows["comm"], mask=rows["comm"] == 0)
         plain = ("rank", "iteration", "stage", "chunk", "calls", "last_calls")
-        self.incident.append(
+        self.append(
             "stage_tasks",
             {
-                "job": self.scenario.job,
                 **{name: rows[name] for name in plain},
                 **columns,
                 "task": Words(rows["task"], TASKS),

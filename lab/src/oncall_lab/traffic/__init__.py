@@ -1,12 +1,12 @@
 """What every rank really transmits between nodes, microsecond by microsecond (Pulse).
 
-scenario, fault    what is asked for; draw: the experiments of Pulse 8.1
+scenario, fault    what is asked for; drawn/: the experiments of Pulse 8.1
 conditions         what a fault does to links, proxy threads and GPUs
 ring, tree         slices over channels, held back by data that is missing and buffers that are full
 exchange           Send and Recv in groups, sharing links
-training           iteration after iteration; workload: which operations those are
+play               iteration after iteration; workload: which operations those are
 epochs             slices as a NIC or a shim measures them
-record, truth      evidence rows, and the answer
+record, simulation evidence rows, and the answer
 """
 
 from __future__ import annotations

@@ -5,15 +5,14 @@ Numbers that a paper gives are taken from it; the others are ours, and say why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Columns, Floats, Ints
 from oncall_lab.traffic.fault import OF_A_NODE, TrafficFault
 from oncall_lab.traffic.scenario import TrafficScenario
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.training.cluster import Cluster
 
 GOODPUT = 0.96  # of line rate, as NCCL gets it (TFD 2.3)
 PCIE_OVER_NETWORK = 1.1  # what Gen5 x16 carries against a 400 Gbit/s port
@@ -26,7 +25,7 @@ MS = 1e6
 
 
 @dataclass(frozen=True)
-class Links:
+class Links(Columns):
     """What carries a rank's traffic; arrays of one shape, usually (ranks,) or (groups, ranks).
 
     egress, ingress: bytes/ns of payload that its NIC sends and its host takes. unsteady: spread
@@ -42,10 +41,6 @@ class Links:
     preempted_ns: Floats
     proxy_ns: Floats
     down_ns: Floats
-
-    def of(self, ranks: Ints) -> Links:
-        """Those of these ranks, in the shape of `ranks`."""
-        return Links(**{item.name: getattr(self, item.name)[ranks] for item in fields(self)})
 
     def proxy_delays(self, rng: np.random.Generator, posts: int) -> Floats:
         """(posts, ...): how long the proxy thread keeps each post waiting, ns."""
@@ -75,7 +70,7 @@ class Conditions:
             down_ns=np.full(n, np.inf),
         )
         self.compute: Floats = np.ones(n)  # factor of computing time
-        self.stopped: NDArray[np.bool_] = np.zeros(n, dtype=np.bool_)  # enters nothing any more
+        self.stopped: Bools = np.zeros(n, dtype=np.bool_)  # enters nothing any more
         self.imbalance = scenario.imbalance
         self.since_ns: dict[TrafficFault, float] = {}
         self.nics_to_disable: list[TrafficFault] = []

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Floats, Ints, lost_runs
 from oncall_lab.traffic.scenario import TrafficScenario
-from oncall_lab.traffic.slices import Slices, join
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.traffic.slices import Slices
 
 UNIT_BYTES = 32  # of a counter of the DPA, for epochs of up to 32 us
 UNIT_EPOCH_NS = 32_000
@@ -66,7 +65,7 @@ def on_the_wire(
         completed_ns=moment + 4_000.0,
     )
     is_message = np.arange(len(data) + len(messages)) >= len(data)
-    return join([data, messages]), is_message
+    return Slices.joined([data, messages]), is_message
 
 
 def as_seen(scenario: TrafficScenario, slices: Slices) -> tuple[Floats, Floats]:
@@ -134,18 +133,9 @@ def measure(
     start = number * scenario.epoch_ns
     if not scenario.lost_epochs:
         return Epochs(of, start, counted, lower_bound)
-    lost = _lost(rng, len(of), scenario.lost_epochs)
+    lost = lost_runs(rng, len(of), scenario.lost_epochs, LOST_RUN)
     lower_bound = (lower_bound | _on_pages_with_loss(of, start, lost))[~lost]
     return Epochs(of[~lost], start[~lost], counted[~lost], lower_bound)
-
-
-def _lost(rng: np.random.Generator, rows: int, share: float) -> Bools:
-    """(rows,): runs of epochs whose events were lost."""
-    index = np.arange(rows)
-    begins = rng.random(rows) < share / LOST_RUN
-    lengths = rng.geometric(1 / LOST_RUN, size=rows)
-    lost: NDArray[np.bool_] = index < np.maximum.accumulate(np.where(begins, index + lengths, 0))
-    return lost
 
 
 def _on_pages_with_loss(flow: Ints, start_ns: Ints, lost: Bools) -> Bools:

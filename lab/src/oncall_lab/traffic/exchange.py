@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
 
 STEP_NS = 16_000.0
 LATENCY_NS = 5_000.0
@@ -131,7 +130,7 @@ class _Exchange:
         its rank."""
         if not len(flows):
             return
-        delay = self.links.of(self.flows.sender[flows]).proxy_delays(self.rng, 1)[0]
+        delay = self.links.where(self.flows.sender[flows]).proxy_delays(self.rng, 1)[0]
         for flow, late_ns in zip(flows[delay > STEP_NS], delay[delay > STEP_NS], strict=True):
             same = self.flows.sender == self.flows.sender[flow]
             until = self.now_ns + STEP_NS + late_ns

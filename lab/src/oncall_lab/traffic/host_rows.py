@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from oncall.evidence.incident import Words
+from oncall_lab.arrays import Floats
 from oncall_lab.recording import EPOCH_NS, node_name
 from oncall_lab.traffic.play import Played
 from oncall_lab.traffic.scenario import TrafficScenario
-from oncall_lab.training.algorithm import Floats
 
 EVERY_NS = 250_000_000
 CPUS = 128  # two AMD EPYC 9575F (Pulse 7.1)

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from oncall.evidence.incident import Words
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.recording import EPOCH_NS
 from oncall_lab.traffic.epochs import as_seen, spread
 from oncall_lab.traffic.operations import Calls
 from oncall_lab.traffic.play import Played
 from oncall_lab.traffic.scenario import TrafficScenario
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
 
 
 def operation_traffic(

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Floats, Ints
 
 HOST_LEAD_NS = 2e6  # the host calls this much before the device enters, at most
 HOST_CALL_NS = 5e3

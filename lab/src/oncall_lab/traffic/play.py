@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.traffic.conditions import GOODPUT, Conditions
 from oncall_lab.traffic.exchange import Flows, play_exchange
 from oncall_lab.traffic.fault import TrafficFault
 from oncall_lab.traffic.operations import CallLog, Calls
-from oncall_lab.traffic.proxy import ProxySteps, join_steps, noticed, proxy_steps
+from oncall_lab.traffic.proxy import ProxySteps, noticed, proxy_steps
 from oncall_lab.traffic.ring import Ring
 from oncall_lab.traffic.scenario import TrafficScenario
-from oncall_lab.traffic.slices import Expected, Slices, join, join_expected, whole_bytes
+from oncall_lab.traffic.slices import NO_SLICES, NOTHING_EXPECTED, Expected, Slices, whole_bytes
 from oncall_lab.traffic.tree import Tree
 from oncall_lab.traffic.workload import CUSTOM, lay_out, routing, volumes
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.schedule import Slot
 
 NVLINK_BYTES_PER_NS = 350.0
@@ -79,10 +79,10 @@ class _Training:
                     if fault.iteration == iteration and stops.get(fault, 0) == number:
                         self._strike(fault)
                 self._do(slot)
-        calls, slices = self.log.calls(), whole_bytes(join(self.parts))
-        expected = join_expected(self.expected)
+        calls, slices = self.log.calls(), whole_bytes(Slices.joined([NO_SLICES, *self.parts]))
+        expected = Expected.joined([NOTHING_EXPECTED, *self.expected])
         until = self._until(calls, slices)
-        steps = join_steps(self.steps) if self.steps else None
+        steps = ProxySteps.joined(self.steps) if self.steps else None
         return Played(self.cluster, self.conditions, calls, slices, expected, steps, until)
 
     def _strike(self, fault: TrafficFault) -> None:

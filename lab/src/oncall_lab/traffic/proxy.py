@@ -9,22 +9,19 @@ Simplified: each look is late by itself; a slice is a step; flushes hold up noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oncall_lab.arrays import Bools, Columns, Floats, Ints, changes
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
 
 FLUSH_NS = 4e3  # a read of the GPU's memory by its own NIC
 
 
 @dataclass(frozen=True)
-class ProxySteps:
+class ProxySteps(Columns):
     """One channel's sends to, or receives from, one peer in an operation that was completed: arrays
     of one length; times are ns since the job began.
 
@@ -35,19 +32,13 @@ class ProxySteps:
     rank: Ints
     peer: Ints
     channel: Ints
-    sends: NDArray[np.bool_]
+    sends: Bools
     steps: Ints
     bytes: Floats
     flush_ns: Floats
     wire_ns: Floats
     started_ns: Floats
     ended_ns: Floats
-
-    def where(self, chosen: NDArray[np.bool_]) -> ProxySteps:
-        """Those of them."""
-        return ProxySteps(
-            **{item.name: getattr(self, item.name)[chosen] for item in fields(ProxySteps)}
-        )
 
 
 def noticed(slices: Slices, links: Links, rng: np.random.Generator) -> Slices:
@@ -56,7 +47,7 @@ def noticed(slices: Slices, links: Links, rng: np.random.Generator) -> Slices:
     order = _in_order(slices)
     ordered = slices.where(order)
     begins = _begins(ordered, ordered.posted_ns)
-    late = links.of(ordered.sender[begins]).proxy_delays(rng, 1)[0]
+    late = links.where(ordered.sender[begins]).proxy_delays(rng, 1)[0]
     completed = slices.completed_ns.copy()
     completed[order] += late[np.cumsum(begins) - 1]
     return replace(slices, completed_ns=completed)
@@ -72,7 +63,7 @@ def proxy_steps(slices: Slices, links: Links, rng: np.random.Generator) -> Proxy
     volume = np.bincount(np.cumsum(_begins(ordered)) - 1, ordered.bytes)
     ended = np.full(len(first), -np.inf)
     np.maximum.at(ended, of, steps.completed_ns)
-    flush = FLUSH_NS + links.of(steps.peer).proxy_delays(rng, 1)[0]
+    flush = FLUSH_NS + links.where(steps.peer).proxy_delays(rng, 1)[0]
     whole = np.isfinite(ended)
     wire = np.bincount(of, np.where(whole[of], steps.completed_ns - steps.posted_ns, 0.0))
     both = {
@@ -90,23 +81,7 @@ def proxy_steps(slices: Slices, links: Links, rng: np.random.Generator) -> Proxy
         {"rank": first.peer, "peer": first.sender, "sends": none > 0,
          "wire_ns": none, "flush_ns": np.bincount(of, flush)},
     )  # fmt: skip
-    columns = [both | side for side in sides]
-    return ProxySteps(
-        **{
-            item.name: np.concatenate([column[item.name][whole] for column in columns])
-            for item in fields(ProxySteps)
-        }
-    )
-
-
-def join_steps(parts: Sequence[ProxySteps]) -> ProxySteps:
-    """All of them as one; at least one."""
-    return ProxySteps(
-        **{
-            item.name: np.concatenate([getattr(part, item.name) for part in parts])
-            for item in fields(ProxySteps)
-        }
-    )
+    return ProxySteps.joined([ProxySteps(**both, **side).where(whole) for side in sides])
 
 
 def _in_order(slices: Slices) -> Ints:
@@ -115,10 +90,7 @@ def _in_order(slices: Slices) -> Ints:
     return np.lexsort((s.posted_ns, s.channel, s.peer, s.sender, s.operation))
 
 
-def _begins(ordered: Slices, *more: Floats) -> NDArray[np.bool_]:
+def _begins(ordered: Slices, *more: Floats) -> Bools:
     """Where, in slices in order, another transfer begins, or another of `more`."""
-    s, new = ordered, np.zeros(len(ordered), dtype=np.bool_)
-    new[:1] = True
-    for values in (s.operation, s.sender, s.peer, s.channel, *more):
-        new[1:] |= values[1:] != values[:-1]
-    return new
+    s = ordered
+    return changes(s.operation, s.sender, s.peer, s.channel, *more)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from oncall.evidence.incident import Words
+from oncall_lab.arrays import Bools, Floats, Ints
+from oncall_lab.recording import FIRST_PID
 from oncall_lab.traffic.operations import Calls
 from oncall_lab.traffic.play import Played
 from oncall_lab.traffic.scenario import TrafficScenario
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.training.cluster import Cluster
 
 FIRST_QPN = 0x000100
 
@@ -44,7 +45,7 @@ class QueuePairs:
             "peer_gid": Words(self.peer.astype(np.int32), gids),
             "peer_qpn": self.qpn[np.arange(len(self.qpn)) ^ 1],
             "peer_rank": self.peer,
-            "pid": 4000 + self.rank,
+            "pid": FIRST_PID + self.rank,
             "state": "rts",
         }
 
@@ -96,3 +97,26 @@ def _numbers(scenario: TrafficScenario, cluster: Cluster, rank: Ints) -> Ints:
         at = np.flatnonzero(nic == one)
         numbers[at] = FIRST_QPN + int(rng.integers(2**12)) + np.cumsum(steps[at])
     return numbers
+
+
+TIMEOUT_NS = 500e6  # after which a request counts as stalled (VenusTrace)
+
+
+def stalled_pairs(played: Played, slices: Slices, pairs: QueuePairs) -> dict[str, Any] | None:
+    """Columns of `wr_windows` that are no names or instants: `flow`, oldest (true time), counts,
+    the empty probe; None if every request was completed."""
+    stuck = ~np.isfinite(slices.completed_ns) & (slices.posted_ns < played.until_ns - TIMEOUT_NS)
+    if not stuck.any():
+        return None
+    flow, index = np.unique(pairs.flow[stuck], return_inverse=True)
+    oldest: Floats = np.full(len(flow), np.inf)
+    np.minimum.at(oldest, index, slices.posted_ns[stuck])
+    outstanding: Ints = np.bincount(index)
+    down = np.isfinite(played.conditions.links.down_ns)
+    lost = down[pairs.rank[flow]] | down[pairs.peer[flow]]
+    return {
+        "flow": flow,
+        "oldest": oldest,
+        "outstanding": outstanding,
+        "lost": lost,
+    }

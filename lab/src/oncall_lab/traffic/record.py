@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from oncall.evidence.incident import Incident, Words
-from oncall_lab.recording import EPOCH_NS, STARTUP_NS, NodeClocks, node_name
+from oncall_lab.arrays import Ints
+from oncall_lab.recording import EPOCH_NS, NodeClocks, Recorder, node_name
 from oncall_lab.traffic import epochs
 from oncall_lab.traffic.host_rows import host_rows
 from oncall_lab.traffic.operation_traffic import calls_of, operation_traffic, words
 from oncall_lab.traffic.play import Played
 from oncall_lab.traffic.proxy import ProxySteps
-from oncall_lab.traffic.queue_pairs import QueuePairs, connect
+from oncall_lab.traffic.queue_pairs import QueuePairs, connect, stalled_pairs
 from oncall_lab.traffic.scenario import TrafficScenario
 from oncall_lab.traffic.slices import Slices
-from oncall_lab.traffic.stalled_pairs import stalled_pairs
-from oncall_lab.training.cluster import Ints, memberships
+from oncall_lab.training.cluster import memberships
 
 SETUP_NS = 60e9  # connections are made this long before the first operation
 
@@ -27,18 +27,15 @@ def record(scenario: TrafficScenario, played: Played) -> Incident:
     return _Recorder(scenario, played).record()
 
 
-class _Recorder:
-    """True times come in, what each node's clock showed goes out."""
-
+class _Recorder(Recorder):
     def __init__(self, scenario: TrafficScenario, played: Played) -> None:
+        super().__init__(scenario, NodeClocks(scenario, played.cluster.nodes), played.until_ns)
         self.scenario, self.played, self.cluster = scenario, played, played.cluster
-        self.clocks = NodeClocks(scenario, self.cluster.nodes)
-        self.nic_names = [f"mlx5_{rail}" for rail in range(scenario.gpus_per_node)]
-        self.incident = Incident.empty()
 
     def record(self) -> Incident:
         self._job()
-        self._ranks()
+        ranks = np.arange(self.cluster.world_size)
+        self.ranks(ranks, self.cluster.local, self.cluster.local)
         self._communicators()
         every = np.arange(self.scenario.nodes)
         self.incident.append("clocks", self.clocks.measured(every, self.played.until_ns))
@@ -62,8 +59,8 @@ class _Recorder:
         for table in ("ops", "transfers"):
             self.incident.con.execute(f"DELETE FROM {table} WHERE list_contains(?, rank)", [ranks])
 
-    def _nics(self, ranks: Ints) -> Words:
-        return Words(self.cluster.local[ranks].astype(np.int32), self.nic_names)
+    def _nics_of(self, ranks: Ints) -> Words:
+        return self.nics(self.cluster.local[ranks])
 
     def _job(self) -> None:
         s = self.scenario
@@ -73,28 +70,9 @@ class _Recorder:
             stated |= {"ep": s.dp if s.workload == "mixtral" else 1, "cp": 1, "schedule": "1F1B"}
         self.incident.append("jobs", {**stated, "framework": "simulated"})
 
-    def _ranks(self) -> None:
-        ranks = np.arange(self.cluster.world_size)
-        local = self.cluster.local[ranks]
-        self.incident.append(
-            "ranks",
-            {
-                "job": self.scenario.job,
-                "rank": ranks,
-                "node": self.clocks.nodes(ranks),
-                "local_rank": local,
-                "gpu": local,
-                "pid": 4000 + ranks,
-                "nic": self._nics(ranks),
-                "started_ns": self.clocks.shown(ranks, -STARTUP_NS),
-            },
-        )
-
     def _communicators(self) -> None:
         """Names and roles are not recorded: Pulse infers what a group is for."""
-        self.incident.append(
-            "comms", {"job": self.scenario.job, **memberships(self.cluster.communicators)}
-        )
+        self.append("comms", memberships(self.cluster.communicators))
 
     def _operations(self) -> None:
         """Host calls; on the device only if the scenario says that a plugin recorded them."""
@@ -102,7 +80,6 @@ class _Recorder:
         done = np.isfinite(c.ended_ns)
         p2p = c.peer >= 0
         rows = {
-            "job": self.scenario.job,
             "comm": c.comm,
             "seq": c.seq,
             "rank": c.rank,
@@ -128,7 +105,7 @@ class _Recorder:
                 "ended_ns": np.ma.MaskedArray(ended, mask=~done),
                 "done": done,
             }
-        self.incident.append("ops", rows)
+        self.append("ops", rows)
 
     def _transfers(self, steps: ProxySteps) -> None:
         """Proxy operations that were completed; of stalled ones nothing is recorded here, nor of
@@ -138,10 +115,9 @@ class _Recorder:
                         sends=steps.sends)  # fmt: skip
         steps, call = steps.where(call >= 0), call[call >= 0]
         is_p2p = calls.peer[call] >= 0
-        self.incident.append(
+        self.append(
             "transfers",
             {
-                "job": self.scenario.job,
                 "comm": calls.comm[call],
                 "seq": calls.seq[call],
                 "kind": Words(is_p2p.astype(np.int32), ["coll", "p2p"]),
@@ -177,7 +153,7 @@ class _Recorder:
             "epochs",
             {
                 "node": self.clocks.nodes(rank),
-                "nic": self._nics(rank),
+                "nic": self._nics_of(rank),
                 "start_ns": EPOCH_NS + measured.start_ns,
                 "epoch_ns": self.scenario.epoch_ns,
                 "bytes": measured.bytes,
@@ -191,13 +167,12 @@ class _Recorder:
             self.incident.append("op_traffic", {**found, "node": self.clocks.nodes(found["rank"])})
 
     def _queue_pairs(self, pairs: QueuePairs) -> None:
-        self.incident.append(
+        self.append(
             "qps",
             {
                 **pairs.columns(self.cluster),
-                "job": self.scenario.job,
                 "node": self.clocks.nodes(pairs.rank),
-                "nic": self._nics(pairs.rank),
+                "nic": self._nics_of(pairs.rank),
                 "created_ns": self.clocks.shown(pairs.rank, -SETUP_NS + pairs.made_ns),
             },
         )
@@ -211,13 +186,12 @@ class _Recorder:
             self.clocks.shown(rank, found["oldest"]),
             self.clocks.shown(rank, self.played.until_ns),
         )
-        self.incident.append(
+        self.append(
             "wr_windows",
             {
-                "job": self.scenario.job,
                 "rank": rank,
                 "node": self.clocks.nodes(rank),
-                "nic": self._nics(rank),
+                "nic": self._nics_of(rank),
                 "qpn": pairs.qpn[found["flow"]],
                 "start_ns": oldest,
                 "end_ns": end,

@@ -21,10 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.slices import Expected, Slices
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
 
 SLICES_IN_CHUNK = 2  # NCCL: a step of the ring is a chunk of two slices
 KERNEL_NS_PER_BYTE = 1 / 150.0  # a channel's share of the GPU copies and adds 150 GB/s
@@ -98,7 +97,7 @@ class Ring:
         """
         primitives = list(self.primitives())
         sizes = [p.bytes for p in primitives if p.send != NONE]
-        own = links.of(members)
+        own = links.where(members)
         noise = _Noise(own, len(sizes), self.channels, rng)
         timeline = _Timeline(len(sizes), (len(members), self.channels, self.ranks))
         clock = np.broadcast_to(entered_ns[:, np.newaxis, :], timeline.shape)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from oncall.evidence.incident import Incident
-from oncall_lab.recording import EPOCH_NS, node_name
+from oncall_lab.recording import node_name
 from oncall_lab.traffic.fault import TrafficFault
 from oncall_lab.traffic.play import Played, play
 from oncall_lab.traffic.record import record
 from oncall_lab.traffic.scenario import TrafficScenario
-from oncall_lab.truth import FaultTruth, Truth, truth_of
+from oncall_lab.truth import FaultTruth, Truth, acted, truth_of
 
 
 def simulate_traffic(scenario: TrafficScenario) -> tuple[Incident, Truth]:
@@ -27,8 +27,7 @@ def simulate_traffic(scenario: TrafficScenario) -> tuple[Incident, Truth]:
 
 def _truth(played: Played, fault: TrafficFault) -> FaultTruth:
     cluster, conditions = played.cluster, played.conditions
-    ranks = tuple(int(rank) for rank in conditions.ranks_of(fault))
-    nodes = tuple(dict.fromkeys(node_name(int(cluster.nodes[rank])) for rank in ranks))
+    ranks = conditions.ranks_of(fault).tolist()
     of_the_nic = fault.kind in _ON_NICS
     blame: list[Mapping[str, str | int]] = [
         {
@@ -42,12 +41,8 @@ def _truth(played: Played, fault: TrafficFault) -> FaultTruth:
     return FaultTruth(
         kind=fault.kind,
         how=fault.pulse_class,
-        ranks=ranks,
-        nodes=nodes,
-        role="",
+        **acted(ranks, cluster.nodes, conditions.since_ns[fault]),
         comms=tuple(f"0x{c.comm:016x}" for c in mine),
-        seq=None,
-        started_ns=EPOCH_NS + round(conditions.since_ns[fault]),
         severity=fault.severity,
         blame=tuple(blame),
     )

@@ -18,11 +18,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.traffic.conditions import Links
 from oncall_lab.traffic.ring import KERNEL_NS_PER_BYTE, LATENCY_NS
-from oncall_lab.traffic.slices import Expected, Slices, join
-from oncall_lab.training.algorithm import Floats, binary_tree
-from oncall_lab.training.cluster import Ints
+from oncall_lab.traffic.slices import Expected, Slices
+from oncall_lab.training.algorithm import binary_tree
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Tree:
         for number, size in enumerate(sizes):
             play.reduce(number, size)
             play.broadcast(number, size)
-        slices = join([play.up.slices(sizes, members), play.down.slices(sizes, members)])
+        slices = Slices.joined([play.up.slices(sizes, members), play.down.slices(sizes, members)])
         return slices, play.broadcast_ns.max(axis=1)
 
 
@@ -119,7 +119,7 @@ class _Play:
         rng: np.random.Generator,
     ) -> None:  # fmt: skip
         self.tree = tree
-        own = links.of(members)
+        own = links.where(members)
         shape = (len(members), tree.channels, tree.ranks)
         self.reduce_ns = np.broadcast_to(entered_ns[:, np.newaxis, :], shape).copy()
         self.broadcast_ns = self.reduce_ns.copy()

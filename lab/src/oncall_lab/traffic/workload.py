@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
 
+from oncall_lab.arrays import Floats, Ints
+from oncall_lab.recording import comm_hash
 from oncall_lab.traffic.scenario import TrafficScenario
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Cluster, Communicator, Family, Ints, build
+from oncall_lab.training.cluster import Cluster, Communicator, Family, build
 from oncall_lab.training.scenario import TrainingScenario
 from oncall_lab.training.schedule import Slot, step_slots
 
@@ -72,8 +72,7 @@ def _experts_across_nodes(scenario: TrafficScenario, cluster: Cluster) -> Cluste
 
 def _expert_group(scenario: TrafficScenario, members: Ints, index: int) -> Communicator:
     text = f"{scenario.job}/{scenario.seed}/ep/{members.tolist()}"
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return Communicator(int.from_bytes(digest, "big"), "ep", f"ep_{index}", members)
+    return Communicator(comm_hash(text), "ep", f"ep_{index}", members)
 
 
 def volumes(family: Family, op: str, size_bytes: int, routing: Floats) -> Floats:

@@ -12,17 +12,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Bools, Floats, Ints
 
 FIFO_STEPS = 8  # NCCL_STEPS: sends ahead of the receiver
 CHUNK_BYTES = 512 * 1024
 SMALL_BYTES = 64 * 1024  # below: one channel and the LL protocol
 ALGORITHMS = ("RING", "TREE")
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

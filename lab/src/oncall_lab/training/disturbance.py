@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Floats
+from oncall_lab.arrays import Floats
 from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.scenario import TrainingScenario
 

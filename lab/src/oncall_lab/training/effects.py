@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall_lab.training.algorithm import SMALL_BYTES, Bools
+from oncall_lab.arrays import Bools
+from oncall_lab.training.algorithm import SMALL_BYTES
 from oncall_lab.training.cluster import Cluster, Family
 from oncall_lab.training.fault import TrainingFault
 from oncall_lab.training.meeting import Meeting, Mismatch, Stall, Strain

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Family, Ints
+from oncall_lab.arrays import Floats, Ints
+from oncall_lab.training.cluster import Family
 from oncall_lab.training.schedule import Slot
 
 

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall_lab.training.algorithm import Bools, Floats, Shape, binary_tree, stalled
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Bools, Columns, Floats, Ints
+from oncall_lab.training.algorithm import Shape, binary_tree, stalled
 from oncall_lab.training.meeting import Meeting, Strain
 from oncall_lab.training.play import Played
 from oncall_lab.training.scenario import TrainingScenario
@@ -44,13 +44,12 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Operations:
+class Operations(Columns):
     """Rows in the order they were played; all arrays (rows,). Times are true, ns since the begin.
 
-    `call` indexes `calls`. `channel_*` are the probing frames of the rows in flight.
+    `call` indexes the calls of the Unroller.
     """
 
-    calls: tuple[Call, ...]
     call: Ints
     comm: NDArray[np.uint64]
     seq: Ints
@@ -136,7 +135,6 @@ class Unroller:
         frames = self._progress(sends, recvs)
         groups = [m.serial if len(m.slot.lanes) > 1 else -1 for m in meetings]
         operations = Operations(
-            calls=tuple(self._calls),
             call=call,
             comm=np.concatenate([lane.comm for lane in self._lanes]),
             seq=np.concatenate(
@@ -156,7 +154,12 @@ class Unroller:
         # Only what began before the recording ended; the frames follow their rows.
         began = arrival <= self.until_ns
         row = (np.cumsum(began) - 1)[frames.row]
-        return take(operations, began), dataclasses.replace(frames, row=row)
+        return operations.where(began), dataclasses.replace(frames, row=row)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """What `call` of the operations indexes, once they are collected."""
+        return tuple(self._calls)
 
     def _shape(self, slot: Slot, op: str, size_bytes: int) -> Shape:
         tree = slot.family.role in self.scenario.tree
@@ -269,16 +272,6 @@ class Unroller:
             column = ops.index(op)
             sends[:, column], recvs[:, column] = of_sends[:, column], of_recvs[:, column]
         return sends, recvs
-
-
-def take(operations: Operations, keep: Bools) -> Operations:
-    """The rows of `operations` where `keep`."""
-    columns = {
-        item.name: getattr(operations, item.name)[keep]
-        for item in dataclasses.fields(operations)
-        if item.name != "calls"
-    }
-    return dataclasses.replace(operations, **columns)
 
 
 def _held_up(meeting: Meeting, until_ns: float) -> tuple[Bools, Floats]:

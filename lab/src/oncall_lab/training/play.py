@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Floats
+from oncall_lab.arrays import Floats
 from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.disturbance import Disturbances
 from oncall_lab.training.effects import Effect, effects_of

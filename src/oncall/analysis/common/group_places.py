@@ -31,29 +31,3 @@ def group_places() -> str:
                  THEN false END AS across
         FROM members GROUP BY job, comm
     """
-
-
-@relation(
-    "spread_groups",
-    reads=["group_places", "ranks"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "a tensor-parallel communicator"),
-        ("role", "VARCHAR", "", "tp"),
-        ("comm_name", "VARCHAR", "", "its name"),
-        ("nodes", "BIGINT", "", "nodes that its members are on"),
-        ("size", "INTEGER", "ranks", "its size"),
-    ],
-    source="TFD 4.2 (TP over nodes)",
-)
-def spread_groups() -> str:
-    """Tensor-parallel groups on more nodes than would hold them: their traffic crosses the network
-    instead of NVLink."""
-    return """
-        WITH placed AS (SELECT DISTINCT job, rank, node, gpu, nic, pid FROM ranks),
-        nodes AS (SELECT job, node, count(*) AS ranks FROM placed GROUP BY ALL),
-        largest AS (SELECT job, max(ranks) AS ranks FROM nodes GROUP BY job)
-        SELECT g.job, g.comm, g.role, g.name AS comm_name, g.nodes, g.size
-        FROM group_places g JOIN largest n USING (job)
-        WHERE g.role = 'tp' AND g.nodes > ceil(g.size / n.ranks)
-    """

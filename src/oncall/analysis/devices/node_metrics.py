@@ -13,9 +13,6 @@ from oncall.evidence import Param, relation
 _RATES = {
     "congestion": ("cnp_handled", "cnp_sent"),
     "repeats": ("retransmits", "out_of_sequence", "timeouts"),
-    "link_errors": ("link_errors",),
-    "pcie_stalls": ("pcie_stalls", "pcie_overflows"),
-    "discards": ("rx_discards", "tx_discards"),
 }
 _LATENCIES = ("host_latency", "network_latency", "end_to_end_latency")
 _FALLING = "'send_rate', 'receive_rate', 'gpu_clock'"  # worse when lower

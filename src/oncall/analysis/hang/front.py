@@ -57,8 +57,7 @@ def front() -> str:
     "unmet_calls",
     reads=["hang_roots", "job_progress"],
     optional=[
-        *("hang_members", "unknown_members", "front", "job_quiet", "processes"),
-        "mirrored_calls",
+        *("hang_members", "members", "front", "job_quiet", "processes"),
     ],
     empty_without=["hang_roots"],
     columns=[
@@ -75,6 +74,7 @@ def front() -> str:
         ("why", "VARCHAR", "", "the reasons of that"),
         ("size", "BIGINT", "ranks", "members"),
         ("reporting", "BIGINT", "ranks", "of them with data"),
+        ("unknown", "BIGINT", "ranks", "members of a communicator that no record names"),
         ("victims", "BIGINT", "ranks", "ranks that wait because of it, anywhere"),
         ("waiting", "BIGINT", "ranks", "ranks of the job that wait, anywhere"),
         ("ranks", "BIGINT", "ranks", "ranks of the job"),
@@ -111,6 +111,10 @@ def unmet_calls() -> str:
                 count(*) FILTER (state <> 'silent') AS reporting, min(entered_ns) AS at_ns,
                 count(*) FILTER (state = 'absent') AS absent
             FROM hang_members GROUP BY ALL),
+        -- Missing data is evidence, never health.
+        unknown AS (
+            SELECT job, comm, max(size) - count(DISTINCT rank) AS unknown FROM members
+            GROUP BY ALL HAVING unknown > 0),
         crowd AS (SELECT job, count(DISTINCT rank) AS waiting FROM front GROUP BY job),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job)
         SELECT r.job, r.comm, r.seq, r.kind, p.op, p.comm_name,
@@ -118,12 +122,12 @@ def unmet_calls() -> str:
                 CASE WHEN regexp_full_match(p.comm_name, '[0-9]+') THEN 'communicator ' ELSE '' END
                     || p.comm_name,
                 'the communicator') AS label, r.how, g.state, g.stopped,
-            g.why, p.size, p.reporting, r.victims, c.waiting, w.ranks, p.at_ns, q.quiet_ns
+            g.why, p.size, p.reporting, u.unknown,
+            r.victims, c.waiting, w.ranks, p.at_ns, q.quiet_ns
         FROM roots r JOIN jobs j USING (job) JOIN places p USING (job, comm, seq)
         JOIN job_progress g USING (job)
-        LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)
+        LEFT JOIN unknown u USING (job, comm) LEFT JOIN crowd c USING (job)
         LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
-        ANTI JOIN (FROM mirrored_calls WHERE comm <> shown) m USING (job, comm, seq)
         WHERE (g.state = 'stopped' OR (g.stopped > $rather_stopped AND NOT g.undated))
             AND NOT (r.how = 'silent' AND j.seen)
             -- Of counters alone: unless all others wait for a few, it is a job in motion.

@@ -70,7 +70,7 @@ def _recorded_calls() -> str:
 
 
 def _waits_of_members() -> str:
-    """Open halves of transfers, and waits in recordings of calls alone."""
+    """Open halves of transfers."""
     return """
         -- A transfer is open also where the host of one end went on and is blocked elsewhere now.
         posted AS (
@@ -84,11 +84,7 @@ def _waits_of_members() -> str:
                 arg_min(bytes, (seq, op)) AS bytes,
                 min(entered_ns) AS entered_ns, max(waited_ns) AS waited_ns
             FROM (FROM blocked_operations WHERE kind = 'p2p' UNION ALL BY NAME FROM posted)
-            GROUP BY job, comm, rank),
-        alone AS (
-            SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
-                arg_max(longest_ns, (waited_ns, longest_ns)) AS longest_ns
-            FROM standstills GROUP BY ALL)
+            GROUP BY job, comm, rank)
     """
 
 
@@ -104,7 +100,7 @@ def _waits_of_members() -> str:
         "layers",
         "steps",
         "call_fronts",
-        "standstills",
+        "call_roots",
     ],
     empty_without=["hang_roots"],
     columns=[
@@ -136,13 +132,6 @@ def _waits_of_members() -> str:
         ("entered_ns", "BIGINT", "ns", "when it entered"),
         ("begun", "BOOLEAN", "", "its GPU has begun it; NULL: not recorded"),
         ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
-        (
-            "went_on_ns",
-            "BIGINT",
-            "ns",
-            "where only calls are recorded: for how long others went on without the culprit",
-        ),
-        ("longest_ns", "BIGINT", "ns", "the longest that they had ever done so"),
     ],
     source="CCL-D 4.1.2, 4.2.2",
 )
@@ -162,8 +151,7 @@ def hang_members() -> str:
                  THEN 'waiting'
                  ELSE 'absent' END AS state,
             n.node_observed, coalesce(f.entered_seq, x.seq) AS last_seq,
-            coalesce(c.op, p.op, b.op) AS op,
-            coalesce(c.bytes, p.bytes) AS bytes,
+            coalesce(c.op, p.op) AS op, coalesce(c.bytes, p.bytes) AS bytes,
             c.call || CASE WHEN bool_and(c.call IS NULL OR c.manner IS NOT NULL) OVER (
                                PARTITION BY r.job, r.comm, r.kind, r.seq)
                            THEN coalesce(' ' || c.manner, '') ELSE '' END AS signature,
@@ -172,8 +160,7 @@ def hang_members() -> str:
             coalesce(c.entered_ns, p.entered_ns) AS entered_ns,
             CASE WHEN t.rank IS NOT NULL THEN c.begun END AS begun,
             coalesce(CASE WHEN NOT c.done THEN c.observed_ns - c.entered_ns END, p.waited_ns,
-                     s.waited_ns) AS waited_ns,
-            b.went_on_ns, b.longest_ns
+                     s.waited_ns) AS waited_ns
         FROM roll r
         LEFT JOIN members m USING (job, comm, rank)
         LEFT JOIN frontier f USING (job, comm, rank)
@@ -188,34 +175,8 @@ def hang_members() -> str:
         LEFT JOIN blocked_operations s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
             AND s.seq = r.seq AND s.rank = r.rank
         LEFT JOIN call_fronts x ON x.job = r.job AND x.comm = r.comm AND x.rank = r.rank
-        LEFT JOIN alone b ON b.job = r.job AND b.comm = r.comm AND b.kind = r.kind
-            AND b.seq = r.seq
-    """
-
-
-@relation(
-    "unnoticed",
-    reads=["hang_roots", "frontier"],
-    optional=["in_flight", "halted"],
-    empty_without=["hang_roots", "in_flight"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator where the cause shows"),
-        ("seq", "BIGINT", "", "the operation that waits"),
-        ("rank", "INTEGER", "", "a rank that is absent from it"),
-        ("operations", "BIGINT", "", "operations open on it that some peer completed"),
-    ],
-    source="CCL-D 4.2.2; a device error leaves what its peers completed open",
-)
-def unnoticed() -> str:
-    """Absent ranks that still hold operations open which their peers completed."""
-    return """
-        SELECT r.job, r.comm, r.seq, r.rank, count(*) AS operations
-        FROM hang_roots r JOIN in_flight i USING (job, rank) ANTI JOIN halted USING (job, rank)
-        WHERE i.kind = 'coll' AND EXISTS (
-            FROM frontier f WHERE f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
-                AND f.done_seq >= i.seq)
-        GROUP BY ALL
+        LEFT JOIN call_roots b ON r.kind = 'p2p' AND b.kind = 'p2p' AND b.job = r.job
+            AND b.comm = r.comm AND b.seq = r.seq
     """
 
 

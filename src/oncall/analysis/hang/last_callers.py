@@ -13,10 +13,12 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from oncall.analysis.common.graph import components, reaching, sinks
-from oncall.analysis.hang.device_fronts import blocked_steps, exchange_slots
 from oncall.evidence import relation
+
+Array = NDArray[Any]
 
 
 @relation(
@@ -58,7 +60,7 @@ def last_calls() -> str:
 @relation(
     "called_transfers",
     reads=["joint_calls", "operations", "members"],
-    optional=["stage_work"],
+    optional=["stage_work", "last_calls"],
     empty_without=["joint_calls"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -69,6 +71,7 @@ def last_calls() -> str:
         ("called_ns", "BIGINT", "ns", "when it was called, on the rank's own clock"),
         ("ahead", "BOOLEAN", "", "by the schedule, ranks may receive before they need it"),
         ("transfer", "UBIGINT", "", "equal for both sides"),
+        ("last", "BOOLEAN", "", "it is among the rank's last calls"),
     ],
     source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
 )
@@ -106,7 +109,9 @@ def called_transfers() -> str:
             WHERE (task LIKE '%_recv' OR task LIKE '%_send') AND started_ns IS NOT NULL),
         seats AS (
             SELECT DISTINCT job, coalesce(replica, 0) AS replica, tensor_rank, stage, rank
-            FROM stage_work WHERE stage IS NOT NULL)
+            FROM stage_work WHERE stage IS NOT NULL),
+        newest AS (SELECT DISTINCT job, rank, called_ns, true AS last FROM last_calls)
+        SELECT * REPLACE (coalesce(last, false) AS last) FROM (
         SELECT o.job, o.rank, o.peer, o.receives, h.rank IS NOT NULL AS answered, o.called_ns,
             coalesce(s.interleaved, false) AS ahead,
             hash(o.comm, o.number, CASE WHEN o.receives THEN o.peer ELSE o.rank END) AS transfer
@@ -123,32 +128,8 @@ def called_transfers() -> str:
             AND s.tensor_rank IS NOT DISTINCT FROM o.tensor_rank AND s.stage = (o.there + pp) % pp
         LEFT JOIN halves h ON h.job = o.job AND h.rank = s.rank AND h.iteration = o.iteration
             AND h.micro_batch IS NOT DISTINCT FROM o.micro_batch AND h.receives <> o.receives
-            AND h.forward = o.forward AND h.here = o.there
-    """
-
-
-@relation(
-    "open_transfers",
-    reads=["last_calls", "called_transfers"],
-    empty_without=["last_calls", "called_transfers"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "who is at a Send or Recv between stages"),
-        ("peer", "INTEGER", "", "its other side"),
-        ("receives", "BOOLEAN", "", "it is a Recv"),
-        ("answered", "BOOLEAN", "", "the other side has called its half"),
-        ("last", "BOOLEAN", "", "it is among the rank's last calls"),
-    ],
-    source="VenusTrace 3.2.1 (pipeline communication), Algorithm 1",
-)
-def open_transfers() -> str:
-    """The transfers between pipeline stages that ranks called last, and Recvs without a Send: later
-    calls of the host wait for these on the device."""
-    return """
-        SELECT job, rank, peer, receives, answered,
-            EXISTS (FROM last_calls l WHERE l.job = t.job AND l.rank = t.rank
-                AND l.called_ns = t.called_ns) AS last
-        FROM called_transfers t WHERE last OR (receives AND NOT answered AND NOT ahead)
+            AND h.forward = o.forward AND h.here = o.there)
+        LEFT JOIN newest USING (job, rank, called_ns)
     """
 
 
@@ -169,7 +150,7 @@ _COLUMNS = [
 @relation(
     "awaited_callers",
     reads=["call_fronts", "last_calls", "joint_calls"],
-    optional=["open_transfers", "called_transfers"],
+    optional=["called_transfers"],
     empty_without=["last_calls"],
     columns=_COLUMNS,
     source="VenusTrace Algorithm 1, over all communicators",
@@ -211,7 +192,7 @@ def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ..
 _LAST = """
     SELECT DISTINCT ON (rank) rank, joint, answered, comm, seq, op FROM last_calls
     LEFT JOIN (
-        SELECT rank, bool_and(answered) AS answered FROM open_transfers WHERE job = $job AND last
+        SELECT rank, bool_and(answered) AS answered FROM called_transfers WHERE job = $job AND last
         GROUP BY rank) USING (rank)
     WHERE job = $job ORDER BY rank, joint, answered, comm, seq, op
 """
@@ -235,6 +216,46 @@ _CALLS = """
     SELECT rank, call, transfer, way, unmet, comm, seq
     FROM calls ORDER BY rank, called_ns, transfer, call
 """
+
+
+def exchange_slots(rank: Array, transfer: Array, way: Array) -> Array:
+    """Numbers (n,) of the steps of each rank: a joint call, or Sends and Recvs made together.
+
+    Rows are in the order of the calls of each `rank`; `transfer` marks Sends and Recvs, and `way`
+    is equal for transfers to, or from, one peer. A run of transfers in which each way occurs once
+    is one exchange: its halves do not wait for one another.
+    """
+    starts = np.ones(len(rank), bool)
+    starts[1:] = (rank[1:] != rank[:-1]) | ~transfer[1:] | ~transfer[:-1]
+    seen: set[int] = set()
+    for i in np.flatnonzero(transfer).tolist():
+        if starts[i] or way[i] in seen:
+            starts[i] = True
+            seen.clear()
+        seen.add(int(way[i]))
+    return np.cumsum(starts) - 1
+
+
+def blocked_steps(rank: Array, step: Array, call: Array, unmet: Array) -> tuple[Array, Array]:
+    """The first step of each rank whose calls cannot all complete (ranks,), and those calls.
+
+    `rank` (n,) counts from 0, `step` rises over its calls, `call` (n,) is equal for the members of
+    one call, `unmet` (n,) marks those that lack a member. A rank that is not blocked has the number
+    behind the last step. The second array (n,) marks the calls that cannot complete.
+    """
+    none = int(step[-1]) + 1 if len(step) else 0
+    blocked = np.full(int(rank[-1]) + 1 if len(rank) else 0, none)
+    stuck = np.zeros(int(call.max()) + 1 if len(call) else 0, bool)
+    stuck[call[unmet]] = True
+    while True:
+        held = stuck[call]
+        earlier = blocked.copy()
+        np.minimum.at(earlier, rank[held], step[held])
+        behind = step > earlier[rank]
+        if np.array_equal(earlier, blocked) and stuck[call[behind]].all():
+            return blocked, held
+        blocked = earlier
+        stuck[call[behind]] = True
 
 
 def _replayed(

@@ -35,35 +35,6 @@ def comm_shapes() -> str:
 
 
 @relation(
-    "odd_lags",
-    reads=["comm_shapes", "counted_ahead|call_fronts"],
-    optional=["heads"],
-    columns=[
-        ("job", "VARCHAR", "", "a job of which only counters, or calls alone, are known"),
-        ("comm", "UBIGINT", "", "a communicator whose members have made different calls"),
-        ("alike", "BIGINT", "communicators", "those of its shape"),
-        ("lagging", "BIGINT", "communicators", "of them those whose members differ as well"),
-    ],
-    source="beyond CCL-D: like compared with like",
-)
-def odd_lags() -> str:
-    """Communicators whose members are at different calls, while those of most others of the shape
-    are not."""
-    return """
-        WITH differing AS (
-            SELECT DISTINCT job, comm FROM counted_ahead ANTI JOIN heads USING (job)
-            UNION SELECT DISTINCT job, comm FROM call_fronts WHERE behind),
-        counted AS (
-            SELECT s.job, s.comm, s.alike, d.comm IS NOT NULL AS lags,
-                count(d.comm) OVER (PARTITION BY s.job, s.shape) AS lagging
-            FROM comm_shapes s LEFT JOIN differing d USING (job, comm))
-        SELECT job, comm, alike, lagging FROM counted WHERE lags
-        QUALIFY lagging / alike = min(lagging / alike) OVER (PARTITION BY job)
-            AND lagging < alike
-    """
-
-
-@relation(
     "log_ends",
     reads=["call_fronts", "comm_shapes", "members"],
     optional=["joint_calls", "last_calls"],

@@ -11,62 +11,26 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 
-def _next_calls(ranks: str) -> str:
-    """Each call of these ranks and when the rank made the next. What ranks exchange in one group
-    call is one call."""
-    return f"""
-        next_calls AS (
-            SELECT *, min(called_ns) OVER (
-                PARTITION BY job, rank ORDER BY called_ns
-                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
-            FROM (
-                SELECT job, rank, comm, min(called_ns) AS called_ns, max(called_ns) AS last_ns
-                FROM operations SEMI JOIN {ranks} USING (job, rank) WHERE called_ns IS NOT NULL
-                GROUP BY job, rank, comm, kind, coalesce(group_id, seq)))
-    """
-
-
-@relation(
-    "calling_spans",
-    reads=["awaited_callers", "call_fronts", "joint_calls"],
-    optional=["operations"],
-    empty_without=["awaited_callers"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "a rank that is waited for"),
-        ("mate", "INTEGER", "", "a member of one of its communicators"),
-        (
-            "last_ns",
-            "BIGINT",
-            "ns",
-            "the mate's last call, no later than that, on the rank's clock",
-        ),
-        (
-            "apart_ns",
-            "DOUBLE",
-            "ns",
-            "how much later the mate makes their joint calls, by the baseline",
-        ),
-    ],
-    source="beyond VenusTrace: clock differences from joint calls",
-    params={
-        "fewest_rounds": Param(3, "rounds before, to have a baseline"),
-        "spreads": Param(
-            3, "times the baseline scatter, by which two clocks may differ beyond the baseline"
-        ),
-    },
-)
-def calling_spans() -> str:
-    """How long the mates of ranks that are waited for went on calling."""
-    return f"""
-        WITH pairs AS (
+def _calling_spans() -> str:
+    """How long the mates of ranks that are waited for went on calling, on their rank's clock, and
+    how much later they make their joint calls by the baseline."""
+    return """
+        pairs AS (
             SELECT a.job, f.comm, a.rank, m.rank AS mate FROM awaited_callers a
             JOIN call_fronts f USING (job, rank)
             JOIN call_fronts m ON m.job = f.job AND m.comm = f.comm AND m.rank <> f.rank
             QUALIFY a.joint = bool_or(a.joint) OVER (PARTITION BY a.job)),
         ranks AS (
             SELECT DISTINCT job, rank FROM pairs UNION SELECT DISTINCT job, mate FROM pairs),
-        {_next_calls("ranks")},
+        -- What ranks exchange in one group call is one call.
+        next_calls AS (
+            SELECT *, min(called_ns) OVER (
+                PARTITION BY job, rank ORDER BY called_ns
+                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
+            FROM (
+                SELECT job, rank, comm, min(called_ns) AS called_ns, max(called_ns) AS last_ns
+                FROM operations SEMI JOIN ranks USING (job, rank) WHERE called_ns IS NOT NULL
+                GROUP BY job, rank, comm, kind, coalesce(group_id, seq))),
         joint AS (
             SELECT j.job, j.rank, j.comm, j.seq, j.called_ns, min(c.next_ns) AS next_ns
             FROM joint_calls j JOIN next_calls c ON c.job = j.job AND c.rank = j.rank
@@ -90,10 +54,11 @@ def calling_spans() -> str:
                 first(left_apart_ns + error_ns) OVER (mates ORDER BY error_ns, rounds DESC, comm)
                     AS most_ns
             FROM apart WINDOW mates AS (PARTITION BY job, rank, mate)),
-        ends AS (
-            SELECT job, rank AS mate, max(last_ns) AS last_ns FROM next_calls GROUP BY ALL)
-        SELECT job, rank, mate, last_ns - most_ns AS last_ns, apart_ns
-        FROM best JOIN ends USING (job, mate)
+        mate_ends AS (
+            SELECT job, rank AS mate, max(last_ns) AS last_ns FROM next_calls GROUP BY ALL),
+        calling_spans AS (
+            SELECT job, rank, mate, last_ns - most_ns AS last_ns, apart_ns
+            FROM best JOIN mate_ends USING (job, mate))
     """
 
 
@@ -160,8 +125,7 @@ def _waited() -> str:
 
 def _silences() -> str:
     """How long each rank ever took from the inputs of a call like its newest to its next call."""
-    return f"""
-        {_next_calls("callers")},
+    return """
         newest AS (
             SELECT r.* FROM rounds r JOIN callers c ON c.job = r.job AND c.rank = r.rank
                 AND c.last_comm = r.comm AND c.last_seq = r.seq),
@@ -179,8 +143,8 @@ def _silences() -> str:
 @relation(
     "overdue_calls",
     reads=["awaited_callers", "call_fronts", "joint_calls"],
-    optional=["calling_spans", "operations"],
-    empty_without=["calling_spans"],
+    optional=["operations"],
+    empty_without=["awaited_callers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank that is waited for"),
@@ -203,9 +167,14 @@ def _silences() -> str:
     ],
     source="VenusTrace 3.3 (n times the expected time)",
     params={
-        "fewest_rounds": "calling_spans.fewest_rounds",
+        "fewest_rounds": Param(3, "rounds before, to have a baseline"),
+        "spreads": Param(
+            3, "times the baseline scatter, by which two clocks may differ beyond the baseline"
+        ),
         "scatter": Param("1 ms", "what hosts do between two calls scatters by as much"),
-        "times": "standstills.times",
+        "times": Param(
+            2, "times the longest wait before (VenusTrace 4: n = 100 % beyond what is expected)"
+        ),
         "hiccup": Param(
             "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
         ),
@@ -214,7 +183,7 @@ def _silences() -> str:
 def overdue_calls() -> str:
     """How long others have gone on without the call that they wait for, and how long they ever did
     before."""
-    stages = (_callers(), _waited(), _silences())
+    stages = (_calling_spans(), _callers(), _waited(), _silences())
     return f"""
         WITH {",".join(stages)}
         SELECT c.job, c.rank, w.comm, w.seq, w.op, w.waiting,

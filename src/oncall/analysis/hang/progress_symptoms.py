@@ -32,7 +32,7 @@ def _stillness() -> str:
         patience AS (
             SELECT job, bool_and(op = 'Barrier' OR (op = 'AllReduce' AND bytes < $barrier_below))
                     AS barrier,
-                CASE WHEN any_value(all_called) THEN least($transfer_after, $hang_after)
+                CASE WHEN any_value(all_called) THEN least(2 * $standstill_after, $hang_after)
                      WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
             FROM hang_members JOIN joined USING (job) WHERE state = 'waiting' GROUP BY job),
         timed AS (
@@ -62,7 +62,7 @@ def _recorded() -> str:
             SELECT job, median(written_ns) - any_value(newest_ns) AS later_ns,
                 any_value(normal_ns) AS normal_ns,
                 least(max(by_name), max(by_rank)) > $copying * count(*) AS differ,
-                coalesce(later_ns <= $written_in OR (differ AND later_ns < $copied_after), false)
+                coalesce(later_ns <= $written_by OR (differ AND later_ns < $copied_after), false)
                     AS dated
             FROM quiet JOIN orders USING (job) WHERE quiet_ns IS NULL GROUP BY job),
         -- A moment in which nothing moves shows nothing in a job that pauses now and then, nor of
@@ -131,11 +131,9 @@ def _spread() -> str:
     """In how many places the waiting of ranks ends."""
     return """
         spread AS (
-            SELECT r.job, count(DISTINCT (coalesce(c.shown, r.comm), r.kind, r.seq,
-                    CASE WHEN c.shown IS NULL THEN r.ends END)) AS roots,
-                count(DISTINCT r.rank) AS culprits
-            FROM hang_roots r LEFT JOIN mirrored_calls c USING (job, comm, seq, rank)
-            GROUP BY r.job)
+            SELECT job, count(DISTINCT (comm, kind, seq, ends)) AS roots,
+                count(DISTINCT rank) AS culprits
+            FROM hang_roots GROUP BY job)
     """
 
 
@@ -188,7 +186,6 @@ def _time_symptoms() -> str:
         UNION ALL
         SELECT job, CASE WHEN dated THEN 'file times' ELSE 'undated' END,
             CASE WHEN NOT dated THEN 0 WHEN later_ns <= normal_ns THEN -$certain
-                WHEN later_ns <= $written_in THEN -$weak
                 WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
             CASE WHEN dated THEN 'the files were written ' || {spoken("later_ns")}
                 || ' after the last operation' ELSE 'nothing shows when the dumps were made' END
@@ -263,7 +260,8 @@ def _call_symptoms() -> str:
         FROM waits SEMI JOIN last_calls USING (job) ANTI JOIN all_wait USING (job)
             JOIN (SELECT job, count(DISTINCT place) AS places FROM awaited_callers GROUP BY job)
                 USING (job)
-            ANTI JOIN odd_calls USING (job) ANTI JOIN crossed_calls USING (job)
+            ANTI JOIN odd_calls USING (job)
+            ANTI JOIN (FROM hang_roots WHERE how = 'cycle') USING (job)
         WHERE waited_ns > longest_ns
         UNION ALL
         -- Groups of a running job end at one call often enough: that confirms a wait, no more.
@@ -273,14 +271,8 @@ def _call_symptoms() -> str:
                 ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
                     || 'end at one call' END
         FROM log_ends LEFT JOIN waits USING (job) ANTI JOIN odd_calls USING (job)
-            ANTI JOIN crossed_calls USING (job)
+            ANTI JOIN (FROM hang_roots WHERE how = 'cycle') USING (job)
         WHERE ragged OR waited_ns > normal_ns
-        UNION ALL
-        SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
-                ELSE 0 END,
-            'others went on for ' || {spoken("max(waited_ns)")} || ' until the log ends; before, '
-                || 'this job paused for ' || {spoken("any_value(pause_ns)")}
-        FROM standstills JOIN longest_pauses USING (job) GROUP BY job
     """
 
 
@@ -305,15 +297,11 @@ def _reported_symptom() -> str:
         "blocked_operations",
         "shared_waits",
         "odd_calls",
-        "crossed_calls",
-        "standstills",
-        "longest_pauses",
         "overdue_calls",
         "awaited_callers",
         "last_calls",
         "log_ends",
         "halted",
-        "mirrored_calls",
         "recordings",
         "launches",
     ],
@@ -334,9 +322,6 @@ def _reported_symptom() -> str:
         "barrier_after": Param(
             "10 min", "PyTorch's limit for NCCL since 2.2: a job that waits longer has set its own"
         ),
-        "transfer_after": Param(
-            "1 min", "gigabytes take seconds once all members of a collective have called it"
-        ),
         "standstill_after": Param(
             "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"
         ),
@@ -351,13 +336,12 @@ def _reported_symptom() -> str:
         "pause": Param(
             "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
         ),
-        "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "copying": Param(
             "1 ms", "a file: as little are times out of order where files are copied at once"
         ),
-        "times": "standstills.times",
+        "times": "overdue_calls.times",
         "hiccup": "overdue_calls.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "end_so": Param(

@@ -27,6 +27,7 @@ from oncall.analysis.hang.ties import (
     FALLEN,
     LACKED,
     SILENT,
+    TEAMS,
     UNANSWERING,
     UNFINISHED,
     WITHOUT_TRANSFERS,
@@ -89,17 +90,13 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
+    reads=["blocked_operations|call_roots|mismatched_counts"],
     optional=[
-        *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
-        *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
-        *("counted_ahead", "comm_shapes", "heads"),
-        *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
-        *("open_transfers", "open_pairs", "reported_faults", "log_causes"),
+        *("holders", "witnesses", "in_flight", "frontier", "halted", "operations", "members"),
+        *("open_pairs", "counted_ahead", "comm_shapes", "heads", "launches"),
+        *("reported_faults", "log_causes"),
     ],
-    empty_without=[
-        "blocked_operations|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"
-    ],
+    empty_without=["blocked_operations|call_roots|mismatched_counts"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -107,10 +104,12 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
     graphs, odd = _graphs(con)
+    teams = defaultdict(dict, {job: dict(of) for job, of in _by_job(con, TEAMS).items()})
     for job, graph in graphs.items():
         ends = {n for component in sinks(graph.edges) for n in component if isinstance(n, int)}
         habits = next_calls(con, job, ends - graph.silent)
-        for root in find_roots(graph.edges, graph.waits, graph.silent, habits, odd[job]):
+        roots = find_roots(graph.edges, graph.waits, graph.silent, habits, odd[job])
+        for root in mirrored(roots, teams[job]):
             if root.how == "cycle":
                 root = replace(root, culprits=departed(con, job, root.culprits))
             targets: list[Node] = [*root.culprits] or [root.place]
@@ -140,77 +139,10 @@ def _mismatched(
     ]
 
 
-# Of a job of which calls alone are recorded nothing is in flight. Members that call differently are
-# its root, else its standstills, else the rank, or those that made one call last, whom all others
-# wait for, else who lags where others like it do not. Logs of a running job end with many of those.
-_OF_CALLS_ALONE = """
-    WITH lagging AS (
-        SELECT f.job, f.comm, coalesce(f.seq + 1, f.newest) AS seq, f.rank,
-            coalesce(a.waiting, 1) AS waiting
-        FROM call_fronts f LEFT JOIN awaited_callers a ON a.job = f.job AND a.rank = f.rank
-        SEMI JOIN odd_lags d ON d.job = f.job AND d.comm = f.comm
-        SEMI JOIN (FROM log_ends WHERE NOT ragged) e ON e.job = f.job
-        ANTI JOIN (FROM overdue_calls WHERE coalesce(waited_ns <= longest_ns, true)) o
-            ON o.job = f.job AND o.rank = f.rank
-        WINDOW c AS (PARTITION BY f.job, f.comm)
-        QUALIFY f.behind AND 2 * count(*) FILTER (f.behind) OVER c <= count(*) OVER c),
-    -- Of two, one may wait for what the other never sent.
-    free AS (
-        FROM lagging ANTI JOIN (
-            SELECT t.job, t.rank FROM open_transfers t
-            JOIN lagging l ON l.job = t.job AND l.rank = t.peer
-            WHERE t.receives AND NOT t.answered) w USING (job, rank)),
-    -- A rank that has made a call before others waits itself, if some rank waits for no other.
-    odd AS (
-        FROM free ANTI JOIN (
-            SELECT f.job, f.rank FROM call_fronts f SEMI JOIN awaited_callers USING (job)
-            WHERE f.ahead) w USING (job, rank)),
-    -- Who goes against the rest is waited for where the rest are.
-    crossed AS (
-        SELECT job, rank, first(later_comm) OVER pair AS comm, first(later_seq) OVER pair AS seq
-        FROM crossed_calls WINDOW pair AS (
-            PARTITION BY job, least(comm, later_comm) ORDER BY others DESC, later_comm
-            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
-    settled AS (
-        SELECT job FROM mismatched_calls UNION SELECT job FROM crossed_calls
-        UNION SELECT job FROM standstills),
-    -- All others wait for one rank, or for those that made one call last.
-    last_stop AS (
-        SELECT *, count(*) OVER (PARTITION BY job) AS alike FROM awaited_callers
-        ANTI JOIN settled USING (job)
-        QUALIFY others = 0 AND count(DISTINCT place) OVER (PARTITION BY job) = 1)
-    SELECT job, comm, 'coll', seq, [], 'together', NULL, ranks, 1 FROM mismatched_calls
-    UNION ALL
-    SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
-        how, CASE WHEN how = 'absent' THEN rank END, victims, 1
-    FROM standstills ANTI JOIN mismatched_calls USING (job) ANTI JOIN crossed_calls USING (job)
-    UNION ALL
-    SELECT DISTINCT c.job, c.comm, 'coll', c.seq, [], 'cycle', c.rank,
-        (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = c.job)
-            - count(*) OVER (PARTITION BY c.job, c.comm, c.seq), 2
-    FROM crossed c ANTI JOIN mismatched_calls USING (job)
-    UNION ALL
-    SELECT job, comm, 'coll', seq, [], 'absent', rank, waiting, 1 FROM odd
-    ANTI JOIN settled USING (job) ANTI JOIN last_stop l ON l.job = odd.job
-    UNION ALL
-    SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
-    FROM last_stop a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
-    WHERE a.alike = 1
-    UNION ALL
-    SELECT a.job, min(comm), 'coll', min(seq), [], 'together', NULL, max(waiting), 1
-    FROM last_stop a WHERE joint AND alike > 1 GROUP BY a.job
-    UNION ALL
-    SELECT a.job, min(comm), 'p2p', min(seq), list_sort(list(rank)), 'together', NULL,
-        max(waiting), 1
-    FROM last_stop a WHERE NOT joint AND alike = 2 GROUP BY a.job
-    ORDER BY ALL
-"""
-
-
 def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
     """The roots of such jobs; a rank that is missing in several calls, at the one it makes next."""
     found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
-    for row in con.execute(_OF_CALLS_ALONE).fetchall():
+    for row in con.execute("FROM call_roots ORDER BY ALL").fetchall():
         found[row[0], row[6] if row[5] == "absent" else row[1:4]].append(row)
     for (job, rank), rows in found.items():
         if rows[0][5] == "absent":
@@ -355,6 +287,17 @@ def find_roots(
     roots += _shown_best(shown_there, at_odd, waits, silent, habits)
     roots += _shown_best(alone - shown_there, held, waits, silent, habits)
     return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
+
+
+def mirrored(roots: Sequence[Root], teams: Mapping[int, int]) -> Iterator[Root]:
+    """The roots; the ranks of a tensor group do the same work in step, each with a peer of its own,
+    so transfers that they did not call under one number are one place: that of the first."""
+    shown: dict[tuple[int, int], Place] = {}
+    for root in sorted(roots, key=lambda one: one.place):
+        team = teams.get(root.culprits[0]) if root.culprits else None
+        if team is not None and root.place.kind == "p2p" and root.how == "absent":
+            root = replace(root, place=shown.setdefault((team, root.place.seq), root.place))
+        yield root
 
 
 def _is_cycle(places: Sequence[Place], edges: Edges) -> bool:

@@ -8,6 +8,7 @@ not begin it, 9. fewest steps, 10. both ends of a transfer, 11. one of the group
 from __future__ import annotations
 
 from oncall.evidence import relation
+from oncall.evidence.coverage import GATHERED
 
 
 def _members() -> str:
@@ -28,18 +29,13 @@ def _members() -> str:
 def _in_other_order() -> str:
     """Culprits of a cycle, each with the call in another communicator that blocks it."""
     return """
-        blocked AS (
-            SELECT job, rank, comm, seq, op, entered_ns AS at_ns FROM blocked_operations
-            UNION ALL
-            SELECT x.job, x.rank, x.comm, x.seq, j.op, j.called_ns FROM crossed_calls x
-            JOIN joint_calls j USING (job, rank, comm, seq)),
         crossing AS (
-            SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.at_ns,
+            SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.since_ns AS at_ns,
                 count(*) OVER (PARTITION BY c.job, c.comm, c.seq, b.comm, b.seq) AS together
-            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'cycle'),
+            FROM culprits c LEFT JOIN front b USING (job, rank) WHERE c.how = 'cycle'),
         crossed AS (
             SELECT c.job, c.comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid, 'crossed' AS reason,
-                'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns
+                c.op AS called, c.place AS number, c.at_ns
             FROM crossing c LEFT JOIN members m USING (job, comm, rank)
             QUALIFY together = min(together) OVER (PARTITION BY c.job, c.comm, c.seq))
     """
@@ -48,6 +44,14 @@ def _in_other_order() -> str:
 def _called_otherwise() -> str:
     """Members that passed the call, never called it, or called another operation."""
     return """
+        -- A device error leaves open what the peers completed.
+        unnoticed AS (
+            SELECT c.job, c.comm, c.seq, c.rank, count(*) AS operations
+            FROM culprits c JOIN in_flight i USING (job, rank) ANTI JOIN halted USING (job, rank)
+            WHERE i.kind = 'coll' AND EXISTS (
+                FROM frontier f WHERE f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
+                    AND f.done_seq >= i.seq)
+            GROUP BY ALL),
         -- Of counters alone: ranks that stopped together wait for one call, which others passed.
         stopped AS (
             SELECT p.job, p.comm, p.seq, count(*) FILTER (p.state = 'absent') AS others
@@ -59,32 +63,23 @@ def _called_otherwise() -> str:
                 AND bool_and(c.rank IS NOT NULL) FILTER (p.state = 'absent')),
         passed AS (
             SELECT job, comm, seq, rank, node, gpu, nic, pid, 'passed' AS reason,
-                'called it alone; ' || others || ' others stopped at one call' AS detail,
-                entered_ns AS at_ns
+                others AS number, entered_ns AS at_ns
             FROM present JOIN stopped USING (job, comm, seq) WHERE state = 'waiting'),
         uncalled AS (
             SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'uncalled' AS reason,
-                coalesce('what peers completed before never ended there (operations: '
-                        || n.operations || '): a device stopped, not the process',
-                    CASE WHEN x.rank IS NULL THEN 'as far behind in another communicator'
-                        WHEN p.kind = 'coll' AND p.last_seq >= p.seq
-                        THEN 'its process ended inside operation ' || p.seq
-                        ELSE 'stopped ' || coalesce('after operation ' || p.last_seq,
-                            'before its first operation there') END) AS detail,
+                CASE WHEN n.operations IS NOT NULL THEN 'device'
+                    WHEN x.rank IS NULL THEN 'elsewhere'
+                    WHEN p.kind = 'coll' AND p.last_seq >= p.seq THEN 'ended'
+                    WHEN p.last_seq IS NULL THEN 'before' ELSE 'after' END AS detail,
+                coalesce(n.operations, p.last_seq) AS number,
                 p.entered_ns AS at_ns
             FROM present p JOIN culprits c USING (job, comm, seq, rank)
             LEFT JOIN unnoticed n USING (job, comm, seq, rank)
             LEFT JOIN (SELECT job, comm, rank FROM members) x USING (job, comm, rank)
             WHERE c.how = 'absent'),
-        mirrored AS (
-            SELECT c.job, c.shown AS comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid,
-                'uncalled' AS reason,
-                'stopped before the same transfer with a peer of its own' AS detail
-            FROM mirrored_calls c LEFT JOIN members m USING (job, comm, rank)
-            WHERE c.comm <> c.shown),
         mismatch AS (
             SELECT o.job, o.comm, o.seq, o.rank, o.node, 'mismatch' AS reason,
-                'called ' || o.signature || '; the others: ' || o.others AS detail,
+                o.signature AS called, o.others,
                 o.entered_ns AS at_ns
             FROM odd_calls o SEMI JOIN unmet_calls USING (job, comm, seq))
     """
@@ -92,15 +87,18 @@ def _called_otherwise() -> str:
 
 def _without_data() -> str:
     """Members without data, and members that are unknown."""
-    return """
+    return f"""
+        silent_hosts AS (
+            SELECT node, any_value(error) AS error,
+                node IN (SELECT node FROM ranks WHERE node IS NOT NULL) AS named
+            FROM collectors
+            WHERE source = '{GATHERED}' AND error IS NOT NULL AND node IS NOT NULL
+            GROUP BY node),
         unseen AS (
             SELECT p.job, p.comm, p.seq, p.rank, p.node, p.gpu, p.nic, p.pid, 'unseen' AS reason,
-                CASE WHEN p.state <> 'silent' THEN 'its dump is older than the call of the others'
-                    WHEN h.node IS NOT NULL THEN 'its host ' || p.node || ' gave no evidence ('
-                        || h.error || ')'
-                    WHEN p.node IS NULL THEN 'its host is unknown'
-                    WHEN node_observed THEN 'others on ' || p.node || ' left data'
-                    ELSE 'no data from its host ' || p.node END AS detail
+                CASE WHEN p.state <> 'silent' THEN 'older' WHEN h.node IS NOT NULL THEN 'unanswered'
+                    WHEN p.node IS NULL THEN 'unplaced' WHEN node_observed THEN 'alone'
+                    ELSE 'host' END AS detail, h.error AS others
             FROM present p JOIN culprits c USING (job, comm, seq, rank)
             LEFT JOIN silent_hosts h ON h.node = p.node
             WHERE c.how = 'silent' AND NOT coalesce(received, false)
@@ -110,14 +108,11 @@ def _without_data() -> str:
         unnamed AS (
             SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,
                 CASE WHEN h.node IS NULL THEN 'group' ELSE 'node' END AS kind,
-                CASE x.unknown WHEN 1 THEN '1 member is' ELSE x.unknown || ' members are' END
-                    || ' unknown' || coalesce(
-                    ', and ' || h.node || ' gave no evidence (' || h.error || ')',
-                    ': they run on a host that was not asked') AS detail
-            FROM unmet_calls u JOIN unknown_members x USING (job, comm)
+                u.unknown AS number, h.error AS others
+            FROM unmet_calls u
             JOIN (SELECT DISTINCT job, comm, seq, received FROM present) p USING (job, comm, seq)
             LEFT JOIN (FROM silent_hosts WHERE NOT named) h ON true
-            WHERE u.kind = 'coll' AND NOT coalesce(p.received, false))
+            WHERE u.kind = 'coll' AND u.unknown > 0 AND NOT coalesce(p.received, false))
     """
 
 
@@ -127,7 +122,6 @@ def _inside() -> str:
         -- Called, and not begun: what ran on the GPU before it, no operation of NCCL, does not end.
         unbegun AS (
             SELECT p.job, p.comm, p.seq, p.rank, node, gpu, nic, pid, 'unbegun' AS reason,
-                'its GPU did not begin it: an earlier kernel there does not end' AS detail,
                 entered_ns AS at_ns
             FROM present p
             WHERE call_kind = 'coll' AND state = 'waiting' AND NOT begun AND finished = 0
@@ -136,9 +130,9 @@ def _inside() -> str:
                 AND (SELECT count(*) FILTER (q.begun) >= count(*) FILTER (NOT q.begun)
                      FROM present q WHERE q.job = p.job AND q.comm = p.comm AND q.seq = p.seq)),
         left_it AS (
-            SELECT job, comm, seq, rank, node, gpu, nic, pid, 'left' AS reason,
-                CASE state WHEN 'finished' THEN 'completed it, ' || waiting || ' did not'
-                    ELSE 'did not complete it, ' || finished || ' did' END AS detail,
+            SELECT job, comm, seq, rank, node, gpu, nic, pid,
+                CASE state WHEN 'finished' THEN 'completed' ELSE 'incomplete' END AS reason,
+                CASE state WHEN 'finished' THEN waiting ELSE finished END AS number,
                 entered_ns AS at_ns
             FROM present
             WHERE finished > 0 AND CASE WHEN finished < waiting THEN state = 'finished'
@@ -151,7 +145,8 @@ def _inside() -> str:
                 FROM present p WHERE state = 'waiting' AND coalesce(sends, recvs) IS NOT NULL
                     -- Neighbours on one host need not make the steps over the network.
                     AND NOT EXISTS (
-                        FROM present n SEMI JOIN transfers_in_flight USING (job, comm)
+                        FROM present n
+                        SEMI JOIN (FROM transfers WHERE ended_ns IS NULL) USING (job, comm)
                         WHERE n.job = p.job AND n.comm = p.comm AND n.seq = p.seq
                             AND n.state = 'waiting'
                             AND coalesce(n.sends, 0) * coalesce(n.recvs, 0) = 0))
@@ -166,11 +161,11 @@ def _undistinguished() -> str:
     return """
         ends AS (
             SELECT job, comm, seq, rank, node, gpu, nic, pid, 'ends' AS reason,
-                'called its half of the transfer' AS detail, entered_ns AS at_ns
+                entered_ns AS at_ns
             FROM present WHERE call_kind = 'p2p' AND state = 'waiting' AND waiting = 2),
         every AS (
             SELECT u.job, u.comm, u.seq, 'group' AS kind, 'group' AS reason,
-                'no step counts distinguish the ' || u.size || ' members' AS detail, u.at_ns,
+                u.size AS number, u.at_ns,
                 (SELECT list(p.rank ORDER BY p.rank) FROM present p
                  WHERE p.job = u.job AND p.comm = u.comm AND p.seq = u.seq) AS ranks
             FROM unmet_calls u)
@@ -184,15 +179,13 @@ def _by_reason() -> str:
             SELECT 1 AS place, * FROM crossed
             UNION ALL BY NAME SELECT 2 AS place, * FROM passed
             UNION ALL BY NAME SELECT 3 AS place, * FROM uncalled
-            UNION ALL BY NAME SELECT 3 AS place, * FROM mirrored
             UNION ALL BY NAME SELECT 4 AS place, * FROM mismatch
             UNION ALL BY NAME SELECT 5 AS place, * FROM unseen
             UNION ALL BY NAME SELECT 6 AS place, * FROM unnamed
             UNION ALL BY NAME SELECT 7 AS place, * FROM left_it
             UNION ALL BY NAME SELECT 8 AS place, * FROM unbegun
-            UNION ALL BY NAME SELECT 9 AS place, 'behind' AS reason, 'made ' || steps
-                || ' send/recv steps, the others up to ' || most AS detail,
-                * EXCLUDE (steps, most, less, waiting) FROM behind
+            UNION ALL BY NAME SELECT 9 AS place, 'behind' AS reason, steps AS number,
+                most::VARCHAR AS others, * EXCLUDE (steps, most, less, waiting) FROM behind
             UNION ALL BY NAME SELECT 10 AS place, * FROM ends
             UNION ALL BY NAME SELECT 11 AS place, * FROM every)
     """
@@ -204,17 +197,15 @@ def _by_reason() -> str:
     optional=[
         "hang_roots",
         "odd_calls",
-        "silent_hosts",
-        "unknown_members",
         "in_flight",
-        "blocked_operations",
         "members",
-        "unnoticed",
-        "transfers_in_flight",
-        "crossed_calls",
-        "joint_calls",
+        "transfers",
+        "front",
+        "frontier",
+        "halted",
         "main_threads",
-        "mirrored_calls",
+        "collectors",
+        "ranks",
     ],
     empty_without=["unmet_calls"],
     columns=[
@@ -234,10 +225,19 @@ def _by_reason() -> str:
             "reason",
             "VARCHAR",
             "",
-            "crossed, passed, uncalled, mismatch, unseen, unnamed, left, unbegun, behind, ends or "
-            "group",
+            "crossed, passed, uncalled, mismatch, unseen, unnamed, completed, incomplete, unbegun, "
+            "behind, ends or group",
         ),
-        ("detail", "VARCHAR", "", "what was observed of it"),
+        (
+            "detail",
+            "VARCHAR",
+            "",
+            "uncalled: after, before (its first), ended (inside), device or elsewhere; unseen: "
+            "older (dump), unanswered, unplaced, alone (on its host) or host (no data of it)",
+        ),
+        ("number", "BIGINT", "", "the last call, steps, members, or operations that it turns on"),
+        ("called", "VARCHAR", "", "what it called"),
+        ("others", "VARCHAR", "", "what the others called, or did; a host's error"),
         ("at_ns", "BIGINT", "ns", "when it entered"),
         ("activity", "VARCHAR", "", "what its main thread does; NULL: no stack of it"),
         ("frame", "VARCHAR", "", "the frame that shows it"),
@@ -258,7 +258,8 @@ def hang_suspects() -> str:
     return f"""
         WITH {",".join(stages)}
         SELECT s.job, s.comm, s.seq, s.rank, coalesce(s.node, m.node) AS node, gpu, nic,
-            coalesce(s.pid, m.pid) AS pid, u.comm_name, u.op, s.kind, s.ranks, reason, detail,
+            coalesce(s.pid, m.pid) AS pid, u.comm_name, u.op, s.kind, s.ranks, reason,
+            detail, number, called, others,
             s.at_ns, m.activity, m.frame
         FROM suspects s JOIN unmet_calls u USING (job, comm, seq)
         LEFT JOIN main_threads m ON m.job = s.job AND m.rank = s.rank AND m.looks > 0

@@ -169,6 +169,24 @@ def tie_common_lags(edges: Edges, lags: Lags, gone: set[int], *, always: bool) -
     return odd
 
 
+# The communicator of the ranks with which each rank of a pipeline calls before each transfer, and
+# more often than that: its tensor group. Replicas call once an iteration.
+TEAMS = """
+    WITH calls AS (
+        SELECT job, rank, comm, kind, lag(comm) OVER before AS comm_before,
+            lag(kind) OVER before AS kind_before
+        FROM operations SEMI JOIN (FROM holders WHERE kind = 'p2p' AND how = 'absent') h
+            USING (job, rank)
+        WINDOW before AS (PARTITION BY job, rank ORDER BY called_ns, seq)),
+    preceding AS (
+        SELECT job, rank, mode(comm_before) FILTER (kind_before = 'coll') AS comm,
+            count(*) AS transfers
+        FROM calls WHERE kind = 'p2p' GROUP BY ALL)
+    SELECT job, rank, comm FROM calls JOIN preceding USING (job, rank, comm)
+    GROUP BY job, rank, comm, transfers HAVING count(*) > transfers
+"""
+
+
 def tie_groups(edges: Edges) -> None:
     """A matched Send or Recv of a group call completes only when its whole group can."""
     matched = {node for node, holders in edges.items() if isinstance(node, Place) and not holders}

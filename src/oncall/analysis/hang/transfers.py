@@ -195,48 +195,10 @@ _COLUMNS = [
 
 
 @relation(
-    "transfers_in_flight",
-    reads=["ops|transfers|launches"],
-    optional=["transfers"],
-    empty_without=["transfers"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("seq", "BIGINT", "", "operation number"),
-        ("kind", "VARCHAR", "", "coll or p2p"),
-        ("rank", "INTEGER", "", "global rank"),
-        ("channel", "INTEGER", "", "channel"),
-        ("peer", "INTEGER", "", "the other side"),
-        ("sends", "BOOLEAN", "", "it sends"),
-        ("steps_done", "BIGINT", "", "steps over"),
-        ("waits_for", "VARCHAR", "", "what its oldest step waits for"),
-        ("waited_ns", "BIGINT", "ns", "for how long"),
-        ("ended", "BOOLEAN", "", "complete, while others of its operation are in flight"),
-    ],
-    source="beyond the papers: NCCL proxy steps",
-)
-def transfers_in_flight() -> str:
-    """The newest row of each transfer of operations of which some transfer is in flight."""
-    return """
-        WITH newest AS (
-            SELECT * FROM transfers
-            QUALIFY row_number() OVER (
-                PARTITION BY job, comm, kind, seq, rank, channel, direction,
-                    coalesce(comm_peer, peer)
-                ORDER BY ended_ns IS NULL, observed_ns DESC NULLS LAST, steps_done DESC) = 1)
-        SELECT job, comm, seq, kind, rank, channel, peer, direction = 'send' AS sends,
-            coalesce(steps_done, 0) AS steps_done, waits_for, observed_ns - since_ns AS waited_ns,
-            ended_ns IS NOT NULL AS ended
-        FROM newest SEMI JOIN (SELECT * FROM newest WHERE ended_ns IS NULL) USING (job, comm, kind)
-        WHERE peer IS NOT NULL
-    """
-
-
-@relation(
     "transfer_ends",
-    reads=["transfers_in_flight", "hang_roots"],
-    optional=["members", "transfers", "ops"],
-    empty_without=["transfers_in_flight", "hang_roots"],
+    reads=["transfers", "hang_roots"],
+    optional=["members", "ops"],
+    empty_without=["transfers", "hang_roots"],
     columns=_COLUMNS,
     source="beyond the papers: NCCL proxy steps, from waiter to waited-for",
 )
@@ -256,11 +218,24 @@ def transfer_ends(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
+# The newest row of each transfer of operations of which some transfer is in flight.
+IN_FLIGHT = """
+    WITH newest AS (
+        SELECT * FROM transfers
+        QUALIFY row_number() OVER (
+            PARTITION BY job, comm, kind, seq, rank, channel, direction, coalesce(comm_peer, peer)
+            ORDER BY ended_ns IS NULL, observed_ns DESC NULLS LAST, steps_done DESC) = 1)
+    SELECT job, comm, seq, kind, rank, channel, peer, direction = 'send' AS sends,
+        coalesce(steps_done, 0) AS steps_done, waits_for, observed_ns - since_ns AS waited_ns,
+        ended_ns IS NOT NULL AS ended
+    FROM newest SEMI JOIN (SELECT * FROM newest WHERE ended_ns IS NULL) USING (job, comm, kind)
+    WHERE peer IS NOT NULL
+"""
 # The sides of a Send and a Recv may number it differently: a pair is found by its ranks.
-_CASES = """
+_CASES = f"""
     WITH places AS (SELECT DISTINCT job, comm, kind, seq, ends FROM hang_roots)
     SELECT p.job, p.comm, p.kind, p.seq AS shown, t.* EXCLUDE (job, comm, kind, seq)
-    FROM places p JOIN transfers_in_flight t ON t.job = p.job AND t.comm = p.comm
+    FROM places p JOIN ({IN_FLIGHT}) t ON t.job = p.job AND t.comm = p.comm
         AND t.kind = p.kind AND CASE p.kind WHEN 'coll' THEN t.seq = p.seq
             ELSE list_contains(p.ends, t.rank) AND NOT t.ended END
     ORDER BY ALL

@@ -126,47 +126,7 @@ def open_pairs() -> str:
     """
 
 
-_OPEN_COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("seq", "BIGINT", "", "the collective"),
-    ("rank", "INTEGER", "", "the rank that has it open"),
-]
-
-
-@relation(
-    "outdone",
-    reads=["frontier"],
-    optional=["in_flight"],
-    empty_without=["in_flight"],
-    columns=_OPEN_COLUMNS,
-    source="CCL-D 4.2.2",
-)
-def outdone() -> str:
-    """Open collectives that most other members have completed."""
-    return """
-        WITH open AS (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll'),
-        passed AS (
-            SELECT o.job, o.comm, o.seq, count(*) AS members,
-                count(*) FILTER (f.done_seq >= o.seq) AS done
-            FROM (SELECT DISTINCT job, comm, seq FROM open) o JOIN frontier f USING (job, comm)
-            GROUP BY ALL)
-        SELECT o.* FROM open o JOIN passed p USING (job, comm, seq)
-        JOIN frontier f USING (job, comm, rank)
-        -- Of the others: less the rank itself.
-        WHERE 2 * (p.done - coalesce(f.done_seq >= o.seq, false)::INTEGER) > p.members - 1
-    """
-
-
-@relation(
-    "left_open",
-    reads=["outdone"],
-    optional=["even_sizes", "in_flight", "operations"],
-    empty_without=["outdone"],
-    columns=_OPEN_COLUMNS,
-    source="CCL-D 4.2.2",
-)
-def left_open() -> str:
+def _left_open() -> str:
     """Open collectives that most other members, calling the same, have completed.
 
     They wait for no other rank: this rank fails to finish an operation that all took part in. Not
@@ -174,16 +134,28 @@ def left_open() -> str:
     since that one does hold the rank up.
     """
     return f"""
-        WITH disputed AS (
+        opened AS (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll'),
+        reached AS (
+            SELECT o.job, o.comm, o.seq, count(*) AS members,
+                count(*) FILTER (f.done_seq >= o.seq) AS done
+            FROM (SELECT DISTINCT job, comm, seq FROM opened) o JOIN frontier f USING (job, comm)
+            GROUP BY ALL),
+        outdone AS (
+            SELECT o.* FROM opened o JOIN reached p USING (job, comm, seq)
+            JOIN frontier f USING (job, comm, rank)
+            -- Of the others: less the rank itself.
+            WHERE 2 * (p.done - coalesce(f.done_seq >= o.seq, false)::INTEGER) > p.members - 1),
+        disputed AS (
             SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN outdone USING (job, comm, seq)
             WHERE o.kind = 'coll' GROUP BY ALL
             HAVING count(DISTINCT {CALL}) > 1 OR count(DISTINCT {MANNER}) > 1),
-        entered AS (
+        on_devices AS (
             SELECT job, comm, rank, max(seq) FILTER (on_device) AS seq FROM in_flight
             WHERE kind = 'coll' GROUP BY ALL
-            HAVING max(seq) FILTER (on_device) < max(seq) FILTER (NOT on_device))
-        SELECT * FROM outdone ANTI JOIN disputed USING (job, comm, seq)
-        ANTI JOIN entered USING (job, comm, rank, seq)
+            HAVING max(seq) FILTER (on_device) < max(seq) FILTER (NOT on_device)),
+        left_open AS (
+            SELECT * FROM outdone ANTI JOIN disputed USING (job, comm, seq)
+            ANTI JOIN on_devices USING (job, comm, rank, seq))
     """
 
 
@@ -194,8 +166,9 @@ def left_open() -> str:
         "heads",
         "in_flight",
         "halted",
-        "left_open",
         "open_pairs",
+        "operations",
+        "even_sizes",
         "counted_ahead",
         "members",
     ],
@@ -211,8 +184,9 @@ def blocked_operations() -> str:
     nowhere. Ranks known only by their launch counter are taken to be in the newest operation of a
     communicator whose counters differ.
     """
-    return """
-        WITH newest_done AS (
+    return f"""
+        WITH {_left_open()},
+        newest_done AS (
             SELECT job, rank, max(newest_ns) AS called_ns FROM heads GROUP BY ALL),
         passed AS (FROM open_pairs WHERE state = 'passed'),
         -- Sends and receives of one group call are entered together and held together.

@@ -11,29 +11,21 @@ place between the same roles, now and in other iterations.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.graph import Graph, Level, Order, gather
-from oncall.analysis.lost_time.groups import Groups
+from oncall.analysis.lost_time.arrays import (
+    NONE,
+    Ints,
+    Times,
+    few_ranks,
+    median,
+    pairs_of,
+    quantile,
+    smallest,
+)
+from oncall.analysis.lost_time.graph import Account, Graph, Groups, Level, Order, Spent, gather
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import few_ranks, median, quantile, smallest
-from oncall.analysis.lost_time.programs import NONE, Ints, Times, pairs_of
-from oncall.analysis.lost_time.waiting import Spent
-
-
-@dataclass(frozen=True)
-class Account:
-    """Segments' time and what it would be, ns: own (s, r, width), rounds (s, k) and transfers
-    (s, t)."""
-
-    own: Times
-    rounds: Times
-    transfers: Times
-    baseline_own: Times
-    baseline_rounds: Times
-    baseline_transfers: Times
 
 
 def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: Limits) -> Account:

@@ -1,86 +1,30 @@
-"""The accounts of a job's lost time: one for each class of similar iterations."""
+"""The accounts of a job's lost time: one for each class of similar iterations.
+
+Of calls alone, clocks are put right by what all hosts do together: all leave a cut together, so a
+rank that seems to leave early or late there has a clock that is off by as much. A rank may be late
+for other reasons: only its early iterations count. This fails where a host works for long before
+its first call after the cut. So clocks are left as they are if, by them, no host goes on from a
+call before its last member has come.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from oncall.analysis.lost_time.arrays import Times, median, quantile
 from oncall.analysis.lost_time.baselines import account_of
-from oncall.analysis.lost_time.causes import Class, replayed
-from oncall.analysis.lost_time.clocks import on_one_axis
-from oncall.analysis.lost_time.graph import graph_of, ordered
-from oncall.analysis.lost_time.groups import groups_of
-from oncall.analysis.lost_time.leads import lengths
+from oncall.analysis.lost_time.causes import Books, Class, replayed
+from oncall.analysis.lost_time.graph import Graph, graph_of, groups_of, ordered
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import measured, quantile
-from oncall.analysis.lost_time.peers import with_peers
-from oncall.analysis.lost_time.programs import Ints, Programs, Times
-from oncall.analysis.lost_time.segments import cuts, like_segments
-from oncall.analysis.lost_time.waiting import spent
+from oncall.analysis.lost_time.pipelines import with_peers
+from oncall.analysis.lost_time.programs import Programs
+from oncall.analysis.lost_time.segments import Measured, cuts, like_segments, measured
+from oncall.analysis.lost_time.waiting import lengths, spent
 
-
-@dataclass(frozen=True)
-class Books:
-    """All classes of a job, and whether operations recorded how long they took."""
-
-    classes: list[Class]
-    timed: bool
-
-    @property
-    def length_ns(self) -> Times:
-        return np.concatenate([one.length_ns for one in self.classes])
-
-    @property
-    def replayed_ns(self) -> Times:
-        return np.concatenate([one.replayed_ns for one in self.classes])
-
-    @property
-    def error(self) -> float:
-        """The median deviation of replayed lengths from measured ones."""
-        return float(np.median(np.abs(self.replayed_ns / self.length_ns - 1)))
-
-    @property
-    def missed(self) -> float:
-        """Of all time, the part that replays lack beyond what they mostly do: in these iterations
-        something happened that the graph does not have."""
-        share = self.replayed_ns / self.length_ns
-        lack = np.maximum(0.0, np.median(share) - share)
-        return float((lack * self.length_ns).sum() / self.length_ns.sum())
-
-    @property
-    def covered(self) -> float:
-        """Of the time from a segment's begin to the next one's, the part that lies in it (median).
-        Where hosts call ahead and then wait, little does: what devices do is not accounted for."""
-        order = np.argsort(self.begin_ns, kind="stable")
-        apart_ns = np.diff(self.begin_ns[order])
-        return float(np.median(self.length_ns[order[:-1]] / np.maximum(apart_ns, 1)))
-
-    @property
-    def backwards(self) -> float:
-        """Of ranks' time, the part by which they went on before those that a replay has them wait
-        for (median of segments)."""
-        backwards_ns = np.concatenate([one.backwards_ns for one in self.classes])
-        ranks = self.classes[0].order.graph.ranks
-        return float(np.median(backwards_ns / (ranks * self.length_ns)))
-
-    @property
-    def begin_ns(self) -> Ints:
-        return np.concatenate([one.begin_ns for one in self.classes])
-
-    def hold(self, limits: Limits) -> bool:
-        """Whether replays last as long as was measured, and hosts wait where they have it."""
-        return self.error <= limits.replays and self.backwards <= limits.hardly
-
-    def joined(self, values: Callable[[Class], Times]) -> Times:
-        """Values of each rank and segment, of all classes (r, s)."""
-        return np.concatenate([values(one) for one in self.classes], axis=1)
-
-    def shares(self, gains: Callable[[Class], Times]) -> Times:
-        """Gains as shares of the segments, of all classes (candidates, s): no more than all."""
-        whole = np.maximum(self.length_ns, self.replayed_ns)
-        return np.minimum(self.joined(gains) / whole, 1.0)
+_TURNS = 3  # after which medians of ranks and of segments hardly change
 
 
 def books_of(programs: Programs, limits: Limits) -> Books | None:
@@ -89,12 +33,10 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
     cut = cuts(programs, limits)
     programs = with_peers(programs, cut)
     shapes = like_segments(programs, cut, limits)
-    graphs = [graph_of(programs, one) for one in shapes]
+    graphs = [graph_of(programs, one.first, one.length) for one in shapes]
     if any(graph.one_chain for graph in graphs):
         return None
-    times = [
-        measured(programs, one, graph, limits) for one, graph in zip(shapes, graphs, strict=True)
-    ]
+    times = [measured(programs, one, limits) for one in shapes]
     timed = any(one.timed for one in times)
     if times and not timed:
         times = on_one_axis(times, graphs, limits)
@@ -136,3 +78,51 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
     longest = max(float(np.median(one.length_ns)) for one in found)
     kept = [one for one in found if np.median(one.length_ns) > limits.hardly * longest]
     return Books(kept, timed)
+
+
+def on_one_axis(
+    classes: Sequence[Measured], graphs: Sequence[Graph], limits: Limits
+) -> list[Measured]:
+    """The same times (one entry a class of segments) by the clock of the median rank.
+
+    The largest class decides: what precedes it is alike, as the end of an evaluation is not.
+    """
+    largest = max(classes, key=lambda one: len(one.call))
+    offset, elsewhere = _ahead([largest], limits), _ahead(classes, limits)
+    offset = np.nan_to_num(np.where(np.isnan(offset), elsewhere, offset))
+    moved = [replace(one, call=one.call - offset[None, :, None]) for one in classes]
+    as_recorded = _gone_early(classes, graphs)
+    believed = as_recorded <= min(limits.negligible, _gone_early(moved, graphs))
+    return [*classes] if believed else moved
+
+
+def _gone_early(classes: Sequence[Measured], graphs: Sequence[Graph]) -> float:
+    """The share of calls from which hosts go on before their last member has come."""
+    early, calls = 0, 0
+    for one, graph in zip(classes, graphs, strict=True):
+        rounds = graph.rounds
+        if len(rounds):
+            rank, place = rounds.nodes // graph.width, rounds.nodes % graph.width
+            last = np.fmax.reduceat(one.call[:, rank, place], rounds.start, axis=1)
+            over = one.call[:, rank, place + 1] - np.repeat(last, rounds.size, axis=1)
+            early += int((over < 0).sum())
+            calls += int((~np.isnan(over)).sum())
+    return early / max(calls, 1)
+
+
+def _ahead(classes: Sequence[Measured], limits: Limits) -> Times:
+    """By how much each rank's clock is ahead (r,), NaN if unknown: a low value that was measured.
+
+    By medians of ranks and of segments in turn: whoever is missing in one moves it no further.
+    """
+    found = []
+    for one in classes:
+        first = one.begin_ns + one.call[:, :, 0]
+        offset = np.zeros(first.shape[1])
+        for _ in range(_TURNS):
+            begin = median(first - offset, 1)
+            offset = np.nan_to_num(median(first - begin[:, None], 0))
+        found.append(first - begin[:, None])
+    ordered = np.sort(np.concatenate(found), axis=0)
+    at = np.maximum(np.sum(~np.isnan(ordered), axis=0) - 1, 0) * limits.ordinary
+    return np.asarray(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0])

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.baselines import Account
-from oncall.analysis.lost_time.graph import Order
+from oncall.analysis.lost_time.arrays import Ints, Times
+from oncall.analysis.lost_time.graph import Account, Order
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.programs import Ints, Times
 
 _MOST_NUMBERS = 2_000_000  # of a replay at once: 16 MB, which memory allocators keep
 
@@ -31,6 +30,68 @@ class Class:
     replayed_ns: Times
     error_ns: float
     backwards_ns: Times
+
+
+@dataclass(frozen=True)
+class Books:
+    """All classes of a job, and whether operations recorded how long they took."""
+
+    classes: list[Class]
+    timed: bool
+
+    @property
+    def length_ns(self) -> Times:
+        return np.concatenate([one.length_ns for one in self.classes])
+
+    @property
+    def replayed_ns(self) -> Times:
+        return np.concatenate([one.replayed_ns for one in self.classes])
+
+    @property
+    def error(self) -> float:
+        """The median deviation of replayed lengths from measured ones."""
+        return float(np.median(np.abs(self.replayed_ns / self.length_ns - 1)))
+
+    @property
+    def missed(self) -> float:
+        """Of all time, the part that replays lack beyond what they mostly do: in these iterations
+        something happened that the graph does not have."""
+        share = self.replayed_ns / self.length_ns
+        lack = np.maximum(0.0, np.median(share) - share)
+        return float((lack * self.length_ns).sum() / self.length_ns.sum())
+
+    @property
+    def covered(self) -> float:
+        """Of the time from a segment's begin to the next one's, the part that lies in it (median).
+        Where hosts call ahead and then wait, little does: what devices do is not accounted for."""
+        order = np.argsort(self.begin_ns, kind="stable")
+        apart_ns = np.diff(self.begin_ns[order])
+        return float(np.median(self.length_ns[order[:-1]] / np.maximum(apart_ns, 1)))
+
+    @property
+    def backwards(self) -> float:
+        """Of ranks' time, the part by which they went on before those that a replay has them wait
+        for (median of segments)."""
+        backwards_ns = np.concatenate([one.backwards_ns for one in self.classes])
+        ranks = self.classes[0].order.graph.ranks
+        return float(np.median(backwards_ns / (ranks * self.length_ns)))
+
+    @property
+    def begin_ns(self) -> Ints:
+        return np.concatenate([one.begin_ns for one in self.classes])
+
+    def hold(self, limits: Limits) -> bool:
+        """Whether replays last as long as was measured, and hosts wait where they have it."""
+        return self.error <= limits.ordinary and self.backwards <= limits.hardly
+
+    def joined(self, values: Callable[[Class], Times]) -> Times:
+        """Values of each rank and segment, of all classes (r, s)."""
+        return np.concatenate([values(one) for one in self.classes], axis=1)
+
+    def shares(self, gains: Callable[[Class], Times]) -> Times:
+        """Gains as shares of the segments, of all classes (candidates, s): no more than all."""
+        whole = np.maximum(self.length_ns, self.replayed_ns)
+        return np.minimum(self.joined(gains) / whole, 1.0)
 
 
 def replayed(order: Order, own: Times, rounds: Times, transfers: Times) -> Times:
@@ -90,9 +151,9 @@ def excess_of_transfers(one: Class) -> Times:
 
 def candidates_by(excess: Times, limits: Limits) -> Ints:
     """The ranks that are tried (c, 1): all, or the ones with the largest excess."""
-    if len(excess) <= 4 * limits.most_tried:
+    if len(excess) <= 4 * limits.most_compared:
         return np.arange(len(excess))[:, None]
-    return np.sort(np.argsort(-excess, kind="stable")[: limits.most_tried])[:, None]
+    return np.sort(np.argsort(-excess, kind="stable")[: limits.most_compared])[:, None]
 
 
 def _put_baseline(one: Class, rank: int, own: Times) -> None:

@@ -7,36 +7,128 @@ later in every iteration that is longer, and no other has, did not do so by chan
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from math import comb
 
 import numpy as np
 
-from oncall.analysis.lost_time.causes import excess_of_own
-from oncall.analysis.lost_time.chance import is_duty
-from oncall.analysis.lost_time.evidence import Evidence
+from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, median, numbered, quantile
+from oncall.analysis.lost_time.causes import Books, excess_of_own
 from oncall.analysis.lost_time.iterations import Iterations
-from oncall.analysis.lost_time.judgement import Answer, Declined, Entry
+from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, is_duty
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.programs import Flags, Ints, Programs, Times
-from oncall.analysis.lost_time.slowdowns import Slowdown, most_of, slowdowns_of
-from oncall.analysis.lost_time.transfers import taken
+from oncall.analysis.lost_time.programs import Programs
 
 
-def changed(evidence: Evidence) -> Answer:
+@dataclass(frozen=True)
+class Slowdown:
+    """From `begin_ns` on all iterations (`segments` of them) were longer than any before, by the
+    `share` of their length; or those that begin at `begins_ns`, where it comes and goes."""
+
+    begin_ns: int
+    share: float
+    segments: int
+    begins_ns: Ints | None = None
+
+    def concerns(self, begin_ns: Ints) -> Flags:
+        """Which of the iterations that begin then are longer (s,)."""
+        if self.begins_ns is None:
+            return begin_ns >= self.begin_ns
+        return np.isin(begin_ns, self.begins_ns)
+
+
+def slowdowns_of(books: Books, limits: Limits) -> list[Slowdown]:
+    """The lasting changes of like iterations, else those that come and go, of the class that
+    changed most.
+
+    Iterations of one class make the same calls of the same sizes: what makes all of them longer
+    from one on is no other phase of the program. Where they become short again, it may be one.
+    """
+    for changes in (lasting, repeated):
+        each = [changes(one.length_ns, one.begin_ns, limits) for one in books.classes]
+        most = max(each, key=lambda found: found[0].share * found[0].segments if found else 0.0)
+        if most:
+            return most
+    return []
+
+
+def slowdowns_in(iterations: Iterations, limits: Limits) -> list[Slowdown]:
+    """Both, of iterations that may differ: what comes and goes counts in those of the most frequent
+    program alone, as evaluations are longer by design."""
+    _, kind, counts = np.unique(iterations.program, axis=0, return_inverse=True, return_counts=True)
+    other = kind.ravel() != int(np.argmax(counts))
+    found = repeated(*iterations.spans(other), limits)
+    return lasting(*iterations.spans(), limits) + found
+
+
+def lasting(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
+    """The changes from which on the like iterations (s,) are longer than those before: clearly, or
+    so many that lengths drawn by chance would hardly fall so. As single events do not count there
+    may be several, next to one another; the largest is first."""
+    order = np.argsort(begin_ns, kind="stable")
+    length = length_ns[order]
+    found = []
+    splits = range(2, len(length) - 1)  # one short or long iteration is an event
+    for split in splits:
+        before, after = length[:split], length[split:]
+        longest, shortest = most_of(before, limits), -most_of(-after, limits)
+        if shortest <= longest:
+            continue
+        share = 1 - _middle(before) / _middle(after)
+        chance = len(splits) / comb(len(length), split)
+        clear = shortest * (1 - limits.large) > longest or chance < limits.by_chance
+        if clear and share >= limits.least_gain:
+            found.append(Slowdown(int(begin_ns[order[split]]), share, len(after)))
+    return sorted(found, key=lambda one: -one.share)
+
+
+def repeated(length_ns: Times, begin_ns: Ints, limits: Limits) -> list[Slowdown]:
+    """The like iterations (s,) that are clearly longer than all others, if there are several of
+    either: lengths of two kinds, in any order."""
+    order = np.argsort(length_ns, kind="stable")
+    order = order[length_ns[order] > 0]  # NaN: not known
+    length = length_ns[order]
+    fewest = limits.few
+    if len(length) < 2 * fewest:
+        return []
+    part = length[:-1] / length[1:]
+    split = int(np.argmin(part[fewest - 1 : len(part) - fewest + 1])) + fewest
+    if part[split - 1] > 1 - limits.large:
+        return []
+    long = np.sort(begin_ns[order[split:]])
+    share = 1 - _middle(length[:split]) / _middle(length[split:])
+    return [Slowdown(int(long[0]), share, len(long), long)]
+
+
+def most_of(values: Times, limits: Limits) -> Times:
+    """The largest of values (n, ...) along the first axis, NaN and single events apart."""
+    known = np.sort(np.where(np.isnan(values), -np.inf, values), axis=0)
+    return np.asarray(known[-1 - len(known) // limits.event])
+
+
+def _middle(values: Times) -> float:
+    return float(median(values, 0))
+
+
+def changed(
+    slowdowns: list[Slowdown],
+    programs: Programs,
+    iterations: Iterations | None,
+    late_ns: Times | None,
+    books: Books | None,
+    limits: Limits,
+) -> Answer:
     """What changed in the longer iterations: transfers, which take no longer because somebody comes
-    late to them, else a rank's lateness, or its own time. That needs no replay as long as was
-    measured: of calls alone it may be too long throughout."""
-    limits, slowdowns = evidence.limits, evidence.slowdowns
-    if slowdowns and (lateness := evidence.lateness) is not None:
-        iterations = lateness.iterations
-        times = lateness.late_ns, iterations.begin_ns, iterations.length_ns
+    late to them, else a rank's lateness, `late_ns` (s, r), or its own time. That needs no replay as
+    long as was measured: of calls alone it may be too long throughout."""
+    if iterations is not None and late_ns is not None:
+        times = late_ns, iterations.begin_ns, iterations.length_ns
         for slowdown in slowdowns:
-            found = transfers_since(slowdown, evidence.programs, iterations, limits)
+            found = transfers_since(slowdown, programs, iterations, limits)
             if found := found or late_since(slowdown, *times, limits):
                 return found
-    if (books := evidence.replay or evidence.inexact) is not None:
+    if books is not None:
         times = books.joined(excess_of_own).T, books.begin_ns, books.length_ns
         slowdowns = slowdowns_of(books, limits)
         for slowdown in slowdowns:
@@ -92,13 +184,13 @@ def transfers_since(
     before_ns, now_ns = (quantile(taken_ns[each], 0.5, 0) for each in (~longer, longer))
     change_ns = np.nan_to_num(now_ns - before_ns)
     length_ns = float(np.median(iterations.length_ns[longer]))
-    if change_ns.max(initial=0.0) < limits.late_together * slowdown.share * length_ns:
+    if change_ns.max(initial=0.0) < limits.mostly * slowdown.share * length_ns:
         return None
     # What slows one group slows others by the same factor, however little they send.
     growth = np.where(
         change_ns >= limits.least_gain / 2 * length_ns, now_ns / np.maximum(before_ns, 1.0), 0.0
     )
-    slow = np.flatnonzero(growth >= limits.late_together * growth.max())
+    slow = np.flatnonzero(growth >= limits.mostly * growth.max())
     if not _each_time(taken_ns[:, slow], longer, limits):
         return None
     ranks = reduce(np.intersect1d, [np.asarray(programs.members[comm]) for comm in slow])
@@ -126,7 +218,7 @@ def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns:
 def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
     """The ranks that changed alike, and clearly more than all others; None if they are no
     neighbours, or most ranks did."""
-    ranks = np.flatnonzero(change_ns >= limits.late_together * change_ns.max())
+    ranks = np.flatnonzero(change_ns >= limits.mostly * change_ns.max())
     others = np.delete(np.abs(change_ns), ranks)
     if not len(others) or change_ns[ranks].min() < limits.stands_out * others.max():
         return None
@@ -138,3 +230,21 @@ def _each_time(values: Times, longer: Flags, limits: Limits) -> bool:
     """Is each column (s, n) larger in nearly all `longer` iterations (s,) than in the others?"""
     least = -most_of(-values[longer], limits)
     return bool((least > most_of(values[~longer], limits)).all())
+
+
+def taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
+    """How long the collectives of each group took in each iteration (s, comms), ns, once their
+    last member was there; NaN where nearly all members did not record one."""
+    chosen = (iterations.number != NONE) & ~programs.batch & np.isfinite(programs.duration_ns)
+    node = np.flatnonzero(chosen)
+    of = numbered(programs.comm[node], programs.seq[node])
+    _, first, members = np.unique(of, return_index=True, return_counts=True)
+    took_ns = np.full(len(first), np.inf)
+    np.minimum.at(took_ns, of, programs.duration_ns[node])
+    one = node[first]
+    whole = members >= limits.nearly_all * programs.sizes[programs.comm[one]]
+    shape = (len(iterations.begin_ns), len(programs.members))
+    place = (iterations.number[one] * shape[1] + programs.comm[one])[whole]
+    total = np.bincount(place, took_ns[whole], shape[0] * shape[1])
+    seen = np.bincount(place, minlength=shape[0] * shape[1]) > 0
+    return np.where(seen, total, np.nan).reshape(shape)

@@ -1,4 +1,4 @@
-"""Jobs whose iterations were replayed, and what each cause of delay costs them."""
+"""Jobs whose iterations were replayed, and what each cause of delay costs, by all witnesses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oncall.evidence import Param, relation
         ("whole", "BOOLEAN", "", "what the account does not name costs nothing"),
     ],
     source="LOST_TIME section 4: the replay with nothing removed against what was measured",
-    params={"least_share": "delay_causes.least_share"},
+    params={"least_share": "lost_time.negligible"},
 )
 def replayed_jobs() -> str:
     """Jobs of which it is known what made iterations longer than they had to be. Where transfers of
@@ -88,7 +88,7 @@ def _witnesses() -> str:
             SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
             HAVING count(DISTINCT stage) > 1),
         lateness AS (  -- where there is an account, it knows better who only waited for others
-            SELECT *, lost_share >= $late_together * max(lost_share) OVER (PARTITION BY job) AS most
+            SELECT *, lost_share >= $mostly * max(lost_share) OVER (PARTITION BY job) AS most
             FROM late_ranks ANTI JOIN accounted USING (job) ANTI JOIN replayed_jobs USING (job)),
         late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
             SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share, lost_share AS share,
@@ -104,7 +104,7 @@ def _witnesses() -> str:
                 = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
             SELECT g.job, -dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
-                'transfer' AS cause, m.rank, g.share AS lost_share, g.share, g.low, g.high,
+                'transfer' AS cause, m.rank, g.comm, g.share AS lost_share, g.share, g.low, g.high,
                 g.parts AS iterations, g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
                 count(*) OVER (PARTITION BY g.job, g.comm) AS tied
             FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
@@ -112,8 +112,31 @@ def _witnesses() -> str:
                     max(parts) AS parts, sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
                 FROM group_delays GROUP BY job, comm) g
             ANTI JOIN accounted USING (job)
+            ANTI JOIN (FROM slow_round_transfers WHERE rank IS NOT NULL) USING (job)
             JOIN members m USING (job, comm) WHERE g.share >= $least_share),
-        causes AS (FROM accounted UNION ALL BY NAME FROM late UNION ALL BY NAME FROM slowed)
+        in_rounds AS (  -- a rank, in the communicator that it costs most; or a whole communicator
+            SELECT job, 'own' AS cause, rank, NULL AS comm, rounds, at_ns, cost_ns,
+                basis = 'duration' AS timed
+            FROM late_culprits
+            UNION ALL BY NAME
+            SELECT job, 'transfer' AS cause, rank, CASE WHEN rank IS NULL THEN comm END AS comm,
+                rounds, at_ns, cost_ns, true AS timed
+            FROM slow_round_transfers
+            QUALIFY row_number() OVER (
+                PARTITION BY job, cause, rank, comm ORDER BY cost_ns DESC) = 1),
+        slow_in_rounds AS (
+            SELECT s.job, $most_causes + dense_rank() OVER (ORDER BY cause, s.rank, s.comm)
+                    AS entry, cause, coalesce(s.rank, m.rank) AS rank, s.comm,
+                cost_ns / span_ns AS lost_share, cost_ns / span_ns AS share, rounds AS iterations,
+                cost_ns AS gain_ns, at_ns, timed, 'rounds' AS shown_by,
+                count(*) OVER (PARTITION BY s.job, cause, s.rank, s.comm) AS tied
+            FROM in_rounds s
+            JOIN (SELECT job, nullif(max(at_ns) - min(at_ns), 0) AS span_ns FROM rounds
+                GROUP BY job) USING (job)
+            LEFT JOIN members m ON m.job = s.job AND m.comm = s.comm),
+        causes AS (
+            FROM accounted UNION ALL BY NAME FROM late UNION ALL BY NAME FROM slowed
+            UNION ALL BY NAME FROM slow_in_rounds)
     """
 
 
@@ -130,7 +153,8 @@ def _sets() -> str:
                 list(DISTINCT rank)
             FROM members GROUP BY job, comm),
         listed AS (
-            SELECT job, entry, any_value(cause) AS cause, list(rank ORDER BY rank) AS ranks,
+            SELECT job, entry, any_value(cause) AS cause, any_value(comm) AS comm,
+                list(rank ORDER BY rank) AS ranks,
                 count(*) AS number, max(rank) - min(rank) + 1 = count(*) AS in_a_row,
                 min(rank) % count(*) = 0 AS aligned, count(node) = 0 AS nowhere
             FROM causes LEFT JOIN placed USING (job, rank) GROUP BY job, entry),
@@ -139,19 +163,26 @@ def _sets() -> str:
             FROM listed l JOIN parts p ON p.job = l.job AND list_sort(p.ranks) = l.ranks
             WHERE l.number > 1
             ORDER BY l.job, l.entry, NOT starts_with(p.together, 'host'), p.together),
+        names AS (  -- two of one name would be one suspect
+            SELECT job, comm, CASE WHEN count(*) OVER (PARTITION BY job, any_value(name)) = 1
+                THEN any_value(name) END AS own_name
+            FROM members GROUP BY job, comm),
         sets AS (
             SELECT job, entry, of_ranks, together,
-                CASE WHEN number = 1 THEN 'rank ' || ranks[1]
+                CASE WHEN comm IS NOT NULL
+                        THEN 'communicator ' || coalesce(own_name, printf('0x%x', comm))
+                    WHEN number = 1 THEN 'rank ' || ranks[1]
                     WHEN in_a_row AND number > 2 THEN 'ranks ' || ranks[1] || '-' || ranks[-1]
                     WHEN number <= $few THEN 'ranks ' || list_aggregate(ranks, 'string_agg', ', ')
                     ELSE 'ranks ' || list_aggregate(ranks[:3], 'string_agg', ', ') || ', … '
                         || ranks[-1] || ' (' || number || ' ranks)'
                     END AS suspect,
-                number > 1 AND (cause = 'transfer' OR (together IS NULL
-                    AND NOT (nowhere AND in_a_row AND aligned AND number <= $on_a_host)))
+                number > 1 AND comm IS NULL AND (cause = 'transfer' OR (together IS NULL
+                    AND NOT (nowhere AND in_a_row AND aligned AND number <= $few)))
                     AS one_of_them,
                 NOT one_of_them OR number <= least($few, $part * of_ranks) AS located
-            FROM listed LEFT JOIN whole USING (job, entry) LEFT JOIN sizes USING (job))
+            FROM listed LEFT JOIN whole USING (job, entry) LEFT JOIN sizes USING (job)
+            LEFT JOIN names USING (job, comm))
     """
 
 
@@ -163,6 +194,9 @@ def _sets() -> str:
         "replayed_jobs",
         "late_ranks",
         "group_delays",
+        "late_culprits",
+        "slow_round_transfers",
+        "rounds",
         "members",
         "ranks",
         "stage_layout",
@@ -173,6 +207,7 @@ def _sets() -> str:
         ("cause", "VARCHAR", "", "own: work of the rank; transfer: of what it sends and receives"),
         ("shown_by", "VARCHAR", "", "what shows it, as in lost_time"),
         ("rank", "INTEGER", "", "global rank; several if the evidence cannot tell them apart"),
+        ("comm", "UBIGINT", "", "the communicator whose members are all alike; else NULL"),
         ("node", "VARCHAR", "", "its host"),
         ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its RDMA device"),
@@ -203,16 +238,18 @@ def _sets() -> str:
     ],
     source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
     params={
-        "rate_below": "slow_round_links.rate_below",
+        "rate_below": "slow_round_transfers.rate_below",
+        "most_causes": "lost_time.most_causes",
         "repeat": "pausing_ranks.repeat",
         "always": "pausing_ranks.always",
-        "late_together": "lost_time.late_together",
+        "mostly": "lost_time.mostly",
         "stands_out": "lost_time.stands_out",
-        "least_share": Param("1 %", "of the time; less is not worth waking anyone for"),
-        "few": Param(8, "ranks to look at one by one, as those of a host"),
-        "part": Param("25 %", "of the ranks of a small job are no few either"),
-        "on_a_host": Param(
-            8, "GPUs of a host: where hosts are not recorded, neighbours up to this share one"
+        "least_share": "lost_time.negligible",
+        "part": "lost_time.ordinary",
+        "few": Param(
+            8,
+            "ranks to look at one by one; where hosts are not recorded, neighbours up to this "
+            "share one: the GPUs of a host",
         ),
     },
 )
@@ -221,7 +258,7 @@ def delay_causes() -> str:
     return f"""
         WITH {_placed()}, {_slowest()},
         {_witnesses()}, {_sets()}
-        SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, p.node, p.gpu, p.nic, l.tied,
+        SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, l.comm, p.node, p.gpu, p.nic, l.tied,
             s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.high,
             l.lost_share, l.lost_share * l.low / l.share AS lost_low,
             l.lost_share * l.high / l.share AS lost_high,

@@ -4,6 +4,11 @@ Node `rank * width + position`. A collective is over when its last member has ar
 transfer is done; a batch when that is so for each of its sends and receives. Who makes an
 asynchronous call goes on at once, and waits for its end at the join. The order is found once; all
 iterations of a class and all questions about them are replayed side by side.
+
+Who computes the same at the same time is a tensor group. In Megatron-LM its first rank runs the
+data loader (`get_batch_on_this_tp_rank`), in the stages that need samples, and broadcasts what it
+has loaded. It comes later than its group by design; whether its loader is slow, the leaders of
+other groups show.
 """
 
 from __future__ import annotations
@@ -13,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.lost_time.matching import matched, nth_of
-from oncall.analysis.lost_time.programs import NONE, Codes, Flags, Ints, Programs, Times
-from oncall.analysis.lost_time.segments import Segments
+from oncall.analysis.lost_time.arrays import NONE, Codes, Flags, Ints, Times, nth_of
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.programs import Programs, matched
 
 _NUMBERS_AT_ONCE = 1 << 19  # of a replay, 4 MB
 
@@ -78,12 +83,12 @@ class Graph:
         return np.asarray(np.arange(self.width) < self.length[:, None])
 
 
-def graph_of(programs: Programs, segments: Segments) -> Graph:
-    """The graph that all segments of a class share, from each rank's first one."""
-    ranks, width = len(programs.ranks), int(segments.length.max())
-    at = np.argmax(segments.first != NONE, axis=0)
-    begin = segments.first[at, np.arange(ranks)]
-    length = np.where(begin == NONE, 0, segments.length)
+def graph_of(programs: Programs, firsts: Ints, lengths: Ints) -> Graph:
+    """The graph that like segments share, of `lengths` (r,) nodes from the first of the `firsts`
+    (s, r) that each rank has."""
+    ranks, width = len(programs.ranks), int(lengths.max())
+    begin = firsts[np.argmax(firsts != NONE, axis=0), np.arange(ranks)]
+    length = np.where(begin == NONE, 0, lengths)
     place = np.repeat(np.arange(ranks), length)
     step = np.arange(len(place)) - np.repeat(np.cumsum(length) - length, length)
     node = begin[place] + step
@@ -188,6 +193,33 @@ class Order:
         return ended[final[graph.length > 0]].max(0), arrived
 
 
+@dataclass(frozen=True)
+class Spent:
+    """Segments' time, ns: `own` (s, r, width) before each node, `rounds` (s, k) and `transfers`
+    (s, t) once the last one has arrived; `asynchronous` (nodes,); `lead` of the host;
+    `backwards` (s,): by how much ranks went on before others that they should have waited for."""
+
+    own: Times
+    rounds: Times
+    transfers: Times
+    asynchronous: Flags
+    lead: int
+    backwards: Times
+
+
+@dataclass(frozen=True)
+class Account:
+    """Segments' time and what it would be, ns: own (s, r, width), rounds (s, k) and transfers
+    (s, t)."""
+
+    own: Times
+    rounds: Times
+    transfers: Times
+    baseline_own: Times
+    baseline_rounds: Times
+    baseline_transfers: Times
+
+
 def gather(rounds: Rounds, chosen: Ints) -> tuple[Ints, Ints, Ints]:
     """The nodes of the chosen rounds, where each round begins among them, and their sizes."""
     sizes = rounds.size[chosen]
@@ -270,3 +302,84 @@ def _levels(graph: Graph, asynchronous: Flags, join: Ints) -> Iterator[Level]:
             reached=arrived,
             joins=joins,
         )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """`group` (r,) is the number of each rank's tensor group, NONE without one: the communicator
+    that it calls most, if all members do the same. `tight_rounds` (k,) are collectives of one.
+    `ops` are names of operations. `broadcasts` as in `leaders.broadcasts_of`."""
+
+    group: Ints
+    tight_rounds: Flags
+    ops: list[str]
+    broadcasts: list[Ints]
+
+    def mates(self, rank: int) -> Ints:
+        """The others of its tensor group."""
+        mine = self.group[rank]
+        if mine == NONE:
+            return np.zeros(0, dtype=np.int64)
+        others = np.flatnonzero(self.group == mine)
+        return np.asarray(others[others != rank])
+
+
+def groups_of(programs: Programs, graph: Graph, limits: Limits) -> Groups:
+    """The tensor groups of a class of segments."""
+    rounds = graph.rounds
+    exchange = np.array([name.startswith("AllToAll") for name in programs.ops], dtype=np.bool_)
+    mine = ~exchange[rounds.op][rounds.of]
+    rank, comm = rounds.nodes[mine] // graph.width, rounds.comm[rounds.of[mine]]
+    both, calls = np.unique(rank << 32 | comm, return_counts=True)
+    pairs = both >> 32, both & 0xFFFFFFFF
+    uniform = {}
+    for one in np.unique(comm):
+        members = programs.members[int(one)]
+        uniform[int(one)] = (
+            1 < len(members) < graph.ranks and len(set(graph.role[members].tolist())) == 1
+        )
+    group = np.full(graph.ranks, NONE)
+    order = np.lexsort((-pairs[1], -calls, pairs[0])) if len(calls) else np.zeros(0, np.int64)
+    for at in order:
+        one, used = int(pairs[0][at]), int(pairs[1][at])
+        if (
+            group[one] == NONE
+            and uniform[used]
+            and calls[at] >= limits.ordinary * graph.length[one]
+        ):
+            group[one] = used
+    tight = np.zeros(len(rounds), dtype=np.bool_)
+    if len(rounds):
+        leader = rounds.nodes[rounds.start] // graph.width
+        tight = group[leader] == rounds.comm
+    broadcasts = list(broadcasts_of(programs, graph))
+    return Groups(group, np.asarray(tight), programs.ops, broadcasts)
+
+
+def leaders_of(programs: Programs) -> Flags:
+    """Whether each rank (r,) leads a group; nobody does where only one group has a leader."""
+    found = np.zeros(len(programs.ranks), dtype=np.bool_)
+    calls = _broadcasts(programs)[programs.op] & ~programs.batch
+    for comm in np.unique(programs.comm[calls]):
+        members = programs.members[int(comm)]
+        if 1 < len(members) < len(found):
+            found[members[0]] = True
+    return found if found.sum() > 1 else np.zeros_like(found)
+
+
+def broadcasts_of(programs: Programs, graph: Graph) -> Iterator[Ints]:
+    """The nodes in which leaders broadcast to their groups (leaders, broadcasts): those of leaders
+    whose calls are the same, together. Another stage loads at another time of its iteration."""
+    rounds = graph.rounds
+    chosen = _broadcasts(programs)[rounds.op] & (rounds.size > 1) & (rounds.size < graph.ranks)
+    first = rounds.nodes[rounds.start[chosen]]
+    first = np.sort(first[leaders_of(programs)[first // graph.width]])
+    rank, begin, count = np.unique(first // graph.width, return_index=True, return_counts=True)
+    for one in np.unique(graph.role[rank]):
+        mine = graph.role[rank] == one
+        yield first[begin[mine][:, None] + np.arange(count[mine][0])]
+
+
+def _broadcasts(programs: Programs) -> Flags:
+    """Whether each operation of `programs.ops` is one."""
+    return np.array([name == "Broadcast" for name in programs.ops], dtype=np.bool_)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from oncall.analysis.lost_time.arrays import NONE, Ints, Times, medians_of, numbered
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.matching import matched, medians_of
-from oncall.analysis.lost_time.moments import Moments, numbered
-from oncall.analysis.lost_time.programs import NONE, Ints, Programs, Times
+from oncall.analysis.lost_time.moments import Moments
+from oncall.analysis.lost_time.programs import Programs, matched
 
 
 def host_delays(

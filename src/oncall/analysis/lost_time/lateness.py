@@ -5,22 +5,39 @@ waited for it. That needs no clocks, and does not ask how many streams there are
 are ahead. Of calls alone it is the last to call, where hosts wait. A rank that came late because it
 had waited for someone else was in that other call for long: over all its groups the two cancel. So
 a rank's lateness, summed over all calls of an iteration, is lost time of its own.
+
+It costs something if the others wait for the same ranks again and again, clearly longer than for
+anybody else, and iterations in which they do are longer than the others. Ranks are tried one by one
+and in the blocks of neighbours that share a host; and hosts as a whole: who is last in an iteration
+is mostly the rank with the longest sample, of any host, but what a hot or throttled host adds, it
+adds to all of its ranks, so that the middle one of them is late in nearly every iteration.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import comb
 from typing import Literal
 
 import numpy as np
 
+from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, quantile
 from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.judgement import (
+    BLOCKS,
+    Declined,
+    Entry,
+    Loss,
+    at_least,
+    by_turns,
+    counts_alone,
+    is_duty,
+    judged,
+)
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.matching import matched
-from oncall.analysis.lost_time.measured import quantile
 from oncall.analysis.lost_time.moments import Moments
-from oncall.analysis.lost_time.places import places_of
-from oncall.analysis.lost_time.programs import ABSENT, NONE, Ints, Programs, Times
+from oncall.analysis.lost_time.pipelines import places_of
+from oncall.analysis.lost_time.programs import ABSENT, Programs, matched
 
 
 @dataclass(frozen=True)
@@ -57,7 +74,9 @@ def lateness_of(
     inside = number != NONE
     late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
     late = np.where(inside, np.nan_to_num(late), 0.0)
-    late_ns = _summed(programs, iterations, late, place := places_of(programs, iterations))
+    late_ns = _summed(
+        programs, iterations, late, place := places_of(programs, iterations.mostly_called)
+    )
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
@@ -119,3 +138,260 @@ def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
     met = np.isfinite(longest) & np.isfinite(took)
     found[met] = longest[met] - took[met]
     return found
+
+
+_NOBODY = Declined("the others wait for nobody more than for the next")
+_BY_TURNS = Declined("ranks come late by turns: chance explains it")
+
+
+def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
+    """The ranks whose lateness costs most, if it is no chance. What hosts hold up themselves counts
+    in a few iterations as well, if it costs enough and no other rank is as late in any."""
+    iterations = lateness.iterations
+    share = lateness.share
+    best, gap = _best(share, lateness.ranks, limits)
+    there = ~np.isnan(gap)
+    late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
+    if not late.any() or not _all_of_them(share[late], best):
+        return _NOBODY
+    few = late.sum() < limits.few
+    if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
+        return Declined("the others wait for a rank in too few iterations")
+    blocks = _taking_turns(share, best, late, limits) / best.sum()
+    if not few and by_turns(gap[late], _widest(share[there]), blocks, limits):
+        return _BY_TURNS
+    gain = np.where(late, np.minimum(gap, 1.0), 0.0)
+    # Others may be as long because of somebody else: without whom is what they last.
+    last_ns = np.nan_to_num(np.fmax.reduce(lateness.late_ns, axis=1))
+    rest_ns = np.maximum(iterations.length_ns - last_ns, iterations.length_ns / 2)
+    without = replace(iterations, length_ns=rest_ns)
+    others, _ = without.spans(but=~(there & (gap < limits.least_gain / 2)))
+    if iterations.stretches:
+        pass  # They are of equal length, whatever was lost in them.
+    elif _are_baseline(others, iterations.length_ns[late], limits):
+        gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
+    elif _may_cost_nothing(lateness, limits):
+        return Declined("hosts run ahead of their devices: being late may cost nothing")
+    loss = Loss("own", _places(best), gain, iterations.length_ns, iterations.begin_ns, lateness.by)
+    late = loss.concerned(limits)
+    seen = bool(late.any()) and is_seen(
+        iterations, late, there & ~late, float(gain[late].mean()), limits
+    )
+    fewest = 1 if few else limits.few
+    return judged(loss, limits, fewest, proven=seen, always=not len(others))
+
+
+def is_seen(
+    iterations: Iterations, late: Flags, others: Flags, share: float, limits: Limits
+) -> bool:
+    """Whether late iterations (s,) are longer than the shorter ones of the others by a good part of
+    the `share` that being late is said to cost; others may be long for another reason, as the first
+    ones are. Where too few lengths are known, and of stretches of equal time, nobody knows."""
+    late_ns, _ = iterations.spans(but=~late)
+    others_ns, _ = iterations.spans(but=~others)
+    if iterations.stretches or not len(late_ns) or len(others_ns) < limits.few:
+        return True
+    length_ns = float(np.median(late_ns))
+    longer_ns = length_ns - float(quantile(others_ns, 0.25, 0))
+    return longer_ns >= limits.seen * share * length_ns
+
+
+def suspected(lateness: Lateness, limits: Limits) -> Entry | Declined:
+    """The ranks that the others waited for a good part of their time, or several times longer than
+    any noise, though it may be chance."""
+    iterations = lateness.iterations
+    best, gap = _best(lateness.share, lateness.ranks, limits)
+    late = (gap >= limits.least_gain) & _has_peers(iterations, best)
+    lost_ns = np.where(late, np.minimum(gap, 1.0), 0.0) * iterations.length_ns
+    seen_ns = max(1.0, float(iterations.length_ns[~np.isnan(gap)].sum()))
+    part = float(lost_ns.sum()) / seen_ns
+    if part < limits.large:
+        late &= gap >= limits.large
+        lost_ns = np.where(late, lost_ns, 0.0)
+        part = float(lost_ns.sum()) / seen_ns
+        duty = is_duty(_places(best), part, late, limits, always=True)
+        if part < limits.least_gain or late.sum() <= 1 or duty:
+            return Declined("the others wait for no rank for long")
+    return Entry(
+        cause="perhaps",
+        ranks=_places(best),
+        share=part,
+        low=0.0,
+        high=part,
+        segments=int(late.sum()),
+        gain_ns=float(lost_ns.sum()),
+        begin_ns=int(iterations.begin_ns[late].min()),
+        shown_by=lateness.by,
+    )
+
+
+def _places(ranks: Flags) -> tuple[int, ...]:
+    return tuple(map(int, np.flatnonzero(ranks)))
+
+
+def _are_baseline(others: Times, late: Times, limits: Limits) -> bool:
+    """Whether the lengths of other iterations (k,) say what the late ones (s,) cost: of two, if
+    these are clearly shorter."""
+    if len(others) < 2:
+        return False
+    shorter = float(others.max()) < (1 - limits.large) * float(late.min())
+    return len(others) >= limits.few or shorter
+
+
+def _taking_turns(share: Times, best: Flags, late: Flags, limits: Limits) -> int:
+    """How many ranks may be late by turns: those that are ever half as late, as the last of each
+    sequence where work grows with it; all that were recorded, where hardly any is."""
+    much = limits.mostly * float(np.nanmedian(share[np.ix_(late, best)]))
+    ever = int((np.fmax.reduce(share, axis=0) >= much).sum())
+    recorded = int((~np.isnan(share)).sum(1).max())
+    return ever if ever - int(best.sum()) >= limits.few else recorded
+
+
+def _may_cost_nothing(lateness: Lateness, limits: Limits) -> bool:
+    """Whether hosts may be ahead of their devices, so that one may call late for nothing."""
+    ahead = not lateness.timed and lateness.iterations.ahead > limits.least_gain
+    return lateness.by == "delays" or (lateness.by == "waits" and ahead)
+
+
+def _stands_alone(
+    share: Times, best: Flags, late: Flags, iterations: Iterations, limits: Limits
+) -> bool:
+    """Whether the ranks cost as much in a few iterations as if all were longer, and no other rank
+    was half as late in any."""
+    mine, others = np.fmin.reduce(share[:, best], axis=1), share[:, ~best]
+    lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
+    if np.fmax.reduce(others, axis=None) >= limits.mostly * mine[late].min():
+        return False
+    return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
+
+
+def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:
+    """Which of the ranks (r,) stand out most, and by how much they do in each iteration (s,)."""
+    found = np.zeros(len(ranks), dtype=np.bool_), np.full(len(share), np.nan)
+    most = -1.0
+    for size in BLOCKS:
+        if 2 * size > len(ranks):
+            break
+        blocks, padded = by_hosts(share, ranks, size)
+        padded = np.sort(padded, axis=2)  # NaN last
+        middle = padded[:, :, (size - 1) // 2]
+        highest = np.fmax.reduce(padded, axis=2)
+        gap = middle - _highest_beside(highest)
+        total = np.nansum(np.where(gap >= limits.least_gain / 2, gap, 0), axis=0)
+        one = int(np.argmax(total))
+        if total[one] > most:
+            most, found = float(total[one]), (blocks == one, gap[:, one])
+    return found
+
+
+def by_hosts(share: Times, ranks: Ints, size: int) -> tuple[Ints, Times]:
+    """The host of each rank (r,), each of so many neighbours; and what each iteration has (s, r) by
+    hosts (s, hosts, size), NaN for ranks that left nothing behind."""
+    hosts, host = np.unique(ranks // size, return_inverse=True)
+    found = np.full((len(share), len(hosts), size), np.nan)
+    found[:, host, ranks % size] = share
+    return host, found
+
+
+def _highest_beside(highest: Times) -> Times:
+    """Of each column (s, b) the highest of all others in the row."""
+    known = np.where(np.isnan(highest), -np.inf, highest)
+    order = np.sort(known, axis=1)
+    first, second = order[:, -1:], order[:, -2:-1]
+    beside = np.where(known == first, second, first)
+    return np.where(np.isfinite(beside), beside, np.nan)
+
+
+def _all_of_them(share: Times, best: Flags) -> bool:
+    """Is each of the ranks later than all others, as a rule?"""
+    baseline = quantile(share, 0.5, 0)
+    return bool(np.nanmin(baseline[best]) > np.nanmax(baseline[~best]))
+
+
+def _has_peers(iterations: Iterations, best: Flags) -> Flags:
+    """Iterations (s,) in which others made the same calls as each of the ranks: stages of a
+    pipeline differ by design."""
+    program = iterations.program
+    found = np.ones(len(program), dtype=np.bool_)
+    for rank in np.flatnonzero(best):
+        found &= (program[:, ~best] == program[:, [rank]]).any(1)
+    return found
+
+
+def _widest(share: Times) -> Times:
+    """The widest gap between those that are later than most and the next (s,)."""
+    order = -np.sort(-share, axis=1)  # NaN last
+    gaps = order[:, :-1] - order[:, 1:]
+    known = ~np.isnan(gaps)
+    half = np.arange(gaps.shape[1]) < known.sum(1, keepdims=True) / 2
+    return np.asarray(np.where(known & half, gaps, 0.0).max(1))
+
+
+_SIZES = (8, 4)  # ranks of a host that have a middle one
+
+
+def late_hosts(lateness: Lateness, limits: Limits) -> Entry | Declined:
+    """The host whose ranks are late as a whole. Of a pipeline it may be a stage, whose lateness is
+    its design: not to be asked of one."""
+    iterations = lateness.iterations
+    found = [one for size in _SIZES if (one := _latest_host(lateness, size, limits)) is not None]
+    if not found:
+        return Declined("no host's ranks are all later than others'")
+    host, gain = max(found, key=lambda one: float(one[1].sum()))
+    ranks = np.flatnonzero(host).tolist()
+    loss = Loss("own", ranks, gain, iterations.length_ns, iterations.begin_ns, lateness.by)
+    late = loss.concerned(limits)
+    if late.any() and not is_seen(iterations, late, ~late, float(gain[late].mean()), limits):
+        return Declined("iterations are no longer where the host's ranks are late")
+    return judged(loss, limits, limits.few)
+
+
+def _latest_host(lateness: Lateness, size: int, limits: Limits) -> tuple[Flags, Times] | None:
+    """The host of so many ranks (r,) whose middle rank is the latest of all hosts' in more
+    iterations than chance explains, and what it costs each of them (s,)."""
+    share = lateness.share
+    of_rank, each = by_hosts(share, lateness.ranks, size)
+    hosts = each.shape[1]
+    if hosts < 2:
+        return None
+    middle = quantile(each, 0.5, 2)
+    there = np.isfinite(middle)  # of a service, the hosts of one replica
+    compared = there.sum(1) > 1
+    latest = np.bincount(np.nanargmax(middle[compared], axis=1), minlength=hosts)
+    best = int(latest.argmax())
+    seen = compared & there[:, best]
+    if not seen.any():
+        return None
+    of = int(there[seen].sum(1).min())
+    host = of_rank == best
+    chance = at_least(int(latest[best]), int(seen.sum()), 1 / of)
+    if min(chance, _apart_by_chance(share[seen], host)) > limits.by_chance / of:
+        return None
+    if not _all_later(quantile(share[seen], 0.5, 0), host, limits):
+        return None
+    beside, alone = np.where(host, np.nan, share), np.where(host, share, np.nan)
+    shift = quantile(alone, 0.5, 1) - quantile(beside, 0.5, 1)
+    last = np.fmax.reduce(alone, axis=1) - np.fmax.reduce(beside, axis=1)
+    return host, np.where(seen, np.nan_to_num(np.clip(np.fmin(shift, last), 0.0, 1.0)), 0.0)
+
+
+def _apart_by_chance(share: Times, host: Flags) -> float:
+    """How likely chance alone puts all ranks of the host behind all others in so many iterations
+    (s, r): of all choices of as many ranks, one is the last ones. Two hosts need no more than a few
+    iterations to be distinguished so."""
+    apart = np.fmin.reduce(share[:, host], axis=1) > np.fmax.reduce(share[:, ~host], axis=1)
+    ranks = int(np.isfinite(share).sum(1).min())
+    mine = int(np.isfinite(share[:, host]).sum(1).min())
+    if not 0 < mine < ranks:
+        return 1.0
+    return at_least(int(apart.sum()), len(share), 1 / comb(ranks, mine))
+
+
+def _all_later(each: Times, host: Flags, limits: Limits) -> bool:
+    """Is a rank of the host later than one of another host in nearly all pairs of them, and all of
+    them by about as much? `each` (r,) is the lateness of ranks in the median iteration."""
+    others = each[~host & np.isfinite(each)]
+    later = each[host][:, None] > others
+    by = each[host] - np.median(others)
+    alike = np.nanmin(by) >= limits.mostly * np.nanmax(by)
+    return bool(alike and later.mean() >= limits.nearly_all)

@@ -15,7 +15,9 @@ class Limits:
     nearly_all: float = decides(
         "90 %", "of ranks, or of calls: the rest was lost or is an exception"
     )
-    mostly: float = decides("50 %", "of ranks, calls or time: less is not representative")
+    mostly: float = decides(
+        "50 %", "of ranks, calls or time; of the largest excess: less is not representative"
+    )
     same_calls: float = decides("70 %", "of the ranks do the same in iterations of one kind")
     hardly: float = decides("10 %", "of ranks, calls or time: less does not shape a job")
     negligible: float = decides("1 %", "of calls, or of all time: not worth waking anyone for")
@@ -25,36 +27,35 @@ class Limits:
         12, "parts of a recording without iterations: so many show what is chance"
     )
     event: int = decides(8, "iterations, of which one may differ: a warm-up, a checkpoint")
-    most_segments: int = decides(48, "newest ones of a class; more say nothing new")
+    most_compared: int = decides(
+        48, "newest segments of a class, or ranks with the largest excess; more say nothing new"
+    )
     most_delays: int = decides(
         1024, "the largest ones of an iteration are compared with all others"
     )
-    most_tried: int = decides(32, "ranks with the largest excess, of more than four times as many")
 
     # Times of calls
     at_once: float = decides("30 us", "between calls made at once; 250 us is as good")
     exact: float = decides("2 ms", "by which clocks that calls have put right are off")
-    ordinary: float = decides("25 %", "quantile over iterations: what they take without a fault")
+    ordinary: float = decides(
+        "25 %",
+        "quantile over iterations: what they take without a fault; of a length or of calls: what "
+        "differs by less is alike",
+    )
     most_lead: int = decides(12, "calls that a host is ahead of its device by")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
-    overlaps: float = decides("25 %", "of a call's time not waited for: it goes on beside")
-    overlaps_time: float = decides("300 us", "... and this long")
-    busy: float = decides("25 %", "of a rank's calls are in its tensor group")
-    replays: float = decides("25 %", "a replay that is off by more does not know who waits")
+    overlaps_time: float = decides("300 us", "of a call not waited for: it goes on beside")
 
     # Verdicts
     least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
     fewest_replayed: int = decides(2, "iterations: replays leave little to chance")
     most_causes: int = decides(4, "a job; what is left then is not worth a call")
-    certain: float = decides("5 %", "quantile of the mean gain, and 95 %, of resampled iterations")
     large: float = decides("20 %", "of an iteration, or of all time: more than any noise")
     hiccup: float = decides("20 ms", "in all: a host loses as much at any time, by one interrupt")
     once: float = decides("500 ms", "a full garbage collection stops a healthy host for less")
     stands_out: float = decides(2, "times the next rank's gain: else the difference is chance")
-    late_together: float = decides("50 %", "of the largest excess: ranks that one cause makes late")
     alike: float = decides("80 %", "of the best gain: ranks that explain as much")
     inseparable: float = decides("97 %", "of the largest excess: they share all slow operations")
-    calls_gain: float = decides("133 %", "of the least gain: calls alone hardly show transfers")
     by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
     seen: float = decides(
         "33 %", "of what late ranks cost: late iterations are so much longer than the others"

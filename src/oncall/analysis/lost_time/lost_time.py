@@ -1,34 +1,45 @@
-"""The account of lost time: without which cause iterations would be shorter, and by how much."""
+"""The account of lost time: without which cause iterations would be shorter, and by how much.
+
+Ways to find that are tried in order: each says what evidence it lacks, or whom it finds, or why it
+names nobody. What they look at is worked out once and only when asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from oncall.analysis.lost_time.books import Books
-from oncall.analysis.lost_time.chance import counts_alone
-from oncall.analysis.lost_time.evidence import Evidence
-from oncall.analysis.lost_time.lateness import Lateness
+from oncall.analysis.lost_time.arrays import NONE, Ints, Times
+from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.causes import Books, gains_of_own
+from oncall.analysis.lost_time.changes import Slowdown, changed, slowdowns_in, slowdowns_of
+from oncall.analysis.lost_time.host_delays import host_delays
+from oncall.analysis.lost_time.iterations import Iterations, iterations_of
+from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, counts_alone
+from oncall.analysis.lost_time.lateness import (
+    Lateness,
+    late_hosts,
+    latecomers,
+    lateness_of,
+    suspected,
+)
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.programs import Ints, Times, read_programs
-from oncall.analysis.lost_time.slowdowns import Slowdown
-from oncall.analysis.lost_time.ways import WAYS, Outcome, outcome_of
+from oncall.analysis.lost_time.moments import Arrivals, arrivals_of
+from oncall.analysis.lost_time.pipelines import with_peers
+from oncall.analysis.lost_time.programs import Programs, read_programs
+from oncall.analysis.lost_time.replay import replay
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
     ("job", "VARCHAR", "", "the job"),
     ("entry", "INTEGER", "", "number of the cause, the largest first; 0: the whole account"),
-    (
-        "cause",
-        "VARCHAR",
-        "",
-        "own: work of a rank; transfer; perhaps: waits that chance "
-        "may explain; unexplained: a lasting slowdown; account: what was accounted for",
-    ),
+    ("cause", "VARCHAR", "", "own: work of a rank; transfer; perhaps: waits that chance may "
+     "explain; unexplained: a lasting slowdown; account: what was accounted for"),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
     ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
@@ -42,15 +53,227 @@ _SCHEMA = [
     ("replay_error", "DOUBLE", "ratio", "median deviation of replayed from measured lengths"),
     ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
     ("whole", "BOOLEAN", "", "of an account: what it does not name costs nothing"),
-    (
-        "shown_by",
-        "VARCHAR",
-        "",
-        "what shows a cause: a replay without it; waits of others in calls; delays of its host "
-        "between calls; a change with longer iterations",
-    ),
+    ("shown_by", "VARCHAR", "", "what shows a cause: a replay without it; waits of others in "
+     "calls; delays of its host between calls; a change with longer iterations"),
     ("declined", "VARCHAR", "", "the ways that were tried before, and why they name nobody"),
-]
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of a job: `programs` are what its ranks called."""
+
+    programs: Programs
+    limits: Limits
+
+    @cached_property
+    def books(self) -> Books | None:
+        """The accounts of its like iterations; None if they are not most of the time."""
+        books = books_of(self.programs, self.limits)
+        return books if books is not None and books.covered >= self.limits.mostly else None
+
+    @property
+    def replay(self) -> Books | None:
+        """The same if replays last as long as was measured, of enough iterations to accuse by."""
+        return None if self._too_few else self._exact
+
+    @property
+    def few(self) -> Books | None:
+        """The same of too few iterations to accuse anyone by: they show what lateness costs."""
+        return self._exact if self._too_few else None
+
+    @property
+    def inexact(self) -> Books | None:
+        """The same if replays do not last as long as was measured: they show what changed."""
+        return None if self._exact else self.books
+
+    @property
+    def _exact(self) -> Books | None:
+        books = self.books
+        return books if books is not None and books.hold(self.limits) else None
+
+    @property
+    def _too_few(self) -> bool:
+        return self.books is not None and len(self.books.length_ns) < self.limits.fewest
+
+    @property
+    def replayed(self) -> bool:
+        """Whether replays have all that happened: what they do not name costs nothing."""
+        replay = self.replay
+        return replay is not None and replay.missed < self.limits.least_gain
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        return arrivals_of(self.programs, self.limits)
+
+    @cached_property
+    def iterations(self) -> Iterations | None:
+        """The iterations that hosts show."""
+        return iterations_of(self.programs, self.arrivals.moments(), self.limits)
+
+    @cached_property
+    def lateness(self) -> Lateness | None:
+        """Who came late in them."""
+        found = self.iterations
+        if found is None:
+            return None
+        moments = self.arrivals.moments(found.nth)
+        return lateness_of(with_peers(self.programs, found.cut), found, moments, self.limits)
+
+    @cached_property
+    def slowdowns(self) -> list[Slowdown]:
+        """The iterations that are longer than the others."""
+        if self.replay is not None:
+            return slowdowns_of(self.replay, self.limits)
+        found = self.iterations
+        return [] if found is None or found.stretches else slowdowns_in(found, self.limits)
+
+    @property
+    def unexplained(self) -> Slowdown | None:
+        """A slowdown that nobody has to be found for to be worth a sentence."""
+        lasting = (one for one in self.slowdowns if one.begins_ns is None)
+        return next((one for one in lasting if one.share >= self.limits.large), None)
+
+    @property
+    def stages(self) -> bool:
+        """Whether ranks send to one another, as stages of a pipeline do."""
+        return bool(self.programs.batch.any())
+
+    @property
+    def in_larger(self) -> bool:
+        """Whether ranks call in groups larger than those that iterations are of."""
+        found = self.iterations
+        size = np.array([len(line) for line in self.programs.members])[self.programs.comm]
+        return found is not None and bool(size[found.number != NONE].max() > size[found.cut].max())
+
+
+def _compared(evidence: Evidence) -> Lateness | Declined:
+    """By how much ranks made others wait, where these can be compared."""
+    lateness = evidence.lateness
+    if lateness is None:
+        return Declined("hosts show no iterations")
+    if evidence.programs.on_device:
+        return Declined("devices' times alone do not show who waits")
+    if not lateness.of_all and (evidence.stages or evidence.in_larger):
+        return Declined("who is late in its group may have waited for someone outside")
+    return lateness
+
+
+def _replay(evidence: Evidence) -> Answer:
+    return replay(evidence.replay, evidence.limits)
+
+
+def _change(evidence: Evidence) -> Answer:
+    if evidence.programs.on_device and evidence.replay is None:
+        return Declined("devices' times alone do not show who waits")
+    lateness = evidence.lateness
+    late_ns = None if lateness is None else lateness.late_ns
+    books = evidence.replay or evidence.inexact
+    return changed(
+        evidence.slowdowns, evidence.programs, evidence.iterations, late_ns, books, evidence.limits
+    )
+
+
+def _waits(evidence: Evidence) -> Answer:
+    lateness, limits = _compared(evidence), evidence.limits
+    if isinstance(lateness, Declined):
+        return lateness
+    answer = latecomers(lateness, limits)
+    # Stages differ by design, and no iteration shows which calls are alike.
+    unlike = lateness.iterations.stretches and evidence.stages
+    if unlike and isinstance(answer, Entry) and answer.share < limits.large:
+        return Declined("stages differ by design")
+    return answer
+
+
+def _hosts(evidence: Evidence) -> Answer:
+    if evidence.stages:
+        return Declined("all ranks of a host may be one stage, late by design")
+    lateness = _compared(evidence)
+    if isinstance(lateness, Declined):
+        return lateness
+    return late_hosts(lateness, evidence.limits) if lateness.timed else Declined("no durations")
+
+
+def _delays(evidence: Evidence) -> Answer:
+    if evidence.arrivals.timed or evidence.programs.on_device:
+        return Declined("durations show more than hosts' calls")
+    lateness = evidence.lateness
+    if lateness is None:
+        return Declined("hosts show no iterations")
+    moments = evidence.arrivals.moments(lateness.iterations.nth)
+    late_ns = host_delays(evidence.programs, lateness.iterations, moments, evidence.limits)
+    return latecomers(replace(lateness, late_ns=late_ns, by="delays"), evidence.limits)
+
+
+def _suspicion(evidence: Evidence) -> Answer:
+    if evidence.lateness is None:
+        return Declined("hosts show no iterations")
+    return suspected(evidence.lateness, evidence.limits)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way: whom it finds. `replayed`: where replays have all that happened it adds nothing."""
+
+    name: str
+    find: Callable[[Evidence], Answer]
+    replayed: bool = False
+
+    def ask(self, evidence: Evidence) -> Answer:
+        """Whom it finds, but for ranks off the critical path: waits for them cost nothing."""
+        if self.replayed and evidence.replayed:
+            return Declined("replays show that nobody else costs anything")
+        answer, few = self.find(evidence), evidence.few
+        if isinstance(answer, Entry) and answer.shown_by in ("waits", "delays") and few is not None:
+            ranks, limits = np.array(answer.ranks), evidence.limits
+            gains = partial(gains_of_own, sets=[ranks], removed=(), limits=limits)
+            if few.shares(gains).max() < limits.least_gain:
+                return Declined("whom others wait for is off the critical path")
+        return answer
+
+
+WAYS = (
+    Way("replay", _replay),
+    Way("change", _change),
+    Way("waits", _waits, replayed=True),
+    Way("hosts", _hosts, replayed=True),
+    Way("delays", _delays),
+    Way("suspicion", _suspicion, replayed=True),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What all ways found: the `entries` of one `way`, proven or a suspicion, and why the others
+    `declined`, by name."""
+
+    entries: tuple[Entry, ...]
+    declined: dict[str, str]
+    way: str = ""
+
+    @property
+    def proven(self) -> bool:
+        return any(entry.proven for entry in self.entries)
+
+
+def outcome_of(evidence: Evidence) -> Outcome:
+    """The entries of the first way that proves any; else the first suspicion."""
+    suspicion: tuple[Entry, ...] = ()
+    declined: dict[str, str] = {}
+    first = ""
+    for way in WAYS:
+        answer = way.ask(evidence)
+        if isinstance(answer, Declined):
+            declined[way.name] = answer.reason
+            continue
+        entries = (answer,) if isinstance(answer, Entry) else answer
+        if any(entry.proven for entry in entries):
+            return Outcome(entries, declined, way.name)
+        if not suspicion:
+            suspicion, first = entries, way.name
+        declined[way.name] = "no more than a suspicion"
+    return Outcome(suspicion, declined, first)
 
 
 @dataclass(frozen=True)
@@ -71,38 +294,24 @@ class Account:
 
 def account_of(evidence: Evidence) -> Account | None:
     """The account of a job; None if it shows no iterations at all."""
-    outcome, replay = outcome_of(evidence, WAYS), evidence.replay
-    if outcome.way == "profile" and evidence.exposed is not None:
-        iterations = evidence.exposed.iterations
-        return Account(outcome, iterations.length_ns, iterations.begin_ns, None, timed=True)
-    if replay is not None and (evidence.replayed or outcome.way == "replay"):
-        return _of_replay(evidence, replay, outcome)
-    if evidence.lateness is not None:
-        return _of_lateness(evidence, evidence.lateness, outcome)
-    if replay is not None:
-        return _of_replay(evidence, replay, outcome)
+    outcome, replay, lateness = outcome_of(evidence), evidence.replay, evidence.lateness
+    slowdown = None if outcome.entries else evidence.unexplained
+    if replay is not None and (evidence.replayed or outcome.way == "replay" or lateness is None):
+        error = replay.error if outcome.way in ("", "replay") else None
+        times = replay.length_ns, replay.begin_ns, error, replay.timed
+        return Account(outcome, *times, whole=slowdown is None, slowdown=slowdown)
+    if lateness is not None:
+        return _of_lateness(evidence, lateness, outcome, slowdown)
     inexact = evidence.inexact
     if inexact is None or inexact.timed or evidence.programs.on_device:
         return None
     # Hosts wait nowhere, so that their calls do not show rounds either.
-    length_ns, begin_ns = inexact.length_ns, inexact.begin_ns
-    return Account(outcome, length_ns, begin_ns, None, timed=False, whole=False)
+    return Account(outcome, inexact.length_ns, inexact.begin_ns, None, timed=False, whole=False)
 
 
-def _of_replay(evidence: Evidence, books: Books, outcome: Outcome) -> Account:
-    slowdown = None if outcome.entries else _unexplained(evidence)
-    return Account(
-        outcome,
-        books.length_ns,
-        books.begin_ns,
-        books.error if outcome.way in ("", "replay") else None,
-        books.timed,
-        whole=slowdown is None,
-        slowdown=slowdown,
-    )
-
-
-def _of_lateness(evidence: Evidence, lateness: Lateness, outcome: Outcome) -> Account:
+def _of_lateness(
+    evidence: Evidence, lateness: Lateness, outcome: Outcome, slowdown: Slowdown | None
+) -> Account:
     """Who came late decides where most ranks could be compared, in enough iterations; what the
     account does not name may still cost something where not all of it shows."""
     iterations, limits = lateness.iterations, evidence.limits
@@ -112,7 +321,6 @@ def _of_lateness(evidence: Evidence, lateness: Lateness, outcome: Outcome) -> Ac
     enough = len(known) >= limits.fewest or (lateness.timed and len(length_ns) >= limits.event)
     # Of devices' times and of calls all alike rounds show more: rates, and each call.
     shown = lateness.compared and not (evidence.programs.on_device or iterations.stretches)
-    slowdown = None if outcome.entries else _unexplained(evidence)
     unknown = (
         slowdown is not None
         or counts_alone(float(length_ns.max() - np.median(length_ns)), length_ns, limits)
@@ -132,18 +340,9 @@ def _of_lateness(evidence: Evidence, lateness: Lateness, outcome: Outcome) -> Ac
     )
 
 
-def _unexplained(evidence: Evidence) -> Slowdown | None:
-    """A slowdown that nobody has to be found for to be worth a sentence."""
-    for one in evidence.slowdowns:
-        if one.share >= evidence.limits.large and one.begins_ns is None:
-            return one
-    return None
-
-
 @relation(
     "lost_time",
     reads=["operations", "members"],
-    optional=["profiled_time", "stage_layout"],
     columns=_SCHEMA,
     source="LOST_TIME: replay of the execution graph; VenusTrace Appendix A; beyond the papers",
     params=params_of(Limits),
@@ -154,10 +353,8 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
     rows: list[dict[str, Any]] = []
     for (job,) in con.execute("SELECT DISTINCT job FROM operations ORDER BY job").fetchall():
         programs = read_programs(con, job, limits)
-        if programs is None:
-            continue
-        account = account_of(Evidence(con, job, programs, limits))
-        if account is not None:
+        account = None if programs is None else account_of(Evidence(programs, limits))
+        if programs is not None and account is not None:
             rows += _rows(job, programs.ranks, account, limits)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
 

@@ -11,12 +11,17 @@ from itertools import pairwise
 
 import numpy as np
 
+from oncall.analysis.lost_time.arrays import (
+    NONE,
+    Flags,
+    Ints,
+    Times,
+    medians_of,
+    numbered,
+    quantile,
+)
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.matching import medians_of
-from oncall.analysis.lost_time.measured import quantile
-from oncall.analysis.lost_time.programs import NONE, Codes, Flags, Ints, Programs, Times
-
-_CLOSE = 8  # of a table, entries for each value
+from oncall.analysis.lost_time.programs import Programs
 
 
 @dataclass(frozen=True)
@@ -169,26 +174,3 @@ def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) ->
     found = np.full((len(programs.ranks), int(nth.max(initial=0)) + 1), np.nan)
     found[rank, nth] = values[mine]
     return np.nan_to_num(quantile(found, share, 1))
-
-
-def numbered(*columns: Ints | Codes) -> Ints:
-    """A number for each combination of values (n,), in their order."""
-    found, _ = _places(columns[0])
-    for column in columns[1:]:
-        place, different = _places(column)
-        found, _ = _places(found * different + place)
-    return found
-
-
-def _places(values: Ints | Codes) -> tuple[Ints, int]:
-    """The place (n,) of each among the different values, and how many these are. Of values that
-    lie close together a table says it; sorting them takes ten times as long."""
-    least = int(values.min(initial=0))
-    span = int(values.max(initial=0)) - least + 1
-    if span > _CLOSE * len(values):
-        known, place = np.unique(values, return_inverse=True)
-        return place, len(known)
-    seen = np.zeros(span, dtype=np.bool_)
-    seen[values - least] = True
-    number = np.cumsum(seen) - 1
-    return number[values - least], int(number[-1]) + 1

@@ -16,15 +16,19 @@ from numpy.typing import NDArray
 
 from oncall.analysis.common.ordering import sorted_by
 from oncall.analysis.common.rank_pieces import AT_ONCE, in_order, rank_pieces
+from oncall.analysis.lost_time.arrays import (
+    NONE,
+    Codes,
+    Flags,
+    Hashes,
+    Ints,
+    Times,
+    nth_of,
+    pairs_of,
+)
 from oncall.analysis.lost_time.limits import Limits
 from oncall.core import room
 
-Ints = NDArray[np.int64]
-Hashes = NDArray[np.uint64]
-Times = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Codes = NDArray[np.int16]
-NONE = -1
 ABSENT = -2  # less the number of a rank that left nothing behind
 
 _OPERATIONS = """
@@ -108,6 +112,21 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, limits: Limits) -> P
     if len(found) > 1:
         room.give_back()  # what the database needed for its answers
     return _of_nodes(con, job, found, ops, bool(on_device), limits) if found else None
+
+
+def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
+    """The nodes of each send in an iteration (m,) and of its receive (m,): those between two ranks
+    in their order. `number` (n,) is the iteration of each node, NONE outside."""
+    parts = programs.parts
+    mine = np.flatnonzero((number[parts.node] != NONE) & (parts.peer >= 0))
+    node, peer, sends = parts.node[mine], parts.peer[mine], parts.sends[mine]
+    rank, ranks = programs.rank[node], len(programs.ranks)
+    pair = np.where(sends, rank * ranks + peer, peer * ranks + rank)
+    pair = 2 * (pair + number[node] * ranks * ranks)
+    key = pair << 14 | np.minimum(nth_of(pair + sends), (1 << 14) - 1)
+    out, into = np.flatnonzero(sends), np.flatnonzero(~sends)
+    _, a, b = np.intersect1d(key[out], key[into], return_indices=True)
+    return node[out[a]], node[into[b]]
 
 
 def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str, NDArray[Any]]:
@@ -288,12 +307,6 @@ def _members(
     known = number != NONE
     np.maximum.at(sizes, number[known], np.asarray(members["size"], dtype=np.int64)[known])
     return lines, np.maximum(sizes, np.bincount(number[known], minlength=len(comms)))
-
-
-def pairs_of(first: Ints, second: Ints) -> tuple[Ints, Ints]:
-    """The different pairs among (n,) pairs of places, in order."""
-    both = np.unique(first << 32 | second)
-    return both >> 32, both & 0xFFFFFFFF
 
 
 def _places(known: NDArray[Any], wanted: NDArray[Any]) -> Ints:

@@ -10,34 +10,31 @@ from functools import partial
 
 import numpy as np
 
-from oncall.analysis.lost_time.books import Books
+from oncall.analysis.lost_time.arrays import Ints, Times, median
 from oncall.analysis.lost_time.causes import (
+    Books,
     candidates_by,
     excess_of_own,
     excess_of_transfers,
     gains_of_own,
     gains_of_transfers,
 )
-from oncall.analysis.lost_time.chance import by_turns
-from oncall.analysis.lost_time.evidence import Evidence
 from oncall.analysis.lost_time.judgement import (
+    BLOCKS,
     Answer,
     Declined,
     Entry,
     Loss,
+    by_turns,
     chance,
     judged,
     stands_out,
 )
-from oncall.analysis.lost_time.latecomers import BLOCKS
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.measured import median
-from oncall.analysis.lost_time.programs import Ints, Times
 
 
-def replay(evidence: Evidence) -> Answer:
+def replay(books: Books | None, limits: Limits) -> Answer:
     """The ranks whose own time, and those whose transfers, make iterations longer."""
-    books, limits = evidence.replay, evidence.limits
     if books is None:
         return Declined("no like iterations that a replay reproduces")
     own = _own(books, limits)
@@ -68,7 +65,7 @@ def _together(books: Books, limits: Limits) -> list[Entry]:
     or all that are late by about as much. Of sets that gain nearly as much, the smallest."""
     excesses = books.joined(excess_of_own)
     excess, ranks = excesses.mean(1), np.arange(len(excesses))
-    late = np.flatnonzero(excess >= limits.late_together * excess.max())
+    late = np.flatnonzero(excess >= limits.mostly * excess.max())
     begins = [(at, size) for size in BLOCKS[1:] for at in np.unique(late // size * size)]
     sets = [ranks[at : at + size] for at, size in begins if 2 * size <= len(ranks) >= at + size]
     # Who is the last of them in a call of all differs, so that some may be hardly late.
@@ -102,7 +99,7 @@ def _each_time(excess: Times, share: Times, limits: Limits) -> bool:
     """Whether ranks are late alike in each costly iteration: of many, some are late at any time."""
     each = excess[:, share >= limits.least_gain]
     part = median(each / np.maximum(each.max(0), 1.0), 1)
-    return bool((part >= limits.late_together).all())
+    return bool((part >= limits.mostly).all())
 
 
 def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
@@ -131,10 +128,8 @@ def _transfers(books: Books, removed: list[int], limits: Limits) -> list[Entry]:
         return []
     entry = _entry(books, "transfer", np.array(mine or inseparable), share[best], limits)
     # Calls alone hardly show transfers: more is asked of them.
-    weak = not books.timed
-    if entry is None or entry.segments < limits.fewest_replayed + weak:
-        return []
-    return [] if weak and entry.share < limits.calls_gain * limits.least_gain else [entry]
+    fewest = limits.fewest_replayed if books.timed else limits.few
+    return [entry] if entry is not None and entry.segments >= fewest else []
 
 
 def _largest(share: Times, limits: Limits) -> int:

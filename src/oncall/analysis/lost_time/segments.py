@@ -12,8 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.lost_time.arrays import (
+    NONE,
+    Flags,
+    Hashes,
+    Ints,
+    Times,
+    most_frequent,
+    pairs_of,
+)
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, pairs_of
+from oncall.analysis.lost_time.programs import Programs
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segmen
             classes.append([int(one)])
     found = []
     for mates in classes:
-        kept = np.array(sorted(mates))[-limits.most_segments :]
+        kept = np.array(sorted(mates))[-limits.most_compared :]
         common, size = _common_program(program[kept], length[kept])
         same = (program[kept] == common) & (first[kept] != NONE)
         if len(kept) >= 2 and same.any(0).mean() >= limits.nearly_all and size.max() >= 1:
@@ -140,19 +149,59 @@ def _all_segments(programs: Programs, cut: Flags) -> tuple[Ints, Ints, Ints, Has
     return numbers[order], first[order], length[order], program[order]
 
 
-def most_frequent(values: Hashes) -> Hashes:
-    """The value of each column (r,) that most rows (s, r) have, of several the least; 0 counts only
-    where a column has nothing else."""
-    ordered = np.sort(values, axis=0)
-    row = np.arange(len(ordered))[:, None]
-    new = np.diff(ordered, axis=0, prepend=ordered[:1]) != 0
-    votes = row - np.maximum.accumulate(np.where(new, row, 0), axis=0) + 1
-    best = np.argmax(votes * (ordered != 0), axis=0)
-    return np.asarray(np.take_along_axis(ordered, best[None], 0)[0])
-
-
 def _common_program(program: Hashes, length: Ints) -> tuple[Hashes, Ints]:
     """What each rank did in most of its segments (r,), and how many nodes that is (r,)."""
     common = most_frequent(program)
     at = np.argmax(program == common, axis=0)
     return common, np.take_along_axis(length, at[None], 0)[0]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Segments (s) of ranks (r) with `width` places each, ns.
+
+    `call` (s, r, width + 1) by each rank's own clock; the entry behind a rank's last node is when
+    it left the cut at the end, `left` (s, r) when it left the one before: a host that waits for its
+    device there calls next at once; of devices the end of the cut is known. `duration`
+    (s, r, width). NaN: not recorded. `known` (s, r).
+    `timed`: operations state how long they took.
+    """
+
+    begin_ns: int  # what calls are counted from
+    left: Times
+    call: Times
+    duration: Times
+    known: Flags
+    timed: bool
+
+
+def measured(programs: Programs, segments: Segments, limits: Limits) -> Measured:
+    """The calls and durations of each segment."""
+    known = segments.first != NONE
+    length, width = np.where(known.any(0), segments.length, 0), int(segments.length.max())
+    base = int(programs.at_ns[segments.first[known]].min())
+    places = np.arange(width + 1)
+    inside = places <= length[:, None]
+    behind = places == length[:, None]
+    call = np.full((*known.shape, width + 1), np.nan)
+    duration = np.full((*known.shape, width), np.nan)
+    left = np.full(known.shape, np.nan)
+    for at, (first, here) in enumerate(zip(segments.first, known, strict=True)):
+        rank, place = np.nonzero(inside & here[:, None])
+        node = first[rank] + place
+        call[at, rank, place] = programs.at_ns[node] - base
+        within = place < length[rank]
+        duration[at, rank[within], place[within]] = programs.duration_ns[node[within]]
+        if programs.on_device:  # a rank leaves a cut when that is over
+            mine, before = np.flatnonzero(here), first[here] - 1
+            left[at, mine] = programs.at_ns[before] - base + programs.duration_ns[before]
+            ends = behind[rank, place]
+            last = node[ends] - 1
+            call[at, rank[ends], place[ends]] = (
+                programs.at_ns[last] - base + programs.duration_ns[last]
+            )
+    there = ~np.isnan(call[:, :, :-1])
+    timed = bool(there.any() and np.isfinite(duration[there]).mean() > limits.nearly_all)
+    return Measured(
+        base, left if programs.on_device else call[:, :, 0], call, duration, known, timed
+    )

@@ -15,7 +15,9 @@ from oncall.evidence import relation
     reads=["stage_work"],
     optional=[
         "hang_roots",
-        "standstills",
+        "awaited_callers",
+        "called_transfers",
+        "overdue_calls",
         "stage_layout",
         "in_flight",
         "operations",
@@ -51,7 +53,6 @@ from oncall.evidence import relation
             "ns",
             "where only calls are recorded: for how long others went on without it",
         ),
-        ("longest_ns", "BIGINT", "ns", "the longest that they had ever done so"),
     ],
     source="VenusTrace 3.3, Algorithm 1; CCL-D 4.2.2",
 )
@@ -61,19 +62,23 @@ def hang_stages() -> str:
         WITH pipelines AS (
             SELECT job FROM stage_layout GROUP BY job HAVING max(stage) > 0),
         ranks AS (
-            SELECT job, rank, peer, kind = 'coll' AND how = 'together' AS grouped,
-                waited_ns AS went_on_ns, longest_ns
-            FROM standstills
+            SELECT DISTINCT job, rank, NULL::INTEGER AS peer, false AS grouped FROM hang_roots
+            WHERE how = 'absent' AND rank IS NOT NULL
             UNION ALL
-            SELECT DISTINCT job, rank, NULL::INTEGER AS peer, false, NULL, NULL FROM hang_roots
-            ANTI JOIN standstills USING (job) WHERE how = 'absent' AND rank IS NOT NULL
+            SELECT job, rank, NULL, true FROM awaited_callers
+            SEMI JOIN (FROM hang_roots WHERE kind = 'coll' AND how = 'together') USING (job)
+            WHERE joint
             UNION ALL
-            SELECT r.job, i.rank, i.peer, false, NULL, NULL
-            FROM hang_roots r JOIN in_flight i USING (job, comm)
-            WHERE r.how = 'together' AND r.kind = 'p2p' AND i.op = 'Send' AND len(r.ends) = 2
+            SELECT r.job, i.rank, i.peer, false
+            FROM hang_roots r JOIN (
+                SELECT job, rank, peer, entered_ns FROM in_flight WHERE op = 'Send'
+                UNION ALL
+                SELECT job, rank, peer, called_ns FROM called_transfers
+                WHERE last AND answered AND NOT receives) i USING (job)
+            WHERE r.how = 'together' AND r.kind = 'p2p' AND len(r.ends) = 2
                 AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
             QUALIFY row_number() OVER (
-                PARTITION BY r.job, r.comm, r.seq ORDER BY i.entered_ns, i.rank, i.seq) = 1),
+                PARTITION BY r.job, r.comm, r.seq ORDER BY i.entered_ns, i.rank) = 1),
         activity AS (
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work
             GROUP BY job),
@@ -83,17 +88,18 @@ def hang_stages() -> str:
         SELECT r.job, coalesce(l.replica, 0) AS replica, l.stage,
             CASE WHEN NOT grouped THEN r.rank END AS rank, l.node, r.peer, p.stage AS peer_stage,
             CASE WHEN p.stage IS NOT NULL THEN 'Send to stage ' || p.stage
-                WHEN r.went_on_ns IS NOT NULL THEN 'what comes before its next call' END
+                WHEN o.waited_ns IS NOT NULL THEN 'what comes before its next call' END
                 AS waits_in, last_ns AS since_ns,
             now_ns - last_ns AS silent_ns, u.baseline_ns, r.peer IS NOT NULL AS network,
-            r.went_on_ns, r.longest_ns
+            o.waited_ns AS went_on_ns
         FROM ranks r SEMI JOIN pipelines USING (job)
         JOIN stage_layout l USING (job, rank)
         LEFT JOIN stage_layout p ON p.job = r.job AND p.rank = r.peer
+        LEFT JOIN overdue_calls o ON o.job = r.job AND o.rank = r.rank
         LEFT JOIN activity USING (job) LEFT JOIN observed USING (job)
         LEFT JOIN baseline u USING (job)
         WHERE l.stage IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY r.job, l.replica, l.stage,
-            CASE WHEN NOT grouped THEN r.rank END ORDER BY r.went_on_ns DESC NULLS LAST,
+            CASE WHEN NOT grouped THEN r.rank END ORDER BY o.waited_ns DESC NULLS LAST,
                 r.rank, r.peer) = 1
     """

@@ -9,7 +9,6 @@ last one arrives has not waited for it longer than until then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -17,21 +16,6 @@ import numpy as np
 
 from oncall.analysis.common.ordering import Ints, sorted_by
 from oncall.evidence import Param, relation
-
-
-@dataclass(frozen=True)
-class Waits:
-    """The calls of all rounds of two members or more, sorted by round.
-
-    `row`, `rank`, `entered_ns`, `wait_ns` (n,) are of the calls; `first` (rounds,) is each
-    round's first call.
-    """
-
-    row: Ints
-    rank: Ints
-    entered_ns: Ints
-    wait_ns: Ints
-    first: Ints
 
 
 @relation(
@@ -57,58 +41,11 @@ def arrivals(
     con: duckdb.DuckDBPyConnection, *, offset_rounds: int, offset_part: int
 ) -> Mapping[str, Any]:
     """Each member's wait in each collective round of jobs that record no durations."""
-    waits = _waits(con, offset_rounds, offset_part)
-    if waits is None:
-        return {"ops_row": [], "wait_ns": []}
-    return {"ops_row": waits.row, "wait_ns": waits.wait_ns}
-
-
-@relation(
-    "arrival_rounds",
-    reads=["operations", "knowledge"],
-    optional=["heads"],
-    columns=[
-        ("ops_row", "BIGINT", "", "one of its calls: the row in ops"),
-        ("at_ns", "BIGINT", "ns", "first entry"),
-        ("ranks", "INTEGER", "ranks", "members whose arrival is known"),
-        ("wait_ns", "BIGINT", "ns", "longest wait, offsets taken off"),
-        ("last_rank", "INTEGER", "", "the last to arrive"),
-    ],
-    source="CCL-D 4.2.1, without durations",
-    params={
-        "offset_rounds": "arrivals.offset_rounds",
-        "offset_part": "arrivals.offset_part",
-    },
-)
-def arrival_rounds(
-    con: duckdb.DuckDBPyConnection, *, offset_rounds: int, offset_part: int
-) -> Mapping[str, Any]:
-    """The collective rounds of jobs that record no durations, with their longest wait."""
-    waits = _waits(con, offset_rounds, offset_part)
-    if waits is None:
-        return {name: [] for name in ("ops_row", "at_ns", "ranks", "wait_ns", "last_rank")}
-    first = waits.first
-    ranks = np.diff(np.append(first, len(waits.row)))
-    # The last to arrive waits for no other; of several the lowest rank is taken.
-    last = np.flatnonzero(waits.wait_ns == 0)
-    number = np.repeat(np.arange(len(first)), ranks)[last]
-    last = last[sorted_by(number, waits.rank[last])]
-    last = last[np.searchsorted(number, np.arange(len(first)))]
-    return {
-        "ops_row": waits.row[first],
-        "at_ns": np.minimum.reduceat(waits.entered_ns, first),
-        "ranks": ranks,
-        "wait_ns": np.maximum.reduceat(waits.wait_ns, first),
-        "last_rank": waits.rank[last],
-    }
-
-
-def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int) -> Waits | None:
-    """Everybody's wait in every round of jobs without durations; None if there is none."""
+    nothing: Mapping[str, Any] = {"ops_row": [], "wait_ns": []}
     if not con.execute("SELECT 1 FROM knowledge WHERE NOT durations").fetchall():
-        return None
+        return nothing
     calls = con.execute(
-        """SELECT o.ops_row, o.seq, o.rank, o.entered_ns, m.number, m.comm_number,
+        """SELECT o.ops_row, o.seq, o.entered_ns, m.number, m.comm_number,
                coalesce(o.called_ns, o.entered_ns) AS called_ns, m.caller
            FROM operations o
            JOIN (SELECT job, comm, rank, row_number() OVER () AS number,
@@ -119,7 +56,7 @@ def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int)
            WHERE o.kind = 'coll' AND o.seq IS NOT NULL AND o.entered_ns IS NOT NULL
                AND coalesce(o.done, true)"""
     ).fetchnumpy()
-    row, seq, rank, entered_ns, member, comm, called_ns, caller = (
+    row, seq, entered_ns, member, comm, called_ns, caller = (
         np.asarray(values, dtype=np.int64) for values in calls.values()
     )
     order = sorted_by(comm, seq)
@@ -127,7 +64,7 @@ def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int)
     sizes = np.diff(np.append(np.flatnonzero(new[: len(order)]), len(order)))
     order = order[np.repeat(sizes > 1, sizes)]
     if not len(order):
-        return None
+        return nothing
     sizes = sizes[sizes > 1]
     first = np.cumsum(sizes) - sizes
     round_of = np.repeat(np.arange(len(first)), sizes)
@@ -136,7 +73,7 @@ def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int)
     )
     wait_ns = np.maximum.reduceat(arrival, first)[round_of] - arrival
     wait_ns = np.minimum(wait_ns, _until_next(called_ns, caller)[order])
-    return Waits(row[order], rank[order], entered_ns[order], wait_ns, first)
+    return {"ops_row": row[order], "wait_ns": wait_ns}
 
 
 def _until_next(called_ns: Ints, caller: Ints) -> Ints:

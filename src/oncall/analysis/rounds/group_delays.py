@@ -38,9 +38,12 @@ _FAMILY = "job, op, bytes, size, nodes"
     source="TFD 2.3, 3.3, 4.2",
     params={
         "parts": Param(12, "of the recording: a burst is ordinary and a fault lasts"),
-        "early": Param(3, "parts: what a transfer took before"),
         "least_bytes": Param("1 MiB", "smaller operations measure latency, not bandwidth"),
-        "few": Param(3, "groups: of fewer nobody knows which one is the exception"),
+        "few": Param(
+            3,
+            "groups: of fewer nobody knows which one is the exception; and the first parts, which "
+            "show what a transfer took before",
+        ),
         "beyond": Param(6, "times the median deviation: 4 sigma of a normal"),
         "least": Param("5 %", "longer: less is how NICs and links of one kind differ"),
         "lasting": Param(2, "parts at least: one may be a burst"),
@@ -64,7 +67,7 @@ def group_delays() -> str:
             FROM timed GROUP BY ALL),
         compared AS (
             SELECT *, count(*) OVER alike AS groups, median(took_ns) OVER alike AS peers_ns,
-                median(took_ns) FILTER (part < $early) OVER own AS past_ns,
+                median(took_ns) FILTER (part < $few) OVER own AS past_ns,
                 abs(ln(took_ns / lag(took_ns) OVER own_in_time)) / sqrt(2) AS change
             FROM cells
             WINDOW alike AS (PARTITION BY {_FAMILY}, part), own AS (PARTITION BY {_FAMILY}, comm),

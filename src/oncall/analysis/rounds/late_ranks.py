@@ -10,53 +10,31 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 
-@relation(
-    "late_rounds",
-    reads=["rounds", "own_time"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("seq", "BIGINT", "", "the round"),
-        ("rank", "INTEGER", "", "the member with more own time than its peers"),
-        ("at_ns", "BIGINT", "ns", "first entry of the round"),
-        ("own_ns", "BIGINT", "ns", "its own time since the round before"),
-        ("peers_ns", "DOUBLE", "ns", "median of the other members' own time"),
-        ("late", "BOOLEAN", "", "the others waited for it, and its own time explains that"),
-        ("lost_ns", "DOUBLE", "ns", "what they waited"),
-    ],
-    source="beyond the papers; CCL-D 4.2.1 for who waits",
-    params={
-        "few": Param(3, "members: of two others a median is their mean, and of one itself"),
-        "late": Param(1.15, "times its peers' own time: beyond ordinary jitter"),
-        "least": Param(
-            "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
-        ),
-        "explains": Param("50 %", "of the others' wait that its own time must explain"),
-    },
-)
-def late_rounds() -> str:
-    """Each member of each round with its own time beside its peers'."""
+def _late_rounds() -> str:
+    """Each member of each round with its own time beside its peers'; `late`: the others waited for
+    it, and its own time explains that."""
     return """
-        WITH own AS (
+        own AS (
             SELECT job, comm, seq, rank, own_ns,
                 (sum(own_ns) OVER r - own_ns) / nullif(count(own_ns) OVER r - 1, 0) AS mean_ns,
                 median(own_ns) OVER r AS median_ns, count(own_ns) OVER r AS members
-            FROM own_time WINDOW r AS (PARTITION BY job, comm, seq))
-        SELECT o.job, o.comm, o.seq, o.rank, r.at_ns, o.own_ns,
-            CASE WHEN members > $few THEN median_ns ELSE mean_ns END AS peers_ns,
-            own_ns > $late * peers_ns AND own_ns - peers_ns > $least
-                AND own_ns - peers_ns > $explains * (r.t_max_ns - r.t_min_ns) AS late,
-            CASE WHEN late THEN least(own_ns - peers_ns, r.t_max_ns - r.t_min_ns)
-                * coalesce(r.stands_for, 1) ELSE 0 END AS lost_ns
-        FROM own o JOIN rounds r USING (job, comm, seq)
-        WHERE own_ns IS NOT NULL
+            FROM own_time WINDOW r AS (PARTITION BY job, comm, seq)),
+        late_rounds AS (
+            SELECT o.job, o.comm, o.rank, r.at_ns, o.own_ns,
+                CASE WHEN members > $few THEN median_ns ELSE mean_ns END AS peers_ns,
+                own_ns > $late * peers_ns AND own_ns - peers_ns > $least
+                    AND own_ns - peers_ns > $explains * (r.t_max_ns - r.t_min_ns) AS late,
+                CASE WHEN late THEN least(own_ns - peers_ns, r.t_max_ns - r.t_min_ns)
+                    * coalesce(r.stands_for, 1) ELSE 0 END AS lost_ns
+            FROM own o JOIN rounds r USING (job, comm, seq)
+            WHERE own_ns IS NOT NULL)
     """
 
 
 @relation(
     "late_ranks",
     reads=["ranks"],
-    optional=["late_rounds", "members", "iterations", "gpu_states", "group_places"],
+    optional=["rounds", "own_time", "members", "iterations", "gpu_states", "group_places"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "global rank"),
@@ -78,12 +56,20 @@ def late_rounds() -> str:
         ("every_ns", "DOUBLE", "ns", "median time between late rounds"),
         ("busy", "DOUBLE", "ratio", "its GPU's use since, less that of the others; NULL: no data"),
     ],
-    source="beyond the papers",
+    source="beyond the papers; CCL-D 4.2.1 for who waits",
+    params={
+        "few": Param(3, "members: of two others a median is their mean, and of one itself"),
+        "late": Param(1.15, "times its peers' own time: beyond ordinary jitter"),
+        "least": Param(
+            "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
+        ),
+        "explains": Param("50 %", "of the others' wait that its own time must explain"),
+    },
 )  # fmt: skip
 def late_ranks() -> str:
     """Each rank that came late of its own making twice or more, with the rhythm of it."""
-    return """
-        WITH placed AS (
+    return f"""
+        WITH {_late_rounds()}, placed AS (
             SELECT *, lag(comm) OVER w IS DISTINCT FROM comm AS begins,
                 at_ns - lag(CASE WHEN late THEN at_ns END IGNORE NULLS) OVER c AS since_ns
             FROM late_rounds

@@ -24,17 +24,15 @@ from oncall.evidence import relation
 
 MEANWHILE = 0.9  # of an operation: what begins later may do so only by inexact clocks
 
-OWN_TIMES_COLUMNS = [
-    ("ops_row", "BIGINT", "", "the call: its row in ops"),
-    ("own_ns", "BIGINT", "ns", "as in own_time"),
-]
-
 
 @relation(
     "computed_own_times",
     reads=["operations"],
     optional=["heads", "arrivals", "ops"],
-    columns=OWN_TIMES_COLUMNS,
+    columns=[
+        ("ops_row", "BIGINT", "", "the call: its row in ops"),
+        ("own_ns", "BIGINT", "ns", "as in own_time"),
+    ],
     source="beyond CCL-D: separates late ranks from their victims",
 )
 def computed_own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
@@ -133,24 +131,8 @@ def left_off(line: Timeline) -> Ints:
 
 
 @relation(
-    "own_times",
-    reads=["computed_own_times", "operations"],
-    columns=OWN_TIMES_COLUMNS,
-    source="beyond CCL-D: separates late ranks from their victims",
-)
-def own_times() -> str:
-    """The own time before each collective: as the node measured it, else computed here."""
-    return """
-        SELECT ops_row, own_ns FROM operations WHERE own_ns IS NOT NULL
-        UNION ALL
-        FROM computed_own_times
-        ANTI JOIN (SELECT ops_row FROM operations WHERE own_ns IS NOT NULL) USING (ops_row)
-    """
-
-
-@relation(
     "own_time",
-    reads=["own_times", "operations"],
+    reads=["computed_own_times", "operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -168,10 +150,11 @@ def own_times() -> str:
     view=True,
 )
 def own_time() -> str:
-    """Each rank's own time before each collective."""
+    """Each rank's own time before each collective: as the node measured it, else computed here."""
     return """
-        SELECT o.job, o.comm, o.seq, o.rank, t.own_ns
-        FROM own_times t JOIN operations o USING (ops_row)
+        SELECT o.job, o.comm, o.seq, o.rank, coalesce(o.own_ns, t.own_ns) AS own_ns
+        FROM operations o LEFT JOIN computed_own_times t USING (ops_row)
+        WHERE o.own_ns IS NOT NULL OR t.ops_row IS NOT NULL
     """
 
 

@@ -14,7 +14,7 @@ from oncall.evidence import relation
 @relation(
     "rounds",
     reads=["operations"],
-    optional=["arrival_rounds"],
+    optional=["arrivals"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -39,14 +39,14 @@ from oncall.evidence import relation
 def rounds() -> str:
     """Every completed collective round with its longest and shortest time."""
     return """
+        WITH calls AS (
+            SELECT *, duration_ns AS took_ns, 'duration' AS basis FROM operations
+            WHERE kind = 'coll' AND done AND duration_ns IS NOT NULL
+            UNION ALL
+            SELECT o.*, a.wait_ns, 'arrival' FROM operations o JOIN arrivals a USING (ops_row))
         SELECT job, comm, seq, min(op) AS op, min(coalesce(bytes, count)) AS bytes,
-            min(entered_ns) AS at_ns, count(*) AS ranks, max(duration_ns) AS t_max_ns,
-            min(duration_ns) AS t_min_ns, arg_min(rank, (duration_ns, rank)) AS last_rank,
-            'duration' AS basis, min(coalesce(stands_for, 1)) AS stands_for
-        FROM operations WHERE kind = 'coll' AND done AND duration_ns IS NOT NULL
-        GROUP BY job, comm, seq HAVING count(*) > 1
-        UNION ALL
-        SELECT o.job, o.comm, o.seq, o.op, coalesce(o.bytes, o.count), a.at_ns, a.ranks,
-            a.wait_ns, 0, a.last_rank, 'arrival', coalesce(o.stands_for, 1)
-        FROM arrival_rounds a JOIN operations o USING (ops_row)
+            min(entered_ns) AS at_ns, count(*) AS ranks, max(took_ns) AS t_max_ns,
+            min(took_ns) AS t_min_ns, arg_min(rank, (took_ns, rank)) AS last_rank,
+            basis, min(coalesce(stands_for, 1)) AS stands_for
+        FROM calls GROUP BY job, comm, seq, basis HAVING count(*) > 1
     """

@@ -9,16 +9,14 @@ messages about free buffers receive next to nothing and do not count.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Set
+from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 
 from oncall.analysis.traffic.collective_volume import TREE_OPERATIONS, Edge, double_tree, ring_share
 from oncall.analysis.traffic.flows import Sent, Spans, sent_by_flow, union_of
-from oncall.evidence import Param, relation
 
 RING, TREE = "RING", "TREE"
 
@@ -45,61 +43,44 @@ def inferred_algorithm(op: str, edges: Set[Edge], size: int, tree_edges: float) 
     return RING if len({len(after) for after in successors.values()}) == 1 else None
 
 
-_COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("op", "VARCHAR", "", "a collective"),
-    ("bytes", "BIGINT", "bytes", "its size"),
-    ("rank", "INTEGER", "", "a member that sends"),
-    ("peer", "INTEGER", "", "the receiver; NULL: unknown"),
-    ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
-    ("flows", "INTEGER", "", "queue pairs, or channels, that carry its data there"),
-    ("sent_bytes", "BIGINT", "bytes", "sent there in all operations of that shape"),
-]
+Shape = tuple[str, int, str, int]  # job, communicator, operation, bytes
 
 
-@dataclass
-class _Peer:
-    """What goes to one peer in operations of one shape."""
+@dataclass(frozen=True)
+class Active:
+    """One active peer of a rank: the peer if known, its side, and queue pairs that carry data."""
 
+    rank: int
     peer: int | None
-    sent: list[int] = field(default_factory=list)  # of each flow
+    side: int
+    flows: int
 
 
-@relation(
-    "active_peers",
-    reads=["flow_ends", "flow_comms", "flow_epochs", "operation_spans"],
-    columns=_COLUMNS,
-    source="Pulse 5.1",
-    at="node",
-    params={
-        "crumbs": Param("2 %", "of its rank's largest flow: a smaller one only announces buffers")
-    },
-)
-def active_peers(con: duckdb.DuckDBPyConnection, *, crumbs: float) -> Mapping[str, Any]:
-    """The peers of each rank in each shape of collective: operation and size."""
+def active_peers(con: duckdb.DuckDBPyConnection, crumbs: float) -> dict[Shape, list[Active]]:
+    """The peers of each rank in each shape of collective. `crumbs`: a flow that carries less of its
+    rank's largest one only announces buffers."""
     shapes = _shapes(con)
     flows = con.execute(
-        """SELECT e.job, c.comm, e.rank, e.peer, e.peer_side, flow
+        """SELECT e.job, c.comm, e.rank, e.peer_side, e.peer, flow
            FROM flow_ends e JOIN flow_comms c USING (flow)
-           WHERE c.comm IS NOT NULL AND rank IS NOT NULL"""
+           WHERE c.comm IS NOT NULL AND rank IS NOT NULL ORDER BY ALL"""
     ).fetchall()
     sent = sent_by_flow(con, {row[-1] for row in flows}) if shapes else {}
-    peers: dict[tuple[Any, ...], dict[int, _Peer]] = defaultdict(dict)
-    for job, comm, rank, peer, side, flow in flows:
+    # What each flow to a side carries in the operations of one shape.
+    carried: dict[tuple[Shape, int], dict[tuple[int, int | None], list[int]]] = defaultdict(dict)
+    for job, comm, rank, side, peer, flow in flows:
         for op, size, spans in shapes.get((job, comm, rank), ()):
             inside = _bytes_within(sent[flow], spans) if flow in sent else 0
             if inside:
-                to = peers[job, comm, op, size, rank].setdefault(side, _Peer(peer))
-                to.sent.append(inside)
-    rows: list[tuple[Any, ...]] = []
-    for shape, sides in peers.items():
-        least = crumbs * max(max(one.sent) for one in sides.values())
-        for side, one in sides.items():
-            data = [much for much in one.sent if much > least]
-            if data:
-                rows.append((*shape, one.peer, side, len(data), sum(data)))
-    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+                sides = carried[(job, comm, op, size), rank]
+                sides.setdefault((side, peer), []).append(inside)
+    found: dict[Shape, list[Active]] = defaultdict(list)
+    for (shape, rank), sides in carried.items():
+        least = crumbs * max(map(max, sides.values()))
+        for (side, peer), each in sides.items():
+            if data := sum(much > least for much in each):
+                found[shape].append(Active(rank, peer, side, data))
+    return found
 
 
 def _bytes_within(sent: Sent, spans: Spans) -> int:

@@ -16,7 +16,13 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.traffic.active_peers import RING, TREE, inferred_algorithm
+from oncall.analysis.traffic.active_peers import (
+    RING,
+    TREE,
+    Active,
+    active_peers,
+    inferred_algorithm,
+)
 from oncall.analysis.traffic.collective_volume import RING_OPERATIONS, double_tree, ring_share
 from oncall.analysis.traffic.flows import receiver_side
 from oncall.evidence import Param, relation
@@ -45,30 +51,25 @@ class Group:
     size: int
 
 
-@dataclass(frozen=True)
-class Active:
-    """One active peer of a rank: the peer if known, its side, and queue pairs that carry data."""
-
-    rank: int
-    peer: int | None
-    side: int
-    flows: int
-
-
 @relation(
     "edge_shares",
     reads=["operations", "members"],
-    optional=["active_peers"],
-    empty_without=["active_peers"],
+    optional=["flow_ends", "flow_comms", "flow_epochs", "operation_spans"],
+    empty_without=["flow_ends"],
     columns=_SHARES,
     source="Pulse 5.1, appendix B",
     at="node",
-    params={"tree_edges": Param("80 %", "of a tree's edges are seen: some carry nothing for long")},
+    params={
+        "tree_edges": Param("80 %", "of a tree's edges are seen: some carry nothing for long"),
+        "crumbs": Param("2 %", "of its rank's largest flow: a smaller one only announces buffers"),
+    },
 )
-def edge_shares(con: duckdb.DuckDBPyConnection, *, tree_edges: float) -> Mapping[str, Any]:
+def edge_shares(
+    con: duckdb.DuckDBPyConnection, *, tree_edges: float, crumbs: float
+) -> Mapping[str, Any]:
     """How the volume of each shape of collective is shared by the edges between nodes."""
     groups = _groups(con)
-    active = _active(con)
+    active = active_peers(con, crumbs)
     rows: list[tuple[Any, ...]] = []
     for job, comm, op, size_bytes, recorded in _shapes(con):
         group = groups.get((job, comm))
@@ -187,15 +188,6 @@ def _group(members: Sequence[_Member], size: int) -> Group:
         for member in members
     }
     return Group(place, len(hosts) + -(-(size - len(members)) // each), size)
-
-
-def _active(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int, str, int], list[Active]]:
-    active: dict[tuple[str, int, str, int], list[Active]] = defaultdict(list)
-    for job, comm, op, size, *peer in con.execute(
-        "SELECT job, comm, op, bytes, rank, peer, peer_side, flows FROM active_peers ORDER BY ALL"
-    ).fetchall():
-        active[job, comm, op, size].append(Active(*peer))
-    return active
 
 
 def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, str | None]]:

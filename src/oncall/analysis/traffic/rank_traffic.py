@@ -7,13 +7,7 @@ epochs with data to any peer: gaps, in which a rank waits for others, are left o
 
 from __future__ import annotations
 
-from oncall.evidence import Param, relation
-
-_IDENTITY = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("rank", "INTEGER", "", "sending rank"),
-]
+from oncall.evidence import relation
 
 
 @relation(
@@ -22,7 +16,9 @@ _IDENTITY = [
     optional=["clocks", "members", "operations"],
     empty_without=["traffic"],
     columns=[
-        *_IDENTITY,
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("rank", "INTEGER", "", "sending rank"),
         ("node", "VARCHAR", "", "its host"),
         ("kind", "VARCHAR", "", "coll or p2p"),
         ("turn", "BIGINT", "", "the operation's number; of p2p the how many-th call on it"),
@@ -90,45 +86,4 @@ def rank_traffic() -> str:
                 END AS turn,
             error_ns, bytes * 1e9 / nullif(active_ns, 0) AS rate_bytes_per_s
         FROM summed s LEFT JOIN clock USING (node)
-    """
-
-
-@relation(
-    "rank_rates",
-    reads=["rank_traffic"],
-    empty_without=["rank_traffic"],
-    columns=[
-        *_IDENTITY,
-        ("node", "VARCHAR", "", "its host"),
-        ("calls", "INTEGER", "", "custom collectives averaged, the last ones"),
-        ("peers", "INTEGER", "", "to whom it sends in each"),
-        ("rate_bytes_per_s", "DOUBLE", "bytes/s", "mean of its rank-level actual rates"),
-        (
-            "observed_bytes_per_s",
-            "DOUBLE",
-            "bytes/s",
-            "mean of volume over duration, gaps included",
-        ),
-        ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
-    ],
-    source="Pulse 6.2",
-    params={
-        "last": Param(10, "group calls over which a rank's rate is averaged (Pulse 6.2, k)"),
-    },
-)
-def rank_rates() -> str:
-    """How fast each rank sends in custom collectives, over the last ten."""
-    return """
-        SELECT job, comm, rank, any_value(node) AS node, count(*) AS calls, max(peers) AS peers,
-            avg(rate_bytes_per_s) AS rate_bytes_per_s,
-            avg(bytes * 1e9 / nullif(ended_ns - started_ns, 0)) AS observed_bytes_per_s,
-            min(started_ns) AS at_ns
-        FROM (
-            SELECT * FROM rank_traffic
-            WHERE is_custom AND ended_ns IS NOT NULL AND active_ns > 0
-                AND NOT coalesce(undercount, false)
-            QUALIFY row_number() OVER (
-                PARTITION BY job, comm, rank ORDER BY started_ns DESC, kind, turn)
-                <= $last)
-        GROUP BY job, comm, rank
     """

@@ -83,7 +83,7 @@ def send_turns() -> str:
 @relation(
     "slow_collective_senders",
     reads=["send_turns"],
-    optional=["credit_waits"],
+    optional=["transfers"],
     empty_without=["send_turns"],
     columns=[
         *_SENDER,
@@ -94,19 +94,15 @@ def send_turns() -> str:
     ],
     source="Pulse 6.2",
     params={
-        "last": "rank_rates.last",
+        "last": Param(10, "operations over which a rank's rate is averaged (Pulse 6.2, k)"),
         "repeat": Param(3, "fewer operations may be slow by chance"),
         "mostly": Param(
             "70 %", "a culprit has the lowest rate of its group nearly always, jitter by turns"
         ),
-        "rate_below": Param(
-            "95 %",
-            "of the peers' actual rate: gaps are left out, so that sound peers differ by 1 to 3 %",
-        ),
-        "idle_below": Param(
+        "jitter": Param(
             "5 %",
-            "of its actual time: who holds the others up has always something to send, who waits "
-            "pauses",
+            "of the peers' actual rate, gaps left out, that sound peers differ by 1 to 3 % in; and "
+            "of its actual time that one pauses: who holds the others up always has data to send",
         ),
         "epochs_apart": Param(
             2,
@@ -122,11 +118,14 @@ def slow_collective_senders() -> str:
             min(started_ns) AS at_ns, arg_max(seq, active_ns) AS seq
         FROM send_turns
         -- Who waits for room at the receiver rather than for the wire is held up, and not slow.
-        ANTI JOIN (FROM credit_waits WHERE room_ns > wire_ns) USING (job, comm, rank)
+        ANTI JOIN (
+            SELECT job, comm, rank FROM transfers
+            WHERE direction = 'send' AND kind = 'coll' AND ended_ns IS NOT NULL
+            GROUP BY ALL HAVING sum(peer_wait_ns) > sum(wire_wait_ns)) USING (job, comm, rank)
         WHERE back <= $last GROUP BY job, comm, rank
-        HAVING count(*) >= $repeat AND median(idle) < $idle_below
+        HAVING count(*) >= $repeat AND median(idle) < $jitter
             AND median(share) < least(
-                $rate_below, 1 - $epochs_apart * any_value(epoch_ns) / median(busy_ns))
+                1 - $jitter, 1 - $epochs_apart * any_value(epoch_ns) / median(busy_ns))
             AND count(*) FILTER (share < 1) >= $mostly * count(*)
         QUALIFY median(share) = min(median(share)) OVER (PARTITION BY job, comm)
     """
@@ -134,149 +133,105 @@ def slow_collective_senders() -> str:
 
 @relation(
     "custom_rates",
-    reads=["rank_rates"],
-    empty_without=["rank_rates"],
+    reads=["rank_traffic"],
+    empty_without=["rank_traffic"],
     columns=[
         *_SENDER,
         ("node", "VARCHAR", "", "its host"),
-        ("calls", "INTEGER", "", "custom collectives averaged, the last ones"),
+        ("rounds", "BIGINT", "", "custom collectives averaged, the last ones"),
         ("share", "DOUBLE", "ratio", "its rate, against the median of the other senders"),
         ("senders", "BIGINT", "ranks", "senders that are compared"),
         ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
     ],
     source="Pulse 6.2",
-    params={"repeat": "slow_collective_senders.repeat"},
+    params={
+        "last": "slow_collective_senders.last",
+        "repeat": "slow_collective_senders.repeat",
+    },
 )
 def custom_rates() -> str:
-    """Each sender's rate in custom collectives beside the other senders' of its communicator."""
+    """Each sender's mean rate in the last custom collectives beside the other senders' of its
+    communicator."""
     return """
-        SELECT *, rate_bytes_per_s / median(rate_bytes_per_s) OVER others AS share,
+        WITH rates AS (
+            SELECT job, comm, rank, any_value(node) AS node, count(*) AS rounds,
+                avg(rate_bytes_per_s) AS rate, min(started_ns) AS at_ns
+            FROM (
+                FROM rank_traffic
+                WHERE is_custom AND ended_ns IS NOT NULL AND active_ns > 0
+                    AND NOT coalesce(undercount, false)
+                QUALIFY row_number() OVER (PARTITION BY job, comm, rank
+                    ORDER BY started_ns DESC, kind, turn) <= $last)
+            GROUP BY job, comm, rank HAVING count(*) >= $repeat)
+        SELECT *, rate / median(rate) OVER others AS share,
             count(*) OVER (PARTITION BY job, comm) AS senders
-        FROM rank_rates WHERE calls >= $repeat
+        FROM rates
         WINDOW others AS (PARTITION BY job, comm
             ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)
     """
 
 
-@relation(
-    "slow_custom_senders",
-    reads=["custom_rates"],
-    optional=["cpu_shortages"],
-    empty_without=["custom_rates"],
-    columns=[
-        *_SENDER,
-        ("rounds", "BIGINT", "", "custom collectives that were compared"),
-        ("share", "DOUBLE", "ratio", "its rate, against the median of the other senders"),
-        ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
-    ],
-    source="Pulse 6.2, 7.2.5",
-    params={
-        "custom_below": Param(
-            "87 %",
-            "of the peers' rate, which varies with congestion at the receivers (Pulse 7.2.5)",
-        ),
-    },
-)
-def slow_custom_senders() -> str:
-    """The slowest sender of each communicator's custom collectives, where its host is not slow."""
-    # What a whole host has in common is the routing of its tokens, or the host: a NIC is one
-    # rank's. And where proxy threads wait for a CPU, queue pairs have nothing to send.
+def _custom_senders() -> str:
+    """The slowest sender of each communicator's custom collectives, where its host is not slow.
+    What a whole host has in common is the routing of its tokens, or the host: a NIC is one rank's.
+    And where proxy threads wait for a CPU, queue pairs have nothing to send."""
     return """
-        WITH beside AS (
-            SELECT *, coalesce(median(share) OVER beside, 1) AS host_share
-            FROM custom_rates
-            WINDOW beside AS (PARTITION BY job, node
-                ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW))
-        SELECT job, comm, rank, calls AS rounds, share, at_ns
-        FROM beside ANTI JOIN cpu_shortages USING (node)
-        WHERE senders > 1 AND share < $custom_below
-            AND share / least(1, host_share) < $custom_below
-        QUALIFY share = min(share) OVER (PARTITION BY job, comm)
-            AND share = min(share) OVER (PARTITION BY job, node)
+        custom_senders AS (
+            SELECT * FROM (
+                SELECT *, coalesce(median(share) OVER (PARTITION BY job, node
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+                    EXCLUDE CURRENT ROW), 1) AS host_share
+                FROM custom_rates)
+            ANTI JOIN cpu_shortages USING (node)
+            WHERE senders > 1 AND share < $custom_below
+                AND share / least(1, host_share) < $custom_below
+            QUALIFY share = min(share) OVER (PARTITION BY job, comm)
+                AND share = min(share) OVER (PARTITION BY job, node))
     """
 
 
-@relation(
-    "slow_paths",
-    reads=["traffic", "custom_rates"],
-    empty_without=["custom_rates"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("rank", "INTEGER", "", "the rank that the path leads to"),
-        ("rounds", "BIGINT", "", "transfers on it that were compared"),
-        ("share", "DOUBLE", "ratio", "its rate, against the median of the sender's other paths"),
-        ("at_ns", "BIGINT", "ns", "start of the first of them"),
-    ],
-    source="Pulse D.12",
-    params={
-        "least_bytes": "send_turns.least_bytes",
-        "last": "rank_rates.last",
-        "repeat": "slow_collective_senders.repeat",
-        "custom_below": "slow_custom_senders.custom_below",
-    },
-)
-def slow_paths() -> str:
-    """The slowest path of each communicator that has one sender only."""
+def _paths() -> str:
+    """The slowest path of each communicator that has one sender only, with the rank it leads to
+    (Pulse D.12)."""
     return """
-        WITH alone AS (SELECT job, comm FROM custom_rates GROUP BY ALL HAVING count(*) = 1),
         lanes AS (
             SELECT t.job, t.comm, t.rank, t.peer, t.started_ns, t.bytes * 1e9 / t.active_ns AS rate
-            FROM traffic t JOIN alone USING (job, comm)
+            FROM traffic t SEMI JOIN (FROM custom_rates WHERE senders = 1) USING (job, comm)
             WHERE t.group_id IS NOT NULL AND t.ended_ns IS NOT NULL AND t.active_ns > 0
                 AND t.bytes >= $least_bytes AND t.peer IS NOT NULL
                 AND NOT coalesce(t.undercount, false)
             QUALIFY row_number() OVER (
                 PARTITION BY t.job, t.comm, t.rank, t.peer ORDER BY t.started_ns DESC) <= $last),
-        means AS (
+        lane_rates AS (
             SELECT job, comm, rank, peer, avg(rate) AS rate, count(*) AS rounds,
                 min(started_ns) AS at_ns
-            FROM lanes GROUP BY ALL),
-        compared AS (
-            SELECT *, rate / median(rate) OVER (PARTITION BY job, comm, rank
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)
-                    AS share,
-                count(*) OVER (PARTITION BY job, comm, rank) AS paths
-            FROM means)
-        SELECT job, comm, peer AS rank, rounds, share, at_ns FROM compared
-        WHERE paths >= $repeat AND rounds >= $repeat AND share < $custom_below
-        QUALIFY share = min(share) OVER (PARTITION BY job, comm)
+            FROM lanes GROUP BY ALL HAVING count(*) >= $repeat),
+        paths AS (
+            SELECT * FROM (
+                SELECT * EXCLUDE (rank), peer AS rank, count(*) OVER (PARTITION BY job, comm, rank)
+                    AS of_sender, rate / median(rate) OVER (PARTITION BY job, comm, rank
+                        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+                        EXCLUDE CURRENT ROW) AS share
+                FROM lane_rates)
+            WHERE of_sender >= $repeat AND share < $custom_below
+            QUALIFY share = min(share) OVER (PARTITION BY job, comm))
     """
 
 
-@relation(
-    "slow_sends",
-    reads=["slow_collective_senders", "members"],
-    optional=["slow_custom_senders", "slow_paths"],
-    empty_without=["slow_collective_senders|slow_custom_senders|slow_paths"],
-    columns=[
-        *_SENDER,
-        ("node", "VARCHAR", "", "its host"),
-        ("gpu", "INTEGER", "", "its GPU"),
-        ("nic", "VARCHAR", "", "its NIC"),
-        ("rounds", "BIGINT", "", "operations that were compared"),
-        ("share", "DOUBLE", "ratio", "its rate, against its peers'"),
-        ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
-        ("what", "VARCHAR", "", "collectives, custom collectives or paths"),
-        ("suspect", "VARCHAR", "", "the rank, or its host, as a sentence names it"),
-    ],
-    source="Pulse 6.2",
-    params={"repeat": "slow_collective_senders.repeat"},
-)
-def slow_sends() -> str:
-    """Every rank that sends slowly. If several NICs of one host are slow at once, the host is
-    named."""
-    return """
-        SELECT f.*, m.node, m.gpu, m.nic,
-            CASE WHEN count(DISTINCT f.rank) OVER (PARTITION BY f.job, m.node) >= $repeat
-                THEN 'host ' || m.node ELSE 'rank ' || f.rank END AS suspect
-        FROM (
-            SELECT job, comm, rank, rounds, share, at_ns, 'collectives' AS what
-            FROM slow_collective_senders
-            UNION ALL
-            SELECT job, comm, rank, rounds, share, at_ns, 'custom collectives'
-            FROM slow_custom_senders
-            UNION ALL
-            SELECT job, comm, rank, rounds, share, at_ns, 'paths' FROM slow_paths) f
-        LEFT JOIN members m USING (job, comm, rank)
+def slow_senders() -> str:
+    """Every rank that sends slowly, with its NIC; `in_host` ranks of its host do."""
+    return f"""
+        {_custom_senders()}, {_paths()},
+        slow_senders AS (
+            SELECT f.*, m.node, m.gpu, m.nic,
+                count(DISTINCT f.rank) OVER (PARTITION BY f.job, m.node) AS in_host
+            FROM (
+                SELECT job, comm, rank, rounds, share, at_ns, 'slow_collectives' AS code
+                FROM slow_collective_senders
+                UNION ALL
+                SELECT job, comm, rank, rounds, share, at_ns, 'slow_custom_collectives'
+                FROM custom_senders
+                UNION ALL
+                SELECT job, comm, rank, rounds, share, at_ns, 'slow_path' FROM paths) f
+            LEFT JOIN members m USING (job, comm, rank))
     """

@@ -112,7 +112,7 @@ _COPIED = ("job", "comm", "seq", "kind", "rank", "peer", "op", "group_id", "algo
     params={
         **params_of(Thresholds),
         "rounding": "expected_traffic.rounding",
-        "crumbs": "active_peers.crumbs",
+        "crumbs": "edge_shares.crumbs",
     },
 )
 def segmented_traffic(

@@ -29,7 +29,7 @@ _LEAST_BUCKET_NS = NS_PER_S // 10
 # A step may be longer than a bucket: silence shorter than this is no gap.
 _SHORTEST_GAP_NS = 10 * NS_PER_S
 SHORTEST_GAP_BUCKETS = 3
-# The baseline is of the first part, as rulebook rounds has it: baseline_part, baseline_for.
+# The baseline is of the first part, as round_baselines has it: baseline_part, baseline_for.
 BASELINE_PART = 4
 BASELINE_NS = 120 * NS_PER_S
 NEARLY_NOTHING = 0.05  # of the mean of a baseline

@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncall.importers.flight_recorder.groups import Group
-from oncall.importers.kineto.columns import Array, Columns, columns_of
+from oncall.importers.kineto.columns import Columns, columns_of
 from oncall.importers.kineto.tasks import NamedTasks
 from oncall.importers.kineto.trace import Owner
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One trace: whose, from when to when, its groups by name, its operations and tasks, and how
-    much of its time was `exposed` communication.
+    """One trace: whose, from when to when, its groups by name, its operations and tasks.
 
     `counted`: its collectives carry no numbers of their own. `problem` says what was not read,
     `notes` what was inferred. `span_ns` is None where there is nothing in it.
@@ -27,7 +26,6 @@ class Reading:
     sizes: dict[Group, int]
     counted: bool
     operations: Columns
-    exposed: Array
     named: NamedTasks
     problem: str | None
     notes: tuple[str, ...]
@@ -41,7 +39,6 @@ class Reading:
         return replace(
             self,
             operations=columns_of([]),
-            exposed=self.exposed[:0],
             named=NamedTasks([]),
             problem=problem,
             notes=(),

@@ -35,7 +35,6 @@ def import_traces(paths: Sequence[Path], incident: Incident, job: str) -> None:
     for rank, windows in sorted(by_rank.items()):
         _append_operations(rank, windows, comm, incident, job)
         _append_tasks(rank, windows, comm, incident, job)
-        _append_exposed(rank, windows, incident, job)
     _append_recordings(readings, incident, job)
 
 
@@ -163,22 +162,6 @@ def _append_tasks(
                 "source": "recorded",
             },
         )
-
-
-def _append_exposed(rank: int, windows: Sequence[Reading], incident: Incident, job: str) -> None:
-    for one in windows:
-        if len(one.exposed):
-            started_ns, ended_ns, exposed_ns = one.exposed.T
-            incident.append(
-                "profiled_time",
-                {
-                    "job": job,
-                    "rank": rank,
-                    "started_ns": started_ns,
-                    "ended_ns": ended_ns,
-                    "exposed_ns": exposed_ns,
-                },
-            )
 
 
 def _comm(task: Task, one: Reading, comm: Mapping[Group, int]) -> int | None:

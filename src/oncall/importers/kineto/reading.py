@@ -62,9 +62,8 @@ def read_file(path: Path) -> Reading:
         groups, joined, named = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
-        nothing, no_time = columns_of([]), Trace(path).exposed
-        named = NamedTasks([])
-        return Reading(path, Owner(), None, {}, {}, False, nothing, no_time, named, what, ())
+        nothing, named = columns_of([]), NamedTasks([])
+        return Reading(path, Owner(), None, {}, {}, False, nothing, named, what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
         problem = _NO_COLLECTIVE
@@ -78,7 +77,6 @@ def read_file(path: Path) -> Reading:
         sizes={groups[call.group]: call.group_size for call in trace.calls if call.group_size},
         counted=joined.counted,
         operations=columns_of(joined.operations),
-        exposed=trace.exposed,
         named=named,
         problem=problem,
         notes=tuple(_notes(trace, joined, named)),

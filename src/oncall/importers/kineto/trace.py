@@ -9,18 +9,15 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from oncall.core.errors import Unreadable
 from oncall.importers.flight_recorder.groups import MOST_MEMBERS, MOST_RANKS
 from oncall.importers.flight_recorder.names import operation
-from oncall.importers.kineto.exposed import Activity, Array, exposed_time
 from oncall.importers.kineto.stream import TraceStream
 from oncall.importers.printable import printable
 
@@ -102,7 +99,6 @@ class Trace:
 
     path: Path
     synchronised: bool = False
-    on_host: bool = False  # its backend is gloo: operations run on threads of the host
     owner: Owner = Owner()
     gpu: int | None = None
     called_as: int | None = None  # the rank that its own calls show
@@ -112,8 +108,6 @@ class Trace:
     gloo: list[Kernel] = field(default_factory=list)
     deep_ep: int = 0  # kernels of DeepEP, which no call describes
     launches: array[int] = field(default_factory=lambda: array("q"))
-    activity: Activity = field(default_factory=Activity)
-    exposed: Array = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
     annotations: list[Annotation] = field(default_factory=list)
     device_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     memberships: dict[Any, tuple[int, ...]] = field(default_factory=dict)
@@ -138,8 +132,6 @@ def read_trace(path: Path) -> Trace:
     stream = TraceStream(path)
     try:
         for event in stream:
-            if stream.events == 1:
-                trace.on_host = "gloo" in str(stream.header.get("distributedInfo", ""))
             take = _TAKE.get(event.get("cat", ""))
             if take is not None:
                 try:
@@ -153,15 +145,9 @@ def read_trace(path: Path) -> Trace:
     # torch.profiler tells of the job first, and synchronises the device before it stops; a trace
     # taken on demand from outside ends at any moment, and what it tells was gathered on the way.
     trace.synchronised = "distributedInfo" in stream.header
-    trace.exposed = exposed_time(trace.activity, _spans(trace.kernels), _spans(trace.gloo))
     _identify(trace, stream.trailer | stream.header)
     _to_common_time(trace, time_base_ns(stream.trailer | stream.header))
     return trace
-
-
-def _spans(kernels: Sequence[Kernel]) -> Array:
-    spans = [(one.started_ns, one.ended_ns) for one in kernels]
-    return np.array(spans, dtype=np.int64).reshape(-1, 2)
 
 
 # --------------------------------------------------------------------- events
@@ -169,7 +155,6 @@ def _spans(kernels: Sequence[Kernel]) -> Array:
 
 def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
     if event["name"] != "record_param_comms":
-        _take_span(event, trace, is_operator=True)
         return
     said = event.get("args", {})
     name = said.get("Collective name")
@@ -207,11 +192,10 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
 
 def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
     name = event["name"]
-    started_ns = nanoseconds(event["ts"])
     if "nccl" not in name:
         trace.deep_ep += "deep_ep" in name
-        trace.activity.kernels.extend((started_ns, started_ns + nanoseconds(event["dur"])))
         return
+    started_ns = nanoseconds(event["ts"])
     said = event.get("args", {})
     trace.gpu = _number(said.get("device"), MOST_RANKS) if trace.gpu is None else trace.gpu
     trace.kernels.append(
@@ -244,22 +228,7 @@ def _take_annotation(event: Mapping[str, Any], trace: Trace) -> None:
     external_id = _number(event.get("args", {}).get("External id"))
     if found := _GLOO.match(event["name"]):
         trace.gloo.append(Kernel(None, None, at_ns, until_ns, None, _op(found)))
-        trace.activity.helpers.add(_thread(event))
-    else:
-        _take_span(event, trace, is_operator=False)
     trace.annotations.append(Annotation(event["name"], external_id, at_ns, until_ns))
-
-
-def _take_span(event: Mapping[str, Any], trace: Trace, is_operator: bool) -> None:
-    """What a thread of a job on gloo was in: kernels show what a device does."""
-    if not trace.on_host:
-        return
-    thread, at_ns = _thread(event), nanoseconds(event["ts"])
-    calls = event["name"].startswith("c10d::")
-    if calls:
-        trace.activity.callers.add(thread)
-    until_ns = at_ns + nanoseconds(event.get("dur", 0))
-    trace.activity.spans.extend((thread, at_ns, until_ns, is_operator and not calls))
 
 
 def _take_device_span(event: Mapping[str, Any], trace: Trace) -> None:
@@ -398,7 +367,6 @@ def _to_common_time(trace: Trace, base_ns: int) -> None:
         one._replace(started_ns=one.started_ns + base_ns, ended_ns=one.ended_ns + base_ns)
         for one in trace.gloo
     ]
-    trace.exposed = trace.exposed + np.array([base_ns, base_ns, 0])
     trace.launches[2::3] = array("q", (at_ns + base_ns for at_ns in trace.launches[2::3]))
     trace.device_spans = {
         key: (first + base_ns, last + base_ns) for key, (first, last) in trace.device_spans.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Floats
+from oncall_lab.arrays import Floats
 from oncall_lab.training.measured import quantities as q
 from oncall_lab.training.measured.condition import FOREVER_NS, Change, Condition, Quantity
 from oncall_lab.training.measured.log_lines import KernelLog

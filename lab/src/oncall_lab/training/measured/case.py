@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.arrays import Ints
+from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.fault import TrainingFault
 from oncall_lab.training.measured.condition import FOREVER_NS, Change, Condition, Quantity, Reset
 from oncall_lab.training.measured.log_lines import KernelLog

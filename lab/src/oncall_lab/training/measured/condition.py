@@ -12,8 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Floats, Ints
 
 FOREVER_NS = 1e18
 

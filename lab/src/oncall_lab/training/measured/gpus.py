@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Floats, Ints
 from oncall_lab.training.measured import quantities as q
 from oncall_lab.training.measured.condition import Condition, Quantity
 from oncall_lab.training.measured.machine import Fleet

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall_lab.arrays import Ints
 from oncall_lab.recording import node_name
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.scenario import TrainingScenario
 
 GIB = 2**30

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Bools, Floats, Ints
 from oncall_lab.training.measured import quantities as q
 from oncall_lab.training.measured.condition import Condition, Quantity
 from oncall_lab.training.measured.machine import Fleet, pcie_bytes_per_s

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from oncall_lab.training.algorithm import SMALL_BYTES, Bools, Floats
-from oncall_lab.training.cluster import Family, Ints
+from oncall_lab.arrays import Bools, Floats, Ints
+from oncall_lab.training.algorithm import SMALL_BYTES
+from oncall_lab.training.cluster import Family
 from oncall_lab.training.measured import quantities as q
 from oncall_lab.training.measured.condition import (
     FOREVER_NS,

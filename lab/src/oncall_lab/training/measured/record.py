@@ -7,15 +7,13 @@ node's clock stamps its rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oncall.evidence.incident import Incident, Words
-from oncall_lab.recording import node_name
-from oncall_lab.training.algorithm import Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Bools, Ints
+from oncall_lab.recording import FIRST_PID, NodeClocks, node_name
 from oncall_lab.training.measured.condition import Condition
 from oncall_lab.training.measured.devices import device_rows, link_rows
 from oncall_lab.training.measured.gpus import activity_of, gpu_columns
@@ -35,14 +33,6 @@ from oncall_lab.training.measured.traffic import flows_of
 from oncall_lab.training.play import Played
 from oncall_lab.training.scenario import TrainingScenario
 
-FIRST_PID = 4000
-
-
-class ReadsClocks(Protocol):
-    """The nodes' clocks: what each shows at a true moment."""
-
-    def read(self, nodes: Ints, true_ns: Floats) -> Ints: ...
-
 
 class Recording:
     """One run's measurements, written into an incident."""
@@ -53,7 +43,7 @@ class Recording:
         played: Played,
         condition: Condition,
         fleet: Fleet,
-        clocks: ReadsClocks,
+        clocks: NodeClocks,
         incident: Incident,
         paces: Paces,
     ) -> None:
@@ -202,7 +192,7 @@ def _of_owner(value: Any, owner: Ints) -> Any:
     return value[owner] if isinstance(value, np.ndarray) else value
 
 
-def _where(value: Any, seen: NDArray[np.bool_]) -> Any:
+def _where(value: Any, seen: Bools) -> Any:
     if isinstance(value, Words):
         return Words(value.codes[seen], value.vocabulary)
     return value[seen]

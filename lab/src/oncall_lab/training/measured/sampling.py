@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Bools, Floats
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Bools, Floats, Ints
 
 NICS_EVERY_NS = 250e6  # TFD 2.3: four times a second
 GPUS_EVERY_NS = 1e9

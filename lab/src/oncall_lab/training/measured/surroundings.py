@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncall.evidence.incident import Incident
+from oncall_lab.recording import NodeClocks
 from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.fault import TrainingFault
 from oncall_lab.training.measured.benign import befall
@@ -11,7 +12,7 @@ from oncall_lab.training.measured.condition import Condition
 from oncall_lab.training.measured.faults import AFFLICT
 from oncall_lab.training.measured.machine import fleet_of
 from oncall_lab.training.measured.pace import Paces
-from oncall_lab.training.measured.record import ReadsClocks, Recording
+from oncall_lab.training.measured.record import Recording
 from oncall_lab.training.play import Played
 from oncall_lab.training.scenario import TrainingScenario
 
@@ -34,7 +35,7 @@ class Surroundings:
                 self.blame[fault] = tuple(case.blame)
         self.paces = Paces(self.condition, self.fleet, scenario.rng("step delays"))
 
-    def write(self, played: Played, clocks: ReadsClocks, incident: Incident) -> None:
+    def write(self, played: Played, clocks: NodeClocks, incident: Incident) -> None:
         """Everything that was measured, into the incident."""
         Recording(
             self.scenario, played, self.condition, self.fleet, clocks, incident, self.paces

@@ -11,8 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from oncall_lab.training.algorithm import Floats, Shape, binary_tree
-from oncall_lab.training.cluster import Cluster, Ints
+from oncall_lab.arrays import Floats, Ints
+from oncall_lab.training.algorithm import Shape, binary_tree
+from oncall_lab.training.cluster import Cluster
 from oncall_lab.training.play import Played
 from oncall_lab.training.scenario import TrainingScenario
 from oncall_lab.training.schedule import Slot

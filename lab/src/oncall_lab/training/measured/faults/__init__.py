@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oncall_lab.training.measured.case import Case
-from oncall_lab.training.measured.faults import (
-    application,
-    deadlock,
-    gpu,
-    host,
-    nic,
-    pcie,
-    switch,
-    wire,
-)
+from oncall_lab.training.measured.faults import application, gpu, host, network, pcie
 
 AFFLICT: Mapping[str, Callable[[Case], None]] = {
     "PCIE_LINK": pcie.link,
@@ -22,11 +13,11 @@ AFFLICT: Mapping[str, Callable[[Case], None]] = {
     "GPU": gpu.hardware,
     "HOST_MEMORY": host.memory_subsystem,
     "PCIE_PORT": pcie.port,
-    "NIC": nic.adapter,
-    "CABLE": wire.cable,
-    "SWITCH": switch.switch,
-    "LINK": wire.degraded,
-    "PFC_DEADLOCK": deadlock.deadlock,
+    "NIC": network.adapter,
+    "CABLE": network.cable,
+    "SWITCH": network.switch,
+    "LINK": network.degraded,
+    "PFC_DEADLOCK": network.deadlock,
     "RESOURCES": application.resources,
     "PATTERN": application.pattern,
     "SCHEDULING": application.scheduling,

@@ -8,7 +8,7 @@ from oncall_lab.training.measured import quantities as q
 from oncall_lab.training.measured.case import Case
 from oncall_lab.training.measured.condition import StepDelay
 from oncall_lab.training.measured.faults import host
-from oncall_lab.training.measured.faults.wire import goodput
+from oncall_lab.training.measured.faults.network import goodput
 from oncall_lab.training.measured.machine import GIB
 
 BURST_S = 4.0  # of storage traffic: a checkpoint shard, a cache that refills

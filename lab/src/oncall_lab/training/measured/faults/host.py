@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from oncall_lab.training.cluster import Ints
+from oncall_lab.arrays import Ints
 from oncall_lab.training.measured import quantities as q
 from oncall_lab.training.measured.case import Case
 from oncall_lab.training.measured.condition import StepDelay

@@ -1,0 +1,211 @@
+"""Who is late in slow rounds, and who transfers slowly in them (CCL-D 4.2.2, Fig. 7).
+
+Where P is high a slow round waited for its last member. Jitter makes each member the last by turns,
+a culprit is last far more often; and own time between rounds separates who is late from who was
+made late (beyond the paper). Where P is low the round is a slow transfer: each member's send and
+receive rate is compared with its own in the first rounds, then with what is left of its peers';
+without rates the communicator as a whole is slow.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+_FOUND = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "the communicator whose rounds are slow"),
+    ("rounds", "BIGINT", "rounds", "slow rounds that show it"),
+    ("at_ns", "BIGINT", "ns", "first entry of the first of them"),
+    ("cost_ns", "BIGINT", "ns", "by how much they were longer, in total"),
+]
+
+
+def _callers() -> str:
+    """Each rank that was the last in slow rounds far more often than its turn."""
+    return """
+        culpable AS (
+            SELECT *, stands_for * (t_max_ns - t_min_ns - wait_ns) AS lost_ns FROM slow_rounds
+            -- Mixed rounds are looked at for both: either part alone may be too much (CCL-D 4.2.2).
+            WHERE p >= $alpha OR (t_max_ns - t_min_ns - wait_ns) / base_ns > $alpha * $slow_ratio),
+        excess AS (
+            SELECT c.job, c.comm, c.seq, avg(o.own_ns) FILTER (o.rank = c.last_rank)
+                - avg(o.own_ns) FILTER (o.rank <> c.last_rank) AS own_ns
+            FROM culpable c JOIN own_time o USING (job, comm, seq) GROUP BY ALL),
+        lost AS (SELECT job, comm, sum(lost_ns) AS all_lost_ns FROM culpable GROUP BY ALL),
+        -- Own time explains no more of a round than was waited for: not checkpoints and
+        -- evaluations before it.
+        explained AS (
+            SELECT *, greatest(-(t_max_ns - t_min_ns), least(t_max_ns - t_min_ns, own_ns))
+                AS explained_ns,
+                -- Rounds as close together as one of them waits are one delay that shows again.
+                at_ns // greatest(1, median(t_max_ns - t_min_ns - wait_ns)
+                    OVER (PARTITION BY job, comm, last_rank))::BIGINT AS delay
+            FROM culpable LEFT JOIN excess USING (job, comm, seq) JOIN lost USING (job, comm)),
+        callers AS (
+            SELECT job, last_rank AS rank, comm, count(*) AS rounds, min(at_ns) AS at_ns,
+                sum(lost_ns)::BIGINT AS cost_ns, any_value(basis) AS basis,
+                sum(explained_ns) / nullif(
+                    sum(t_max_ns - t_min_ns) FILTER (own_ns IS NOT NULL), 0) AS own_share
+            FROM explained GROUP BY job, last_rank, comm
+            -- Of calls alone, which hosts make ahead of their devices, only who is mostly the last
+            -- has cost anything.
+            HAVING sum(lost_ns) >= max(all_lost_ns) * CASE WHEN max(basis) = 'arrival' THEN $mostly
+                    ELSE least($fair_share / max(ranks), $mostly) END
+                AND count(DISTINCT delay) >= $repeat
+                AND sum(lost_ns) >= $cost_share * (max(until_ns) - min(at_ns)))
+    """
+
+
+@relation(
+    "late_culprits",
+    reads=["slow_rounds", "own_time", "members", "operations", "witnesses"],
+    empty_without=["slow_rounds"],
+    columns=[
+        *_FOUND,
+        ("rank", "INTEGER", "", "the member that the others waited for"),
+        ("basis", "VARCHAR", "", "duration; or arrival, where the transfer is not known"),
+        ("own_share", "DOUBLE", "ratio", "of the wait, what its own time explains; NULL: unknown"),
+    ],
+    source="CCL-D 4.2.2 eq. 4, Fig. 7; own time: beyond the paper",
+    params={
+        "slow_ratio": "slow_rounds.slow_ratio",
+        "alpha": Param(0.4, "P below this: the communication is slow (CCL-D 4.2.2)"),
+        "repeat": Param(
+            5, "one delay of rounds is cluster jitter; this many by the same rank are not"
+        ),
+        "fair_share": Param(
+            2,
+            "the part of a group's lost time that a culprit causes, in times of what its turn "
+            "would be",
+        ),
+        "mostly": Param("75 %", "... and in small groups at least this part, where turns are long"),
+        "cost_share": Param(
+            "5 %",
+            "a slowdown that costs the job less of its time than this is within what iterations "
+            "differ by",
+        ),
+        "own_share": Param(
+            0.3,
+            "own time explains all lateness of a culprit alone, m/(m+p-1) of it where all p stages "
+            "of a pipeline with m micro-batches are slow, about none of a victim's",
+        ),
+    },
+)
+def late_culprits() -> str:
+    """The ranks that are late in slow rounds of their own making."""
+    return f"""
+        WITH {_callers()},
+        hidden AS (  -- groups in which a member left no data, or is not known
+            SELECT job, comm FROM members ANTI JOIN witnesses USING (job, rank)
+            UNION SELECT job, comm FROM members WHERE size IS NULL)
+        SELECT * FROM callers l
+        WHERE coalesce(own_share >= $own_share, true)
+            -- Calls alone do not show what a rank waited for in Send and Recv.
+            AND NOT (basis = 'arrival'
+                AND l.job IN (SELECT job FROM operations WHERE kind = 'p2p'))
+            -- Nor whom a rank waited for in a group of which a member left no data, if the others
+            -- are not all in it, too.
+            AND NOT (basis = 'arrival' AND EXISTS (
+                FROM members h SEMI JOIN hidden USING (job, comm)
+                WHERE h.job = l.job AND h.rank = l.rank AND h.comm <> l.comm
+                    AND (SELECT count(*) FROM members a JOIN members b USING (job, rank)
+                         WHERE a.job = l.job AND a.comm = l.comm AND b.comm = h.comm)
+                        < (SELECT count(*) FROM members a
+                           WHERE a.job = l.job AND a.comm = l.comm)))
+    """
+
+
+def _links() -> str:
+    """The member of each communicator whose rate in slow transfers is the lowest, against its own
+    in the first rounds; without one, as it is: on a tree, within its layer only."""
+    return """
+        stretched AS (
+            SELECT *, p <= $beta OR (t_min_ns - base_ns) / base_ns > (1 - $beta) * $slow_ratio
+                AS of_rates
+            FROM slow_rounds WHERE basis = 'duration'),
+        baseline_rates AS (
+            SELECT o.job, o.comm, o.op, n.bytes, o.rank,
+                avg(least(o.send_rate, o.recv_rate)) AS baseline_rate
+            FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
+            JOIN operations o ON o.job = n.job AND o.comm = n.comm AND o.seq = n.seq
+                AND o.kind = 'coll' AND o.done
+            WHERE n.number <= b.until GROUP BY ALL),
+        measured AS (
+            SELECT s.*, o.rank,
+                least(o.send_rate, o.recv_rate) / coalesce(u.baseline_rate, 1) AS rate,
+                CASE WHEN u.baseline_rate IS NULL AND o.algo ILIKE '%TREE%'
+                    THEN coalesce(l.layer, 0) ELSE 0 END AS layer
+            FROM stretched s
+            JOIN operations o ON o.job = s.job AND o.comm = s.comm AND o.seq = s.seq
+                AND o.kind = 'coll' AND o.done
+            LEFT JOIN baseline_rates u ON u.job = s.job AND u.comm = s.comm AND u.op = s.op
+                AND u.bytes IS NOT DISTINCT FROM s.bytes AND u.rank = o.rank
+            LEFT JOIN layers l ON l.job = o.job AND l.comm = o.comm AND l.rank = o.rank
+            WHERE s.stretched OR s.of_rates),
+        rated AS (
+            SELECT *,
+                rate * (count(rate) OVER peers - 1) / nullif(sum(rate) OVER peers - rate, 0)
+                    AS ratio
+            FROM measured WINDOW peers AS (PARTITION BY job, comm, seq, layer)),
+        summed AS (
+            SELECT job, comm, rank, count(*) AS rounds, median(ratio) AS ratio,
+                min(at_ns) AS at_ns, sum(stands_for * (t_min_ns - base_ns))::BIGINT AS cost_ns,
+                max(until_ns) AS until_ns
+            FROM rated WHERE ratio IS NOT NULL GROUP BY job, comm, rank
+            HAVING count(*) >= $repeat),
+        weakest AS (FROM summed QUALIFY ratio = min(ratio) OVER (PARTITION BY job, comm)),
+        links AS (
+            FROM weakest
+            WHERE ratio < $rate_below AND cost_ns >= $cost_share * (until_ns - at_ns))
+    """
+
+
+@relation(
+    "slow_round_transfers",
+    reads=["slow_rounds", "numbered_rounds", "round_baselines", "operations", "layers", "members"],
+    empty_without=["slow_rounds"],
+    columns=[
+        *_FOUND,
+        ("rank", "INTEGER", "", "the member with the lowest rate, or the only rank that all slow "
+         "communicators have in common; NULL: all members are alike"),
+        ("ratio", "DOUBLE", "ratio", "median of its rate, against the mean of its peers'"),
+    ],
+    source="CCL-D 4.2.2, Fig. 7",
+    params={
+        "slow_ratio": "slow_rounds.slow_ratio",
+        "alpha": "late_culprits.alpha",
+        "beta": Param(0.6, "P above this: the computation is slow (CCL-D 4.2.2)"),
+        "repeat": "late_culprits.repeat",
+        "cost_share": "late_culprits.cost_share",
+        "rate_below": Param(0.8, "a rank within 20 % of its peers' mean rate is not singled out"),
+    },
+)  # fmt: skip
+def slow_round_transfers() -> str:
+    """Who transfers slowly: a rank by its rate, else communicators as a whole."""
+    # A slow link slows every communicator of its rank, and of each of the others only one.
+    return f"""
+        WITH {_links()},
+        groups AS (
+            SELECT s.job, s.comm, count(*) AS rounds, min(s.at_ns) AS at_ns,
+                sum(s.stands_for * (t_min_ns - transfer_ns))::BIGINT AS cost_ns
+            FROM stretched s
+            WHERE (s.stretched OR s.p < $alpha) AND s.job NOT IN (SELECT job FROM links)
+                -- A member that is not seen may be the last to arrive: then the rest only wait.
+                AND s.ranks >= (
+                    SELECT count(*) FROM members m WHERE m.job = s.job AND m.comm = s.comm)
+            GROUP BY s.job, s.comm
+            HAVING count(*) >= $repeat
+                AND cost_ns >= $cost_share * (max(s.until_ns) - min(s.at_ns))),
+        shared AS (
+            SELECT m.job, m.rank, count(*) AS comms,
+                count(*) = (SELECT count(*) FROM groups a WHERE a.job = m.job) AS in_all
+            FROM groups g JOIN members m USING (job, comm) GROUP BY m.job, m.rank),
+        common AS (
+            SELECT job, any_value(rank) AS rank FROM shared WHERE in_all AND comms > 1
+            GROUP BY job HAVING count(*) = 1)
+        SELECT job, comm, rounds, at_ns, cost_ns, rank, ratio FROM links
+        UNION ALL BY NAME
+        SELECT * FROM groups LEFT JOIN common USING (job)
+        QUALIFY rank IS NULL
+            OR row_number() OVER (PARTITION BY job ORDER BY cost_ns DESC, comm) = 1
+    """

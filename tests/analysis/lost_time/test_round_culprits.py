@@ -1,0 +1,69 @@
+"""Who is the last to call in slow rounds, by how many delays of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from oncall.evidence import Incident
+
+MS, S = 10**6, 10**9
+UNIX_NS = 1_760_000_000 * S
+RANKS, CULPRIT, FIRST = 4, 3, 60
+
+
+def rounds(slow_at_ms: Sequence[float]) -> dict[str, Any]:
+    """Columns of `ops`: first rounds of 10 ms each second, then slow ones that wait 600 ms for one
+    rank, at these times after them."""
+    begins = [UNIX_NS + n * S for n in range(FIRST)]
+    begins += [UNIX_NS + FIRST * S + int(at * MS) for at in slow_at_ms]
+    rows = [
+        {"seq": seq, "rank": rank, "started_ns": at_ns}
+        | {"duration_ns": 610 * MS if seq >= FIRST and rank != CULPRIT else 10 * MS}
+        for seq, at_ns in enumerate(begins)
+        for rank in range(RANKS)
+    ]
+    same = {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce", "bytes": 1 << 20}
+    return same | {"done": True} | {name: [row[name] for row in rows] for name in rows[0]}
+
+
+@pytest.mark.parametrize(
+    ("slow_at_ms", "named"),
+    [
+        ([1000 * n for n in range(8)], True),
+        # One delay shows in four rounds, as a host calls ahead: two delays are jitter.
+        ([n * 20 for n in range(4)] + [5000 + n * 20 for n in range(4)], False),
+    ],
+)
+def test_rounds_as_close_as_one_of_them_waits_are_one_delay(
+    slow_at_ms: list[float], named: bool
+) -> None:
+    with Incident.empty() as incident:
+        incident.append("ops", rounds(slow_at_ms))
+        incident.require(["late_culprits"])
+        found = incident.con.execute("SELECT rank, rounds FROM late_culprits").fetchall()
+        slow = incident.con.execute("SELECT count(*) FROM slow_rounds").fetchone()
+    assert slow == (8,)
+    assert found == ([(CULPRIT, 8)] if named else [])
+
+
+@pytest.mark.parametrize("dumped", [True, False])
+def test_who_may_have_waited_for_a_rank_without_data_is_not_late_by_itself(dumped: bool) -> None:
+    """Of calls alone: the last rank's other group has rank 9, which left a recording or none."""
+    columns = rounds([1000 * n for n in range(8)])
+    called = {"enqueued_ns": [at + 600 * MS * (r == CULPRIT and s >= FIRST) for at, r, s in zip(
+        columns.pop("started_ns"), columns["rank"], columns["seq"], strict=True)]}  # fmt: skip
+    del columns["duration_ns"]
+    with Incident.empty() as incident:
+        incident.append("ops", columns | called)
+        pair = {"job": "j", "comm": 2, "rank": [CULPRIT, 9], "size": 2}
+        whole = {"job": "j", "comm": 1, "rank": list(range(RANKS)), "size": RANKS}
+        incident.append("comms", pair)
+        incident.append("comms", whole)
+        if dumped:
+            incident.append("recordings", {"job": "j", "kind": "flight_recorder", "rank": 9})
+        incident.require(["late_culprits"])
+        found = incident.con.execute("SELECT DISTINCT rank, basis FROM late_culprits").fetchall()
+    assert found == ([(CULPRIT, "arrival")] if dumped else [])
