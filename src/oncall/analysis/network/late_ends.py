@@ -323,11 +323,7 @@ def _shows() -> str:
         "best": "collective_steps.best",
         "late": "step_waits.late",
         "least_lost": "critical_steps.least_lost",
-        "share": Param(
-            "30 %",
-            "of what the collective lost, at one end; and of that, by what its NIC counted: less "
-            "did not make it late",
-        ),
+        "share": "network_causes.share",
         "paused": Param(
             "2 %",
             "of all the time of the readings, where flows are known as a whole only: of ten "

@@ -327,7 +327,8 @@ def _found() -> str:
         "least_queue": "network_roots.least_queue",
         "share": Param(
             "30 %",
-            "of what the critical path lost; a cause of less is not what made the collective late",
+            "of what the critical path lost, at a port or at one end, and of that by what a NIC "
+            "counted: a cause of less is not what made the collective late",
         ),
         "senders": Param(
             3, "two senders to one host are a collision; the paper's incasts have three to eight"
