@@ -166,7 +166,7 @@ def _hosts() -> str:
 
 
 def _logged() -> str:
-    """What a collector read of the kernel's log. Lines of files are told by `faults`."""
+    """What a collector read of the kernel's log. `faults` reports lines of files."""
     meaning = in_words("e", "m.meaning", of_link="m.part = 'nvlink'", fatal="e.fatal")
     return f"""
         lines AS (
