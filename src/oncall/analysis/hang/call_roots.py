@@ -87,7 +87,7 @@ def _lagging() -> str:
                 coalesce(a.waiting, 1) AS waiting
             FROM call_fronts f LEFT JOIN awaited_callers a ON a.job = f.job AND a.rank = f.rank
             SEMI JOIN odd d ON d.job = f.job AND d.comm = f.comm
-            SEMI JOIN awaited_callers some ON some.job = f.job
+            SEMI JOIN awaited_callers free_one ON free_one.job = f.job
             SEMI JOIN (FROM log_ends WHERE NOT ragged) e ON e.job = f.job
             ANTI JOIN (FROM overdue_calls WHERE coalesce(waited_ns <= longest_ns, true)) o
                 ON o.job = f.job AND o.rank = f.rank
