@@ -67,12 +67,6 @@ def test_a_log_that_ends_while_training_goes_on_is_no_hang(share: float) -> None
         assert found(incident, "*") == []
 
 
-def test_calls_that_a_recorder_lost_at_the_end_are_no_hang() -> None:
-    with recorded(JOB) as incident:
-        cut(incident, 0.9, "rank = 3")
-        assert found(incident, "*") == []
-
-
 def test_where_ends_are_recorded_nothing_is_reported_of_calls_alone() -> None:
     with recorded(replace(JOB, recorder="hooks"), COMPUTES) as incident:
         incident.require(["call_roots"])

@@ -120,7 +120,7 @@ def _waits() -> str:
             SELECT job, what, waited_ns, longest_ns,
                 greatest($times * longest_ns, $hiccup) AS normal_ns
             FROM lapses l SEMI JOIN hang_roots r
-                ON r.job = l.job AND r.rank = l.rank AND r.how <> 'cycle'
+                ON r.job = l.job AND coalesce(r.rank = l.rank, true) AND r.how <> 'cycle'
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
                 PARTITION BY job ORDER BY waited_ns / normal_ns DESC, rank, what) = 1)
