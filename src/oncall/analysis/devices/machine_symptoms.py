@@ -43,9 +43,9 @@ _GPU = (
     Check("throttled", "g.held_ns >= $lasting", "g.mhz", "g.others_mhz", "g.reason"),
 )
 _USE = (
-    Check("gpu_shared", "g.processes > o.ranks AND g.processes > g.usual_processes",
+    Check("gpu_shared", "g.processes > o.ranks AND g.processes > g.median_processes",
           "g.processes", "o.ranks"),
-    Check("gpu_full", "g.memory_share > $full AND g.memory_share > g.usual_share + 1 - $full",
+    Check("gpu_full", "g.memory_share > $full AND g.memory_share > g.median_share + 1 - $full",
           "g.memory_share"),
 )  # fmt: skip
 _HOST = (
@@ -53,17 +53,17 @@ _HOST = (
     Check("memory_corrected", "h.corrected_per_s > $errors", "h.corrected_per_s"),
     Check("memory_short", "h.pressed AND coalesce(h.swapped_bytes, 0) = 0", "h.memory_pressure"),
     Check("cpus_busy", "h.busier", "h.cpu_pressure"),
-    Check("cpu_clock", "h.slow_clock", "h.clock_share", "h.usual_clock"),
+    Check("cpu_clock", "h.slow_clock", "h.clock_share", "h.median_clock"),
     Check("all_cpus_busy", "h.crowded AND NOT coalesce(h.busier OR h.slow_clock, false)",
           "h.cpu_pressure"),
     Check("late_inside", "a.is_late AND NOT coalesce(h.crowded OR h.slow_clock, false)",
           "a.host_ns", "a.nics"),
-    Check("storage", "h.io_pressure > $crowded + h.usual_io AND NOT coalesce(w.swaps, false)",
+    Check("storage", "h.io_pressure > $crowded + h.median_io AND NOT coalesce(w.swaps, false)",
           "h.io_pressure"),
 )  # fmt: skip
 _PROCESS = (
     Check("quota", "s.throttled > $stopped", "s.throttled", "s.cpu_quota"),
-    Check("few_cpus", "s.waits AND s.cpus_allowed < s.usual_cpus", "s.waiting", "s.usual_cpus"),
+    Check("few_cpus", "s.waits AND s.cpus_allowed < s.median_cpus", "s.waiting", "s.median_cpus"),
     Check("no_cpu", "s.waits", "s.waiting"),
     Check("numa", "s.foreign", "s.gpu_numa_node", text="array_to_string(s.numa_nodes, ', ')"),
     Check("swap", "s.swaps", "s.major_faults_per_s", "s.swap_bytes"),
@@ -113,8 +113,8 @@ def _gpus() -> str:
             FROM clocked GROUP BY node, gpu),
         gpu_side AS (
             SELECT *, pcie_share < $below * median(pcie_share) OVER () AS narrow,
-                median(processes) OVER () AS usual_processes,
-                median(memory_share) OVER () AS usual_share
+                median(processes) OVER () AS median_processes,
+                median(memory_share) OVER () AS median_share
             FROM read_gpus),
         nic_side AS (
             SELECT *, pcie_share < $below * median(pcie_share) OVER () AS narrow
@@ -143,9 +143,9 @@ def _hosts() -> str:
                 quantile_cont(io_pressure, 0.8) AS io_pressure
             FROM host_states GROUP BY node),
         host_side AS (
-            SELECT n.job, h.*, median(clock_share) OVER of_job AS usual_clock,
-                clock_share < $below * usual_clock AS slow_clock,
-                median(io_pressure) OVER of_job AS usual_io,
+            SELECT n.job, h.*, median(clock_share) OVER of_job AS median_clock,
+                clock_share < $below * median_clock AS slow_clock,
+                median(io_pressure) OVER of_job AS median_io,
                 crowded AND waited_ns > $beyond * median(waited_ns) OVER (PARTITION BY n.job
                     ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
                     EXCLUDE CURRENT ROW) AS busier
@@ -158,7 +158,7 @@ def _hosts() -> str:
             FROM nic_symptoms GROUP BY node),
         processes_ AS (
             SELECT *, waiting > median(waiting) OVER of_job + $stopped AS waits,
-                median(cpus_allowed) OVER of_job AS usual_cpus,
+                median(cpus_allowed) OVER of_job AS median_cpus,
                 coalesce(swap_bytes > $swapped AND major_faults_per_s > $faults, false) AS swaps
             FROM process_symptoms WINDOW of_job AS (PARTITION BY job)),
         swapping AS (SELECT job, node, bool_or(swaps) AS swaps FROM processes_ GROUP BY ALL)

@@ -2,7 +2,7 @@
 
 Without a pipeline there is no stage to blame. The labelled task that does not end says which stage,
 micro-batch and transfer it is; that the job stopped at all, and which rank the others wait for,
-is told by its calls.
+its calls show.
 """
 
 from __future__ import annotations
