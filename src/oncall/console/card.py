@@ -16,7 +16,7 @@ from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
-from oncall.use_case.diagnose import stacks_of
+from oncall.use_case.evidence import stacks_of
 from oncall.views.table import Table
 from oncall.views.words import instant
 
