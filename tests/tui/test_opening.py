@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs, OpenJob
-from oncall.console.snapshot import HostTrouble
 from oncall.core.errors import UsageError
+from oncall.views.snapshot import HostTrouble
 
 from .console import console, piloted
 from .fake_session import FakeSession

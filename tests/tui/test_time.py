@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncall.console.queries import GatherSnapshot, GetSnapshot
-from oncall.console.snapshot import Snapshot
 from oncall.core.errors import UsageError
+from oncall.views.snapshot import Snapshot
 
 from .console import console, piloted
 from .fake_session import FakeSession

@@ -95,7 +95,7 @@ def doctor(
 
 
 def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Format) -> ExitCode:  # noqa: A002
-    from oncall.cli.gathering import progress_line
+    from oncall.cli.status_line import progress_line
     from oncall.fleet.checkup.job_checkup import JobCheckup, check_job, check_job_here, not_checked
     from oncall.fleet.outcome import Outcome
     from oncall.fleet.reach import reach_fleet

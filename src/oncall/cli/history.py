@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.options.archives import ArchiveOption, chosen_archive, warn_of_damage
+from oncall.archive.store import chosen_archive
+from oncall.cli.options.archives import ArchiveOption, warn_of_damage
 from oncall.core.errors import UsageError
 from oncall.core.units import parse_duration_ns
 

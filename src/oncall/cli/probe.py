@@ -86,7 +86,7 @@ def probe(
     from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report
-    from oncall.render.text.probe_summary import summarise
+    from oncall.views.probe import summarise
 
     with ExitStack() as stack:
         known: Incident | None = None
@@ -121,7 +121,7 @@ def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed:
-    from oncall.cli.gathering import progress_line, report_lost
+    from oncall.cli.status_line import progress_line, report_lost
     from oncall.fleet.probe import probe_fleet
     from oncall.fleet.reach import reach_fleet
     from oncall.fleet.transport import opened

@@ -132,8 +132,8 @@ def stacks(
 
 
 def _read(paths: Sequence[Path], job: str | None) -> TakenStacks:
-    from oncall.cli.options.recordings import read_evidence
     from oncall.fleet.stacks import TakenStacks
+    from oncall.use_case.recordings import read_evidence
 
     incident = read_evidence([str(path) for path in paths], job, False)
     problems: dict[str, list[str]] = {}
@@ -156,7 +156,7 @@ def _take(
     from oncall.node.store.places import run_dir
 
     if not pids and (hosts is not None or inventory is not None or _knows_hosts()):
-        from oncall.cli.gathering import progress_line, report_lost
+        from oncall.cli.status_line import progress_line, report_lost
         from oncall.fleet.reach import reach_fleet
         from oncall.fleet.transport import opened
 

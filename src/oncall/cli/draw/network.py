@@ -11,6 +11,7 @@ import typer
 
 from oncall.cli.draw.pictures import Drawing, check_target, drawable, show
 from oncall.cli.interrupt import interruptible
+from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ Evidence = Annotated[
     Path,
     typer.Argument(metavar="PATH", help="A saved incident, a recording, or a folder of shards."),
 ]
-Job = Annotated[str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")]
 Comm = Annotated[
     str | None, typer.Option(metavar="HASH", help="Only collectives of this communicator.")
 ]
@@ -48,7 +48,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
 
     def command(
         path: Evidence,
-        job: Job = None,
+        job: JobOption = None,
         comm: Comm = None,
         seq: Seq = None,
         output: Output = None,

@@ -11,6 +11,7 @@ import typer
 
 from oncall.cli.draw.pictures import Drawing, check_target, drawable, show
 from oncall.cli.interrupt import interruptible
+from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 def traffic(
     path: Annotated[Path, typer.Argument(metavar="FILE.oncall", help="A saved incident.")],
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
-    ] = None,
+    job: JobOption = None,
     comm: Annotated[
         str | None,
         typer.Option(metavar="HASH", help="Communicator hash, such as 0x6bca3dd2226c3b21."),

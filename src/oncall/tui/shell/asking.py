@@ -18,10 +18,10 @@ from oncall.tui.shell.workers import SessionThread
 if TYPE_CHECKING:
     from oncall.console.cancellation import Lane
     from oncall.console.session import Session
-    from oncall.console.snapshot import JobLine, Snapshot
     from oncall.tui.shell.console import Console
     from oncall.tui.shell.keeping import Keeping
     from oncall.tui.shell.timekeeping import Timekeeping
+    from oncall.views.snapshot import JobLine, Snapshot
 
 UNSAVED = "The evidence of what was found is not saved"
 

@@ -9,9 +9,9 @@ from oncall.tui.shell.messages import JUDGEMENT, Question
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
-    from oncall.console.snapshot import Snapshot
     from oncall.tui.shell.console import Console
     from oncall.tui.shell.cursor import TimeCursor
+    from oncall.views.snapshot import Snapshot
 
 
 _STILL_S = 0.7  # a cursor that has not moved for so long stays where it is

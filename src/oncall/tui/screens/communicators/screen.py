@@ -14,7 +14,6 @@ from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 
 from oncall.console.queries import GetCommunicator, GetTraffic
-from oncall.console.snapshot import CommunicatorSummary, CommunicatorView
 from oncall.core.printable import clean
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -30,6 +29,8 @@ from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.ranks.communicators import CommunicatorView
+from oncall.views.snapshot import CommunicatorSummary
 from oncall.views.traffic.operation import TrafficView
 from oncall.views.traffic.operations import NO_TRAFFIC
 

@@ -12,7 +12,6 @@ from textual.timer import Timer
 from textual.widget import AwaitMount
 
 from oncall.console.queries import GetRankCard, GetRankValues, GetRates
-from oncall.console.snapshot import Ranks, RankValues
 from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
@@ -30,6 +29,8 @@ from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.probing import ProbeScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
+from oncall.views.ranks.rank_values import RankValues
+from oncall.views.snapshot import Ranks
 
 _LINES_AROUND = 5  # title, counts, rank, status, keys
 _LEAST_CARD = 8  # lines of a card that are worth showing below the grid

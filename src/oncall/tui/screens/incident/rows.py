@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from textual.timer import Timer
 
-from oncall.console.snapshot import StepRows
 from oncall.tui.models.rows import step_view
 from oncall.tui.screens.incident.step_pane import StepPane
+from oncall.views.snapshot import StepRows
 
 _AFTER_S = 0.15  # of rest on a step: scrolling through the reasoning asks for nothing
 

@@ -16,7 +16,6 @@ from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
 from oncall.console.queries import GetLogLines, GetRates, GetReport, GetStepRows
-from oncall.console.snapshot import Series, Snapshot
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
@@ -43,6 +42,8 @@ from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.views.log_lines import LoggedLine
+from oncall.views.rates.buckets import Series
+from oncall.views.snapshot import Snapshot
 from oncall.views.words import first_command, leading, next_command
 
 _MOST_LOG = 60  # lines around the moment

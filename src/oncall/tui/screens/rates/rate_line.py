@@ -9,7 +9,6 @@ from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
 
-from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 from oncall.render.text.cells import cell_len, cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -17,6 +16,7 @@ from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
 from oncall.tui.models.rates import Kind, Scale
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.rates.buckets import Series
 from oncall.views.words import axis_phrases
 
 _SHORTEST_NAME = 14  # columns

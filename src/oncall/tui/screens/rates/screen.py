@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.timer import Timer
 
 from oncall.console.queries import GetRates
-from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
@@ -23,6 +22,7 @@ from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.rates.buckets import Series
 
 # What `c` shows one after the other: kind -> what its lines are.
 TITLES = {

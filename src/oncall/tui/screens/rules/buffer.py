@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from oncall.console.snapshot import DryRun, Problem
+from oncall.views.snapshot import DryRun, Problem
 
 
 @dataclass(frozen=True)

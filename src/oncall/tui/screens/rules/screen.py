@@ -24,7 +24,6 @@ from oncall.console.rulebook_queries import (
     NewRulebook,
     SaveRulebook,
 )
-from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.core.errors import OncallError
 from oncall.tui.screens.rules import drafts, model
 from oncall.tui.screens.rules.buffer import Buffer
@@ -39,6 +38,7 @@ from oncall.tui.shell.messages import Answered, Copy, GoTo, Refused
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.prompt import Choice, Prompt
 from oncall.tui.widgets.reading_list import ReadingList
+from oncall.views.snapshot import DryRun, Problem, RuleLine
 
 _CHECKED_AFTER_S = 0.3  # of not typing
 _READ_AFTER_S = 0.15  # that the cursor rests on a rulebook in the list

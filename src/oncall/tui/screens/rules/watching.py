@@ -8,11 +8,11 @@ from oncall.console.rulebook_queries import (
     GetRulebookText,
     ListRulebooks,
 )
-from oncall.console.snapshot import RuleLine
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.screens.rules import model
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.trials import TrialScreen
+from oncall.views.snapshot import RuleLine
 
 _LOOKED_AGAIN_AFTER_S = 2.0
 

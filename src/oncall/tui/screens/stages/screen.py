@@ -30,8 +30,8 @@ from oncall.views.stages.timeline import Box, Lane, Timeline
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
-    from oncall.console.snapshot import Series
     from oncall.tui.shell.state import State
+    from oncall.views.rates.buckets import Series
 
 _WIDE = 110
 _WORDS = Words("iteration", "recorded", "the worst iteration", "rank", "task")
