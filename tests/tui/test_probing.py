@@ -9,7 +9,7 @@ from oncall.console.queries import GetSnapshot, ProbeNodes
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.shell.messages import PROBE
-from oncall.tui.shell.probing import ProbeScreen
+from oncall.tui.shell.node_work import ProbeScreen
 from oncall.views.snapshot import HostAnswer, Snapshot
 
 from .console import Running, console, piloted

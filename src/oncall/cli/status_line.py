@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from oncall.core.units import format_bytes
 
 if TYPE_CHECKING:
     from oncall.fleet.gather import Progress
+    from oncall.fleet.reach import Reach
+    from oncall.fleet.transport import Transport
+
+Answer = TypeVar("Answer")
+Asks: TypeAlias = "Callable[[Transport, Callable[[Progress], None]], Awaitable[Answer]]"
 
 
 @contextmanager
@@ -43,6 +49,18 @@ def progress_line() -> Iterator[Callable[[Progress], None]]:
     """A function that updates a progress line on a terminal, erased at the end."""
     with status_line() as show:
         yield lambda at: show(gather_phrase(at))
+
+
+def over_nodes(reach: Reach, asks: Asks[Answer]) -> Answer:
+    """What `asks(transport, progress)` has the nodes answer, with a progress line."""
+    from oncall.fleet.transport import opened
+
+    async def ask() -> Answer:
+        with progress_line() as progress:
+            async with opened(reach.transport) as transport:
+                return await asks(transport, progress)
+
+    return asyncio.run(ask())
 
 
 def report_lost(gateways: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from oncall.console.rulebook_queries import (
     RunTests,
 )
 from oncall.tui.models.highlight import spans
-from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import word_at
 from oncall.tui.screens.rules.model import (
     dry_run_items,

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
@@ -20,6 +22,16 @@ class Format(StrEnum):
     TEXT = "text"
     MARKDOWN = "markdown"
     JSON = "json"
+
+
+class TextOrJson(StrEnum):
+    """The output format of what is no report."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+FormatOption = Annotated[TextOrJson, typer.Option(help="Output format.")]
 
 
 class Colour(StrEnum):

@@ -51,12 +51,13 @@ instead of the number means no data for the last 10 minutes. ▼ and ▲ mark va
 the baseline. Scales start at zero; v switches between one scale for all of a kind and one per \
 line."""
 
+    plain = False
+
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._scales: dict[str, Scale] = {}
         self._span = (0, 0)
         self._longest = 0  # columns of a name
-        self.plain = False
 
     def show_rates(self, series: Sequence[Series], shared: bool) -> None:
         scales = model.scales(series, shared)

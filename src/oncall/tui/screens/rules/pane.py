@@ -15,7 +15,7 @@ from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import sheet
 from oncall.tui.screens.rules import model
-from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import RuleEditor
 from oncall.tui.screens.rules.outcome import Outcome
 from oncall.tui.widgets.reading_list import ReadingList
