@@ -1,4 +1,4 @@
-"""Who is told how the work goes on: a command's terminal."""
+"""Who hears how the work goes on: a command's terminal."""
 
 from __future__ import annotations
 
