@@ -26,7 +26,7 @@ _BEAT_S = 0.5
 
 
 class _Work(Overlay, metaclass=AbstractMeta):
-    """Something done as long as it is open; what came of it can be copied."""
+    """Something done as long as it is open; its outcome can be copied."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("y", "copy", "Copy")]
     GROUP: ClassVar[str]  # of the question
