@@ -36,7 +36,8 @@ from oncall.console.queries import (
     OpenJob,
 )
 from oncall.console.session import Query
-from oncall.console.snapshot import JobLine, Moment, RankCard, Ranks, RankState, Snapshot
+from oncall.views.ranks.rank_card import RankCard
+from oncall.views.snapshot import JobLine, Moment, RankState, Ranks, Snapshot
 from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.views.table import Table
 

@@ -32,7 +32,7 @@ from oncall.console.live import Fleet
 from oncall.console.queries import GatherSnapshot, OpenJob
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
-from oncall.console.snapshot import Snapshot
+from oncall.views.snapshot import Snapshot
 from oncall.demo.cluster import Cluster
 from oncall.demo.demonstration import PARAMETERS
 from oncall.demo.faults import fault_named

@@ -18,7 +18,7 @@ from oncall.core.diagnosis import Blame, Finding
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.render.text.history import to_json, to_text
-from oncall.use_case.recurrence import with_history
+from oncall.use_case.culprits import with_history
 
 from .diagnoses import CABLE, DAY_NS, FIRST_NS, added, diagnosis, finding
 

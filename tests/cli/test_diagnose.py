@@ -14,11 +14,11 @@ import jsonschema
 import pytest
 
 from oncall.cli.main import main
-from oncall.cli.options.instant import parse_instant
 from oncall.cli.options.rulebooks import parse_overrides
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.render.contract import schema
+from oncall.use_case.recordings import parse_instant
 
 S = 10**9
 START_NS = 1_795_142_520 * S  # 2026-11-20 02:42:00 UTC

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oncall.cli.gathering import Wanted, read_shards
 from oncall.core.errors import UsageError
+from oncall.use_case.gathering import Wanted, read_shards
 
 
 def test_shards_that_are_removed_meanwhile(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_help_says_of_each_command_what_the_command_says() -> None:
     """The list of commands is shown without importing any, so it says it a second time."""
     commands = typer.main.get_command(app)
     context = commands.make_context("oncall", [], resilient_parsing=True)
-    for name, (_, _, text) in _COMMANDS.items():
+    for name, (_, text) in _COMMANDS.items():
         own = commands.get_command(context, name).help  # type: ignore[attr-defined]
         assert " ".join(own.partition("\n\n")[0].split()) == text
 
@@ -140,10 +140,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         def fail() -> None:
             raise error
 
-        module = type(sys)("oncall_failing")
+        module = type(sys)("oncall.cli.failing")
         module.fail = fail  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "oncall_failing", module)
-        monkeypatch.setitem(_COMMANDS, "fail", ("oncall_failing", "fail", ""))
+        monkeypatch.setitem(sys.modules, "oncall.cli.failing", module)
+        monkeypatch.setitem(_COMMANDS, "fail", ("failing:fail", ""))
         monkeypatch.setattr(sys, "argv", ["oncall", "fail"])
         with pytest.raises(SystemExit) as left:
             main()

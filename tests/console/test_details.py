@@ -9,15 +9,14 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.console.charts.buckets import Buckets, baseline_of
 from oncall.console.queries import GetCommunicator, GetRankCard, GetRates, GetSnapshot
 from oncall.console.recording import Recording
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
-from oncall.console.snapshot import Series
 from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
+from oncall.views.rates.buckets import Buckets, Series, baseline_of
 
 from .conftest import AT_NS, CULPRIT, Open
 

@@ -68,7 +68,7 @@ def test_a_screen_that_breaks_is_a_message(
     def card_of(*_: object) -> None:
         raise TypeError("no rank")
 
-    monkeypatch.setattr("oncall.console.card.card_of", card_of)
+    monkeypatch.setattr("oncall.views.ranks.rank_card.card_of", card_of)
     session.ask(GetSnapshot())
     with pytest.raises(OncallError, match="cannot answer that: TypeError: no rank"):
         session.ask(GetRankCard(0))

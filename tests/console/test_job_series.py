@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oncall.console.charts.buckets import has_stopped
 from oncall.console.queries import GetLogLines, GetRankValues, GetRates, GetSnapshot
-from oncall.console.snapshot import Series
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.views.log_lines import log_lines
+from oncall.views.rates.buckets import Series, has_stopped
 
 from .conftest import Open
 

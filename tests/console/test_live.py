@@ -31,7 +31,6 @@ from oncall.console.queries import (
 )
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
-from oncall.console.snapshot import RankState
 from oncall.core.errors import Interrupted, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -39,6 +38,7 @@ from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.reach import Reach, reach_fleet, reach_shards
 from oncall.tui.shell.lines.night import changes
+from oncall.views.snapshot import RankState
 
 from .conftest import AT_NS, CULPRIT
 

@@ -24,12 +24,12 @@ from oncall.console.recording import Recording
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Session
-from oncall.console.snapshot import RankState
 from oncall.core.errors import BadInput, Interrupted, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.rules.engine import engine
 from oncall.rules.engine.evaluate import Evaluation
+from oncall.views.snapshot import RankState
 
 from .conftest import AT_NS, CULPRIT, Open
 

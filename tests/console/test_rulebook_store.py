@@ -22,9 +22,9 @@ from oncall.console.rulebook_queries import (
     SaveRulebook,
 )
 from oncall.console.rulebook_store import RulebookStore
-from oncall.console.snapshot import RuleLine
 from oncall.core.errors import RulebookError, UsageError
 from oncall.rules.language.load import shipped_folder
+from oncall.views.snapshot import RuleLine
 
 from .conftest import CULPRIT, Open
 

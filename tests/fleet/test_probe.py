@@ -30,7 +30,7 @@ from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.probe_request import ProbeRequest, ProbeTarget, parse_probe
 from oncall.node.store.wire import WireError
 from oncall.render.text import probe as report
-from oncall.render.text.probe_summary import summarise
+from oncall.views.probe import summarise
 
 from ..command import oncall
 from .tree.gateways import DIES, Counted, Gateways

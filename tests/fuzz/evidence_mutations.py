@@ -28,7 +28,6 @@ import duckdb
 import jsonschema
 
 from oncall.console import card, communicators, ranks, snapshot
-from oncall.console.charts import rates
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, OncallError
 from oncall.evidence.incident import Incident
@@ -49,6 +48,7 @@ from oncall.rules.language.tests_file import evidence, load_tests
 from oncall.use_case.diagnose import diagnose, exit_code
 from oncall.views.network import collective as network
 from oncall.views.network import waiting as network_evidence
+from oncall.views.rates import rates
 from oncall.views.stages import iteration as stages
 from oncall.views.stages import iterations as stages_evidence
 from oncall.views.traffic import operation as traffic

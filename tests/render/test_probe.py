@@ -13,7 +13,7 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.probe import Probed
 from oncall.render.text.probe import to_json, to_text
-from oncall.render.text.probe_summary import summarise
+from oncall.views.probe import summarise
 
 NODES = [f"gpu-node-{number:04}" for number in range(4)]
 BAD = NODES[2]

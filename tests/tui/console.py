@@ -77,7 +77,7 @@ class Running:
     async def pass_s(self, seconds: float) -> None:
         """Time passes, and the console's beat finds it has."""
         self.clock.now_s += seconds
-        self.app.timekeeping.beat()
+        self.app.beat()
         await self.settle()
 
     def text(self) -> str:

@@ -56,25 +56,25 @@ from oncall.console.rulebook_queries import (
     SaveRulebook,
 )
 from oncall.console.session import Answer, Query
-from oncall.console.snapshot import (
-    CommunicatorView,
-    DryRun,
-    HostTrouble,
-    JobLine,
-    Problem,
-    RankCard,
-    RankState,
-    RankValues,
-    RuleLine,
-    Series,
-    Snapshot,
-    StepRows,
-)
 from oncall.core.diagnosis import Stack
 from oncall.core.errors import OncallError, UsageError
 from oncall.views.log_lines import LoggedLine
 from oncall.views.network.collective import NetworkView, StepView
 from oncall.views.night import NightLine
+from oncall.views.ranks.communicators import CommunicatorView
+from oncall.views.ranks.rank_card import RankCard
+from oncall.views.ranks.rank_values import RankValues
+from oncall.views.rates.buckets import Series
+from oncall.views.snapshot import (
+    DryRun,
+    HostTrouble,
+    JobLine,
+    Problem,
+    RankState,
+    RuleLine,
+    Snapshot,
+    StepRows,
+)
 from oncall.views.stacks import FoldedStacks
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.table import Table

@@ -6,14 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.console.snapshot import (
-    CommunicatorSummary,
-    HostAnswer,
-    Moment,
-    Ranks,
-    RankState,
-    Snapshot,
-)
 from oncall.core.diagnosis import (
     Blame,
     Coverage,
@@ -25,6 +17,14 @@ from oncall.core.diagnosis import (
     SkippedRule,
     Stack,
     Step,
+)
+from oncall.views.snapshot import (
+    CommunicatorSummary,
+    HostAnswer,
+    Moment,
+    Ranks,
+    RankState,
+    Snapshot,
 )
 
 FIRST_NS = 1_760_000_000 * 10**9

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from oncall.console.snapshot import HostAnswer, Snapshot
 from oncall.tui.shell.lines.status import StatusLine, TitleLine
+from oncall.views.snapshot import HostAnswer, Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

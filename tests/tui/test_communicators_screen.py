@@ -8,10 +8,10 @@ import pytest
 from textual.widgets import Static
 
 from oncall.console.queries import GetCommunicator
-from oncall.console.snapshot import Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.screens.communicators.round_grid import RoundGrid
 from oncall.tui.screens.communicators.screen import CommunicatorList
+from oncall.views.snapshot import Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

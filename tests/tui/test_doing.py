@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from oncall.console.queries import ArchiveSolved, RunCommand
-from oncall.console.snapshot import Snapshot
 from oncall.core.errors import UsageError
 from oncall.render.ticket import to_line, to_ticket
 from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes
+from oncall.views.snapshot import Snapshot
 
 from .console import console, piloted
 from .fake_session import FakeSession

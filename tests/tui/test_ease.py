@@ -9,10 +9,10 @@ import pytest
 from textual.widgets import Input
 
 from oncall.console.queries import ListJobs, OpenJob
-from oncall.console.snapshot import JobLine, Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.places import places, why_not_there
+from oncall.views.snapshot import JobLine, Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

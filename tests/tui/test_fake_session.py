@@ -6,8 +6,8 @@ import pytest
 
 from oncall.console.queries import GetRates, GetSnapshot
 from oncall.console.session import Session
-from oncall.console.snapshot import RankState
 from oncall.core.errors import UsageError
+from oncall.views.snapshot import RankState
 
 from .fake_session import FakeSession
 from .snapshots import FAULT_NS, hang_snapshot, large_snapshot, silent_snapshot

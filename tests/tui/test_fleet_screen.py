@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from oncall.console.queries import GetCommunicator, GetRankCard, GetRates
-from oncall.console.snapshot import RankState, Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet.rank_card import RankCardPane
 from oncall.tui.screens.fleet.rank_grid import RankGrid
+from oncall.views.snapshot import RankState, Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

@@ -195,7 +195,7 @@ async def test_what_was_found_comes_to_who_waited_for_it() -> None:
 async def test_back_before_the_fault_and_forth_again() -> None:
     async with console(size=NARROW) as running:
         await running.press("j", "k")
-        running.app.timekeeping.jump(FAULT_NS - 10**9)
+        running.app.jump(FAULT_NS - 10**9)
         await running.settle()
         assert "No fault found" in running.line(1)
         await running.press("full_stop")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncall.console.queries import GetSnapshot, GetStages, JudgeSnapshot
-from oncall.console.snapshot import Earlier, Snapshot
 from oncall.core.errors import UsageError
+from oncall.views.snapshot import Earlier, Snapshot
 
 from .console import console, piloted
 from .fake_session import FakeSession

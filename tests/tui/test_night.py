@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from oncall.console.queries import GetStacks
-from oncall.console.snapshot import HostAnswer, Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.drawing.themes import THEMES
 from oncall.tui.screens.stacks import stack_items
 from oncall.tui.shell.lines.night import changes
+from oncall.views.snapshot import HostAnswer, Snapshot
 from oncall.views.stacks import FoldedStacks, StackGroup
 
 from .console import console, piloted

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs, OpenJob
-from oncall.console.snapshot import HostTrouble
 from oncall.core.errors import UsageError
+from oncall.views.snapshot import HostTrouble
 
 from .console import console, piloted
 from .fake_session import FakeSession
@@ -37,7 +37,7 @@ async def test_how_far_a_gather_is_is_reported_while_it_goes_on() -> None:
         running.session.so_far = "17 of 512 hosts answered"
         await running.pilot.press("left_square_bracket")
         await running.pilot.pause()
-        running.app.timekeeping.beat()
+        running.app.beat()
         await running.pilot.pause()
         assert "reading: 17 of 512 hosts answered …" in running.text()
         running.session.gate.set()

@@ -6,11 +6,11 @@ import threading
 from dataclasses import replace
 
 from oncall.console.queries import GetSnapshot, ProbeNodes
-from oncall.console.snapshot import HostAnswer, Snapshot
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.shell.messages import PROBE
-from oncall.tui.shell.probing import ProbeScreen
+from oncall.tui.shell.node_work import ProbeScreen
+from oncall.views.snapshot import HostAnswer, Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

@@ -8,9 +8,9 @@ import pytest
 from textual.widgets import Static
 
 from oncall.console.queries import GetRates
-from oncall.console.snapshot import Series
 from oncall.core.errors import UsageError
 from oncall.tui.screens.rates.rate_line import RateChart, RateList
+from oncall.views.rates.buckets import Series
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

@@ -99,7 +99,7 @@ async def test_edit_check_try_and_save() -> None:
         await running.press("ctrl+s")
         assert session.saved == {"hang": "# mine " + RULE}
         assert "written to /home/op/.config/oncall/rules/hang.yaml" in running.text()
-        assert drafts.read("hang") is None
+        assert drafts.read_file("hang") is None
 
 
 @piloted
@@ -123,7 +123,7 @@ async def test_what_is_wrong_is_not_saved() -> None:
         await running.press("ctrl+s", "ctrl+s")
         assert "problems, not saved" in running.text()
         assert not running.session.saved
-        assert drafts.read("hang") == "wrong " + RULE
+        assert drafts.read_file("hang") == "wrong " + RULE
 
 
 @piloted
@@ -157,10 +157,10 @@ async def test_leaving_asks_what_becomes_of_an_unsaved_text() -> None:
         assert running.app.focused is editor(running)
         await running.press("escape", "k")
         assert "● unsaved" in running.text()
-        assert drafts.read("hang") == "# x " + RULE
+        assert drafts.read_file("hang") == "# x " + RULE
         await running.press("enter", "escape", "d")
         assert "● unsaved" not in running.text()
-        assert drafts.read("hang") is None
+        assert drafts.read_file("hang") is None
         assert editor(running).text == RULE
 
 
@@ -199,7 +199,7 @@ async def test_a_draft_is_written_while_one_types() -> None:
     async with console(size=NARROW) as running:
         await open_editor(running)
         await running.pilot.press(*"# x ")
-        await until(running, lambda: drafts.read("hang") == "# x " + RULE)
+        await until(running, lambda: drafts.read_file("hang") == "# x " + RULE)
 
 
 @piloted
@@ -230,7 +230,7 @@ async def test_a_new_rule_begins_from_a_template() -> None:
 
 @piloted
 async def test_a_new_rule_of_a_session_that_ended_is_still_listed() -> None:
-    drafts.keep("mine", "rulebook: mine\n")
+    drafts.keep_file("mine", "rulebook: mine\n")
     async with console(size=NARROW) as running:
         await running.press("5")
         await until_seen(running, "not saved yet")
@@ -282,7 +282,7 @@ async def test_what_fails_is_reported_and_nothing_is_lost() -> None:
         await write(running, "# x ")
         await running.press("ctrl+s", "ctrl+s")
         assert "cannot write /etc/oncall/rules" in running.text()
-        assert drafts.read("hang") == "# x " + RULE
+        assert drafts.read_file("hang") == "# x " + RULE
 
 
 @piloted

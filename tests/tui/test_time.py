@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncall.console.queries import GatherSnapshot, GetSnapshot
-from oncall.console.snapshot import Snapshot
 from oncall.core.errors import UsageError
+from oncall.views.snapshot import Snapshot
 
 from .console import console, piloted
 from .fake_session import FakeSession
@@ -82,7 +82,7 @@ async def test_a_running_job_is_gathered_again_but_never_twice_at_once() -> None
         running.session.gate.clear()
         running.clock.now_s += 6
         for _ in range(5):
-            running.app.timekeeping.beat()
+            running.app.beat()
             running.clock.now_s += 6
             await running.pilot.pause()
         assert gathers(running.session) == 2

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from oncall.console.queries import GetCommunicator, GetTraffic
-from oncall.console.snapshot import CommunicatorView
+from oncall.views.ranks.communicators import CommunicatorView
 from oncall.views.traffic.operation import TrafficView
 from oncall.views.traffic.rate_curves import Operation, OperationTraffic, Sender
 from oncall.views.traffic.traffic_map import TrafficMap

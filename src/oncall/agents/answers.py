@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Annotated, Any, TypedDict
 
 from oncall.agents.bounded import Envelope, cell
-from oncall.console.snapshot import JobLine, RuleLine, StepRows
 from oncall.render.contract import Count, DiagnosisDocument, Instant
 from oncall.render.json_schema import Schema, schema_of
 from oncall.views.front import BlockedCall
+from oncall.views.snapshot import JobLine, RuleLine, StepRows
 from oncall.views.stacks import FoldedStacks, StackGroup
 
 

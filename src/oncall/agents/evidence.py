@@ -18,10 +18,10 @@ from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import EvidenceQuery, Session
 from oncall.console.shown import Shown
-from oncall.console.snapshot import JobLine, Snapshot
 from oncall.core.errors import MissingEvidence, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.views.front import BlockedCall, blocked_calls
+from oncall.views.snapshot import JobLine, Snapshot
 from oncall.views.stacks import FoldedStacks, folded
 
 NODES = "nodes"

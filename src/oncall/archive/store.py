@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from oncall.archive.configuration import read_configuration
 from oncall.archive.hours import hours_of
 from oncall.archive.incidents import Row
 from oncall.archive.layout import (
@@ -32,6 +33,7 @@ from oncall.core.errors import BadInput, UsageError, short_reason
 T = TypeVar("T")
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 65536"
 _COMPACTED = "all-"  # how the names of compacted files begin
+_MOST_SAID = 3  # damaged files
 _TRIES = 3  # a compaction may take files away between the list and the reading
 
 
@@ -54,6 +56,19 @@ class Archive:
     def at(cls, where: str, *, create: bool = False) -> Archive:
         """The archive there. Raises BadInput if there is no such folder."""
         return cls(place_at(where, create=create))
+
+    def damage_phrases(self) -> list[str]:
+        """What queries left out, a few sentences."""
+        said = [f"left out, damaged or half-written: {one.path}: {one.why}" for one in self.damaged]
+        more = len(said) - _MOST_SAID
+        return (
+            said
+            if more <= 0
+            else [
+                *said[:_MOST_SAID],
+                f"... and {more} more; see `oncall archive verify`",
+            ]
+        )
 
     # ------------------------------------------------------------------ rows in
 
@@ -240,3 +255,15 @@ def grouped(paths: Iterable[str]) -> dict[Partition, list[str]]:
 def name_of(paths: Iterable[str]) -> str:
     """The name of the file that these are compacted into: of other files, another."""
     return _COMPACTED + blake2b("\0".join(sorted(paths)).encode(), digest_size=8).hexdigest()
+
+
+def chosen_archive(
+    where: str | None = None, cluster: str | None = None, *, create: bool = False
+) -> tuple[Archive, str]:
+    """The archive there (None: at the configured place), and the cluster's name. Raises
+    UsageError without either."""
+    configured = read_configuration()
+    where = where or configured.place
+    if where is None:
+        raise UsageError("no archive: give --archive PLACE, or set `place` under [archive]")
+    return Archive.at(where, create=create), cluster or configured.cluster

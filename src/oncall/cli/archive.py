@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oncall.cli.options.archives import (
-    ArchiveOption,
-    ClusterOption,
-    chosen_archive,
-    warn_of_damage,
-)
+from oncall.archive.store import Archive, chosen_archive
+from oncall.cli.options.archives import ArchiveOption, ClusterOption, warn_of_damage
+from oncall.cli.options.hosts import InventoryOption, JobOption
 from oncall.cli.options.rulebooks import rulebooks_in_force, warn
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
-    from oncall.archive.store import Archive
     from oncall.evidence.incident import Incident
 
 app = typer.Typer(
@@ -139,15 +135,11 @@ def hours(
     ] = None,
     archive: ArchiveOption = None,
     cluster: ClusterOption = None,
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
-    ] = None,
+    job: JobOption = None,
     hosts: Annotated[
         str | None, typer.Option(metavar="NODESET", help="Nodes to query, such as gpu[001-512].")
     ] = None,
-    inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
-    ] = None,
+    inventory: InventoryOption = None,
     since: Annotated[
         str, typer.Option(metavar="DURATION", help="How far back the readings are rolled up.")
     ] = "2h",
@@ -157,9 +149,9 @@ def hours(
     Run it once an hour, with two hours of readings: an hour that was rolled up twice counts once,
     the more complete one.
     """
-    from oncall.cli.gathering import Wanted, gather_fleet, read_shards
-    from oncall.cli.options.recordings import shards_in
     from oncall.evidence.window import keep_job
+    from oncall.use_case.gathering import Wanted, gather_fleet, read_shards
+    from oncall.use_case.recordings import shards_in
 
     kept, name = chosen_archive(archive, cluster, create=True)
     read = rulebooks_in_force(None, True)

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
 from oncall.cli.options.rulebooks import ParamOption, RulesOption, SiteRulesOption
 from oncall.cli.options.training import TrainingOption
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
@@ -22,100 +21,36 @@ from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
 # name -> module and attribute (a Typer application or a function), and what the help says of it
 _COMMANDS = {
-    "archive": (
-        "oncall.cli.archive",
-        "app",
-        "Keep incidents and hourly roll-ups for years; `oncall history` answers from them.",
-    ),
-    "collect": (
-        "oncall.cli.collect",
-        "collect",
-        "Record the training processes of this node.",
-    ),
-    "demo": (
-        "oncall.cli.demo",
-        "demo",
-        "Run a small training job here, inject a fault, and diagnose it.",
-    ),
-    "diagnose": (
-        "oncall.cli.diagnose",
-        "diagnose",
-        "Find what hangs or slows a job, and say what to do next.",
-    ),
-    "doctor": (
-        "oncall.cli.doctor",
-        "doctor",
-        "Check this machine or the nodes, and say what to fix.",
-    ),
-    "draw": (
-        "oncall.cli.draw.app",
-        "app",
-        "Draw recorded traffic, pipelines and networks.",
-    ),
-    "env": (
-        "oncall.cli.env",
-        "env",
-        "Print what to set so that the next incident of a job leaves evidence.",
-    ),
-    "explain": (
-        "oncall.cli.explain",
-        "explain",
-        "Say what a verdict means, what it needs, what excludes it, and what to do.",
-    ),
-    "history": (
-        "oncall.cli.history",
-        "history",
-        "Show which nodes, GPUs, NICs and links were blamed, how often and when, and what "
-        "fixed it.",
-    ),
-    "hooks": (
-        "oncall.cli.hooks",
-        "app",
-        "Set up and inspect the hooks that record a job.",
-    ),
-    "mcp": (
-        "oncall.cli.mcp",
-        "mcp",
-        "Answer agents over the Model Context Protocol: list jobs, diagnose, who waits "
-        "for whom, the rows behind a step, rules, stacks.",
-    ),
-    "open": (
-        "oncall.cli.console",
-        "open_",
-        "Open a saved incident or recordings in the console.",
-    ),
-    "probe": (
-        "oncall.cli.probe",
-        "probe",
-        "Have nodes ping each other and compare their latencies.",
-    ),
-    "rules": (
-        "oncall.cli.rules",
-        "app",
-        "Check, test, show and write rulebooks.",
-    ),
-    "schema": (
-        "oncall.cli.schema",
-        "schema",
-        "Print the tables and relations that SQL in rules can read, or the JSON Schemas "
-        "of answers.",
-    ),
-    "simulate": (
-        "oncall.cli.simulate",
-        "simulate",
-        "Simulate a training cluster with faults.",
-    ),
-    "stacks": (
-        "oncall.cli.stacks",
-        "stacks",
-        "Take the Python stacks of all ranks, fold equal ones, and show the odd one out first.",
-    ),
-    "watch": (
-        "oncall.cli.watch",
-        "watch",
-        "Watch a job, and notify when it hangs or runs slow.",
-    ),
-}
+    "archive": ("archive:app",
+                "Keep incidents and hourly roll-ups for years; `oncall history` answers from "
+                "them."),
+    "collect": ("collect:collect", "Record the training processes of this node."),
+    "demo": ("demo:demo", "Run a small training job here, inject a fault, and diagnose it."),
+    "diagnose": ("diagnose:diagnose", "Find what hangs or slows a job, and say what to do next."),
+    "doctor": ("doctor:doctor", "Check this machine or the nodes, and say what to fix."),
+    "draw": ("draw.app:app", "Draw recorded traffic, pipelines and networks."),
+    "env": ("env:env", "Print what to set so that the next incident of a job leaves evidence."),
+    "explain": ("explain:explain",
+                "Say what a verdict means, what it reads, what excludes it, and what to do."),
+    "history": ("history:history",
+                "Show which nodes, GPUs, NICs and links were blamed, how often and when, and "
+                "what fixed it."),
+    "hooks": ("hooks:app", "Set up and inspect the hooks that record a job."),
+    "mcp": ("mcp:mcp",
+            "Answer agents over the Model Context Protocol: list jobs, diagnose, who waits for "
+            "whom, the rows behind a step, rules, stacks."),
+    "open": ("console:open_", "Open a saved incident or recordings in the console."),
+    "probe": ("probe:probe", "Have nodes ping each other and compare their latencies."),
+    "rules": ("rules:app", "Check, test, show and write rulebooks."),
+    "schema": ("schema:schema",
+               "Print the tables and relations that SQL in rules can read, or the JSON Schemas "
+               "of answers."),
+    "simulate": ("simulate:simulate", "Simulate a training cluster with faults."),
+    "stacks": ("stacks:stacks",
+               "Take the Python stacks of all ranks, fold equal ones, and show the odd one out "
+               "first."),
+    "watch": ("watch:watch", "Watch a job, and notify when it hangs or runs slow."),
+}  # fmt: skip
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -138,8 +73,8 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module, attribute, _ = _COMMANDS[cmd_name]
-        found = getattr(import_module(module), attribute)
+        module, attribute = _COMMANDS[cmd_name][0].split(":")
+        found = getattr(import_module(f"oncall.cli.{module}"), attribute)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(**_SETTINGS)
             alone.command(name=cmd_name)(found)
@@ -149,7 +84,7 @@ class _Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """List the commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
         with errors_reported():
@@ -177,9 +112,7 @@ def oncall(
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Job to open.")] = None,
     hosts: HostsOption = None,
     slurm_job: SlurmJobOption = None,
-    inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
-    ] = None,
+    inventory: InventoryOption = None,
     rules: RulesOption = None,
     site_rules: SiteRulesOption = True,
     param: ParamOption = None,

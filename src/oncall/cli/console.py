@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from oncall.cli.options.hosts import JobOption
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
@@ -37,9 +38,7 @@ def open_(
             "format.",
         ),
     ],
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
-    ] = None,
+    job: JobOption = None,
     rules: RulesOption = None,
     site_rules: SiteRulesOption = True,
     param: ParamOption = None,

@@ -81,13 +81,13 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Diagnosis:
     """Run the job, inject the fault, query its nodes while it hangs or runs slow, and print the
     report. `seal`: leave shards that can be read later."""
-    from oncall.cli.gathering import Wanted, gather_fleet
     from oncall.cli.interrupt import interruptible
-    from oncall.cli.options.report import Colour, Format, written
+    from oncall.cli.options.report import Shown, written
     from oncall.demo.demonstration import PARAMETERS, broken_cluster
     from oncall.demo.layout import JOB
     from oncall.rules.language.load import apply_overrides, load_rulebooks, shipped_folder
     from oncall.use_case import diagnose as use_case
+    from oncall.use_case.gathering import Wanted, gather_fleet
 
     rulebooks = apply_overrides(load_rulebooks([shipped_folder()]), PARAMETERS)
     hosts = f"local:{folder}/node*"
@@ -100,7 +100,7 @@ def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Dia
             diagnosis = use_case.diagnose(incident, rulebooks, JOB)
         if seal:
             cluster.seal()
-    print(written(diagnosis, Format.TEXT, explain=False, color=Colour.AUTO))
+    print(written(diagnosis, Shown()))
     return diagnosis
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.cli.interrupt import interruptible
-from oncall.cli.options.archives import recall_archive
-from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.hosts import (
+    HostsOption,
+    InventoryOption,
+    JobOption,
+    SlurmJobOption,
+    with_slurm_job,
+)
 from oncall.cli.options.incident_file import check_target
-from oncall.cli.options.recordings import narrow, parse_memory_bytes, read_evidence, shards_in
-from oncall.cli.options.report import Colour, Format, written
+from oncall.cli.options.report import Colour, Format, Shown, written
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
@@ -27,13 +30,14 @@ from oncall.cli.options.rulebooks import (
     warn,
 )
 from oncall.cli.options.training import TrainingOption, read_training
-from oncall.cli.status_line import status_line
+from oncall.cli.status_line import gather_phrase, status_line
 from oncall.core.errors import ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
+from oncall.core.units import parse_quantity
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
-    from oncall.evidence.incident import Incident
+    from oncall.use_case.request import Request
 
 
 def diagnose(
@@ -46,14 +50,10 @@ def diagnose(
             "Default: query the nodes.",
         ),
     ] = None,
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
-    ] = None,
+    job: JobOption = None,
     hosts: HostsOption = None,
     slurm_job: SlurmJobOption = None,
-    inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
-    ] = None,
+    inventory: InventoryOption = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -150,68 +150,38 @@ def diagnose(
         raise UsageError("give either PATH... to read recordings or --hosts to query nodes")
     overrides = with_symptom(parse_overrides(param or ()), symptom)
     configured = read_training(training)
-    memory_bytes = parse_memory_bytes(memory)
+    memory_bytes = _memory_bytes(memory)
     if save is not None:
         check_target("--save", save)
 
-    from oncall.evidence.job_configuration import apply_training
-    from oncall.use_case import diagnose as use_case
-    from oncall.views.words import doubt, found_so_far
+    from oncall.use_case.diagnose import exit_code
+    from oncall.use_case.request import OfNodes, Recorded, Request
+    from oncall.views.words import doubt
 
-    read = rulebooks_in_force(rules, site_rules, overrides)
+    def recorded(*paths: str) -> Recorded:
+        return Recorded(paths, memory_bytes, yes_risk_the_job)
 
-    def answer(paths: Sequence[str] | None) -> tuple[Diagnosis, str]:
-        """The diagnosis of recordings or nodes, and its report."""
-        with ExitStack() as stack:
-            shards = shards_in(paths or ())
-            show = stack.enter_context(status_line())
-            if paths and not shards:
-                show(f"reading {' '.join(paths)}")
-                incident = stack.enter_context(
-                    read_evidence(paths, job, yes_risk_the_job, memory_bytes)
-                )
-                found_job, window, scheduler = job, since, None
-            else:
-                from oncall.cli.gathering import Wanted, gather_fleet, read_shards
-
-                wanted = Wanted(job, since, at)
-                if shards:
-                    gathered = read_shards(shards, wanted, read.in_force)
-                else:
-                    gathered = gather_fleet(wanted, hosts, inventory, read.in_force)
-                incident = stack.enter_context(gathered.incident)
-                found_job, scheduler = gathered.job, gathered.scheduler
-                window = None  # already applied by the query
-            stack.enter_context(interruptible(incident.con))
-            if configured is not None:
-                for misfit in apply_training(incident, configured, found_job):
-                    warn(f"--training: {misfit}")
-            recall_archive(incident, archive)
-            if save is not None:
-                incident.save(save)
-            narrow(incident, window, at)
-            diagnosis = use_case.diagnose(
-                incident,
-                read.in_force,
-                found_job,
-                min_coverage=min_coverage,
-                set_aside=read.skipped,
-                scheduler=scheduler,
-                progress=lambda so_far: show(found_so_far(so_far)),
-            )
-            drawings: Mapping[str, Sequence[str]] = {}
-            if explain:
-                drawings = _drawings(incident, diagnosis)
-                coverage = use_case.with_failures(diagnosis.coverage, incident)
-                diagnosis = replace(diagnosis, coverage=coverage)
-        return diagnosis, written(diagnosis, format, explain, color, drawings)
-
+    request = Request(
+        recorded(*paths) if paths else OfNodes(hosts, inventory),
+        rulebooks_in_force(rules, site_rules, overrides),
+        job,
+        since,
+        at,
+        configured,
+        archive,
+        save,
+        min_coverage,
+    )
+    shown = Shown(format, explain, color)
     if follow:
         from oncall.cli.follow import follow as follow_log
 
-        raise typer.Exit(follow_log(paths or [], lambda path: answer([path])))
+        def answer_to(path: str) -> tuple[Diagnosis, str]:
+            return _answer(replace(request, evidence=recorded(path)), shown)
+
+        raise typer.Exit(follow_log(paths or [], answer_to))
     try:
-        diagnosis, report = answer(paths)
+        diagnosis, report = _answer(request, shown)
     except OncallError as error:
         if format is Format.JSON and error.exit_code == ExitCode.BAD_INPUT:
             from oncall.render.contract import failed
@@ -221,12 +191,47 @@ def diagnose(
     sys.stdout.write(report)
     if diagnosis.result == "inconclusive":
         print(f"oncall: inconclusive: {doubt(diagnosis)}", file=sys.stderr)
-    raise typer.Exit(use_case.exit_code(diagnosis))
+    raise typer.Exit(exit_code(diagnosis))
 
 
-def _drawings(incident: Incident, diagnosis: Diagnosis) -> Mapping[str, Sequence[str]]:
-    """What the ranks sent, computed and waited for, as the terminal can show it."""
-    from oncall.render.text.drawings import drawings_of
-    from oncall.render.text.encoding import is_plain
+def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
+    """The diagnosis of recordings or nodes, and its report."""
+    from oncall.use_case.diagnose import with_failures
+    from oncall.use_case.listener import Listener
+    from oncall.use_case.request import answered
+    from oncall.views.words import found_so_far
 
-    return drawings_of(incident, diagnosis, plain=is_plain(sys.stdout.encoding))
+    with status_line() as show:
+
+        def warns(text: str) -> None:
+            show("")
+            warn(text)
+
+        listener = Listener(
+            reads=lambda paths: show(f"reading {paths}"),
+            gathers=lambda progress: show(gather_phrase(progress)),
+            finds=lambda so_far: show(found_so_far(so_far)),
+            warns=warns,
+            interruptible=interruptible,
+        )
+        drawings: Mapping[str, Sequence[str]] = {}
+        with answered(request, listener) as (incident, diagnosis):
+            if shown.explain:
+                from oncall.render.text.drawings import drawings_of
+                from oncall.render.text.encoding import is_plain
+
+                plain = is_plain(sys.stdout.encoding)
+                drawings = drawings_of(incident, diagnosis, plain=plain)
+                coverage = with_failures(diagnosis.coverage, incident)
+                diagnosis = replace(diagnosis, coverage=coverage)
+    return diagnosis, written(diagnosis, shown, drawings)
+
+
+def _memory_bytes(memory: str | None) -> int | None:
+    """The memory that was asked for."""
+    if memory is None:
+        return None
+    quantity = parse_quantity(memory)
+    if quantity.dimension != "bytes" or not int(quantity.value) > 0:
+        raise UsageError(f"--memory {memory}: expected a size, such as 1GB or 512MiB")
+    return int(quantity.value)

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.options.report import FormatOption, TextOrJson
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oncall.fleet.checkup.doctor import Checkup
     from oncall.fleet.transport import Transport
-
-
-class Format(StrEnum):
-    """The output format."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def doctor(
@@ -53,7 +45,7 @@ def doctor(
             "DIR. Repeatable.",
         ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
+    format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
     """Check this machine or the nodes, and say what to fix.
 
@@ -82,24 +74,23 @@ def doctor(
 
         checks = check_here(images or ())
         well = all(check.state != "wrong" for check in checks)
-        write_here = checkup.here_json if format is Format.JSON else checkup.here_text
+        write_here = checkup.here_json if format is TextOrJson.JSON else checkup.here_text
         sys.stdout.write(write_here(checks))
     elif images:
         raise UsageError("--image checks a folder of this machine: omit HOSTS and --inventory")
     else:
         found = _check(hosts, inventory)
         well = all(one.well for one in found)
-        write = checkup.fleet_json if format is Format.JSON else checkup.fleet_text
+        write = checkup.fleet_json if format is TextOrJson.JSON else checkup.fleet_text
         sys.stdout.write(write(found))
     raise typer.Exit(ExitCode.HEALTHY if well else ExitCode.FINDING)
 
 
-def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Format) -> ExitCode:  # noqa: A002
-    from oncall.cli.gathering import progress_line
+def _check_job(job: str, hosts: str | None, inventory: Path | None, format: TextOrJson) -> ExitCode:  # noqa: A002
+    from oncall.cli.status_line import over_nodes
     from oncall.fleet.checkup.job_checkup import JobCheckup, check_job, check_job_here, not_checked
     from oncall.fleet.outcome import Outcome
     from oncall.fleet.reach import reach_fleet
-    from oncall.fleet.transport import opened
     from oncall.node.store.places import run_dir
     from oncall.render.text import checkup
 
@@ -110,14 +101,13 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Form
         found = check_job_here(run_dir(), job, node)
     else:
         reach = reach_fleet(hosts, inventory)
-
-        async def ask() -> tuple[list[JobCheckup], Mapping[str, Outcome]]:
-            with progress_line() as progress:
-                async with opened(reach.transport) as transport:
-                    return await check_job(transport, reach.hosts, job, reach.patience_s, progress)
-
-        found, outcomes = asyncio.run(ask())
-    write = checkup.job_json if format is Format.JSON else checkup.job_text
+        found, outcomes = over_nodes(
+            reach,
+            lambda transport, progress: check_job(
+                transport, reach.hosts, job, reach.patience_s, progress
+            ),
+        )
+    write = checkup.job_json if format is TextOrJson.JSON else checkup.job_text
     sys.stdout.write(write(found, outcomes))
     if not_checked(outcomes) or not all(one.complete for one in found):
         return ExitCode.TOO_LITTLE_COVERAGE
@@ -125,16 +115,11 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Form
 
 
 def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
+    from oncall.cli.status_line import over_nodes
     from oncall.fleet.reach import reach_fleet
-    from oncall.fleet.transport import opened
 
     reach = reach_fleet(hosts, inventory)
-
-    async def ask() -> list[Checkup]:
-        async with opened(reach.transport) as transport:
-            return await _all(transport, reach.hosts)
-
-    return asyncio.run(ask())
+    return over_nodes(reach, lambda transport, _: _all(transport, reach.hosts))
 
 
 async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:

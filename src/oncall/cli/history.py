@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from oncall.cli.options.archives import ArchiveOption, chosen_archive, warn_of_damage
+from oncall.archive.store import chosen_archive
+from oncall.cli.options.archives import ArchiveOption, warn_of_damage
+from oncall.cli.options.report import FormatOption, TextOrJson
 from oncall.core.errors import UsageError
 from oncall.core.units import parse_duration_ns
-
-
-class Format(StrEnum):
-    """The output format."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def history(
@@ -48,7 +42,7 @@ def history(
             "needs oncall[ray].",
         ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
+    format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
     """Show which nodes, GPUs, NICs and links were blamed, how often and when, and what fixed it.
 
@@ -70,7 +64,7 @@ def history(
     with engine_at(engine) as chosen:
         found = answer(kept, wanted, chosen)
     warn_of_damage(kept)
-    if format is Format.JSON:
+    if format is TextOrJson.JSON:
         sys.stdout.write(to_json(found, kept.damaged))
     else:
         sys.stdout.write(to_text(found, wanted))

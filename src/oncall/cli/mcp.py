@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
@@ -30,9 +30,7 @@ def mcp(
     ] = None,
     hosts: HostsOption = None,
     slurm_job: SlurmJobOption = None,
-    inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
-    ] = None,
+    inventory: InventoryOption = None,
     http: Annotated[
         int | None,
         typer.Option(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sys
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.options.report import FormatOption, TextOrJson
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
 
 
 _PEERS = 8  # of a node probed alone
-
-
-class Format(StrEnum):
-    """The output format."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def probe(
@@ -70,7 +62,7 @@ def probe(
         Path | None,
         typer.Option(metavar="FILE.oncall", help="Add the measurements to a saved incident."),
     ] = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
+    format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
     """Have nodes ping each other and compare their latencies.
 
@@ -86,7 +78,7 @@ def probe(
     from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report
-    from oncall.render.text.probe_summary import summarise
+    from oncall.views.probe import summarise
 
     with ExitStack() as stack:
         known: Incident | None = None
@@ -106,7 +98,7 @@ def probe(
             known.save(into)
         if save is not None:
             measured.save(save)
-    written = report.to_json if format is Format.JSON else report.to_text
+    written = report.to_json if format is TextOrJson.JSON else report.to_text
     sys.stdout.write(written(probed, summary))
     whole = all(outcome.kind == "ok" for outcome in probed.outcomes.values())
     raise typer.Exit(ExitCode.HEALTHY if whole else ExitCode.TOO_LITTLE_COVERAGE)
@@ -121,29 +113,26 @@ def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed:
-    from oncall.cli.gathering import progress_line, report_lost
+    from oncall.cli.status_line import over_nodes, report_lost
     from oncall.fleet.probe import probe_fleet
     from oncall.fleet.reach import reach_fleet
-    from oncall.fleet.transport import opened
 
     reach = reach_fleet(hosts, inventory)
     probed_hosts = reach.hosts
     if len(probed_hosts) == 1 and hosts is not None:
         probed_hosts += _peers(probed_hosts[0], hosts)
 
-    async def ask() -> Probed:
-        with progress_line() as progress:
-            async with opened(reach.transport) as transport:
-                return await probe_fleet(
-                    transport,
-                    probed_hosts,
-                    order,
-                    patience_s=reach.patience_s,
-                    tree=reach.tree,
-                    progress=progress,
-                )
-
-    probed = asyncio.run(ask())
+    probed = over_nodes(
+        reach,
+        lambda transport, progress: probe_fleet(
+            transport,
+            probed_hosts,
+            order,
+            patience_s=reach.patience_s,
+            tree=reach.tree,
+            progress=progress,
+        ),
+    )
     report_lost(probed.lost_gateways)
     return probed
 

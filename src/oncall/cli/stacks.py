@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.report import FormatOption, TextOrJson
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     from oncall.fleet.stacks import TakenStacks
 
 _PROBLEMS = "SELECT problem, path FROM recordings WHERE problem IS NOT NULL ORDER BY path"
-
-
-class Format(StrEnum):
-    """The output format."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def stacks(
@@ -78,7 +70,7 @@ def stacks(
         Path | None,
         typer.Option(metavar="FILE.oncall", help="Add the stacks to a saved incident."),
     ] = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
+    format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
     """Take the Python stacks of all ranks, fold equal ones, and show the odd one out first.
 
@@ -122,7 +114,7 @@ def stacks(
         except MissingEvidence:
             missing = "; ".join(taken.problems) or "they hold none"
             raise UsageError(f"no stacks: {missing}") from None
-    if format is Format.JSON:
+    if format is TextOrJson.JSON:
         sys.stdout.write(report.to_json(seen, taken))
     else:
         sys.stdout.write(report.to_text(seen, taken, frames))
@@ -132,8 +124,8 @@ def stacks(
 
 
 def _read(paths: Sequence[Path], job: str | None) -> TakenStacks:
-    from oncall.cli.options.recordings import read_evidence
     from oncall.fleet.stacks import TakenStacks
+    from oncall.use_case.recordings import read_evidence
 
     incident = read_evidence([str(path) for path in paths], job, False)
     problems: dict[str, list[str]] = {}
@@ -156,26 +148,23 @@ def _take(
     from oncall.node.store.places import run_dir
 
     if not pids and (hosts is not None or inventory is not None or _knows_hosts()):
-        from oncall.cli.gathering import progress_line, report_lost
+        from oncall.cli.status_line import over_nodes, report_lost
         from oncall.fleet.reach import reach_fleet
-        from oncall.fleet.transport import opened
 
         reach = reach_fleet(hosts, inventory)
 
-        async def ask() -> TakenStacks:
-            with progress_line() as progress:
-                async with opened(reach.transport) as transport:
-                    return await fleet_stacks(
-                        transport,
-                        reach.hosts,
-                        job,
-                        native=native,
-                        looks=looks,
-                        tree=reach.tree,
-                        progress=progress,
-                    )
-
-        taken = asyncio.run(ask())
+        taken = over_nodes(
+            reach,
+            lambda transport, progress: fleet_stacks(
+                transport,
+                reach.hosts,
+                job,
+                native=native,
+                looks=looks,
+                tree=reach.tree,
+                progress=progress,
+            ),
+        )
         report_lost(taken.lost_gateways)
         return taken
     node = socket.gethostname().partition(".")[0]

@@ -1,11 +1,23 @@
-"""One line on a terminal that says what is being done, erased at the end."""
+"""One line on a terminal that says what is being done, erased at the end; what is left of it."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from oncall.core.units import format_bytes
+
+if TYPE_CHECKING:
+    from oncall.fleet.gather import Progress
+    from oncall.fleet.reach import Reach
+    from oncall.fleet.transport import Transport
+
+Answer = TypeVar("Answer")
+Asks: TypeAlias = "Callable[[Transport, Callable[[Progress], None]], Awaitable[Answer]]"
 
 
 @contextmanager
@@ -24,3 +36,36 @@ def status_line() -> Iterator[Callable[[str], None]]:
         yield show
     finally:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def gather_phrase(at: Progress) -> str:
+    """How far a gather is."""
+    answered = f"{at.phase}: {at.answered} of {at.asked} nodes, {format_bytes(at.bytes)}"
+    return f"{answered} (Ctrl-C: continue with these)"
+
+
+@contextmanager
+def progress_line() -> Iterator[Callable[[Progress], None]]:
+    """A function that updates a progress line on a terminal, erased at the end."""
+    with status_line() as show:
+        yield lambda at: show(gather_phrase(at))
+
+
+def over_nodes(reach: Reach, asks: Asks[Answer]) -> Answer:
+    """What `asks(transport, progress)` has the nodes answer, with a progress line."""
+    from oncall.fleet.transport import opened
+
+    async def ask() -> Answer:
+        with progress_line() as progress:
+            async with opened(reach.transport) as transport:
+                return await asks(transport, progress)
+
+    return asyncio.run(ask())
+
+
+def report_lost(gateways: Mapping[str, str]) -> None:
+    """Say on stderr which gateways failed: their nodes were asked, but directly."""
+    from oncall.fleet.outcome import lost_gateways_phrases
+
+    for phrase in lost_gateways_phrases(gateways):
+        print(f"oncall: {phrase}", file=sys.stderr)

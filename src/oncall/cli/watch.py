@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
@@ -39,9 +39,7 @@ def watch(
     ] = None,
     hosts: HostsOption = None,
     slurm_job: SlurmJobOption = None,
-    inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
-    ] = None,
+    inventory: InventoryOption = None,
     logs: Annotated[
         list[Path] | None,
         typer.Option(

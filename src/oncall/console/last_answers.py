@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean, typed
 from oncall.core.units import NS_PER_S
@@ -15,6 +14,7 @@ from oncall.fleet.outcome import Outcome, alike, jobs_of, of_lost_gateways
 from oncall.fleet.probe import why_not_probed
 from oncall.fleet.transport import Clock
 from oncall.node.store.wire import NO_COLLECTOR
+from oncall.views.snapshot import HostAnswer, HostTrouble, JobLine
 
 # A collector seals and answers within a minute; whoever was seen since then runs.
 _RUNS_NS = 60 * NS_PER_S

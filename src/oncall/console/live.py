@@ -20,7 +20,6 @@ from oncall.console.history import Gathered, History
 from oncall.console.nodes import Nodes, again
 from oncall.console.probing import ProbesKept
 from oncall.console.rulebook_store import RulebookStore
-from oncall.console.snapshot import HostTrouble, JobLine, Moment
 from oncall.console.source import Evidence, Finer, Source
 from oncall.core.errors import Interrupted, UsageError
 from oncall.core.units import NS_PER_S
@@ -30,6 +29,7 @@ from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.rules.engine.starts import started_communicators
+from oncall.views.snapshot import HostTrouble, JobLine, Moment
 from oncall.views.words import hosts_phrase
 
 SINCE_NS = 600 * NS_PER_S

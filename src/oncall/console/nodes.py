@@ -19,7 +19,6 @@ from oncall.console.history import Gathered
 from oncall.console.last_answers import LastAnswers
 from oncall.console.loop import LoopThread
 from oncall.console.probing import probed_hosts
-from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine
 from oncall.console.source import Finer
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
@@ -34,6 +33,7 @@ from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.fleet.ssh.transport import SshTransport
 from oncall.fleet.transport import Transport, opened
+from oncall.views.snapshot import HostAnswer, HostTrouble, JobLine
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 _RUN_S, _MOST_PRINTED = 60.0, 256 * 1024  # of a command run for the reader

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from oncall.console.live import Fleet
-from oncall.console.recording import Recording, saved_incident
+from oncall.console.recording import Recording
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Session
 from oncall.core.training import Training
 from oncall.fleet.reach import reach_fleet, reach_shards
-from oncall.node.store.catalog import nodes_in
+from oncall.use_case.recordings import saved_incident, shards_in
 
 
 def open_recording(
@@ -30,15 +30,12 @@ def open_recording(
     Raises BadInput, UsageError, RulebookError.
     """
     store = RulebookStore(rules, overrides, site)
-    only = paths[0] if len(paths) == 1 else None
-    if only is not None and only.is_dir() and saved_incident(paths) is None:
-        folders = nodes_in(only)
-        if folders:
-            title = only.resolve().name
-            reach = reach_shards(folders)
-            fleet = Fleet(reach, store, job, title=title, live=False, since_ns=None)
-            return Replay(fleet, store, training)
-    return Replay(Recording(paths, job), store, training)
+    folders = shards_in(list(map(str, paths)))
+    if not folders or saved_incident(paths) is not None:
+        return Replay(Recording(paths, job), store, training)
+    title, reach = paths[0].resolve().name, reach_shards(folders)
+    fleet = Fleet(reach, store, job, title=title, live=False, since_ns=None)
+    return Replay(fleet, store, training)
 
 
 def open_fleet(

@@ -14,7 +14,7 @@ from oncall.fleet.merge import add_rows, measured_rows
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.probe import Probed, why_not_probed
 from oncall.render.text import probe as report
-from oncall.render.text.probe_summary import summarise
+from oncall.views.probe import summarise
 
 _MOST_SUSPECTS = 8
 _PEERS = 8  # of the suspects: the baseline comes from nodes without suspicion

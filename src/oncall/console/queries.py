@@ -12,21 +12,19 @@ from oncall.console.session import Answering, EvidenceQuery, Query
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from oncall.console.cancellation import Task
     from oncall.console.shown import Shown
-    from oncall.console.snapshot import (
-        CommunicatorView,
-        HostTrouble,
-        JobLine,
-        RankCard,
-        RankValues,
-        Series,
-        Snapshot,
-        StepRows,
-    )
+    from oncall.console.source import Source
+    from oncall.evidence.incident import Incident
     from oncall.views.log_lines import LoggedLine
     from oncall.views.network.collective import NetworkView, Opened, StepView
     from oncall.views.network.waiting import Collective, Step
     from oncall.views.night import NightLine
+    from oncall.views.ranks.communicators import CommunicatorView
+    from oncall.views.ranks.rank_card import RankCard
+    from oncall.views.ranks.rank_values import RankValues
+    from oncall.views.rates.buckets import Series
+    from oncall.views.snapshot import HostTrouble, JobLine, Snapshot, StepRows
     from oncall.views.stacks import FoldedStacks
     from oncall.views.stages.iteration import StagesView, TaskCard
     from oncall.views.stages.timeline import Box
@@ -195,7 +193,7 @@ class GetRankCard(EvidenceQuery["RankCard"]):
     rank: int
 
     def read(self, shown: Shown) -> RankCard:
-        from oncall.console.card import card_of
+        from oncall.views.ranks.rank_card import card_of
 
         return card_of(shown.incident, shown.snapshot, self.rank)
 
@@ -208,7 +206,7 @@ class GetRankValues(EvidenceQuery["RankValues"]):
     measure: str
 
     def read(self, shown: Shown) -> RankValues:
-        from oncall.console.rank_values import rank_values
+        from oncall.views.ranks.rank_values import rank_values
 
         return rank_values(shown.incident, shown.snapshot, self.measure)
 
@@ -256,7 +254,7 @@ class GetCommunicator(EvidenceQuery["CommunicatorView"]):
     rounds: int = 60
 
     def read(self, shown: Shown) -> CommunicatorView:
-        from oncall.console.communicators import view_of
+        from oncall.views.ranks.communicators import view_of
 
         summaries = {one.comm: one for one in shown.snapshot.communicators}
         if self.comm not in summaries:
@@ -374,11 +372,11 @@ class GetRates(Query["tuple[Series, ...]"]):
     kind: str = "suspects"
 
     def answer(self, session: Answering) -> tuple[Series, ...]:
-        from oncall.console.charts.rates import finer_evidence, series_of
+        from oncall.views.rates.rates import series_of
 
         with session.question() as (shown, task):
             snapshot, rulebooks = shown.snapshot, shown.rulebooks
-            finer = finer_evidence(shown, self.kind, session.source, task)
+            finer = self._finer(shown, session.source, task)
             if finer is not None:
                 with finer:
                     task.uses(finer)
@@ -387,3 +385,18 @@ class GetRates(Query["tuple[Series, ...]"]):
                 if found:
                     return found
             return series_of(shown.incident, snapshot, self.kind, rulebooks)
+
+    def _finer(self, shown: Shown, source: Source, task: Task) -> Incident | None:
+        """All that its node recorded of a rank or a NIC, where that is more than is shown. Whoever
+        asked for it closes it."""
+        from oncall.console.source import Finer
+        from oncall.views.rates.rates import recorded_of
+
+        at_ns = shown.snapshot.moment.at_ns
+        match self.kind.split():
+            case ["nic", node, _] if at_ns is not None:
+                return source.finer(node, Finer(tables=("nics",)), at_ns, task)
+            case ["rank", rank] if at_ns is not None and rank.isdecimal():
+                if (recorded := recorded_of(shown.incident, int(rank))) is not None:
+                    return source.finer(recorded[0], Finer(recorded[1]), at_ns, task)
+        return None

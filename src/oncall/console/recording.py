@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncall.console.cancellation import Task
-from oncall.console.snapshot import JobLine, Moment
 from oncall.console.source import Evidence, Source
 from oncall.core import room
 from oncall.core.errors import BadInput, SeveralJobs, UsageError
-from oncall.core.nodeset import fold_hosts
-from oncall.core.printable import clean
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
+from oncall.use_case.recordings import is_incident, saved_incident
+from oncall.views.jobs import job_line
+from oncall.views.snapshot import JobLine, Moment
 
 SUFFIX = ".oncall"
 # What is computed may take so many times the file in memory, and the rest goes to disk: the figures
@@ -71,7 +71,7 @@ class Recording(Source):
         incident = self._copy()
         try:
             task.uses(incident)
-            lines = tuple(_job_line(incident, job) for job in window.jobs(incident.con))
+            lines = tuple(job_line(incident, job) for job in window.jobs(incident.con))
         except BaseException:
             task.end()
             incident.close()
@@ -137,39 +137,10 @@ class Recording(Source):
             self._opened = None
 
 
-def saved_incident(paths: Sequence[Path]) -> Path | None:
-    """The saved incident among the paths, or in the one folder; None if they are recordings.
-
-    Raises UsageError if there are several, or others beside it.
-    """
-    saved = [found for path in paths for found in _saved(path)]
-    if not saved:
-        return None
-    if len(saved) > 1 or len(paths) > 1:
-        listed = ", ".join(map(str, saved[:12]))
-        raise UsageError(f"open one saved incident at a time, on its own; choose one of: {listed}")
-    return saved[0]
-
-
 def _left_out(paths: Sequence[Path], saved: Path) -> str:
     """What lies beside a saved incident in the folder that was named, and is not read."""
     others = sum(one != saved for path in paths if path.is_dir() for one in path.iterdir())
     return f"; not read: {others} more in that folder" if others else ""
-
-
-def _saved(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(found for found in path.glob(f"*{SUFFIX}") if is_incident(found))
-    return [path] if path.suffix == SUFFIX or is_incident(path) else []
-
-
-def is_incident(path: Path) -> bool:
-    """Whether the content is a DuckDB file."""
-    try:
-        with path.open("rb") as file:
-            return file.read(12)[8:] == b"DUCK"
-    except OSError:
-        return False
 
 
 def copy_incident(file: Path, path: Path) -> None:
@@ -198,22 +169,3 @@ def _import(paths: Sequence[Path], job: str | None, file: Path) -> None:
     with Incident.empty() as incident:
         detect.load(paths, incident, job)
         incident.save(file)
-
-
-def _job_line(incident: Incident, job: str) -> JobLine:
-    con = incident.con
-    ((ranks,),) = con.execute(
-        "SELECT greatest(count(DISTINCT rank), (SELECT coalesce(max(world_size), 0) FROM jobs "
-        "WHERE job = $job)) FROM (SELECT rank FROM ranks WHERE job = $job "
-        "UNION SELECT rank FROM comms WHERE job = $job "
-        "UNION SELECT rank FROM ops WHERE job = $job)",
-        {"job": job},
-    ).fetchall()
-    nodes = con.execute(
-        "SELECT DISTINCT node FROM ranks WHERE job = ? AND node IS NOT NULL", [job]
-    ).fetchall()
-    ((last_ns,),) = con.execute(
-        "SELECT max(greatest(ended_ns, observed_ns, enqueued_ns)) FROM ops WHERE job = ?", [job]
-    ).fetchall()
-    state = "recorded" + (f" on {clean(fold_hosts(n for (n,) in nodes))}" if nodes else "")
-    return JobLine(clean(job), len(nodes), ranks, last_ns, state)

@@ -22,12 +22,9 @@ from oncall.archive.episodes import Episode
 from oncall.archive.recall import TABLE, former_faults, recall
 from oncall.archive.store import Archive
 from oncall.console.cancellation import LANES, Cancellation, Lane, Task
-from oncall.console.communicators import summaries_of
-from oncall.console.ranks import ranks_of
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Answer, Query
 from oncall.console.shown import Shown
-from oncall.console.snapshot import Earlier, Snapshot
 from oncall.console.source import Evidence, Source
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, UsageError, short_reason
@@ -38,6 +35,9 @@ from oncall.evidence.readable import readable
 from oncall.rules.engine.engine import FEW_ROWS, SoFar
 from oncall.rules.site import Rulebooks
 from oncall.use_case.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
+from oncall.views.ranks.communicators import summaries_of
+from oncall.views.ranks.ranks import ranks_of
+from oncall.views.snapshot import Earlier, Snapshot
 from oncall.views.words import found_so_far, roots
 
 _LONG_S = 1.0  # a step of the time cursor should not take longer

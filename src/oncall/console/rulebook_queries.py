@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oncall.console.session import Answering, Query
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import DryRun, Problem, RuleLine
+    from oncall.views.snapshot import DryRun, Problem, RuleLine
     from oncall.views.table import Table
 
 
@@ -62,7 +62,7 @@ class DryRunRulebook(Query["DryRun"]):
 
     def answer(self, session: Answering) -> DryRun:
         from oncall.console.rulebook_runs import dry_run
-        from oncall.console.snapshot import DryRun
+        from oncall.views.snapshot import DryRun
 
         if problems := session.rulebooks.check(self.text):
             return DryRun(problems)

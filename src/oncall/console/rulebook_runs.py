@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncall.console.snapshot import DryRun, StepRows
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
@@ -12,6 +11,7 @@ from oncall.rules.engine import engine
 from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.template import hex_id
+from oncall.views.snapshot import DryRun, StepRows
 from oncall.views.table import Table
 from oncall.views.words import case_phrase, who
 

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from oncall.console.snapshot import Problem, RuleLine, Snapshot
 from oncall.console.writing import RulebookFiles, replace_file
 from oncall.core.diagnosis import Diagnosis, Severity
 from oncall.core.errors import OncallError, RulebookError, UsageError
@@ -28,6 +27,7 @@ from oncall.rules.language.template import nearest
 from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
 from oncall.views.coverage_words import skipped_phrase
+from oncall.views.snapshot import Problem, RuleLine, Snapshot
 from oncall.views.table import Table
 from oncall.views.words import GLYPHS
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from oncall.console.cancellation import Task
     from oncall.console.rulebook_store import RulebookStore
     from oncall.console.shown import Shown
-    from oncall.console.snapshot import Snapshot
     from oncall.console.source import Source
+    from oncall.views.snapshot import Snapshot
 
 Answer = TypeVar("Answer")
 AnswerType = TypeVar("AnswerType", covariant=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from oncall.console.snapshot import Snapshot
 from oncall.evidence.incident import Incident
 from oncall.rules.language.rulebook import Rulebook
+from oncall.views.snapshot import Snapshot
 
 
 class Shown:

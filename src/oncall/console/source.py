@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncall.console.cancellation import Lane, Task
-from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine, Moment
 from oncall.core.errors import UsageError
 from oncall.core.scheduler import Scheduler
 from oncall.evidence.incident import Incident
+from oncall.views.snapshot import HostAnswer, HostTrouble, JobLine, Moment
 
 if TYPE_CHECKING:
     from oncall.fleet.read_only import RemoteCommand

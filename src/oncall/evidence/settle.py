@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncall.evidence.sampling import is_sampled, number
+from oncall.evidence.training_tables import IN_FLIGHT
 
 if TYPE_CHECKING:
     import duckdb
 
-_IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 _SEAL_SLACK_NS = 10**9  # one seal looks at rank after rank
 _LATEST = 16  # last operations of a rank on a communicator, which show where it is blocked
 
@@ -41,7 +41,7 @@ def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
     for table, key in _KEYS.items():
         finest = ", stands_for NULLS FIRST" if table == "ops" else ""
         # An operation that failed to start, or that nobody tracks, has no recorded end.
-        over = f"{_IN_FLIGHT}, " if table == "ops" else ""
+        over = f"{IN_FLIGHT}, " if table == "ops" else ""
         con.execute(
             f"""
             DELETE FROM {table} WHERE rowid IN (
@@ -75,7 +75,7 @@ def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
         FROM ops GROUP BY ALL
         """
     )
-    for table, open_row in (("ops", _IN_FLIGHT), ("transfers", "ended_ns IS NULL")):
+    for table, open_row in (("ops", IN_FLIGHT), ("transfers", "ended_ns IS NULL")):
         con.execute(
             f"DELETE FROM {table} USING temp.settled_newest n WHERE {open_row} "
             f"AND {table}.job = n.job AND {table}.rank = n.rank "
@@ -95,7 +95,7 @@ def keep_whole_rounds(con: duckdb.DuckDBPyConnection) -> None:
         f"""
         DELETE FROM ops WHERE rowid IN (
             WITH collectives AS (
-                SELECT rowid AS row, job, comm, seq, rank, {_IN_FLIGHT} AS open
+                SELECT rowid AS row, job, comm, seq, rank, {IN_FLIGHT} AS open
                 FROM ops WHERE kind = 'coll'),
             heads AS (SELECT job, comm, rank, max(seq) AS head FROM collectives GROUP BY ALL),
             members AS (SELECT job, comm, count(*) AS ranks FROM heads GROUP BY ALL),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from oncall.evidence.table import AT, COMM, JOB, NIC, NODE, QPN, RANK, SEQ, Table, table
 
+# Of a row of `ops`: its rank was in the operation when it was observed last.
+IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
+
 TRAINING_TABLES: tuple[Table, ...] = (
     table(
         "jobs",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from oncall.core.errors import UsageError
 from oncall.core.printable import short
 from oncall.evidence.schema import TABLES
+from oncall.evidence.training_tables import IN_FLIGHT
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,8 +26,6 @@ TIMED = {
     if table.name not in _TIMELESS and set(_INSTANTS) & set(table.column_names)
 }
 _OF_A_JOB = tuple(table.name for table in TABLES if "job" in table.column_names)
-
-_IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 
 
 def jobs(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
@@ -200,7 +199,7 @@ def cut_before(con: duckdb.DuckDBPyConnection, since_ns: int) -> None:
         f"""
         DELETE FROM ops USING
             (SELECT comm, rank, kind, max(seq) AS seq FROM ops GROUP BY ALL) AS final
-        WHERE NOT {_IN_FLIGHT}
+        WHERE NOT {IN_FLIGHT}
         AND (final.comm, final.rank, final.kind) = (ops.comm, ops.rank, ops.kind)
         AND ops.seq < final.seq AND coalesce(ended_ns, greatest(enqueued_ns, started_ns)) < ?
         """,

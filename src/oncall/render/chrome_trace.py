@@ -10,119 +10,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.views.stages.iterations import NO_STAGES, has_stages
 from oncall.views.stages.timeline import COMPUTE, LETTERS
+from oncall.views.stages.trace import Trace, TracedTask, sends_of, tasks_of, traced
 
 _PATHS_PROCESS = 0
 # Chrome's names of colours, which Perfetto takes too where it honours them.
 _COLOURS = {"forward": "rail_response", "backward": "good"}
 _CRITICAL_COLOUR = "terrible"
 _Event = dict[str, Any]
-_KEY = "replica, stage, chunk, micro_batch, task"
-# What is not over yet reaches to the last instant that is known. Of a thread's events one must not
-# reach into the next: clocks of calls and of computation differ by microseconds.
-_PLACED = """
-    seen AS (SELECT max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work),
-    work AS (
-        SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk),
-            replica AS stated_replica, task LIKE '%!_send' ESCAPE '!' OR task LIKE '%!_recv'
-                ESCAPE '!' AS moves,
-            greatest(coalesce(ended_ns, last_ns), started_ns) AS end_ns
-        FROM stage_work CROSS JOIN seen
-        WHERE iteration = $iteration AND started_ns IS NOT NULL),
-    placed AS (
-        SELECT *, CASE WHEN next_ns < end_ns AND end_ns < after_ns AND NOT moves THEN next_ns
-            ELSE end_ns END AS until_ns
-        FROM (SELECT *, lead(started_ns) OVER next AS next_ns, lead(end_ns) OVER next AS after_ns
-            FROM work
-            WINDOW next AS (PARTITION BY rank, moves ORDER BY started_ns, end_ns DESC)))"""
-
-
-class _Task(NamedTuple):
-    """A task; times in ns since the first one. `moves`: it is a send or a receive."""
-
-    node: str | None
-    rank: int
-    iteration: int
-    task: str
-    moves: bool
-    chunk: int | None
-    micro_batch: int | None
-    at_ns: int
-    until_ns: int
-    is_open: bool
-    critical: bool
-    replica: int | None
-    slack_ns: int | None
-    expected_ns: int | None
 
 
 def chrome_trace(incident: Incident, iteration: int | None = None) -> Iterator[str]:
     """The pieces of the JSON text, of one iteration or all. Raises UsageError at the first."""
-    if not has_stages(incident):
-        raise UsageError(NO_STAGES)
-    incident.provide(["stage_edges"])
-    wanted = [
-        number
-        for (number,) in incident.con.execute(
-            "SELECT DISTINCT iteration FROM stage_work WHERE started_ns IS NOT NULL "
-            "AND iteration IS NOT NULL AND ($only IS NULL OR iteration = $only) ORDER BY iteration",
-            {"only": iteration},
-        ).fetchall()
-    ]
-    if not wanted:
-        raise UsageError(f"there is no iteration {iteration}")
-    ((first_ns, job),) = incident.con.execute(
-        "SELECT min(started_ns), any_value(job) FROM stage_work "
-        "WHERE list_contains(?::BIGINT[], iteration)",
-        [wanted],
-    ).fetchall()
-    about = {"job": clean(job or ""), "origin_unix_ns": first_ns}
+    trace = traced(incident, iteration)
+    about = {"job": trace.job, "origin_unix_ns": trace.first_ns}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)},\n"traceEvents": [\n'
     separator = ""
-    for event in _events(incident, wanted, first_ns):
+    for event in _events(incident, trace):
         yield f"{separator}{json.dumps(event)}"
         separator = ",\n"
     yield "\n]}\n"
 
 
-def _events(incident: Incident, iterations: list[int], first_ns: int) -> Iterator[_Event]:
-    processes = _processes(incident)
-    yield from _names(incident, processes)
+def _events(incident: Incident, trace: Trace) -> Iterator[_Event]:
+    # Node -> process number; ranks whose node is not known share one.
+    processes = {node: number for number, node in enumerate(trace.nodes, _PATHS_PROCESS + 1)}
+    yield from _names(trace, processes)
     ended_ns: dict[int, int] = {}
-    for iteration in iterations:  # one at a time, so that not all are held
-        rows = _tasks(incident, iteration, first_ns)
+    for iteration in trace.iterations:  # one at a time, so that not all are held
+        rows = tasks_of(incident, iteration, trace.first_ns)
         yield from _paths(rows, ended_ns)
         for number, row in enumerate(rows):
             yield from _task(number, row, processes)
-        yield from _sends(incident, iteration, first_ns, processes)
+        yield from _sends(incident, iteration, trace.first_ns, processes)
 
 
-def _processes(incident: Incident) -> dict[str | None, int]:
-    """Node -> process number; ranks whose node is not known share one."""
-    rows = incident.con.execute("SELECT DISTINCT node FROM stage_work ORDER BY node").fetchall()
-    return {node: number for number, (node,) in enumerate(rows, _PATHS_PROCESS + 1)}
-
-
-def _names(incident: Incident, processes: dict[str | None, int]) -> Iterator[_Event]:
+def _names(trace: Trace, processes: dict[str | None, int]) -> Iterator[_Event]:
     yield _name("process_name", _PATHS_PROCESS, 0, "critical path")
     for node, pid in processes.items():
         yield _name("process_name", pid, 0, clean(node) if node else "node unknown")
-    for (replica,) in incident.con.execute(
-        "SELECT DISTINCT replica FROM stage_graph ORDER BY replica"
-    ).fetchall():
+    for replica in trace.pipelines:
         yield _name("thread_name", _PATHS_PROCESS, replica, f"pipeline {replica}")
-    ranks = incident.con.execute(
-        "SELECT node, rank, any_value(stage), any_value(replica) FROM stage_work "
-        "GROUP BY node, rank ORDER BY any_value(replica), any_value(stage), rank"
-    ).fetchall()
-    for place, (node, rank, stage, replica) in enumerate(ranks):
-        pid, pipeline = processes[node], "" if replica is None else f", pipeline {replica}"
+    for place, (node, rank, stage, of_pipeline) in enumerate(trace.ranks):
+        pid, pipeline = processes[node], "" if of_pipeline is None else f", pipeline {of_pipeline}"
         yield _name("thread_name", pid, rank, f"rank {rank}: stage {stage}{pipeline}")
         order = {"sort_index": place}
         yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": rank, "args": order}
@@ -132,33 +66,10 @@ def _name(kind: str, pid: int, tid: int, name: str) -> _Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _tasks(incident: Incident, iteration: int, first_ns: int) -> list[_Task]:
-    """The tasks of an iteration, by start."""
-    found = incident.con.execute(
-        f"""
-        WITH {_PLACED}
-        SELECT w.node, w.rank, w.iteration, w.task, w.moves, w.chunk, w.micro_batch,
-            w.started_ns - {first_ns}, w.until_ns - {first_ns}, w.ended_ns IS NULL,
-            coalesce(g.critical, false) AND g.rank = w.rank, w.stated_replica, g.slack_ns,
-            g.expected_ns::BIGINT
-        FROM placed w LEFT JOIN (FROM stage_graph WHERE iteration = $iteration) g
-            ON (g.job, {_of("g")}) = (w.job, {_of("w")})
-        ORDER BY w.started_ns, w.rank, w.until_ns DESC
-        """,
-        {"iteration": iteration},
-    ).fetchall()
-    return [_Task(*row) for row in found]
-
-
-def _of(alias: str) -> str:
-    """What tells a task of an iteration, of a table's alias."""
-    return ", ".join(f"{alias}.{name}" for name in _KEY.split(", "))
-
-
-def _paths(rows: list[_Task], ended_ns: dict[int, int]) -> Iterator[_Event]:
+def _paths(rows: list[TracedTask], ended_ns: dict[int, int]) -> Iterator[_Event]:
     """The critical path of each pipeline. Its tasks are of several ranks, and one begins after the
     other; `ended_ns` is where the path of each pipeline has come to so far."""
-    by_replica: dict[int, list[_Task]] = {}
+    by_replica: dict[int, list[TracedTask]] = {}
     for row in rows:
         if row.critical:
             by_replica.setdefault(row.replica or 0, []).append(row)
@@ -178,12 +89,12 @@ def _paths(rows: list[_Task], ended_ns: dict[int, int]) -> Iterator[_Event]:
             }
 
 
-def _name_of(row: _Task) -> str:
+def _name_of(row: TracedTask) -> str:
     counted = row.task in COMPUTE and row.micro_batch is not None
     return f"{LETTERS[row.task]}{row.micro_batch}" if counted else row.task.replace("_", " ")
 
 
-def _event(row: _Task) -> _Event:
+def _event(row: TracedTask) -> _Event:
     """What all events of a task have."""
     about = {
         "iteration": row.iteration,
@@ -200,7 +111,7 @@ def _event(row: _Task) -> _Event:
     }
 
 
-def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator[_Event]:
+def _task(number: int, row: TracedTask, processes: dict[str | None, int]) -> Iterator[_Event]:
     name = _name_of(row)
     event = _event(row) | {
         "name": f"{name}, not finished" if row.is_open else name,
@@ -227,25 +138,7 @@ def _sends(
     incident: Incident, iteration: int, first_ns: int, processes: dict[str | None, int]
 ) -> Iterator[_Event]:
     """A flow from the end of the task that sends to the start of the one that waits for it."""
-    joins = " ".join(
-        f"JOIN graph g{side} ON (g{side}.replica, "
-        + ", ".join(f"g{side}.{name}" for name in ("stage", "chunk", "micro_batch", "task"))
-        + ") = (e.replica, "
-        + ", ".join(f"e.{side}_{name}" for name in ("stage", "chunk", "micro_batch", "task"))
-        + f") JOIN placed p{side} ON p{side}.rank = g{side}.rank "
-        + f"AND ({_of(f'p{side}')}) = ({_of(f'g{side}')})"
-        for side in ("from", "to")
-    )
-    found = incident.con.execute(
-        f"""
-        WITH {_PLACED}, graph AS (FROM stage_graph WHERE iteration = $iteration)
-        SELECT pfrom.node, pfrom.rank, pfrom.until_ns - {first_ns}, pto.node, pto.rank,
-            pto.started_ns - {first_ns}, e.from_task || ' ' || e.from_micro_batch
-        FROM (FROM stage_edges WHERE kind = 'send' AND iteration = $iteration) e {joins}
-        WHERE pfrom.ended_ns IS NOT NULL ORDER BY pfrom.until_ns, pfrom.rank, pto.rank
-        """,
-        {"iteration": iteration},
-    ).fetchall()
+    found = sends_of(incident, iteration, first_ns)
     for number, (node, rank, sent_ns, to_node, to_rank, got_ns, name) in enumerate(found):
         flow = {"cat": "send", "name": f"send of {name}", "id": f"{iteration}.{number}"}
         # A flow begins within its slice, the last nanosecond of it; and it ends at one's start.

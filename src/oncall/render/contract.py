@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict, cast
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast
 
 from oncall.core.diagnosis import (
     Answer,
     Blame,
     BlameKind,
+    Cause,
     Diagnosis,
     FaultClass,
     Finding,
     Gap,
     Kind,
-    Lost,
     Result,
     Severity,
     Step,
@@ -31,6 +31,7 @@ from oncall.views import words
 VERSION: Literal[2] = 2
 FAILED: Literal["error"] = "error"
 
+AnyDocument = TypeVar("AnyDocument")
 Count = Annotated[int, {"minimum": 0}]
 Share = Annotated[float, {"minimum": 0, "maximum": 1}]
 Instant = Annotated[int | None, "Unix time in ns; null if unknown."]
@@ -124,6 +125,9 @@ class BlameDocument(_Blame, total=False):
     ]
 
 
+Blames = Sequence[Annotated[BlameDocument, {"additionalProperties": True}]]
+
+
 class _Step(TypedDict):
     ask: str
     answer: Answer
@@ -167,8 +171,7 @@ class _Finding(_Class):
     reasons: Sequence[ReasonDocument]
     at_ns: Instant
     blame: Annotated[
-        Sequence[Annotated[BlameDocument, {"additionalProperties": True}]],
-        "The culprit: kind, and the keys that name it (rank, node, nic, comm ...).",
+        Blames, "The culprit: kind, and the keys that name it (rank, node, nic, comm ...)."
     ]
     case: Mapping[str, Any]
     story: Sequence[StepDocument]
@@ -190,7 +193,7 @@ class CauseDocument(TypedDict):
     rulebook: str
     verdict: str
     title: str
-    blame: Sequence[Annotated[BlameDocument, {"additionalProperties": True}]]
+    blame: Blames
     story: Sequence[StepDocument]
 
 
@@ -204,20 +207,14 @@ class FindingDocument(_Finding, total=False):
     lost_high: Annotated[float, "The same, with what may be noise."]
     lost_gpu_seconds: Annotated[float, "Lost by all ranks together in the recorded time."]
     cause: Annotated[CauseDocument, "Of an effect: what explains it."]
-    former_names: Annotated[
-        Sequence[str],
-        "What rulebook.VERDICT was called before; both mean it.",
-    ]
+    former_names: Annotated[Sequence[str], "What rulebook.VERDICT was called before; both mean it."]
     seen_before: Annotated[
         str, "What an archive of former incidents says of the culprit, if one is given."
     ]
 
 
 class _Suspect(TypedDict):
-    blame: Annotated[
-        Sequence[Annotated[BlameDocument, {"additionalProperties": True}]],
-        "Empty where the job loses time and nothing shows by whom.",
-    ]
+    blame: Annotated[Blames, "Empty where the job loses time and nothing shows by whom."]
     why: Annotated[str, "What speaks against them, without their names."]
 
 
@@ -288,26 +285,9 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocumen
             "share": coverage.share,
             "gaps": [_gap(gap, explain) for gap in coverage.gaps],
             "contradictions": [
-                {
-                    "what": one.what,
-                    "count": one.count,
-                    "example": one.example,
-                    "ranks": list(one.ranks),
-                    "nodes": list(one.nodes),
-                    "tables": list(one.tables),
-                }
-                for one in coverage.contradictions
+                _fields(one, ContradictionDocument) for one in coverage.contradictions
             ],
-            "skipped_rules": [
-                {
-                    "rule": rule.rule,
-                    "missing": list(rule.missing),
-                    "why": rule.why,
-                    "set_aside": rule.set_aside,
-                    "uncomputed": rule.uncomputed,
-                }
-                for rule in coverage.skipped_rules
-            ],
+            "skipped_rules": [_fields(one, SkippedRuleDocument) for one in coverage.skipped_rules],
         },
         "findings": [_finding(finding, explain) for finding in diagnosis.findings],
         "checked": list(diagnosis.checked),
@@ -316,21 +296,28 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocumen
     }
 
 
+def _fields(of: object, document: type[AnyDocument]) -> AnyDocument:
+    """The fields of a part of the diagnosis that its document has, by the same names."""
+    values = ((name, getattr(of, name)) for name in document.__annotations__)
+    lists = {name: list(one) if isinstance(one, tuple) else one for name, one in values}
+    return cast(AnyDocument, lists)
+
+
 def _gap(gap: Gap, explain: bool) -> GapDocument:
-    fields: GapDocument = {
-        "nodes": list(gap.nodes),
-        "ranks": list(gap.ranks),
-        "reason": gap.reason,
-    }
-    if gap.files:
-        fields["files"] = list(gap.files)
-    if explain and gap.details:
-        fields["details"] = gap.details
-    return fields
+    fields = {"nodes": list(gap.nodes), "ranks": list(gap.ranks), "reason": gap.reason}
+    details = gap.details if explain else ""
+    return cast(
+        GapDocument, fields | _known(files=list(gap.files) or None, details=details or None)
+    )
+
+
+def _known(**fields: object) -> dict[str, object]:
+    """Those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _finding(finding: Finding, explain: bool) -> FindingDocument:
-    fields: FindingDocument = {
+    fields: _Finding = {
         "id": finding.id,
         "rulebook": finding.rulebook,
         "verdict": finding.verdict,
@@ -338,45 +325,44 @@ def _finding(finding: Finding, explain: bool) -> FindingDocument:
         "class": finding.fault_class,
         "severity": finding.severity,
         "confidence": finding.confidence,
-        "reasons": [
-            {"name": reason.name, "value": reason.value, "why": reason.why}
-            for reason in finding.reasons
-        ],
+        "reasons": [_fields(one, ReasonDocument) for one in finding.reasons],
         "at_ns": finding.at_ns,
         "blame": _blame(finding.blame),
         "case": dict(finding.case),
         "story": [_step(step, explain) for step in finding.story],
-        "stacks": [
-            {"rank": stack.rank, "at": stack.at, "frames": list(stack.frames)}
-            for stack in finding.stacks
-        ],
-        "ruled_out": [
-            {"verdict": one.verdict, "because": one.because} for one in finding.ruled_out
-        ],
+        "stacks": [_fields(one, StackDocument) for one in finding.stacks],
+        "ruled_out": [_fields(one, RuledOutDocument) for one in finding.ruled_out],
         "kind": finding.claim.kind,
         "explained_by": finding.explained_by,
         "next": list(finding.next),
         "sources": list(finding.sources),
     }
-    if finding.former_names:
-        fields["former_names"] = list(finding.former_names)
-    if finding.seen_before:
-        fields["seen_before"] = finding.seen_before
-    if finding.until_ns is not None:
-        fields["until_ns"] = finding.until_ns
-    if finding.effect:
-        fields["effect"] = finding.effect
-    if finding.cause is not None:
-        fields["cause"] = {
-            "rulebook": finding.cause.rulebook,
-            "verdict": finding.cause.verdict,
-            "title": finding.cause.title,
-            "blame": _blame(finding.cause.blame),
-            "story": [_step(step, explain) for step in finding.cause.story],
-        }
-    if finding.lost is not None:
-        fields |= _lost(finding.lost)
-    return fields
+    lost = finding.lost
+    return cast(
+        FindingDocument,
+        fields
+        | _known(
+            former_names=list(finding.former_names) or None,
+            seen_before=finding.seen_before or None,
+            until_ns=finding.until_ns,
+            effect=finding.effect or None,
+            cause=_cause(finding.cause, explain) if finding.cause is not None else None,
+            lost_share=lost.share if lost else None,
+            lost_low=lost.low if lost else None,
+            lost_high=lost.high if lost else None,
+            lost_gpu_seconds=lost.gpu_seconds if lost else None,
+        ),
+    )
+
+
+def _cause(cause: Cause, explain: bool) -> CauseDocument:
+    return {
+        "rulebook": cause.rulebook,
+        "verdict": cause.verdict,
+        "title": cause.title,
+        "blame": _blame(cause.blame),
+        "story": [_step(step, explain) for step in cause.story],
+    }
 
 
 def _blame(blame: Sequence[Blame]) -> list[BlameDocument]:
@@ -384,22 +370,9 @@ def _blame(blame: Sequence[Blame]) -> list[BlameDocument]:
 
 
 def _suspect(suspect: Suspect) -> SuspectDocument:
-    fields: SuspectDocument = {"blame": _blame(suspect.blame), "why": suspect.why}
-    shares = {"share": suspect.share, "low": suspect.low, "high": suspect.high}
-    known = {name: value for name, value in shares.items() if value is not None}
-    return cast(SuspectDocument, {**fields, **known})
-
-
-def _lost(lost: Lost) -> FindingDocument:
-    """What an effect costs, as far as it is known."""
-    fields: dict[str, float | None] = {
-        "lost_share": lost.share,
-        "lost_low": lost.low,
-        "lost_high": lost.high,
-        "lost_gpu_seconds": lost.gpu_seconds,
-    }
-    known = {name: value for name, value in fields.items() if value is not None}
-    return cast(FindingDocument, known)
+    fields: _Suspect = {"blame": _blame(suspect.blame), "why": suspect.why}
+    shares = _known(share=suspect.share, low=suspect.low, high=suspect.high)
+    return cast(SuspectDocument, fields | shares)
 
 
 def _step(step: Step, explain: bool) -> StepDocument:

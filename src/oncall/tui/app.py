@@ -33,32 +33,26 @@ from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.actions import ACTIONS
 from oncall.tui.shell.asking import UNSAVED, Asking
 from oncall.tui.shell.clipboard import Clipboard, osc52
-from oncall.tui.shell.console import Console
 from oncall.tui.shell.help import HelpScreen
-from oncall.tui.shell.keeping import Keeping
 from oncall.tui.shell.log import MOST, LogLine, lines_of
 from oncall.tui.shell.looking import Looking
-from oncall.tui.shell.messages import Answered, Busy, Copy, Question, Refused, StateChanged
+from oncall.tui.shell.messages import StateChanged
 from oncall.tui.shell.palette import Actions
-from oncall.tui.shell.registry import SCREENS, screen_entry
+from oncall.tui.shell.registry import SCREENS, listed, screen_entry
 from oncall.tui.shell.screen import ConsoleScreen, make, screen_in_sight
 from oncall.tui.shell.state import State
-from oncall.tui.shell.timekeeping import Timekeeping
-from oncall.tui.shell.workers import SessionThread
 from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
     from oncall.core.diagnosis import Severity
-    from oncall.tui.shell.goto import Target
-    from oncall.tui.shell.notes import NoteKind
 
 _SAID_FOR_S = 6.0
 _IDLE_S = 1.0  # without a key, after which screens are made ahead
 _MOST_VISITED = 20  # screens that `esc` finds back to
 
 
-class ConsoleApp(Console):
+class ConsoleApp(Asking, Looking, Clipboard):
     """The console over one session.
 
     `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.
@@ -107,18 +101,9 @@ class ConsoleApp(Console):
         self.failed = False
         self.clock = clock
         self._pressed_at_s = clock()
-        self.timekeeping = Timekeeping(self, refresh_every_s)
-        self.keeping = Keeping(self, recording)
-        self._asking = Asking(self, opener, self.timekeeping, self.keeping)
-        self._clipboard_actions = Clipboard(self)
-        self.looking = Looking(self, self.timekeeping)
-        self._doers = (
-            self,
-            self.timekeeping,
-            self.keeping,
-            self._clipboard_actions,
-            self.looking,
-        )
+        self.refresh_every_s = refresh_every_s
+        self.recording, self.saved_jobs = recording, set()
+        self.opener = opener
         for one in THEMES:
             self.register_theme(one)
         self.theme = theme
@@ -132,48 +117,9 @@ class ConsoleApp(Console):
 
     def on_ready(self) -> None:
         # Opened after the first frame: importing what reads evidence competes with painting it.
-        self.set_interval(0.5, self.timekeeping.beat)
+        self.set_interval(0.5, self.beat)
         self._tell_all(self._startup_problems)
         self.call_after_refresh(self.open_session)
-
-    def open_session(self) -> None:
-        """Open it anew, or for the first time."""
-        self._asking.open()
-
-    def retry(self) -> None:
-        """Try again what kept the jobs from being found."""
-        self._asking.retry()
-
-    @property
-    def session(self) -> SessionThread:
-        return self._asking.session
-
-    def ask(self, question: Question) -> None:
-        """Ask the session, as soon as it is free."""
-        self._asking.ask(question)
-
-    def open_job(self, job: str) -> None:
-        """Choose a job and show its evidence."""
-        self._asking.open_job(job)
-
-    def judge_again(self) -> None:
-        self.timekeeping.judge_again()
-
-    def on_answered(self, message: Answered) -> None:
-        """An answer for the application itself, or for the widget that asked."""
-        if message.question.to is self:
-            self._asking.answered(message)
-        else:
-            message.question.to.post_message(message)
-
-    def on_refused(self, message: Refused) -> None:
-        """A question failed: show and log the error, and keep what is shown."""
-        self._asking.refused(message)
-        if message.question.to is not self:
-            message.question.to.post_message(message)
-
-    def on_busy(self, message: Busy) -> None:
-        self._asking.busy(message)
 
     # -------------------------------------------------------------------- state
 
@@ -188,12 +134,12 @@ class ConsoleApp(Console):
         if (screen := self.console_screen) is not None:
             screen.post_message(StateChanged(self.state))
 
-    def beat(self) -> None:
+    def show_passing(self) -> None:
         """What changes by itself: the age of the evidence; how far a gather is; what is said."""
         if self.state.busy:
-            self.change(progress=self._asking.progress())
+            self.change(progress=self.session_progress())
         if self.state.snapshot is not None and self.state.live:
-            self.change(snapshot_age_s=self._asking.age_s())
+            self.change(snapshot_age_s=self.age_s())
         if (screen := self.console_screen) is not None:
             screen.show_keys()
         if self._said_until is not None and self.clock() >= self._said_until:
@@ -213,9 +159,6 @@ class ConsoleApp(Console):
         self._said_until = self.clock() + _SAID_FOR_S if text else None
         if (screen := self.console_screen) is not None and screen.is_mounted:
             screen.show_said()
-
-    def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
-        self.keeping.keep(kind, text, about, output)
 
     def _tell_all(self, texts: Sequence[str]) -> None:
         """Each in the log, and the first at once."""
@@ -262,9 +205,7 @@ class ConsoleApp(Console):
         if entry.id.startswith("show_"):
             self.show_screen(entry.id.removeprefix("show_"))
             return
-        doers = self._doers if entry.of_app else (screen,)
-        does = next(getattr(each, entry.method) for each in doers if hasattr(each, entry.method))
-        done = does()
+        done = getattr(self if entry.of_app else screen, entry.method)()
         if done is not None:
             await done
 
@@ -273,14 +214,6 @@ class ConsoleApp(Console):
         if name != self.current_mode:
             self._visited = [*self._visited[-_MOST_VISITED:], self.current_mode]
             self.switch_mode(screen_entry(name).id)
-
-    def go_to(self, target: Target) -> None:
-        """Show something, on the screen that shows such things."""
-        self.looking.go(target)
-
-    def copy(self, one: Copy) -> None:
-        """Copy it, and say so."""
-        self._clipboard_actions.copy(one)
 
     @property
     def can_go_back(self) -> bool:
@@ -297,6 +230,17 @@ class ConsoleApp(Console):
             self.pop_screen()
         elif self._visited:
             self.switch_mode(self._visited.pop())
+
+    def action_screens(self) -> AwaitMount:
+        """Choose from the list of all screens: of many, the title line has not the keys of all."""
+        entries = dict(listed())
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                self.show_screen(entries[key].id)
+
+        choices = [(key, entry.title) for key, entry in entries.items()]
+        return self.push_screen(Choice("Screens", choices), chosen)
 
     def action_help(self) -> AwaitMount | None:
         screen = self.console_screen
@@ -328,7 +272,7 @@ class ConsoleApp(Console):
 
     def action_leave(self) -> AwaitMount | None:
         """Quit; where something would be lost, only when asked again."""
-        lost = self._asking.lost_by_leaving()
+        lost = self.lost_by_leaving()
         if not lost:
             self.exit()
             return None
@@ -337,7 +281,7 @@ class ConsoleApp(Console):
             if key == "y":
                 self.exit()
             elif key == "s":
-                self.keeping.action_save()
+                self.action_save()
 
         choices = [("y", "quit"), *([("s", "save first")] if lost is UNSAVED else [])]
         return self.push_screen(Choice(f"Quit? {lost}.", choices), answered)
@@ -367,7 +311,3 @@ class ConsoleApp(Console):
         """In the status line like everything else; a toast would be read as markup."""
         del settings
         self.tell(message)
-
-    def close_session(self) -> bool:
-        """End the session's thread, children and all; whether it ended in time."""
-        return self._asking.close()

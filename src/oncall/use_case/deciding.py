@@ -7,20 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncall.core.diagnosis import Coverage
-from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.nodeset import fold_hosts, fold_ranks
-from oncall.evidence.coverage import GATHERED
 from oncall.evidence.incident import Incident
+from oncall.use_case import evidence
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what a command may name
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST = 120  # characters of folded hosts in a command
-# The stacks of several processes are known, and all of them do the same.
-_ALIKE = "SELECT count(*) > 1 AND count(DISTINCT activity) = 1 FROM main_threads"
-_LOOKED = "SELECT count(*) > 0 FROM main_threads WHERE looks > 0"
-_NODES = " UNION ".join(
-    f"SELECT node FROM {table}" for table in ("ranks", "log_events", "thread_stacks", "collectors")
-)
 
 
 @dataclass(frozen=True)
@@ -126,21 +119,10 @@ def would_decide(incident: Incident, coverage: Coverage, lacks: str = "") -> str
     return next((lack.advice(known) for lack in _TABLE if lack.applies(known)), "")
 
 
-def _shown(incident: Incident, relation: str, sql: str) -> bool:
-    """What `sql` asks of a relation; false where the evidence for it is missing."""
-    try:
-        incident.require([relation])
-    except (MissingEvidence, RelationFailed):
-        return False
-    return bool(incident.con.execute(sql).fetchall()[0][0])
-
-
 def _known(incident: Incident, coverage: Coverage, lacks: str) -> _Known:
-    con = incident.con
-    nodes = {node for (node,) in con.execute(_NODES).fetchall() if node and _HOST.fullmatch(node)}
-    (job,) = con.execute(
-        "SELECT max(job) FROM jobs WHERE EXISTS (FROM collectors WHERE source = ?)", [GATHERED]
-    ).fetchall()[0]
+    nodes = {node for node in evidence.nodes_of(incident) if _HOST.fullmatch(node)}
+    job = evidence.gathered_job(incident)
+    looked, alike = evidence.stacks_are_known(incident)
     silent = [gap for gap in coverage.gaps if gap.ranks]
     return _Known(
         job=f"--job {job} " if job and _JOB.fullmatch(job) else "",
@@ -151,8 +133,8 @@ def _known(incident: Incident, coverage: Coverage, lacks: str) -> _Known:
         ),
         calls=not incident.is_empty("ops"),
         counters=not incident.is_empty("launches"),
-        stacks=_shown(incident, "main_threads", _LOOKED),
-        stacks_alike=_shown(incident, "main_threads", _ALIKE),
+        stacks=looked,
+        stacks_alike=alike,
         lacks=lacks,
         logs=not incident.is_empty("log_events") or not incident.is_empty("logged_steps"),
     )

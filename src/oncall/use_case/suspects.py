@@ -8,8 +8,9 @@ from dataclasses import replace
 from oncall.core.diagnosis import Coverage, Diagnosis, Finding, Suspect
 from oncall.core.symptom import Symptom
 from oncall.evidence.incident import Incident
+from oncall.use_case import evidence
 from oncall.use_case.compose import COSTS_NOTHING
-from oncall.use_case.doubt import Doubt, asked, blamed
+from oncall.use_case.doubt import Doubt, blamed
 
 # What may have been compared: table, the number of what, and how that is said.
 _COMPARED = (
@@ -23,7 +24,6 @@ _COMPARED = (
     ("pings", "count(*)", "{:,} {}", "ping"),
     ("logged_steps", "count(*)", "{:,} logged {}", "step"),
 )
-_ITERATIONS = "SELECT max(of_iterations), bool_or(timed) FROM lost_time WHERE cause = 'account'"
 
 
 def with_suspects(
@@ -80,13 +80,12 @@ def _unproven(findings: Sequence[Finding]) -> list[Suspect]:
 
 def _nothing(diagnosis: Diagnosis, doubt: Doubt, incident: Incident, reported: Symptom) -> str:
     """That nothing shows what the engineer reports, what was compared, and what is not recorded."""
-    ((iterations, timed),) = asked(incident, ["lost_time"], _ITERATIONS) or [(None, None)]
+    iterations, timed = evidence.account_of(incident)
     compared = [f"{iterations:,} iterations"] if iterations else []
     for table, number, said, what in _COMPARED:
-        if table in diagnosis.rests_on:
-            ((count,),) = incident.con.execute(f"SELECT {number} FROM {table}").fetchall()
-            if count:
-                compared.append(said.format(count, what if count == 1 else f"{what}s"))
+        known = table in diagnosis.rests_on
+        if known and (count := evidence.compared_of(incident, table, number)):
+            compared.append(said.format(count, what if count == 1 else f"{what}s"))
     shown = "is slow" if reported is Symptom.SLOW else "has stopped"
     untimed = "durations of operations are not recorded" if timed is False else ""
     said = f"nothing recorded {shown}: compared {', '.join(dict.fromkeys(compared))}"

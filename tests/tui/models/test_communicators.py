@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.console.snapshot import CommunicatorSummary, CommunicatorView, RankState
 from oncall.tui.screens.communicators import model
+from oncall.views.ranks.communicators import CommunicatorView
+from oncall.views.snapshot import CommunicatorSummary, RankState
 
 from ..snapshots import DP, TP, hang_snapshot
 

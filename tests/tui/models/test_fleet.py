@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.snapshot import Ranks, RankState
 from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import begins_at, heading_text, lay_out, moved, next_at
+from oncall.views.snapshot import Ranks, RankState
 
 from ..snapshots import large_snapshot, ranks_of
 

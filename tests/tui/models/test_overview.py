@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oncall.console.snapshot import RankState, Series
 from oncall.tui.screens.incident.overview import Glance, Pieces, narrow, roomy
 from oncall.views.log_lines import LoggedLine
+from oncall.views.rates.buckets import Series
+from oncall.views.snapshot import RankState
 
 from ..snapshots import (
     FAULT_NS,

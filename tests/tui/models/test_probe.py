@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncall.console.snapshot import HostAnswer
 from oncall.core.diagnosis import Blame
 from oncall.tui.models.probe import blamed_nodes, node_of, why_not_probed
+from oncall.views.snapshot import HostAnswer
 
 from ..snapshots import hang, hang_snapshot
 

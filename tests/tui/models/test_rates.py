@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.snapshot import Series
 from oncall.tui.models import rates as model
 from oncall.tui.models.rates import GAP, Scale
+from oncall.views.rates.buckets import Series
 
 S = 10**9
 

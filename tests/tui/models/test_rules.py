@@ -12,9 +12,8 @@ from oncall.console.rulebook_queries import (
     ListRulebooks,
     RunTests,
 )
-from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.tui.models.highlight import spans
-from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import word_at
 from oncall.tui.screens.rules.model import (
     dry_run_items,
@@ -26,6 +25,7 @@ from oncall.tui.screens.rules.model import (
     result_items,
     rule_items,
 )
+from oncall.views.snapshot import DryRun, Problem, RuleLine
 from oncall.views.table import Table
 
 from ..fake_session import FakeSession

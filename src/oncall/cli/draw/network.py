@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.draw.pictures import Drawing, check_target, drawable, show
+from oncall.cli.draw.pictures import (
+    Drawing,
+    OutputOption,
+    check_target,
+    drawable,
+    hash_of,
+    show,
+)
 from oncall.cli.interrupt import interruptible
+from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +29,6 @@ Evidence = Annotated[
     Path,
     typer.Argument(metavar="PATH", help="A saved incident, a recording, or a folder of shards."),
 ]
-Job = Annotated[str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")]
 Comm = Annotated[
     str | None, typer.Option(metavar="HASH", help="Only collectives of this communicator.")
 ]
@@ -32,15 +39,6 @@ Seq = Annotated[
         help="Sequence number of the collective. Default: the one that lost the most time.",
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write a picture (.svg or .png). Default: print text.",
-    ),
-]
 
 
 def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[..., None]:
@@ -48,10 +46,10 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
 
     def command(
         path: Evidence,
-        job: Job = None,
+        job: JobOption = None,
         comm: Comm = None,
         seq: Seq = None,
-        output: Output = None,
+        output: OutputOption = None,
     ) -> None:
         from oncall.cli.draw.stages import evidence_of
         from oncall.evidence import window
@@ -59,7 +57,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
 
         if output is not None:
             check_target(output)
-        wanted = _hash(comm)
+        wanted = hash_of(comm)
         with evidence_of(path, job) as incident, interruptible(incident.con), drawable():
             window.keep_job(incident.con, job)
             graph = waiting_graph(incident, find_collective(incident, wanted, seq))
@@ -118,15 +116,6 @@ def provenance(incident: Incident, graph: WaitingGraph) -> Drawing:
     if shown is None:
         raise UsageError(_no_path(incident, graph))
     return Drawing(partial(provenance_lines, shown), partial(provenance_svg, shown))
-
-
-def _hash(comm: str | None) -> int | None:
-    if comm is None:
-        return None
-    try:
-        return int(comm, 16)
-    except ValueError:
-        raise UsageError(f"--comm {comm}: expected a communicator hash, such as 0x1f2e") from None
 
 
 def _worst(graph: WaitingGraph) -> Step:

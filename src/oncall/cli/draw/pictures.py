@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from oncall.core.errors import UsageError
 
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from oncall.render.text.spans import Line
 
 SVG, PNG = ".svg", ".png"
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write a picture (.svg or .png). Default: print text.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -79,3 +90,11 @@ def terminal() -> tuple[bool, int]:
 
     wide = min(shutil.get_terminal_size((WIDTH, 24)).columns, 160) if sys.stdout.isatty() else WIDTH
     return is_plain(sys.stdout.encoding), wide
+
+
+def hash_of(comm: str | None) -> int | None:
+    """The communicator that `--comm` names."""
+    try:
+        return None if comm is None else int(comm, 16)
+    except ValueError:
+        raise UsageError(f"--comm {comm}: expected a communicator hash, such as 0x1f2e") from None

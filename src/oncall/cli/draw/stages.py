@@ -10,6 +10,7 @@ import typer
 
 from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
 from oncall.cli.interrupt import interruptible
+from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def stages(
             metavar="PATH", help="A saved incident, a recording, or a folder of shards."
         ),
     ],
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
-    ] = None,
+    job: JobOption = None,
     iteration: Annotated[
         int | None,
         typer.Option(
@@ -84,13 +83,13 @@ def stages(
 
 def evidence_of(path: Path, job: str | None) -> Incident:
     """The evidence at `path`. Of shards, what the rulebooks in force would request from nodes."""
-    from oncall.cli.options.recordings import read_evidence, shards_in
+    from oncall.use_case.recordings import read_evidence, shards_in
 
     shards = shards_in([str(path)])
     if not shards:
         return read_evidence([str(path)], job)
-    from oncall.cli.gathering import Wanted, read_shards
     from oncall.cli.options.rulebooks import rulebooks_in_force
+    from oncall.use_case.gathering import Wanted, read_shards
 
     rulebooks = rulebooks_in_force((), True, {}).in_force
     return read_shards(shards, Wanted(job), rulebooks).incident
@@ -110,7 +109,8 @@ def _write_graph(
             file.write(first)
             file.writelines(pieces)
         return
-    from oncall.render.trace_graph import graph_dot, graph_json, read_graph
+    from oncall.render.trace_graph import graph_dot, graph_json
+    from oncall.views.stages.trace_graph import read_graph
 
     graph = read_graph(incident, iteration, pipelines or None)
     written = graph_dot(graph) if output.suffix == _DOT else graph_json(graph)

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.draw.pictures import Drawing, check_target, drawable, show
+from oncall.cli.draw.pictures import (
+    Drawing,
+    OutputOption,
+    check_target,
+    drawable,
+    hash_of,
+    show,
+)
 from oncall.cli.interrupt import interruptible
+from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,9 +28,7 @@ if TYPE_CHECKING:
 
 def traffic(
     path: Annotated[Path, typer.Argument(metavar="FILE.oncall", help="A saved incident.")],
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
-    ] = None,
+    job: JobOption = None,
     comm: Annotated[
         str | None,
         typer.Option(metavar="HASH", help="Communicator hash, such as 0x6bca3dd2226c3b21."),
@@ -42,15 +48,7 @@ def traffic(
         str | None,
         typer.Option(metavar="DURATION", help="Duration of a column or point, such as 32us."),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write a picture (.svg or .png). Default: print text.",
-        ),
-    ] = None,
+    output: OutputOption = None,
 ) -> None:
     """Draw the send rate of each rank in an operation.
 
@@ -65,7 +63,7 @@ def traffic(
     if seq is not None and comm is None:
         raise UsageError("--seq needs --comm: each communicator numbers its own operations")
     wanted = _Wanted(
-        None if comm is None else _communicator(comm),
+        hash_of(comm),
         seq,
         None if resolution is None else _resolution_ns(resolution),
     )
@@ -140,15 +138,6 @@ def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding |
         if comm is None or any(int(b.where.get("comm", "0x0"), 16) == comm for b in one.blame)
     ]
     return next(iter(named), None)
-
-
-def _communicator(text: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError:
-        raise UsageError(
-            f"--comm {text}: expected a communicator hash, such as 0x6bca3dd2226c3b21"
-        ) from None
 
 
 def _resolution_ns(text: str) -> int:

@@ -1,13 +1,20 @@
-"""The options of commands that query nodes."""
+"""The options that say whose evidence: a job, and the nodes to query."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from oncall.core.errors import UsageError
 
+JobOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
+]
+InventoryOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
+]
 HostsOption = Annotated[
     str | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""Files of saved incidents: which file is one, and where one may be written."""
+"""Files of saved incidents: where one may be written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from oncall.core.errors import UsageError
+from oncall.use_case.recordings import is_incident
 
 
 def check_target(option: str, save: Path) -> None:
@@ -20,14 +21,3 @@ def check_target(option: str, save: Path) -> None:
         raise UsageError(f"{option} {save}: is a folder; give a file in it")
     if save.exists() and not is_incident(save):
         raise UsageError(f"{option} {save}: exists and is not an incident file; not overwritten")
-
-
-def is_incident(path: Path) -> bool:
-    """Whether the content is a DuckDB file."""
-    from oncall.core.errors import Unreadable
-    from oncall.importers.files import head
-
-    try:
-        return head(path, 12)[8:] == b"DUCK"
-    except Unreadable:
-        return False

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
@@ -21,6 +24,16 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class TextOrJson(StrEnum):
+    """The output format of what is no report."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+FormatOption = Annotated[TextOrJson, typer.Option(help="Output format.")]
+
+
 class Colour(StrEnum):
     """When to colour the text."""
 
@@ -29,15 +42,23 @@ class Colour(StrEnum):
     ALWAYS = "always"
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How a report is shown; `explain`: with each step's fact, SQL and parameters."""
+
+    format: Format = Format.TEXT
+    explain: bool = False
+    color: Colour = Colour.AUTO
+
+
 def written(
     diagnosis: Diagnosis,
-    format: Format,  # noqa: A002
-    explain: bool,
-    color: Colour,
+    shown: Shown,
     drawings: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:
     """The report as text (as wide as the terminal), Markdown or JSON."""
-    match format:
+    explain = shown.explain
+    match shown.format:
         case Format.JSON:
             from oncall.render.contract import to_json
 
@@ -51,7 +72,9 @@ def written(
 
             terminal = sys.stdout.isatty()
             plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
-            colour = color == Colour.ALWAYS or (color == Colour.AUTO and terminal and not plain)
+            colour = shown.color == Colour.ALWAYS or (
+                shown.color == Colour.AUTO and terminal and not plain
+            )
             width = os.get_terminal_size().columns if terminal else WIDTH
             return to_text(
                 diagnosis, explain=explain, width=width, colour=colour, drawings=drawings

@@ -18,13 +18,8 @@ import duckdb
 
 from oncall.core.errors import short_reason
 from oncall.evidence.schema import BY_NAME
-from oncall.node.store.digest import (
-    IN_FLIGHT,
-    measure_own_time,
-    same,
-    thin,
-    thin_transfers,
-)
+from oncall.evidence.training_tables import IN_FLIGHT
+from oncall.node.store.digest import measure_own_time, same, thin, thin_transfers
 from oncall.node.store.measured import READ, select_measured
 from oncall.node.store.parts import PARQUET, ROWS_IN_A_PART
 from oncall.node.store.shard_digest import CANDIDATES

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.sampling import is_sampled, number
 from oncall.evidence.schema import BY_NAME, Column
+from oncall.evidence.training_tables import IN_FLIGHT
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,7 +42,6 @@ LEFT_OFF = tuple(  # of the temporary `digest_left_off`
 )
 MEASURED_NS = 3600 * 10**9  # how much own time there may be between two rounds, to be measured
 
-IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 # Of what a damaged ring left in a shard the difference may not fit: then it is not known.
 _DURATION = "coalesce(duration_ns, TRY(ended_ns - started_ns))"
 _ENTERED = "coalesce(started_ns, enqueued_ns)"

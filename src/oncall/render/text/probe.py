@@ -13,7 +13,7 @@ from oncall.core.units import format_duration, format_rate
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.probe import Probed
 from oncall.render.text.checkup import WIDTH, flow
-from oncall.render.text.probe_summary import Node, Pair, ProbeSummary, Stream
+from oncall.views.probe import Node, Pair, ProbeSummary, Stream
 
 _MOST_PAIRS = 8
 _MOST_NODES = 12

@@ -12,7 +12,7 @@ from textual.color import Color, ColorParseError
 
 @dataclass(frozen=True)
 class StateLook:
-    """A state as it is shown; the index in STATES is the number of console.snapshot.RankState."""
+    """A state as it is shown; the index in STATES is the number of views.snapshot.RankState."""
 
     name: str
     letter: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from oncall.console.snapshot import RankCard
 from oncall.core.printable import clean, short
 from oncall.render.text.cells import cell_len, padded
 from oncall.render.text.spans import Line, Span, line
+from oncall.views.ranks.rank_card import RankCard
 from oncall.views.table import Table
 from oncall.views.words import frame_phrase
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Finding
+from oncall.views.snapshot import Snapshot
 
 
 def blamed_nodes(snapshot: Snapshot, finding: Finding | None) -> tuple[str, ...]:

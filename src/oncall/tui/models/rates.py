@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import Series
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_number, format_rate
+from oncall.views.rates.buckets import Series
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal[

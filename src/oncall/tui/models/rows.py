@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from oncall.console.snapshot import StepRows
 from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean, clean_lines
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
+from oncall.views.snapshot import StepRows
 from oncall.views.table import Table
 
 UNKNOWN = "·"

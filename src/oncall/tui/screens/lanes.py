@@ -28,7 +28,7 @@ from oncall.tui.models.lanes import Strip
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.messages import Answered, Refused
+from oncall.tui.shell.messages import Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.lanes import Lanes, LanesAxis
@@ -164,9 +164,6 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
     def show_beside(self, view: Any) -> None:
         """Show what is neither lanes nor bar."""
 
-    def answered(self, what: str, value: Any) -> None:
-        """An answer to a question of the subclass's own."""
-
     # ------------------------------------------------------------------- shown
 
     def compose_body(self) -> ComposeResult:
@@ -221,25 +218,24 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
             self._show_lanes()
 
     def ask_view(self) -> None:
-        self.ask("view", self.reading(), f"reading {self.WORDS.picture}s")
+        label = f"reading {self.WORDS.picture}s"
+        self.ask("view", self.reading(), self._take_view, label, self._without_view)
 
-    def on_answered(self, message: Answered) -> None:
-        what = message.question.group.rpartition(".")[2]
-        if what == "view":
-            self._view, self._answer = message.value, None
-            self.set_class(False, "nothing")
-            self._show_lanes()
-        elif what == "bar":
-            self._answer = message.value
-            self.draw_bar()
-        else:
-            self.answered(what, message.value)
+    def _take_view(self, view: Any) -> None:
+        self._view, self._answer = view, None
+        self.set_class(False, "nothing")
+        self._show_lanes()
 
-    def on_refused(self, message: Refused) -> None:
+    def _take_bar(self, answer: Any) -> None:
+        self._answer = answer
+        self.draw_bar()
+
+    def refused(self, message: Refused) -> None:
+        self.tell(clean(str(message.error)))
+
+    def _without_view(self, message: Refused) -> None:
         why = clean(str(message.error))
-        if not message.question.group.endswith(".view"):
-            self.tell(why)
-        elif self.chosen:  # it is not there, or not at this moment
+        if self.chosen:  # it is not there, or not at this moment
             self.tell(why)
             self.action_worst()
         else:
@@ -318,7 +314,8 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
     def _ask_bar(self) -> None:
         lane, bar = self.lanes.row, self.lanes.bar
         if self._view is not None and bar is not None:
-            self.ask("bar", self.bar_reading(lane, bar), f"reading the {self.WORDS.bar}")
+            label = f"reading the {self.WORDS.bar}"
+            self.ask("bar", self.bar_reading(lane, bar), self._take_bar, label)
 
     @property
     def card_width(self) -> int:

@@ -21,10 +21,12 @@ from oncall.tui.models.reading import Role
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.log import LogLine, matching
-from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.roles import role_styles
+from oncall.views.log_lines import LoggedLine
+from oncall.views.night import NightLine
 from oncall.views.words import roots
 
 _ROLES: dict[Severity, Role] = {"critical": "critical", "warning": "warning", "info": "plain"}
@@ -69,26 +71,25 @@ class LogScreen(ConsoleScreen):
         if (snapshot := state.snapshot) is None:
             return
         if not self._of_job:
-            self.ask("night", GetNight(), "reading what happened")
+            self.ask("night", GetNight(), self._take_night, "reading what happened")
             return
         causes = roots(snapshot.diagnosis)
         began_ns = causes[0].at_ns if causes else None
         at_ns = began_ns if state.cursor.follows else state.cursor.shown_ns
-        self.ask("lines", GetLogLines(at_ns), "reading logs")
+        self.ask("lines", GetLogLines(at_ns), self._take_logged, "reading logs")
 
-    def on_answered(self, message: Answered) -> None:
-        if message.question.group.endswith(".night"):
-            self._night = [LogLine(one.clock, one.text, one.severity) for one in message.value]
-        else:
-            self._logged = [
-                LogLine(
-                    one.clock, f"{one.source}  {one.text}", "critical" if one.problem else "info"
-                )
-                for one in message.value
-            ]
+    def _take_night(self, lines: tuple[NightLine, ...]) -> None:
+        self._night = [LogLine(one.clock, one.text, one.severity) for one in lines]
         self._show_parts()
 
-    def on_refused(self, message: Refused) -> None:
+    def _take_logged(self, lines: tuple[LoggedLine, ...]) -> None:
+        self._logged = [
+            LogLine(one.clock, f"{one.source}  {one.text}", "critical" if one.problem else "info")
+            for one in lines
+        ]
+        self._show_parts()
+
+    def refused(self, message: Refused) -> None:
         self.tell(str(message.error))
 
     def show(self, state: State, before: State | None) -> None:

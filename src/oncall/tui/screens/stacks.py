@@ -15,7 +15,7 @@ from oncall.core.printable import typed
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
@@ -89,15 +89,15 @@ class StacksScreen(ConsoleScreen):
         if state.snapshot is None:
             return
         if before is None or before.snapshot is not state.snapshot:
-            self.ask("stacks", GetStacks(), "reading stacks")
+            self.ask("stacks", GetStacks(), self._take_stacks, "reading stacks")
         elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
             self._show_stacks()
 
-    def on_answered(self, message: Answered) -> None:
-        self._stacks = message.value
+    def _take_stacks(self, stacks: FoldedStacks) -> None:
+        self._stacks = stacks
         self._show_stacks()
 
-    def on_refused(self, message: Refused) -> None:  # noqa: ARG002
+    def refused(self, message: Refused) -> None:  # noqa: ARG002
         self._stacks = None
         take = typed("oncall stacks --job {job}", job=self.state.job or "JOB") + self._of_hosts()
         command = Item(

@@ -27,7 +27,7 @@ class ActionEntry(Generic[ScreenT]):
     """
 
     id: str
-    key: str  # of textual, several with commas
+    key: str  # of textual, several with commas; empty: none
     title: str  # one or two words
     description: str  # one sentence
     why_not: Callable[[ScreenT], str | None] = always
@@ -54,4 +54,5 @@ def bindings(actions: Iterable[ActionEntry[Any]]) -> list[Binding]:
             show=entry.bar,
         )
         for entry in actions
+        if entry.key
     ]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from oncall.tui.shell.action import ActionEntry
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+from oncall.tui.shell.action import ActionEntry, always
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import ConsoleScreen
+
+ScreenT = TypeVar("ScreenT", bound=ConsoleScreen)
+Needs: TypeAlias = Callable[[ScreenT], str | None]
 
 
 def needs_snapshot(screen: ConsoleScreen) -> str | None:
@@ -14,22 +20,26 @@ def needs_snapshot(screen: ConsoleScreen) -> str | None:
     return None
 
 
-def _needs_time(screen: ConsoleScreen) -> str | None:
-    if why := needs_snapshot(screen):
-        return why
-    return None if screen.state.cursor.movable else "the evidence has no timestamps"
+def needs(
+    why_not: str, holds: Callable[[ScreenT], object], after: Needs[ScreenT] = needs_snapshot
+) -> Needs[ScreenT]:
+    """Why not: what `after` says, else `why_not` unless this holds."""
+
+    def why(screen: ScreenT) -> str | None:
+        return after(screen) or (None if holds(screen) else why_not)
+
+    return why
 
 
-def _needs_past(screen: ConsoleScreen) -> str | None:
-    if why := _needs_time(screen):
-        return why
-    return "already at the end" if screen.state.cursor.follows else None
-
-
-def _needs_findings(screen: ConsoleScreen) -> str | None:
-    if why := _needs_time(screen):
-        return why
-    return None if screen.app.known_moments else "no finding has a start time"
+_needs_time: Needs[ConsoleScreen] = needs(
+    "the evidence has no timestamps", lambda screen: screen.state.cursor.movable
+)
+_needs_past: Needs[ConsoleScreen] = needs(
+    "already at the end", lambda screen: not screen.state.cursor.follows, _needs_time
+)
+_needs_findings: Needs[ConsoleScreen] = needs(
+    "no finding has a start time", lambda screen: screen.app.known_moments, _needs_time
+)
 
 
 def _needs_job(screen: ConsoleScreen) -> str | None:
@@ -41,14 +51,12 @@ def _needs_job(screen: ConsoleScreen) -> str | None:
     return None if state.live else "this is a recording, so there are no nodes to query"
 
 
-def _needs_something_to_copy(screen: ConsoleScreen) -> str | None:
-    return None if screen.copies() else "there is nothing to copy here"
-
-
-def _needs_cause_to_go_back(screen: ConsoleScreen) -> str | None:
-    return None if screen.app.can_go_back else "there is nothing to go back to; ctrl+q quits"
-
-
+_needs_something_to_copy: Needs[ConsoleScreen] = needs(
+    "there is nothing to copy here", lambda screen: screen.copies(), always
+)
+_needs_cause_to_go_back: Needs[ConsoleScreen] = needs(
+    "there is nothing to go back to; ctrl+q quits", lambda screen: screen.app.can_go_back, always
+)
 ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
     ActionEntry("help", "question_mark,f1", "Help", "Explain this screen and its keys.", bar=True),
     ActionEntry("go_to", "colon", "Go to", "Go to a node, rank, rule, communicator or time.",
@@ -92,6 +100,7 @@ ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
     ActionEntry("back", "escape", "Back", "Close what you opened last.",
                 _needs_cause_to_go_back),
     ActionEntry("palette", "ctrl+p", "All actions", "Find an action by name."),
+    ActionEntry("screens", "z,f2", "Screens", "Choose a screen from the list of all."),
     ActionEntry("leave", "q,ctrl+c", "Leave", "Quit; asks first where something would be lost."),
     ActionEntry("quit", "ctrl+q", "Quit", "Quit immediately.", bar=True),
     *(

@@ -5,17 +5,14 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from textual.widget import AwaitMount
 
 from oncall.core.units import format_bytes
+from oncall.tui.shell.console import Console
 from oncall.tui.shell.messages import Copy, Question
 from oncall.tui.shell.screen import screen_in_sight
 from oncall.tui.widgets.prompt import Choice
-
-if TYPE_CHECKING:
-    from oncall.tui.shell.console import Console
 
 _SCREEN_CHUNK = 250  # GNU screen passes on at most 256 bytes at a time
 
@@ -33,14 +30,11 @@ def osc52(text: str, environment: Mapping[str, str] = os.environ) -> str:
     return "".join(f"\x1bP{part}\x1b\\" for part in parts)
 
 
-class Clipboard:
+class Clipboard(Console):
     """Copies what the screen offers."""
 
-    def __init__(self, app: Console) -> None:
-        self._app = app
-
     def action_copy(self) -> AwaitMount | None:
-        screen = screen_in_sight(self._app)
+        screen = screen_in_sight(self)
         copies = screen.copies() if screen is not None else ()
         if len(copies) == 1:
             self.copy(copies[0])
@@ -51,22 +45,16 @@ class Clipboard:
                 if one.key == key:
                     self.copy(one)
 
-        return self._app.push_screen(
-            Choice("Copy", [(one.key, one.title) for one in copies]), chosen
-        )
+        return self.push_screen(Choice("Copy", [(one.key, one.title) for one in copies]), chosen)
 
     def copy(self, one: Copy) -> None:
         """Copy it, asking the session for it if need be."""
 
-        def take(text: str) -> str:
-            self._app.call_from_thread(self._app.copy_to_clipboard, text)
-            return f"copied {one.title}, {format_bytes(len(text.encode()))}"
+        def take(text: str) -> None:
+            self.copy_to_clipboard(text)
+            self.tell(f"copied {one.title}, {format_bytes(len(text.encode()))}")
 
         if isinstance(one.text, str):
-            self._app.copy_to_clipboard(one.text)
-            self._app.tell(f"copied {one.title}, {format_bytes(len(one.text.encode()))}")
+            take(one.text)
         else:
-            query = one.text
-            self._app.ask(
-                Question("copy", lambda session: take(session.ask(query)), self._app, "writing")
-            )
+            self.ask(Question("copy", one.text, self, "writing", take))

@@ -39,11 +39,7 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     clock: Callable[[], float]
     wall_ns: Callable[[], int]
     once_read: Callable[[], None]
-
-    @property
-    @abstractmethod
-    def session(self) -> SessionThread:
-        """The threads that ask the session."""
+    session: SessionThread
 
     @property
     @abstractmethod
@@ -51,7 +47,7 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
         """Whether `esc` leaves anything."""
 
     @abstractmethod
-    def ask(self, question: Question) -> None:
+    def ask(self, question: Question[Any]) -> None:
         """Ask the session, as soon as it is free."""
 
     @abstractmethod
@@ -83,7 +79,7 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
         """Keep something with the notes about this incident."""
 
     @abstractmethod
-    def beat(self) -> None:
+    def show_passing(self) -> None:
         """Show what changes by itself."""
 
     @abstractmethod

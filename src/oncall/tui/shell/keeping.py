@@ -14,6 +14,7 @@ from textual.widget import AwaitMount
 from oncall.console.queries import ArchiveSolved, GetReport, SaveIncident
 from oncall.core.errors import OncallError
 from oncall.core.printable import file_name, typed
+from oncall.tui.shell.console import Console
 from oncall.tui.shell.messages import Question
 from oncall.tui.shell.notes import Note, NoteKind, add_note, notes_file, read_notes, to_markdown
 from oncall.tui.shell.screen import screen_in_sight
@@ -22,7 +23,6 @@ from oncall.views.words import instant
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
-    from oncall.tui.shell.console import Console
 
 _LOGGED: dict[NoteKind, str] = {
     "note": "note",
@@ -56,32 +56,27 @@ def with_suffix(text: str, suffix: str) -> Path:
     return Path(text.strip().removesuffix(".oncall") + suffix).expanduser()
 
 
-class Keeping:
-    """Save, note, export. `recording` is the file that is read, if it is one."""
+class Keeping(Console):
+    """Save, note, export. `recording` is the file that is read, if it is one; `saved_jobs`: those
+    whose evidence was saved or exported."""
 
-    def __init__(self, app: Console, recording: Path | None) -> None:
-        self._app = app
-        self._recording = recording
-        self._saved: set[str | None] = set()  # jobs whose evidence was saved or exported
-
-    def saved(self, job: str | None) -> bool:
-        """Whether evidence of the job was saved or exported from here."""
-        return job in self._saved
+    recording: Path | None
+    saved_jobs: set[str | None]
 
     def _proposed(self) -> str:
-        at = datetime.fromtimestamp(self._app.wall_ns() / 10**9, UTC)
-        name = file_name(self._app.state.job or "incident")
+        at = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC)
+        name = file_name(self.state.job or "incident")
         return f"{name}-{at:%Y%m%dT%H%M%S}"
 
     def _notes_file(self) -> Path:
-        return notes_file(self._app.state.job or "", self._recording)
+        return notes_file(self.state.job or "", self.recording)
 
     def action_save(self) -> AwaitMount:
         def left(text: str | None) -> None:
             if text is not None:
                 self._save(with_suffix(text, ".oncall"))
 
-        return self._app.push_screen(
+        return self.push_screen(
             Prompt(
                 "save to",
                 f"{self._proposed()}.oncall",
@@ -92,17 +87,17 @@ class Keeping:
         )
 
     def _save(self, path: Path) -> None:
-        job = self._app.state.job
+        job = self.state.job
 
         def save(session: Session) -> str:
             session.ask(SaveIncident(path))
-            self._saved.add(job)
+            self.saved_jobs.add(job)
             return f"saved {path}"
 
-        self._app.ask(Question("save", save, self._app, "saving"))
+        self.ask(Question("save", save, self, "saving", self._written))
 
     def action_mark(self) -> AwaitMount:
-        screen = screen_in_sight(self._app)
+        screen = screen_in_sight(self)
         about = screen.cursor_is_on() if screen is not None else ""
 
         def left(text: str | None) -> None:
@@ -110,61 +105,73 @@ class Keeping:
                 self.keep("note", text.strip(), about)
 
         hint = f"A note about {about or 'this moment'}, for the report."
-        return self._app.push_screen(Prompt("note", hint=hint), left)
+        return self.push_screen(Prompt("note", hint=hint), left)
 
     def recall(self) -> None:
         """Show in the log what was noted about this incident before."""
         try:
             notes = read_notes(self._notes_file())
         except OncallError as error:
-            self._app.write_log(str(error), "warning")
+            self.write_log(str(error), "warning")
             return
         for note in notes:
             said = f"{_LOGGED[note.kind]}, {instant(note.written_ns)}: {note.text}"
-            self._app.write_log(said)
+            self.write_log(said)
         self._count(notes)
 
     def _count(self, notes: Sequence[Note]) -> None:
         """What the status line tells of them."""
         solved = [note for note in notes if note.kind == "solved"]
         written = sum(note.kind == "note" for note in notes)
-        self._app.change(notes=written, solved=solved[-1] if solved else None)
+        self.change(notes=written, solved=solved[-1] if solved else None)
 
     def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
         """Keep it with the notes about this incident."""
-        at_ns = self._app.state.cursor.shown_ns
+        at_ns = self.state.cursor.shown_ns
         path = self._notes_file()
         try:
-            add_note(path, Note(text, at_ns, self._app.wall_ns(), about, kind, output))
+            add_note(path, Note(text, at_ns, self.wall_ns(), about, kind, output))
             self._count(read_notes(path))
         except OncallError as error:
-            self._app.tell(str(error))
+            self.tell(str(error))
             return
-        self._app.write_log(f"{_LOGGED[kind]}: {text}")
-        self._app.tell(f"{_KEPT[kind]} in {path}")
+        self.write_log(f"{_LOGGED[kind]}: {text}")
+        self.tell(f"{_KEPT[kind]} in {path}")
 
     def action_solved(self) -> AwaitMount:
         """Ask what fixed it, and keep that with the incident and in the configured archive."""
-        screen = screen_in_sight(self._app)
+        screen = screen_in_sight(self)
         about = screen.cursor_is_on() if screen is not None else ""
 
         def left(text: str | None) -> None:
             if text and text.strip():
                 self.keep("solved", text.strip(), about)
-                query = ArchiveSolved(text.strip(), self._app.wall_ns())
+                query = ArchiveSolved(text.strip(), self.wall_ns())
                 label = "writing to the archive"
-                self._app.ask(Question("archive", query, self._app, label))
+                self.ask(Question("archive", query, self, label, self._archived))
 
         where = "with the incident, and in the archive if one is configured"
         hint = f"What fixed {about or 'it'}? It is kept {where}."
-        return self._app.push_screen(Prompt("fixed by", hint=hint), left)
+        return self.push_screen(Prompt("fixed by", hint=hint), left)
+
+    def _archived(self, name: str | None) -> None:
+        """What was marked as solved is in the archive by that name; None: there is no archive."""
+        if name is None:
+            return
+        said = f"in the archive as incident {name}" if name else "not archived: nothing is at fault"
+        self.write_log(f"marked as solved: {said}")
+        self.tell(f"marked as solved, {said}")
+
+    def _written(self, said: str) -> None:
+        self.write_log(said)
+        self.tell(said)
 
     def action_export(self) -> AwaitMount:
         def left(text: str | None) -> None:
             if text is not None:
                 self._export(text)
 
-        return self._app.push_screen(
+        return self.push_screen(
             Prompt(
                 "export as",
                 self._proposed(),
@@ -177,8 +184,8 @@ class Keeping:
     def _since_ns(self) -> int | None:
         """When what is shown of a running job began, Unix ns: its notes outlive an incident. Those
         of a recording are all about it."""
-        snapshot = self._app.state.snapshot
-        if snapshot is None or not self._app.state.live:
+        snapshot = self.state.snapshot
+        if snapshot is None or not self.state.live:
             return None
         began = (snapshot.moment.first_ns, *(one.at_ns for one in snapshot.diagnosis.findings))
         return min((at_ns for at_ns in began if at_ns is not None), default=None)
@@ -187,10 +194,10 @@ class Keeping:
         try:
             notes = to_markdown(read_notes(self._notes_file()), self._since_ns())
         except OncallError as error:
-            self._app.tell(str(error))
+            self.tell(str(error))
             return
         report, picture, evidence = (with_suffix(name, end) for end in (".md", ".svg", ".oncall"))
-        seen, job = self._app.export_screenshot(), self._app.state.job
+        seen, job = self.export_screenshot(), self.state.job
 
         def export(session: Session) -> str:
             session.ask(SaveIncident(evidence))
@@ -199,7 +206,7 @@ class Keeping:
             files = f"Evidence: `{typed('oncall open {file}', file=evidence.name)}`\n"
             said = session.ask(GetReport("ticket", notes))
             report.write_text(f"{said}\n{shown}{files}")
-            self._saved.add(job)
+            self.saved_jobs.add(job)
             return f"exported {report}, with {picture.suffix} and {evidence.suffix} beside it"
 
-        self._app.ask(Question("export", export, self._app, "exporting"))
+        self.ask(Question("export", export, self, "exporting", self._written))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual.widget import AwaitMount
 
 from oncall.core.errors import UsageError
@@ -12,57 +10,49 @@ from oncall.tui.shell.messages import GoTo
 from oncall.tui.shell.places import places, why_not_there
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import screen_in_sight
+from oncall.tui.shell.timekeeping import Timekeeping
 from oncall.tui.widgets.prompt import Prompt
-
-if TYPE_CHECKING:
-    from oncall.tui.shell.console import Console
-    from oncall.tui.shell.timekeeping import Timekeeping
-
 
 _QUIT = {"q", "q!", "quit", "exit"}
 
 
-class Looking:
+class Looking(Timekeeping):
     """Filter, faults only, go-to."""
 
-    def __init__(self, app: Console, timekeeping: Timekeeping) -> None:
-        self._app = app
-        self._timekeeping = timekeeping
-
     def action_filter(self) -> AwaitMount:
-        before = self._app.state.filter
+        before = self.state.filter
 
         def left(text: str | None) -> None:
-            self._app.change(filter=before if text is None else text.strip())
+            self.change(filter=before if text is None else text.strip())
 
         def changed(text: str) -> None:
-            self._app.change(filter=text.strip())
+            self.change(filter=text.strip())
 
-        return self._app.push_screen(
+        return self.push_screen(
             Prompt("/", before, placeholder="only what contains this text", changed=changed),
             left,
         )
 
     def action_faults(self) -> None:
-        self._app.change(faults_only=not self._app.state.faults_only)
+        self.change(faults_only=not self.state.faults_only)
 
     def action_go_to(self) -> AwaitMount:
         def left(text: str | None) -> None:
             if text is None:
                 return
             if text.strip().lstrip(":") in _QUIT:
-                self._app.call_next(self._app.run_action, "perform('leave')")
+                self.call_next(self.run_action, "perform('leave')")
             else:
-                self.go(self._target(text))
+                self.go_to(self._target(text))
 
         hint = "  ".join((*KINDS, "q", "(tab completes)"))
-        state = self._app.state
+        state = self.state
         words = places(state.snapshot, [line.job for line in state.jobs or ()])
         prompt = Prompt(":", hint=hint, problem_of=self._problem_of, words=words)
-        return self._app.push_screen(prompt, left)
+        return self.push_screen(prompt, left)
 
     def _target(self, text: str) -> Target:
-        return parse_target(text, self._app.state.cursor.last_ns)
+        return parse_target(text, self.state.cursor.last_ns)
 
     def _problem_of(self, text: str) -> str | None:
         if text.strip().lstrip(":") in _QUIT:
@@ -72,19 +62,19 @@ class Looking:
         except UsageError as error:
             return str(error)
         if target.kind == "time":
-            return None if self._app.state.cursor.movable else "the evidence has no timestamps"
+            return None if self.state.cursor.movable else "the evidence has no timestamps"
         if not any(target.kind in entry.goes_to for entry in SCREENS):
             return f"no screen shows a {target.kind}"
-        snapshot = self._app.state.snapshot
+        snapshot = self.state.snapshot
         return why_not_there(target, snapshot) if snapshot is not None else None
 
-    def go(self, target: Target) -> None:
+    def go_to(self, target: Target) -> None:
         """Go to a time, or to the screen that shows it: this one, if it does."""
         if target.kind == "time":
-            self._timekeeping.jump(int(target.value))
+            self.jump(int(target.value))
             return
         showing = [entry.id for entry in SCREENS if target.kind in entry.goes_to]
-        if self._app.current_mode not in showing:
-            self._app.show_screen(showing[0])
-        if (screen := screen_in_sight(self._app)) is not None:
+        if self.current_mode not in showing:
+            self.show_screen(showing[0])
+        if (screen := screen_in_sight(self)) is not None:
             screen.post_message(GoTo(target))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from textual.message import Message
 from textual.message_pump import MessagePump
 
 from oncall.console.session import Query
+from oncall.core.defects import described
 
 if TYPE_CHECKING:
     from oncall.console.cancellation import Lane
@@ -21,24 +22,34 @@ if TYPE_CHECKING:
 PROBE, RUN, JUDGEMENT = "probe", "run", "judgement"  # groups of questions
 
 
+Answer = TypeVar("Answer")
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits for it."""
+
+
 @dataclass(frozen=True)
-class Question:
+class Question(Generic[Answer]):
     """Something to ask the session. A newer question of the same `group` takes its place.
 
     `query` is one query, in its lane, or a function in the lane of questions that asks several and
-    does something with the answers. `to` gets `Answered` or `Refused`. `label` is shown meanwhile.
+    does something with the answers. `to`, in its turn, does `take` with the answer, or `refused`
+    with the error. `label` is shown meanwhile.
     """
 
     group: str
-    query: Query[Any] | Callable[[Session], Any]
+    query: Query[Answer] | Callable[[Session], Answer]
     to: MessagePump
     label: str = ""
+    take: Callable[[Answer], object] = _ignore
+    refused: Callable[[Refused], object] = _ignore
 
     @property
     def lane(self) -> Lane:
         return self.query.lane if isinstance(self.query, Query) else "questions"
 
-    def ask(self, session: Session) -> Any:
+    def ask(self, session: Session) -> Answer:
         """The answer; blocks. Raises what the session raises."""
         return session.ask(self.query) if isinstance(self.query, Query) else self.query(session)
 
@@ -55,7 +66,7 @@ class Copy:
 class Answered(Message, bubble=False):
     """A question's answer."""
 
-    def __init__(self, question: Question, value: Any) -> None:
+    def __init__(self, question: Question[Any], value: Any) -> None:
         super().__init__()
         self.question = question
         self.value = value
@@ -64,11 +75,15 @@ class Answered(Message, bubble=False):
 class Refused(Message, bubble=False):
     """A question that could not be answered. `bug`: the error is an internal one."""
 
-    def __init__(self, question: Question, error: Exception, bug: bool = False) -> None:
+    def __init__(self, question: Question[Any], error: Exception, bug: bool = False) -> None:
         super().__init__()
         self.question = question
         self.error = error
         self.bug = bug
+
+    @property
+    def text(self) -> str:
+        return described(self.error) if self.bug else str(self.error)
 
 
 class Busy(Message):

@@ -10,7 +10,7 @@ from oncall.core.printable import short
 from oncall.tui.shell.goto import Target
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Snapshot
+    from oncall.views.snapshot import Snapshot
 
 _MOST_LISTED = 60  # characters of the ranks or nodes there are
 

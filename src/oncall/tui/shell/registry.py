@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import ascii_lowercase
 
 
 @dataclass(frozen=True)
 class ScreenEntry:
     """A screen: `place` is module:class, which `screen.load` imports when it is first shown.
-    `goes_to`: the kinds of thing (goto.py) that it can put its cursor on."""
+    `goes_to`: the kinds of thing (goto.py) that it can put its cursor on. `key`: empty where none
+    is free; the list of all screens has it."""
 
     id: str
     title: str
@@ -101,3 +103,9 @@ SCREENS: tuple[ScreenEntry, ...] = (
 def screen_entry(name: str) -> ScreenEntry:
     """The screen of that id. Raises KeyError."""
     return {entry.id: entry for entry in SCREENS}[name]
+
+
+def listed() -> list[tuple[str, ScreenEntry]]:
+    """Every screen with its key in the list of screens; without a key of its own, a letter."""
+    free = iter(ascii_lowercase)
+    return [(entry.key or next(free), entry) for entry in SCREENS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -14,7 +14,7 @@ from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.console import Console
 from oncall.tui.shell.lines.status import KeyBar, StatusLine, TitleLine
-from oncall.tui.shell.messages import Copy, GoTo, Question, StateChanged
+from oncall.tui.shell.messages import Answer, Copy, GoTo, Question, Refused, StateChanged
 from oncall.tui.shell.registry import ScreenEntry
 from oncall.tui.shell.state import State
 from oncall.tui.shell.switching import SettlingScreen
@@ -84,13 +84,23 @@ class ConsoleScreen(SettlingScreen):
     def state(self) -> State:
         return self.app.state
 
-    def ask(self, what: str, query: Query[Any], label: str = "reading") -> None:
-        """Ask the session; `on_answered` or `on_refused` gets the answer, with `question.group`
-        being `<screen>.<what>`. Asked again before that, only the later answer comes. A screen
-        that nobody has seen asks nothing."""
-        if self._shown is None:
-            return
-        self.app.ask(Question(f"{self.entry.id}.{what}", query, self, label))
+    def ask(
+        self,
+        what: str,
+        query: Query[Answer],
+        take: Callable[[Answer], object],
+        label: str = "reading",
+        refused: Callable[[Refused], object] | None = None,
+    ) -> None:
+        """Ask the session: `take` gets the answer, `refused` (else the method of that name) the
+        error. Asked again before that, only the later answer comes. A screen that nobody has seen
+        asks nothing."""
+        if self._shown is not None:
+            group = f"{self.entry.id}.{what}"
+            self.app.ask(Question(group, query, self, label, take, refused or self.refused))
+
+    def refused(self, message: Refused) -> None:
+        """What was asked for cannot be answered, which the log says already."""
 
     def tell(self, text: str) -> None:
         """Say it in the status line, for a while."""

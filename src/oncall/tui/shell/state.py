@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from oncall.tui.shell.cursor import TimeCursor
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import HostTrouble, JobLine, Snapshot
     from oncall.tui.shell.notes import Note
+    from oncall.views.snapshot import HostTrouble, JobLine, Snapshot
 
 
 @dataclass(frozen=True)

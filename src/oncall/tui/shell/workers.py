@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
@@ -32,8 +32,8 @@ class _Lane:
 
     def __init__(self, name: Lane, run: Callable[[_Lane], None]) -> None:
         self.name: Lane = name
-        self.pending: dict[str, Question] = {}  # by group, the oldest first
-        self.running: Question | None = None
+        self.pending: dict[str, Question[Any]] = {}  # by group, the oldest first
+        self.running: Question[Any] | None = None
         self.superseded = False
         self.thread = threading.Thread(target=run, args=(self,), name=name, daemon=True)
 
@@ -50,7 +50,10 @@ class SessionThread:
     """
 
     def __init__(
-        self, opener: Callable[[], Session], opening: Question, post: Callable[[Message], object]
+        self,
+        opener: Callable[[], Session],
+        opening: Question[Session],
+        post: Callable[[Message], object],
     ) -> None:
         self._opener = opener
         self._opening = opening
@@ -67,7 +70,7 @@ class SessionThread:
     def start(self) -> None:
         self._snapshots.thread.start()
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: Question[Any]) -> None:
         """Ask soon. What waits or runs in the same group is not worth an answer any more."""
         with self._changed:
             lane = next(one for one in self._lanes if one.name == question.lane)
@@ -152,7 +155,7 @@ class SessionThread:
         self._session = self._opener()
         return self._session
 
-    def _next(self, lane: _Lane) -> Question | None:
+    def _next(self, lane: _Lane) -> Question[Any] | None:
         with self._changed:
             while not lane.pending and not self._closing:
                 self._changed.wait()
@@ -162,7 +165,7 @@ class SessionThread:
             lane.superseded = False
             return lane.running
 
-    def _answer(self, lane: _Lane, question: Question, call: Callable[[], object]) -> bool:
+    def _answer(self, lane: _Lane, question: Question[Any], call: Callable[[], object]) -> bool:
         """Call, and post the outcome; returns whether it succeeded."""
         self._tell_busy()
         message: Message

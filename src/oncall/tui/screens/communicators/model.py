@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import CommunicatorSummary, CommunicatorView, RankState, Snapshot
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
 from oncall.tui.drawing.states import STATES
+from oncall.views.ranks.communicators import CommunicatorView
+from oncall.views.snapshot import CommunicatorSummary, RankState, Snapshot
 from oncall.views.words import ranks_phrase
 
 _DIGITS = re.compile(r"([0-9]+)")

@@ -13,7 +13,6 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from oncall.console.snapshot import CommunicatorView
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -22,6 +21,7 @@ from oncall.tui.models.rates import BLOCKS, BLOCKS_ASCII, GAP, Scale, levels, ni
 from oncall.tui.screens.communicators import model
 from oncall.tui.screens.communicators.model import MemberRow
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.ranks.communicators import CommunicatorView
 
 LABEL = 26  # columns before the rounds, the cursor's mark among them
 _END = 6  # columns behind them, for the number of the last

@@ -14,7 +14,6 @@ from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 
 from oncall.console.queries import GetCommunicator, GetTraffic
-from oncall.console.snapshot import CommunicatorSummary, CommunicatorView
 from oncall.core.printable import clean
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -23,13 +22,15 @@ from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.screens.communicators import model
 from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
 from oncall.tui.screens.communicators.traffic import pane_lines
-from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_snapshot
+from oncall.tui.shell.action import ActionEntry, always
+from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.ranks.communicators import CommunicatorView
+from oncall.views.snapshot import CommunicatorSummary
 from oncall.views.traffic.operation import TrafficView
 from oncall.views.traffic.operations import NO_TRAFFIC
 
@@ -75,26 +76,22 @@ class ColumnNames(LiteralText):
         self.update(f"    {padded('communicator', room)} {'ranks':>{_SIZE}}  behind, waiting")
 
 
-def _needs_communicator(screen: ConsoleScreen) -> str | None:
-    if why := needs_snapshot(screen):
-        return why
-    shown = screen.query_one(CommunicatorList).row is not None
-    return None if shown else "no communicators recorded"
-
-
-def _needs_waiter(screen: CommunicatorsScreen) -> str | None:
-    if why := _needs_communicator(screen):
-        return why
-    if screen.awaited() is not None:
-        return None
-    return "no rank of this row is known to be blocked in another communicator"
-
-
-def _needs_traffic(screen: ConsoleScreen) -> str | None:
-    if why := _needs_communicator(screen):
-        return why
-    view = screen.query_one(RoundGrid).view
-    return None if view is not None and view.has_traffic else NO_TRAFFIC
+_needs_communicator: Needs[ConsoleScreen] = needs(
+    "no communicators recorded", lambda screen: screen.query_one(CommunicatorList).row is not None
+)
+_needs_waiter: Needs[CommunicatorsScreen] = needs(
+    "no rank of this row is known to be blocked in another communicator",
+    lambda screen: screen.awaited() is not None,
+    _needs_communicator,
+)
+_needs_traffic: Needs[ConsoleScreen] = needs(
+    NO_TRAFFIC,
+    lambda screen: (view := screen.query_one(RoundGrid).view) and view.has_traffic,
+    _needs_communicator,
+)
+_needs_way_back: Needs[CommunicatorsScreen] = needs(
+    "you have not followed a rank here", lambda screen: screen.came_from, always
+)
 
 
 class CommunicatorsScreen(ConsoleScreen):
@@ -117,7 +114,7 @@ class CommunicatorsScreen(ConsoleScreen):
                     _needs_waiter, bar=True),
         ActionEntry("communicators.return", "backspace", "Return",
                     "Go back to the communicator you followed from.",
-                    lambda screen: _why_no_return(screen)),
+                    _needs_way_back),
         ActionEntry("communicators.fold", "v", "Fold",
                     "Show one row per member, or one row for members with equal states.",
                     _needs_communicator, bar=True),
@@ -178,17 +175,13 @@ class CommunicatorsScreen(ConsoleScreen):
             return
         rounds = max(self.query_one("#rounds").size.width - LABEL, 20)
         label = f"reading {clean(row.label)}"
-        self.ask("view", GetCommunicator(row.comm, rounds), label)
+        self.ask("view", GetCommunicator(row.comm, rounds), self._take_communicator, label)
 
-    def on_answered(self, message: Answered) -> None:
-        if message.question.group == "communicators.traffic":
-            self._show_traffic(message.value)
-            return
-        view: CommunicatorView = message.value
+    def _take_communicator(self, view: CommunicatorView) -> None:
         self.query_one(RoundGrid).show_view(view, self._folded)
         self._show_round()
 
-    def on_refused(self, message: Refused) -> None:
+    def refused(self, message: Refused) -> None:
         self.query_one("#round", LiteralText).update(Text(clean(str(message.error))))
 
     def _show_round(self) -> None:
@@ -227,7 +220,7 @@ class CommunicatorsScreen(ConsoleScreen):
             return
         comm = view.summary.comm
         seq = int(view.seqs[grid.column]) if len(view.seqs) else None
-        self.ask("traffic", GetTraffic(comm, seq), "reading traffic")
+        self.ask("traffic", GetTraffic(comm, seq), self._show_traffic, "reading traffic")
 
     def _show_traffic(self, view: TrafficView) -> None:
         """Below the members, instead of the waits: what each member transmitted."""
@@ -308,7 +301,3 @@ class CommunicatorsScreen(ConsoleScreen):
     def action_rank(self) -> None:
         if (row := self.query_one(RoundGrid).row) is not None:
             self.app.go_to(Target("rank", row.ranks[0]))
-
-
-def _why_no_return(screen: CommunicatorsScreen) -> str | None:
-    return None if screen.came_from else "you have not followed a rank here"

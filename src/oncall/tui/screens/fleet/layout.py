@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oncall.console.snapshot import Ranks, RankState
 from oncall.render.text.cells import cell_len, padded
 from oncall.tui.screens.fleet.model import Groups, Mask, counts_phrase, faults, grouped
+from oncall.views.snapshot import Ranks, RankState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from oncall.console.snapshot import Ints
+    from oncall.views.snapshot import Ints
 
     Floats = npt.NDArray[np.float64]
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import HostAnswer, Ranks, RankState, RankValues
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.core.printable import short
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models.rates import Floats, value_phrase
+from oncall.views.ranks.rank_values import RankValues
+from oncall.views.snapshot import HostAnswer, Ranks, RankState
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Ints
+    from oncall.views.snapshot import Ints
 
 Mask = npt.NDArray[np.bool_]
 

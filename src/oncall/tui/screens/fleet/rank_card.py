@@ -5,11 +5,11 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from oncall.console.snapshot import RankCard
 from oncall.render.text.spans import Line, line
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.spans import styled
 from oncall.tui.models.card import card_lines
+from oncall.views.ranks.rank_card import RankCard
 
 
 class RankCardPane(VerticalScroll, can_focus=False):

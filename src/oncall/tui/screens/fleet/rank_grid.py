@@ -17,7 +17,6 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.console.snapshot import Ranks, RankState, RankValues
 from oncall.render.text.cells import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
@@ -32,9 +31,11 @@ from oncall.tui.screens.fleet.layout import (
 )
 from oncall.tui.screens.fleet.model import LEVELS, Mask, faults, levels
 from oncall.tui.widgets.cursor_keys import cursor_bindings
+from oncall.views.ranks.rank_values import RankValues
+from oncall.views.snapshot import Ranks, RankState
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Ints
+    from oncall.views.snapshot import Ints
 
 _CURSOR = Style(reverse=True, bold=True)
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from oncall.console.snapshot import Series
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.models import rates as model
 from oncall.tui.screens.rates.rate_line import RateChart, RateList
+from oncall.views.rates.buckets import Series
 
 LEAST = 16  # lines, with a few ranks above the chart
 

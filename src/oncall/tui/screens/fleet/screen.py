@@ -12,7 +12,6 @@ from textual.timer import Timer
 from textual.widget import AwaitMount
 
 from oncall.console.queries import GetRankCard, GetRankValues, GetRates
-from oncall.console.snapshot import Ranks, RankValues
 from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
@@ -24,12 +23,15 @@ from oncall.tui.screens.fleet.rank_card import RankCardPane
 from oncall.tui.screens.fleet.rank_grid import RankGrid
 from oncall.tui.screens.fleet.rank_rates import LEAST, RankRates
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_snapshot
+from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.messages import Answered, Copy, Refused
-from oncall.tui.shell.probing import ProbeScreen
+from oncall.tui.shell.messages import Copy, Refused
+from oncall.tui.shell.node_work import ProbeScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
+from oncall.views.ranks.rank_values import RankValues
+from oncall.views.rates.buckets import Series
+from oncall.views.snapshot import Ranks
 
 _LINES_AROUND = 5  # title, counts, rank, status, keys
 _LEAST_CARD = 8  # lines of a card that are worth showing below the grid
@@ -40,18 +42,13 @@ _MEASURES = (_STATE, "lag", "rate", "temperature", "power", "NIC")
 _REST_S = 0.12  # a cursor that rests this long is worth asking the session for
 
 
-def _needs_fault(screen: ConsoleScreen) -> str | None:
-    if why := needs_snapshot(screen):
-        return why
-    snapshot = screen.state.snapshot
-    at_fault = snapshot is not None and bool(fleet.faults(snapshot.ranks.state).any())
-    return None if at_fault else "no rank is at fault"
-
-
-def _needs_rank(screen: ConsoleScreen) -> str | None:
-    if why := needs_snapshot(screen):
-        return why
-    return None if screen.query_one(RankGrid).rank is not None else "no rank is shown"
+_needs_fault: Needs[ConsoleScreen] = needs(
+    "no rank is at fault",
+    lambda screen: screen.state.snapshot and fleet.faults(screen.state.snapshot.ranks.state).any(),
+)
+_needs_rank: Needs[ConsoleScreen] = needs(
+    "no rank is shown", lambda screen: screen.query_one(RankGrid).rank is not None
+)
 
 
 def _needs_node(screen: FleetScreen) -> str | None:
@@ -63,16 +60,14 @@ def _needs_node(screen: FleetScreen) -> str | None:
     return why_not_probed(snapshot, screen.state.live, (node,))
 
 
-def _needs_operation(screen: FleetScreen) -> str | None:
-    if why := _needs_rank(screen):
-        return why
-    return None if screen.blocked_comm() else "this rank is not blocked in any recorded operation"
-
-
-def _needs_values(screen: FleetScreen) -> str | None:
-    if why := needs_snapshot(screen):
-        return why
-    return None if screen.values is not None else "o chooses a value first"
+_needs_operation: Needs[FleetScreen] = needs(
+    "this rank is not blocked in any recorded operation",
+    lambda screen: screen.blocked_comm(),
+    _needs_rank,
+)
+_needs_values: Needs[FleetScreen] = needs(
+    "o chooses a value first", lambda screen: screen.values is not None
+)
 
 
 class FleetScreen(ConsoleScreen):
@@ -154,11 +149,16 @@ class FleetScreen(ConsoleScreen):
 
     def _ask_rates(self) -> None:
         if self.has_class("rates"):
-            self.ask("rates", GetRates("ranks"), "reading rates")
+            self.ask(
+                "rates", GetRates("ranks"), self._show_rates, "reading rates", self._without_rates
+            )
 
     def _ask_values(self) -> None:
         if self._measure != _STATE:
-            self.ask("values", GetRankValues(self._measure), f"reading {self._measure}")
+            label = f"reading {self._measure}"
+            self.ask(
+                "values", GetRankValues(self._measure), self._take_values, label, self._without
+            )
 
     @property
     def values(self) -> RankValues | None:
@@ -261,24 +261,24 @@ class FleetScreen(ConsoleScreen):
         rank = self.query_one(RankGrid).rank
         shown = self.app.size.width >= _WIDE or self.has_class("opened") or self.has_class("below")
         if rank is not None and shown:
-            self.ask("card", GetRankCard(rank), f"reading rank {rank}")
+            card = self.query_one(RankCardPane)
+            self.ask("card", GetRankCard(rank), card.show, f"reading rank {rank}")
 
-    def on_answered(self, message: Answered) -> None:
-        if message.question.group == "fleet.values":
-            self._values = message.value
-            self._show_ranks(self.state)
-        elif message.question.group == "fleet.rates":
-            self.query_one(RankRates).show(message.value, self.query_one(RankGrid).rank)
-        else:
-            self.query_one(RankCardPane).show(message.value)
+    def refused(self, message: Refused) -> None:
+        self.query_one(RankCardPane).say(str(message.error))
 
-    def on_refused(self, message: Refused) -> None:
-        if message.question.group == "fleet.values":
-            self.action_colour()  # the next one that was recorded; at last the state
-        elif message.question.group == "fleet.rates":
-            self.query_one(RankRates).show((), None)
-        else:
-            self.query_one(RankCardPane).say(str(message.error))
+    def _take_values(self, values: RankValues) -> None:
+        self._values = values
+        self._show_ranks(self.state)
+
+    def _without(self, message: Refused) -> None:  # noqa: ARG002
+        self.action_colour()  # the next one that was recorded; at last the state
+
+    def _show_rates(self, series: tuple[Series, ...]) -> None:
+        self.query_one(RankRates).show(series, self.query_one(RankGrid).rank)
+
+    def _without_rates(self, message: Refused) -> None:  # noqa: ARG002
+        self.query_one(RankRates).show((), None)
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
 from oncall.tui.models.reading import Item, Paragraph, Role
 from oncall.views import coverage_words, words
+from oncall.views.snapshot import Snapshot
 
 _MOST_EARLIER = 5
 MOST_FOLDED = 60  # consequences listed under one root

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oncall.console.snapshot import Ranks, RankState, Series, Snapshot
 from oncall.render.text.cells import cell_len, cut, padded
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models import rates
 from oncall.views import coverage_words, words
 from oncall.views.log_lines import LoggedLine
+from oncall.views.rates.buckets import Series
+from oncall.views.snapshot import Ranks, RankState, Snapshot
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Ints
+    from oncall.views.snapshot import Ints
 
 Piece = tuple[str, str]
 Pieces = list[Piece]

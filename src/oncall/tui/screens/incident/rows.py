@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from textual.timer import Timer
 
-from oncall.console.snapshot import StepRows
 from oncall.tui.models.rows import step_view
 from oncall.tui.screens.incident.step_pane import StepPane
+from oncall.tui.shell.messages import Refused
+from oncall.views.snapshot import StepRows
 
 _AFTER_S = 0.15  # of rest on a step: scrolling through the reasoning asks for nothing
 
@@ -54,6 +55,6 @@ class RowsBehind:
         if self._wanted is not None and behind.fact == self._wanted.fact:
             self._pane.show(step_view(behind))
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, message: Refused) -> None:
         self._wanted = None
-        self._pane.say(f"cannot read the rows: {error}")
+        self._pane.say(f"cannot read the rows: {message.error}")

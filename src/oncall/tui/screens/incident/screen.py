@@ -16,7 +16,6 @@ from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
 from oncall.console.queries import GetLogLines, GetRates, GetReport, GetStepRows
-from oncall.console.snapshot import Series, Snapshot
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
@@ -31,31 +30,30 @@ from oncall.tui.screens.incident.rows import RowsBehind, StepAt
 from oncall.tui.screens.incident.step_pane import StepPane
 from oncall.tui.screens.incident.story import story
 from oncall.tui.screens.incident.verdict import Verdict
-from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_snapshot
+from oncall.tui.shell.action import ActionEntry, always
+from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.lines.status import KeyBar
-from oncall.tui.shell.messages import Answered, Copy, Refused
-from oncall.tui.shell.probing import ProbeScreen
-from oncall.tui.shell.running import RunScreen
+from oncall.tui.shell.messages import Copy, Refused
+from oncall.tui.shell.node_work import ProbeScreen, RunScreen
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.views.log_lines import LoggedLine
+from oncall.views.rates.buckets import Series
+from oncall.views.snapshot import Snapshot
 from oncall.views.words import first_command, leading, next_command
 
 _MOST_LOG = 60  # lines around the moment
 
 
-def _no_step(screen: IncidentScreen) -> str | None:
-    step = screen.step()
-    return None if step else "no step under or below the cursor"
-
-
-def _no_command(screen: IncidentScreen) -> str | None:
-    found = screen.commands()
-    return None if found else "this finding suggests no command"
+_no_step: Needs[IncidentScreen] = needs(
+    "no step under or below the cursor", lambda screen: screen.step(), always
+)
+_no_command: Needs[IncidentScreen] = needs(
+    "this finding suggests no command", lambda screen: screen.commands(), always
+)
 
 
 def _not_runnable(screen: IncidentScreen) -> str | None:
@@ -70,9 +68,9 @@ def _not_runnable(screen: IncidentScreen) -> str | None:
     return None
 
 
-def _no_rank(screen: IncidentScreen) -> str | None:
-    found = screen.rank() is not None
-    return None if found else "this finding names no rank"
+_no_rank: Needs[IncidentScreen] = needs(
+    "this finding names no rank", lambda screen: screen.rank() is not None, always
+)
 
 
 def _no_node(screen: IncidentScreen) -> str | None:
@@ -84,10 +82,11 @@ def _no_node(screen: IncidentScreen) -> str | None:
     return why_not_probed(snapshot, screen.state.live, nodes)
 
 
-def _nothing_folded(screen: IncidentScreen) -> str | None:
-    line = screen.line()
-    return None if line and (line.folds or line.depth) else "this finding explains no other"
-
+_nothing_folded: Needs[IncidentScreen] = needs(
+    "this finding explains no other",
+    lambda screen: (line := screen.line()) and (line.folds or line.depth),
+    always,
+)
 
 ACTIONS: tuple[ActionEntry[Any], ...] = (
     ActionEntry("incident.rows", "w", "Why",
@@ -202,8 +201,8 @@ class IncidentScreen(ConsoleScreen):
         """What the glance shows beside the snapshot; what was read of the last one stays so long,
         unless that is of another job."""
         self._show_glance()
-        self.ask("job", GetRates("job"))
-        self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG))
+        self.ask("job", GetRates("job"), self._take_series, refused=self._without_series)
+        self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG), self._take_log)
 
     def _show_glance(self) -> None:
         if (snapshot := self.state.snapshot) is not None:
@@ -224,28 +223,20 @@ class IncidentScreen(ConsoleScreen):
             self._behind.want(step)
 
     def _ask_rows(self, step: StepAt) -> None:
-        self.ask("rows", GetStepRows(step.finding, step.index))
+        rows = GetStepRows(step.finding, step.index)
+        self.ask("rows", rows, self._behind.answered, refused=self._behind.refused)
 
-    def on_answered(self, message: Answered) -> None:
-        match message.question.group:
-            case "incident.job":
-                self._series = message.value
-                self._show_glance()
-            case "incident.log":
-                self._log = message.value
-                self._show_glance()
-            case _:
-                self._behind.answered(message.value)
+    def _take_series(self, series: tuple[Series, ...]) -> None:
+        self._series = series
+        self._show_glance()
 
-    def on_refused(self, message: Refused) -> None:
-        match message.question.group:
-            case "incident.job":
-                self._series = str(message.error)
-                self._show_glance()
-            case "incident.log":
-                pass
-            case _:
-                self._behind.refused(message.error)
+    def _without_series(self, message: Refused) -> None:
+        self._series = str(message.error)
+        self._show_glance()
+
+    def _take_log(self, lines: tuple[LoggedLine, ...]) -> None:
+        self._log = lines
+        self._show_glance()
 
     # -------------------------------------------------------- where the cursor is
 

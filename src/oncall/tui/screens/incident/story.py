@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.fleet.outcome import REASONS, lost_gateways_phrases
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
 from oncall.views import coverage_words, words
+from oncall.views.snapshot import Snapshot
 
 MOST_FRAMES = 8
 

@@ -9,7 +9,7 @@ from oncall.core.printable import short
 from oncall.views.words import instant
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import HostTrouble, JobLine
+    from oncall.views.snapshot import HostTrouble, JobLine
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
 

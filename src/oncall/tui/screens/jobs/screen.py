@@ -13,20 +13,18 @@ from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralTable, LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.screens.jobs.model import COLUMNS, heading, job_rows, trouble_lines
-from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.action import ActionEntry, always
+from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.lines.phrases import busy_phrase
 from oncall.tui.shell.messages import Copy
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 
-
-def _no_job(screen: ConsoleScreen) -> str | None:
-    return None if screen.state.jobs else "no jobs found"
-
-
-def _no_command(screen: ConsoleScreen) -> str | None:
-    return None if _commands(screen.state) else "there is no command to suggest"
+_no_job: Needs[ConsoleScreen] = needs("no jobs found", lambda screen: screen.state.jobs, always)
+_no_command: Needs[ConsoleScreen] = needs(
+    "there is no command to suggest", lambda screen: _commands(screen.state), always
+)
 
 
 def _commands(state: State) -> list[str]:

@@ -20,9 +20,7 @@ Other flows, by their share in the delay of the collective; act on the first one
 contribution is the number of its packets that late steps queued behind, weighted by the time \
 each step lost."""
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.plain = False
+    plain = False
 
     def key(self, row: Contributor) -> int:
         return row.flow

@@ -24,6 +24,7 @@ from oncall.tui.screens.network import model
 from oncall.tui.screens.network.flows import NetworkFlows
 from oncall.tui.screens.network.network_lanes import NetworkLanes
 from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.messages import Copy
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.network.collective import NetworkView, Opened, StepView
@@ -40,11 +41,11 @@ _WORDS = Words(
 _SHARED = lane_actions("network", _WORDS)
 
 
-def _needs_node(screen: NetworkScreen) -> str | None:
-    if why := needs_picture(screen):
-        return why
-    step = screen.lanes.bar
-    return None if step is not None and step.src_node else "the sender's host is unknown"
+_needs_node: Needs[NetworkScreen] = needs(
+    "the sender's host is unknown",
+    lambda screen: screen.lanes.bar is not None and screen.lanes.bar.src_node,
+    needs_picture,
+)
 
 
 class NetworkScreen(LaneScreen):
@@ -143,8 +144,8 @@ class NetworkScreen(LaneScreen):
     def is_of(self, answer: StepView, lane: Lane | None, bar: Step | None) -> bool:  # noqa: ARG002
         return answer.step == bar
 
-    def answered(self, what: str, value: Any) -> None:  # noqa: ARG002
-        self._rows = value
+    def _take_rows(self, rows: Table) -> None:
+        self._rows = rows
         self._make_room()
         self.query_one("#card").focus()
         self.draw_bar()
@@ -245,7 +246,7 @@ class NetworkScreen(LaneScreen):
 
     def _open(self, opened: Opened) -> None:
         self.set_class(False, "flows")
-        self.ask("rows", GetNetworkRows(opened), "reading rows")
+        self.ask("rows", GetNetworkRows(opened), self._take_rows, "reading rows")
 
     def action_pane(self) -> None:
         self._pane = model.PANES[(model.PANES.index(self._pane) + 1) % len(model.PANES)]

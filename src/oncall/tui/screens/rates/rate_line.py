@@ -9,7 +9,6 @@ from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
 
-from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 from oncall.render.text.cells import cell_len, cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -17,6 +16,7 @@ from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
 from oncall.tui.models.rates import Kind, Scale
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.rates.buckets import Series
 from oncall.views.words import axis_phrases
 
 _SHORTEST_NAME = 14  # columns
@@ -51,12 +51,13 @@ instead of the number means no data for the last 10 minutes. ▼ and ▲ mark va
 the baseline. Scales start at zero; v switches between one scale for all of a kind and one per \
 line."""
 
+    plain = False
+
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._scales: dict[str, Scale] = {}
         self._span = (0, 0)
         self._longest = 0  # columns of a name
-        self.plain = False
 
     def show_rates(self, series: Sequence[Series], shared: bool) -> None:
         scales = model.scales(series, shared)

@@ -10,19 +10,19 @@ from textual.app import ComposeResult
 from textual.timer import Timer
 
 from oncall.console.queries import GetRates
-from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
 from oncall.tui.screens.rates.rate_line import RateChart, RateList
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_snapshot
+from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.rates.buckets import Series
 
 # What `c` shows one after the other: kind -> what its lines are.
 TITLES = {
@@ -38,24 +38,21 @@ _CHART, _TALL_CHART = 9, 14
 _AROUND = 5  # lines beside list and chart: title, heading, status, keys, and one that is free
 
 
-def _needs_series(screen: ConsoleScreen) -> str | None:
-    if why := needs_snapshot(screen):
-        return why
-    return None if screen.query_one(RateList).row is not None else "no rate is shown"
+_needs_series: Needs[ConsoleScreen] = needs(
+    "no rate is shown", lambda screen: screen.query_one(RateList).row is not None
+)
+_needs_subject: Needs[ConsoleScreen] = needs(
+    "there is no finer data", lambda screen: _subject(screen), _needs_series
+)
+_needs_rank: Needs[ConsoleScreen] = needs(
+    "this rate has no rank", lambda screen: _RANK.match(_subject(screen)), _needs_series
+)
 
 
-def _needs_subject(screen: ConsoleScreen) -> str | None:
-    if why := _needs_series(screen):
-        return why
+def _subject(screen: ConsoleScreen) -> str:
+    """What the rate under the cursor is of."""
     row = screen.query_one(RateList).row
-    return None if row is not None and row.subject else "there is no finer data"
-
-
-def _needs_rank(screen: ConsoleScreen) -> str | None:
-    if why := _needs_series(screen):
-        return why
-    row = screen.query_one(RateList).row
-    return None if row is not None and _RANK.match(row.subject) else "this rate has no rank"
+    return "" if row is None else row.subject
 
 
 class RatesScreen(ConsoleScreen):
@@ -104,13 +101,13 @@ class RatesScreen(ConsoleScreen):
 
     def _ask_rates(self) -> None:
         wanted = self._finer or self._kind
-        self.ask("rates", GetRates(wanted), f"reading rates of {wanted}")
+        self.ask("rates", GetRates(wanted), self._take_rates, f"reading rates of {wanted}")
 
-    def on_answered(self, message: Answered) -> None:
-        self._series = message.value
+    def _take_rates(self, series: tuple[Series, ...]) -> None:
+        self._series = series
         self._show_series()
 
-    def on_refused(self, message: Refused) -> None:
+    def refused(self, message: Refused) -> None:
         self._finer = None
         self._say(clean(str(message.error)))
 

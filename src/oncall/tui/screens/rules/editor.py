@@ -14,11 +14,11 @@ from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
-from oncall.console.snapshot import Problem
 from oncall.core.printable import clean
 from oncall.tui.drawing.literal import literal
 from oncall.tui.models.highlight import spans
 from oncall.tui.widgets.roles import role_styles
+from oncall.views.snapshot import Problem
 
 
 class RuleEditor(TextArea):

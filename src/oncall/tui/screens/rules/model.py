@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
 from oncall.views import words
+from oncall.views.snapshot import DryRun, Problem, RuleLine
 from oncall.views.table import Table
 
 _NEW = "not saved yet"

@@ -10,17 +10,17 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import TextArea
 
-from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.core.errors import RulebookError
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import sheet
 from oncall.tui.screens.rules import model
-from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import RuleEditor
 from oncall.tui.screens.rules.outcome import Outcome
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.roles import role_styles
+from oncall.views.snapshot import DryRun, Problem, RuleLine
 from oncall.views.table import Table
 
 

@@ -6,8 +6,10 @@ a crash loses it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from textual import on
@@ -22,50 +24,44 @@ from oncall.console.rulebook_queries import (
     GetRulebookText,
     ListRulebooks,
     NewRulebook,
+    RunFact,
+    RunTests,
     SaveRulebook,
 )
-from oncall.console.snapshot import DryRun, Problem, RuleLine
+from oncall.console.session import Query
 from oncall.core.errors import OncallError
-from oncall.tui.screens.rules import drafts, model
-from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules import model
+from oncall.tui.screens.rules.drafts import Buffer, keep_file
 from oncall.tui.screens.rules.editor import RuleEditor
 from oncall.tui.screens.rules.external_editor import edited_outside
 from oncall.tui.screens.rules.pane import RulePane
 from oncall.tui.screens.rules.watching import WatchingScreen
-from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.action import ActionEntry, always
+from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.lines.status import KeyBar
-from oncall.tui.shell.messages import Answered, Copy, GoTo, Refused
+from oncall.tui.shell.messages import Answer, Copy, GoTo, Refused
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.prompt import Choice, Prompt
 from oncall.tui.widgets.reading_list import ReadingList
+from oncall.views.snapshot import DryRun, Problem, RuleLine
 
 _CHECKED_AFTER_S = 0.3  # of not typing
 _READ_AFTER_S = 0.15  # that the cursor rests on a rulebook in the list
 
 
-def _no_rule(screen: RulesScreen) -> str | None:
-    return None if screen.buffer else "no rulebook is open"
-
-
-def _nothing_to_try(screen: RulesScreen) -> str | None:
-    if why := _no_rule(screen):
-        return why
-    return None if screen.state.snapshot else "there is no evidence yet to try it on"
-
-
-def _no_fact(screen: RulesScreen) -> str | None:
-    if why := _nothing_to_try(screen):
-        return why
-    return None if screen.fact() else "the cursor is not in a fact"
-
-
-def _nothing_to_save(screen: RulesScreen) -> str | None:
-    if why := _no_rule(screen):
-        return why
-    buffer = screen.buffer
-    return None if buffer and buffer.unsaved else "nothing has changed"
-
+_no_rule: Needs[RulesScreen] = needs(
+    "no rulebook is open", lambda screen: screen.buffer is not None, always
+)
+_nothing_to_try: Needs[RulesScreen] = needs(
+    "there is no evidence yet to try it on", lambda screen: screen.state.snapshot, _no_rule
+)
+_no_fact: Needs[RulesScreen] = needs(
+    "the cursor is not in a fact", lambda screen: screen.fact(), _nothing_to_try
+)
+_nothing_to_save: Needs[RulesScreen] = needs(
+    "nothing has changed", lambda screen: screen.buffer and screen.buffer.unsaved, _no_rule
+)
 
 ACTIONS: tuple[ActionEntry[Any], ...] = (
     ActionEntry("rules.keep", "ctrl+s", "Save rule",
@@ -108,7 +104,7 @@ class RulesScreen(WatchingScreen):
         if before is None:
             self._tell()  # in other colours, perhaps
         if before is None or state.snapshot is not before.snapshot:
-            self.ask("list", ListRulebooks(), "reading the rulebooks")
+            self.ask("list", ListRulebooks(), self._listed, "reading the rulebooks")
         elif state.filter != before.filter:
             self._list()
         if not self.focused:
@@ -124,6 +120,19 @@ class RulesScreen(WatchingScreen):
     @property
     def _rule_list(self) -> ReadingList:
         return self.query_one("#rule-list", ReadingList)
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """The rulebook in the editor."""
+        return self._drafts.buffer
+
+    def fact(self) -> str | None:
+        """The fact that the cursor of the editor is in."""
+        return self._pane.fact()
+
+    @property
+    def _pane(self) -> RulePane:
+        return self.query_one(RulePane)
 
     # -------------------------------------------------------------- the buffers
 
@@ -147,7 +156,7 @@ class RulesScreen(WatchingScreen):
         if buffer := self._drafts.of(name):
             self._enter(buffer)
         elif self._rule(name):
-            self.ask("text", GetRulebookText(name))
+            self.ask("text", GetRulebookText(name), partial(self._read, name))
         elif buffer := self._drafts.read(name, None):
             self._enter(buffer)
 
@@ -242,14 +251,38 @@ class RulesScreen(WatchingScreen):
     def _check(self) -> None:
         self._keep_draft()
         if (buffer := self.buffer) is not None:
-            self.ask("check", CheckRulebook(buffer.name, buffer.text), "checking")
+            query = CheckRulebook(buffer.name, buffer.text)
+            self.ask("check", query, partial(self._checked, query), "checking")
+
+    def _run(
+        self, what: str, title: str, query: Query[Answer], take: Callable[[Answer], object]
+    ) -> None:
+        """Ask something about the text; the answer takes the place of the check."""
+        self._pane.await_outcome(title)
+        self.ask(what, query, take, title)
+
+    def action_dry_run(self) -> None:
+        if buffer := self.buffer:
+            query = DryRunRulebook(buffer.name, buffer.text)
+            self._run("dry_run", "Dry run", query, partial(self._tried, query))
+
+    def action_fact(self) -> None:
+        if (buffer := self.buffer) and (fact := self.fact()):
+            title, query = f"Fact {fact}", RunFact(buffer.name, buffer.text, fact)
+            self._run("fact", title, query, partial(self._pane.show_rows, title))
+
+    def action_tests(self) -> None:
+        if buffer := self.buffer:
+            query = RunTests(buffer.name, buffer.text)
+            self._run("tests", "Tests", query, partial(self._pane.show_tests, buffer.name))
 
     def action_keep(self) -> None:
         """Save, if it has been shown what that changes; else show it, and be asked again."""
         if (buffer := self.buffer) is None:
             return
         if buffer.may_be_saved:
-            self._run("keep", "Save", SaveRulebook(buffer.name, buffer.text))
+            query = SaveRulebook(buffer.name, buffer.text)
+            self._run("keep", "Save", query, partial(self._saved, query))
         else:
             self._saving = buffer.text
             self.action_dry_run()
@@ -257,7 +290,8 @@ class RulesScreen(WatchingScreen):
     def action_new(self) -> None:
         def left(name: str | None) -> None:
             if name:
-                self.ask("new", NewRulebook(name.strip()))
+                name = name.strip()
+                self.ask("new", NewRulebook(name), partial(self._begin, name))
 
         taken = {rule.name for rule in self._rules} | set(self._drafts.unsaved())
         hint = "A name of lower-case letters, digits, - and _."
@@ -268,7 +302,7 @@ class RulesScreen(WatchingScreen):
         if (buffer := self.buffer) is None:
             return
         try:
-            said = edited_outside(self.app, drafts.keep(buffer.name, buffer.text))
+            said = edited_outside(self.app, keep_file(buffer.name, buffer.text))
         except OncallError as error:
             self.tell(str(error))
             return
@@ -276,26 +310,10 @@ class RulesScreen(WatchingScreen):
 
     # ------------------------------------------------------------------ answers
 
-    def on_answered(self, message: Answered) -> None:
-        match message.question.query:
-            case ListRulebooks():
-                self._listed(message.value)
-            case GetRulebookText(name) if message.question.group == f"{self.entry.id}.text":
-                self._read(name, message.value)
-            case GetRulebookText(name):
-                self._read_anew(name, message.value)
-            case NewRulebook(name):
-                self._enter(Buffer(name, None, message.value))
-                self._rule_list.go_to(name)
-                self._to_editor()
-            case CheckRulebook() as asked:
-                self._checked(asked, message.value)
-            case DryRunRulebook() as asked:
-                self._tried(asked, message.value)
-            case SaveRulebook() as asked:
-                self._saved(asked, str(message.value))
-            case _:
-                self.show_trial(message)
+    def _begin(self, name: str, text: str) -> None:
+        self._enter(Buffer(name, None, text))
+        self._rule_list.go_to(name)
+        self._to_editor()
 
     def _read(self, name: str, text: str) -> None:
         if buffer := self._drafts.read(name, text):
@@ -314,14 +332,14 @@ class RulesScreen(WatchingScreen):
             self._put(buffer.dry_run(asked.text, run))
         self._pane.show_dry_run(run, saving=asked.text == self._saving)
 
-    def _saved(self, asked: SaveRulebook, path: str) -> None:
+    def _saved(self, asked: SaveRulebook, path: Path) -> None:
         if buffer := self._drafts.of(asked.name):
             self._put(buffer.written(asked.text))
             self._keep_draft()
-        self._pane.show_saved(path)
-        self.ask("list", ListRulebooks(), "")
+        self._pane.show_saved(str(path))
+        self.ask("list", ListRulebooks(), self._listed, "")
 
-    def on_refused(self, message: Refused) -> None:
+    def refused(self, message: Refused) -> None:
         self._saving = None
         self._pane.show_failure(message.error)
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 
-from oncall.console.rulebook_queries import (
-    GetRulebookText,
-    ListRulebooks,
-)
-from oncall.console.snapshot import RuleLine
+from oncall.console.rulebook_queries import GetRulebookText, ListRulebooks
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.screens.rules import model
-from oncall.tui.screens.rules.buffer import Buffer
-from oncall.tui.screens.rules.trials import TrialScreen
+from oncall.tui.screens.rules.drafts import Buffer, DraftStore
+from oncall.tui.shell.screen import ConsoleScreen
+from oncall.views.snapshot import RuleLine
 
 _LOOKED_AGAIN_AFTER_S = 2.0
 
 
-class WatchingScreen(TrialScreen, metaclass=AbstractMeta):
+class WatchingScreen(ConsoleScreen, metaclass=AbstractMeta):
     """Keeps the list of rulebooks, and judges the evidence again when they have changed."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._drafts = DraftStore()
         self._rules: tuple[RuleLine, ...] = ()
 
     # -------------------------------------------------- what the screen does of it
@@ -46,7 +45,7 @@ class WatchingScreen(TrialScreen, metaclass=AbstractMeta):
     def _look_again(self) -> None:
         """Somebody may have changed a file, or broken it."""
         if self.in_sight and self._rules:
-            self.ask("list", ListRulebooks(), "")
+            self.ask("list", ListRulebooks(), self._listed, "")
 
     def _rule(self, name: str) -> RuleLine | None:
         """As it is listed; None for one that is only typed."""
@@ -71,7 +70,8 @@ class WatchingScreen(TrialScreen, metaclass=AbstractMeta):
         """What is typed stays; a text that was only looked at is read anew."""
         buffer = self._drafts.of(name)
         if buffer is not None and not buffer.unsaved:
-            self.ask(f"changed {name}", GetRulebookText(name), "")
+            text = GetRulebookText(name)
+            self.ask(f"changed {name}", text, partial(self._read_anew, name), "")
 
     def _read_anew(self, name: str, said: str) -> None:
         buffer = self._drafts.of(name)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from oncall.console.snapshot import Series
 from oncall.tui.models import rates as model
 from oncall.tui.screens.rates.rate_line import RateChart
+from oncall.views.rates.buckets import Series
 
 ROOMY = (150, 44)  # columns and lines of a screen from which on there is room
 

@@ -23,6 +23,7 @@ from oncall.tui.screens.stages import model
 from oncall.tui.screens.stages.job_charts import ROOMY, JobCharts
 from oncall.tui.screens.stages.stage_lanes import StageLanes
 from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Copy
 from oncall.views.stages.iteration import StagesView, TaskCard
@@ -30,7 +31,6 @@ from oncall.views.stages.timeline import Box, Lane, Timeline
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
-    from oncall.console.snapshot import Series
     from oncall.tui.shell.state import State
 
 _WIDE = 110
@@ -38,10 +38,11 @@ _WORDS = Words("iteration", "recorded", "the worst iteration", "rank", "task")
 _SHARED = lane_actions("stages", _WORDS)
 
 
-def _needs_pipelines(screen: StagesScreen) -> str | None:
-    if why := needs_picture(screen):
-        return why
-    return None if model.next_pipeline(screen.view) is not None else "there is only one pipeline"
+_needs_pipelines: Needs[StagesScreen] = needs(
+    "there is only one pipeline",
+    lambda screen: model.next_pipeline(screen.view) is not None,
+    needs_picture,
+)
 
 
 class StagesScreen(LaneScreen):
@@ -137,11 +138,8 @@ class StagesScreen(LaneScreen):
 
     def _ask_job(self) -> None:
         if self.has_class("roomy") and self.state.snapshot is not None:
-            self.ask("job", GetRates("job"), "reading rates of the job")
-
-    def answered(self, what: str, value: tuple[Series, ...]) -> None:
-        if what == "job":
-            self.query_one(JobCharts).show(value)
+            charts = self.query_one(JobCharts)
+            self.ask("job", GetRates("job"), charts.show, "reading rates of the job")
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)

@@ -11,8 +11,8 @@ from oncall.fleet.outcome import lost_gateways_phrases
 from oncall.views import words
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Snapshot
     from oncall.core.diagnosis import Diagnosis, Finding, Severity
+    from oncall.views.snapshot import Snapshot
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, Severity]]:

@@ -15,7 +15,7 @@ from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.keys import key_phrase, keys_by_id
 from oncall.tui.shell.lines import phrases
-from oncall.tui.shell.registry import SCREENS, ScreenEntry
+from oncall.tui.shell.registry import SCREENS, ScreenEntry, screen_entry
 from oncall.tui.shell.state import State
 
 if TYPE_CHECKING:
@@ -113,8 +113,9 @@ class TitleLine(_Line):
                     return spread(left, right, self.size.width)
             if room - few.cell_len >= _LEAST_TITLE or right is silence:
                 break
-        if few.cell_len + 3 > room:
-            few = self._near(muted, room - 3)
+        if few.cell_len + 3 > room:  # the list of screens has the others
+            few = self._tabs(muted, True, [screen_entry(self._here)])
+            few.append(" z … ", _clicked(muted, "screens"))
         short = phrases.short_title(state, max(room - few.cell_len - 3, 0))
         return spread(Text(f" {short}  ") + few, right, self.size.width)
 
@@ -122,33 +123,14 @@ class TitleLine(_Line):
         between = " · " if said and wrong else ""
         return Text.assemble((said + between, muted), wrong, " ")
 
-    def _near(self, muted: str, room: int) -> Text:
-        """This screen by name, and the keys of as many beside it as there is room for."""
-        here = next(at for at, entry in enumerate(SCREENS) if entry.id == self._here)
-        first, last = here, here + 1
-        while last - first < len(SCREENS):
-            wider = [
-                (low, high)
-                for low, high in ((first, last + 1), (first - 1, last))
-                if low >= 0
-                and high <= len(SCREENS)
-                and self._tabs(muted, True, SCREENS[low:high]).cell_len + 2 <= room
-            ]
-            if not wider:
-                break
-            first, last = min(wider, key=lambda ends: abs(ends[0] + ends[1] - 2 * here - 1))
-        return Text.assemble(
-            ("‹" if first else " ", muted),
-            self._tabs(muted, True, SCREENS[first:last]),
-            ("›" if last < len(SCREENS) else " ", muted),
-        )
-
     def _tabs(self, muted: str, narrow: bool = False, entries: Sequence[ScreenEntry] = ()) -> Text:
         """The screens by key; where there is little room, only this one by name."""
         text = Text()
         for entry in entries or SCREENS:
             named = entry.id == self._here or not narrow
-            label = f" {entry.key} {entry.title} " if named else f" {entry.key} "
+            label = f" {entry.key} {entry.title} ".replace("  ", " ") if named else f" {entry.key} "
+            if not label.strip():
+                continue
             style = "bold reverse" if entry.id == self._here else muted
             text.append(label, _clicked(style, f"show_{entry.id}"))
         return text

@@ -1,16 +1,14 @@
-"""The recordings of a command: how they are read, in how much memory, and which of their time."""
+"""Evidence that was recorded: how it is read, in how much memory, and which of its time."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncall.cli.options.incident_file import is_incident
-from oncall.cli.options.instant import parse_instant
-from oncall.core.errors import UsageError
+from oncall.core.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
@@ -35,20 +33,40 @@ def read_evidence(
             return read_evidence([*others, str(place)], job, risk_the_job, memory_bytes)
     memory_bytes = memory_bytes or quarter_bytes()
     places = [Path(path) for path in paths]
-    saved = [found for place in places for found in _saved(place)]
+    if (saved := saved_incident(places)) is not None:
+        return Incident.in_place(saved, memory_bytes=memory_bytes)
+    incident = Incident.empty()
+    try:
+        incident.bound_memory(memory_bytes)
+        detect.load(places, incident, job, risk_the_job=risk_the_job)
+    except BaseException:
+        incident.close()
+        raise
+    return incident
+
+
+def saved_incident(paths: Sequence[Path]) -> Path | None:
+    """The saved incident among the paths, or in the one folder; None if they are recordings.
+
+    Raises UsageError if there are several, or others beside it.
+    """
+    saved = [found for path in paths for found in _saved(path)]
     if not saved:
-        incident = Incident.empty()
-        try:
-            incident.bound_memory(memory_bytes)
-            detect.load(places, incident, job, risk_the_job=risk_the_job)
-        except BaseException:
-            incident.close()
-            raise
-        return incident
-    if len(saved) > 1 or len(places) > 1:
-        listed = ", ".join(str(path) for path in saved[:12])
-        raise UsageError(f"only one saved incident can be diagnosed at a time; give one: {listed}")
-    return Incident.in_place(saved[0], memory_bytes=memory_bytes)
+        return None
+    if len(saved) > 1 or len(paths) > 1:
+        listed = ", ".join(map(str, saved[:12]))
+        raise UsageError(f"only one saved incident can be read at a time; give one: {listed}")
+    return saved[0]
+
+
+def is_incident(path: Path) -> bool:
+    """Whether the content is a DuckDB file."""
+    from oncall.importers.files import head
+
+    try:
+        return head(path, 12)[8:] == b"DUCK"
+    except Unreadable:
+        return False
 
 
 def shards_in(paths: Sequence[str]) -> dict[str, Path]:
@@ -68,18 +86,6 @@ def _saved(place: Path) -> list[Path]:
     if place.is_dir():
         return [path for path in files_in(place, ("oncall",)) if is_incident(path)]
     return [place] if place.suffix == ".oncall" or is_incident(place) else []
-
-
-def parse_memory_bytes(memory: str | None) -> int | None:
-    """The memory that was asked for."""
-    from oncall.core.units import parse_quantity
-
-    if memory is None:
-        return None
-    quantity = parse_quantity(memory)
-    if quantity.dimension != "bytes" or not int(quantity.value) > 0:
-        raise UsageError(f"--memory {memory}: expected a size, such as 1GB or 512MiB")
-    return int(quantity.value)
 
 
 def narrow(incident: Incident, since: str | None, at: str | None) -> None:
@@ -107,3 +113,21 @@ def narrow(incident: Incident, since: str | None, at: str | None) -> None:
 
 def _utc(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def parse_instant(text: str, last_ns: int) -> int:
+    """Unix time in ns of an ISO 8601 date and time, or of a time on the day of `last_ns`; UTC
+    unless it has an offset. Raises UsageError."""
+    try:
+        if "T" in text or " " in text.strip():
+            moment = datetime.fromisoformat(text.strip())
+        else:
+            day: date = datetime.fromtimestamp(last_ns // 10**9, UTC).date()
+            moment = datetime.combine(day, time.fromisoformat(text))
+    except ValueError:
+        raise UsageError(
+            f"--at {text}: expected a time such as 2026-11-20T03:10:00 or 03:10:00 (UTC)"
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    # A whole second includes all of it: what the screen shows as 03:10:00 is in the window.
+    return int(moment.timestamp()) * 10**9 + (moment.microsecond * 1000 or 10**9 - 1)

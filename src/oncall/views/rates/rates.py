@@ -11,29 +11,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import duckdb
 import numpy as np
 
-from oncall.console.cancellation import Task
-from oncall.console.charts.buckets import (
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
+from oncall.core.units import NS_PER_S
+from oncall.evidence.incident import Incident
+from oncall.rules.language.rulebook import Rulebook
+from oncall.views.ranks.ranks import blamed_ranks, finding_operation
+from oncall.views.rates.buckets import (
     FINE_BUCKETS,
     MOST_BUCKETS,
     NEARLY_NOTHING,
     Buckets,
     Floats,
     RecordedBuckets,
+    Series,
     baseline_of,
     has_stopped,
 )
-from oncall.console.charts.job import job_series
-from oncall.console.charts.nics import nic_series
-from oncall.console.charts.thresholds import RateThresholds
-from oncall.console.ranks import blamed_ranks, finding_operation
-from oncall.console.shown import Shown
-from oncall.console.snapshot import Series, Snapshot
-from oncall.console.source import Finer, Source
-from oncall.core.errors import UsageError
-from oncall.core.printable import clean
-from oncall.core.units import NS_PER_S
-from oncall.evidence.incident import Incident
-from oncall.rules.language.rulebook import Rulebook
+from oncall.views.rates.job import job_series
+from oncall.views.rates.nics import nic_series
+from oncall.views.rates.thresholds import RateThresholds
+from oncall.views.snapshot import Snapshot
 from oncall.views.words import roots
 
 KINDS = ("suspects", "job", "ranks", "nics")
@@ -87,25 +85,14 @@ def series_of(
     return tuple(found[:MOST_SERIES])
 
 
-def finer_evidence(shown: Shown, kind: str, source: Source, task: Task) -> Incident | None:
-    """All that its node recorded of a rank or a NIC, where that is more than is shown. Whoever
-    asked for it closes it."""
-    at_ns = shown.snapshot.moment.at_ns
-    if at_ns is None:
-        return None
-    match kind.split():
-        case ["nic", node, _]:
-            return source.finer(node, Finer(tables=("nics",)), at_ns, task)
-        case ["rank", rank] if rank.isdecimal():
-            rows = shown.incident.con.execute(
-                "SELECT r.node, list(DISTINCT o.comm) FROM ranks r "
-                "JOIN ops o USING (job, rank) WHERE rank = ? "
-                "AND r.node IS NOT NULL AND o.comm IS NOT NULL GROUP BY r.node LIMIT 1",
-                [int(rank)],
-            ).fetchall()
-            for node, comms in rows:
-                return source.finer(node, Finer(tuple(comms)), at_ns, task)
-    return None
+def recorded_of(incident: Incident, rank: int) -> tuple[str, tuple[int, ...]] | None:
+    """The node that recorded a rank, and its communicators."""
+    rows = incident.con.execute(
+        "SELECT r.node, list(DISTINCT o.comm) FROM ranks r JOIN ops o USING (job, rank) "
+        "WHERE rank = ? AND r.node IS NOT NULL AND o.comm IS NOT NULL GROUP BY r.node LIMIT 1",
+        [rank],
+    ).fetchall()
+    return next(((node, tuple(comms)) for node, comms in rows), None)
 
 
 def _number(text: str) -> int:

@@ -14,11 +14,11 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import Ranks
 from oncall.core.units import NS_PER_S
+from oncall.views.snapshot import Ranks
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Ints
+    from oncall.views.snapshot import Ints
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -72,6 +72,21 @@ class Buckets:
     @property
     def last_ns(self) -> int:
         return self.first_ns + round(self.count * self.length_ns)  # a sum of floats loses 256 ns
+
+
+@dataclass(frozen=True)
+class Series:
+    """A rate over time: `at_ns` and `value` (k,), NaN where nothing was recorded."""
+
+    name: str  # rank 5 sends, gpu017 mlx5_0 tx
+    unit: str  # ops/s, B/s, ...
+    at_ns: Ints
+    value: npt.NDArray[np.float64]
+    baseline: tuple[float, float] | None = None  # band: low, high
+    suspect: bool = False
+    group: str = ""  # series of one group share a scale
+    threshold: float | None = None  # below or above which a rulebook speaks
+    subject: str = ""  # what `Session.rates` takes for a finer grain: rank 5, nic gpu017 mlx5_0
 
 
 class RecordedBuckets:

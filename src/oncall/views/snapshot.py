@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis, Finding, Severity, Stack
+from oncall.core.diagnosis import Diagnosis, Finding, Severity
 from oncall.views.table import Table
 
 if TYPE_CHECKING:
@@ -61,15 +61,6 @@ class Ranks:
 
     def __len__(self) -> int:
         return len(self.rank)
-
-
-@dataclass(frozen=True, eq=False)
-class RankValues:
-    """A number for each rank of a snapshot, (n,) in the order of its ranks; NaN: not recorded."""
-
-    measure: str  # lag, rate, temperature, power, NIC
-    unit: str
-    value: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -157,51 +148,6 @@ class StepRows:
     sql: str
     params: Mapping[str, str]
     table: Table
-
-
-@dataclass(frozen=True)
-class RankCard:
-    """One rank in full."""
-
-    rank: int
-    facts: tuple[tuple[str, str], ...]  # label, value: node, GPU, NIC, process, communicators ...
-    operations: Table  # its most recent ones, newest first
-    stack: Stack | None = None
-
-
-@dataclass(frozen=True)
-class CommunicatorView:
-    """One communicator: members against its last rounds.
-
-    `state` (members, rounds): 0 not entered, 1 waiting in, 2 done, 3 unknown. `duration_ns` alike,
-    -1 unknown. `finding_seq` is the operation that a finding is about, if any.
-    """
-
-    summary: CommunicatorSummary
-    ranks: Ints
-    seqs: Ints
-    ops: tuple[str, ...]  # of each round
-    state: npt.NDArray[np.int8]
-    duration_ns: Ints
-    finding_seq: int | None = None
-    waits: tuple[str, ...] = ()  # who waits for whom across communicators, sentences
-    round_bytes: tuple[int | None, ...] = ()  # of each round: what a member hands over, the most
-    has_traffic: bool = False  # what ranks transmit was measured
-
-
-@dataclass(frozen=True)
-class Series:
-    """A rate over time: `at_ns` and `value` (k,), NaN where nothing was recorded."""
-
-    name: str  # rank 5 sends, gpu017 mlx5_0 tx
-    unit: str  # ops/s, B/s, ...
-    at_ns: Ints
-    value: npt.NDArray[np.float64]
-    baseline: tuple[float, float] | None = None  # band: low, high
-    suspect: bool = False
-    group: str = ""  # series of one group share a scale
-    threshold: float | None = None  # below or above which a rulebook speaks
-    subject: str = ""  # what `Session.rates` takes for a finer grain: rank 5, nic gpu017 mlx5_0
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from collections.abc import Collection
 import duckdb
 import numpy as np
 
-from oncall.console.charts.buckets import SHORTEST_GAP_BUCKETS, Buckets, Floats, baseline_of
-from oncall.console.charts.thresholds import RateThresholds
-from oncall.console.snapshot import Series
 from oncall.core.printable import clean
+from oncall.views.rates.buckets import SHORTEST_GAP_BUCKETS, Buckets, Floats, Series, baseline_of
+from oncall.views.rates.thresholds import RateThresholds
 
 Nic = tuple[str, str]  # node and device
 

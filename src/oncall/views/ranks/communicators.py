@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 
-from oncall.console.ranks import finding_operation
-from oncall.console.snapshot import CommunicatorSummary, CommunicatorView
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
+from oncall.views.ranks.ranks import finding_operation
+from oncall.views.snapshot import CommunicatorSummary
 from oncall.views.traffic.operation import is_measured
 from oncall.views.words import names_phrase, ranks_phrase
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Ints
+    from oncall.views.snapshot import Ints
 
 RELATIONS = (
     "members",
@@ -36,6 +38,26 @@ NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)
 _MOST_NAMED = 24  # characters of the ranks in a label
 _MOST_WAITS = 8
 _MOST_HOLDERS = 3
+
+
+@dataclass(frozen=True)
+class CommunicatorView:
+    """One communicator: members against its last rounds.
+
+    `state` (members, rounds): 0 not entered, 1 waiting in, 2 done, 3 unknown. `duration_ns` alike,
+    -1 unknown. `finding_seq` is the operation that a finding is about, if any.
+    """
+
+    summary: CommunicatorSummary
+    ranks: Ints
+    seqs: Ints
+    ops: tuple[str, ...]  # of each round
+    state: npt.NDArray[np.int8]
+    duration_ns: Ints
+    finding_seq: int | None = None
+    waits: tuple[str, ...] = ()  # who waits for whom across communicators, sentences
+    round_bytes: tuple[int | None, ...] = ()  # of each round: what a member hands over, the most
+    has_traffic: bool = False  # what ranks transmit was measured
 
 
 def summaries_of(incident: Incident, diagnosis: Diagnosis) -> tuple[CommunicatorSummary, ...]:

@@ -5,18 +5,20 @@ and its stack.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 
-from oncall.console import readings
-from oncall.console.communicators import label
-from oncall.console.snapshot import RankCard, Ranks, RankState, Snapshot
+from oncall.core.diagnosis import Stack
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
-from oncall.use_case.diagnose import stacks_of
+from oncall.use_case.evidence import stacks_of
+from oncall.views.ranks import readings
+from oncall.views.ranks.communicators import label
+from oncall.views.snapshot import Ranks, RankState, Snapshot
 from oncall.views.table import Table
 from oncall.views.words import instant
 
@@ -24,6 +26,16 @@ RELATIONS = ("members", "operations", "frontier")
 MOST_OPERATIONS = 30
 _MOST_COMMUNICATORS = 12
 _COLUMNS = ("seq", "op", "communicator", "took", "state", "size", "entered")  # narrow panes cut
+
+
+@dataclass(frozen=True)
+class RankCard:
+    """One rank in full."""
+
+    rank: int
+    facts: tuple[tuple[str, str], ...]  # label, value: node, GPU, NIC, process, communicators ...
+    operations: Table  # its most recent ones, newest first
+    stack: Stack | None = None
 
 
 def card_of(incident: Incident, snapshot: Snapshot, rank: int) -> RankCard:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.console.charts.buckets import BASELINE_NS, BASELINE_PART, Floats
 from oncall.rules.language.rulebook import Rulebook
+from oncall.views.rates.buckets import BASELINE_NS, BASELINE_PART, Floats
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 import duckdb
 import numpy as np
 
-from oncall.console.charts.buckets import (
+from oncall.core.units import NS_PER_S
+from oncall.evidence.incident import Incident
+from oncall.views.rates.buckets import (
     NEARLY_NOTHING,
     Bools,
     Buckets,
     Floats,
     RecordedBuckets,
+    Series,
     baseline_of,
 )
-from oncall.console.snapshot import Ranks, Series
-from oncall.core.units import NS_PER_S
-from oncall.evidence.incident import Incident
+from oncall.views.snapshot import Ranks
 
 THROUGHPUT, ITERATION = "completed operations", "iteration time"
 CALLS = "calls"  # in place of THROUGHPUT where no completion is recorded

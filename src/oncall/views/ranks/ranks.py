@@ -16,13 +16,13 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import Ranks, RankState
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.evidence.incident import Incident
+from oncall.views.snapshot import Ranks, RankState
 from oncall.views.words import roots
 
 if TYPE_CHECKING:
-    from oncall.console.snapshot import Ints
+    from oncall.views.snapshot import Ints
 
 RELATIONS = ("heads", "members", "witnesses", "blocked_operations", "holders", "front")
 # A world size beyond this is a damaged recording, not a job.

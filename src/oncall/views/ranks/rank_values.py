@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.snapshot import RankValues, Snapshot
 from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
+from oncall.views.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,6 +44,15 @@ _RATE = """
     SELECT rank, sum(coalesce(stands_for, 1)) FROM operations
     WHERE done IS DISTINCT FROM false AND coalesce(ended_ns, entered_ns) > $since_ns GROUP BY rank
 """
+
+
+@dataclass(frozen=True, eq=False)
+class RankValues:
+    """A number for each rank of a snapshot, (n,) in the order of its ranks; NaN: not recorded."""
+
+    measure: str  # lag, rate, temperature, power, NIC
+    unit: str
+    value: npt.NDArray[np.float64]
 
 
 def rank_values(incident: Incident, snapshot: Snapshot, measure: str) -> RankValues:
