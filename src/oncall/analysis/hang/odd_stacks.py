@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.stacks.activities import COMPUTING, OCCUPIED, OTHER, WAITING
+from oncall.analysis.hang.activities import COMPUTING, OCCUPIED, OTHER, WAITING
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.stacks.activities import COLLECTIVE, activity_of, is_rank
+from oncall.analysis.hang.activities import COLLECTIVE, activity_of, is_rank
 from oncall.evidence import relation
 
 _COLUMNS = (
