@@ -37,6 +37,7 @@ FIXED = {
     "causes._MOST_NUMBERS",  # that fit into memory
     "arrays._NUMBERS_AT_ONCE",
     "graph._NUMBERS_AT_ONCE",
+    "likeness._ODD",  # mixes the bits of a hash
     "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored
     "rank_pieces.AT_ONCE",  # in memory before they are in order

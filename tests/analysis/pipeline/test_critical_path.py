@@ -71,14 +71,3 @@ def test_tasks_in_a_cycle_have_no_time_and_harm_no_other() -> None:
     finish = graph.earliest(np.array([1.0, 2.0, 3.0]), np.zeros(3), np.zeros(3))
     assert np.isnan(finish[:2]).all() and finish[2] == 3
     assert graph.spans(finish).tolist() == [3]
-
-
-def test_tasks_that_begin_together_wait_for_the_last_of_them() -> None:
-    """Two pipelines of two tasks each, the second ones together; slack counts for both."""
-    pipeline, previous = np.array([0, 0, 1, 1]), np.array([NONE, 0, NONE, 2])
-    graph = trace_graph(pipeline, previous, np.full(4, NONE), np.array([0, 1, 2, 1]))
-    duration, none = np.array([5.0, 2.0, 1.0, 3.0]), np.zeros(4)
-    finish = graph.earliest(duration, none, none)
-    assert finish.tolist() == [5, 7, 1, 8]
-    slack = graph.latest(duration, none, none, np.array([8.0, 8.0])) - finish
-    assert slack.tolist() == [0, 1, 4, 0]

@@ -1,7 +1,7 @@
 """Which ranks, stages or transfers are at fault for slow iterations, and what they cost.
 
 A slowness that happened once must stand out by itself; a lasting one counts by what it costs. Where
-the account of lost time names a rank, its stage and task are named, and nobody else is accused.
+the account of lost time names a rank, its stage and task are added, and nobody else is accused.
 """
 
 from __future__ import annotations

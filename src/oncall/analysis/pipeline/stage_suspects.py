@@ -1,4 +1,4 @@
-"""Which jobs are worth an analysis of their stages, told by cheap facts alone.
+"""Which jobs are worth an analysis of their stages, by cheap facts alone.
 
 Tasks of every rank and the trace graph of every iteration cost more than the rest of a diagnosis,
 and of a sound job nobody asks. So a culprit's stage is looked for where a job with a pipeline has

@@ -1,8 +1,8 @@
 """The pipeline stage, and the rank, in which a job stopped (VenusTrace Algorithm 1).
 
 Without a pipeline there is no stage to blame. The labelled task that does not end says which stage,
-micro-batch and transfer it is; that the job stopped at all, and which rank the others wait for,
-its calls show.
+micro-batch and transfer it is; its calls show that the job stopped at all, and which rank the
+others wait for.
 """
 
 from __future__ import annotations
