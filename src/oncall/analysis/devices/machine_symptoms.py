@@ -205,11 +205,11 @@ def _unlike() -> str:
                 string_agg(DISTINCT firmware, ', ' ORDER BY firmware)
             FROM devices JOIN nodes USING (node)
             WHERE firmware IS NOT NULL AND kind IN ('gpu', 'nic') GROUP BY ALL),
-        usual AS (
+        common AS (
             SELECT job, code, mode(text) AS others_text, count(*) AS nodes FROM set_ups
             GROUP BY ALL),
         unlike AS (
-            SELECT s.*, others_text FROM set_ups s JOIN usual USING (job, code)
+            SELECT s.*, others_text FROM set_ups s JOIN common USING (job, code)
             WHERE nodes >= $nodes
             QUALIFY text <> others_text AND count(*) FILTER (text = others_text)
                 OVER (PARTITION BY job, code) >= $nearly_all * nodes)
