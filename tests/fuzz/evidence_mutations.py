@@ -27,7 +27,6 @@ from typing import Any
 import duckdb
 import jsonschema
 
-from oncall.console import card, communicators, ranks, snapshot
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, OncallError
 from oncall.evidence.incident import Incident
@@ -46,8 +45,11 @@ from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.tests_file import evidence, load_tests
 from oncall.use_case.diagnose import diagnose, exit_code
+from oncall.views import snapshot
 from oncall.views.network import collective as network
 from oncall.views.network import waiting as network_evidence
+from oncall.views.ranks import communicators, ranks
+from oncall.views.ranks import rank_card as card
 from oncall.views.rates import rates
 from oncall.views.stages import iteration as stages
 from oncall.views.stages import iterations as stages_evidence

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oncall.analysis.network.decomposition import ALGORITHMS as ANALYSED
-from oncall.analysis.network.decomposition import decompose
 
+from oncall.node.triggers.decomposition import ALGORITHMS as ANALYSED
+from oncall.node.triggers.decomposition import decompose
 from oncall_lab.network.collective import ALGORITHMS, NONE, messages_of
 from oncall_lab.training.algorithm import ALGORITHMS as SHAPES
 from oncall_lab.training.algorithm import binary_tree, shape_of

@@ -1,4 +1,4 @@
-"""Where waiting ends in recordings of calls alone, of which nothing is known to be in flight.
+"""Where waiting ends in recordings of calls alone, where nothing shows what is in flight.
 
 NCCL neither refuses mismatched calls nor completes them, so members that call differently are the
 root. Else it is who calls two communicators against the order of the rest. Else it is the rank that
