@@ -31,7 +31,7 @@ def _reported() -> str:
                 row_number() OVER (PARTITION BY s.node
                     ORDER BY s.at_ns NULLS FIRST, s.path, s.line) AS nth
             FROM reported_states s JOIN event_meanings m ON m.code = s.meant
-            WHERE s.text NOT LIKE '%caused by previous Xid%'),
+            WHERE coalesce(s.text, '') NOT LIKE '%caused by previous Xid%'),
         links AS (
             SELECT node AS home, said_of AS link,
                 arg_max(code, nth) IN ('link_up', 'storage_answers') AS is_up
