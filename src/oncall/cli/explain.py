@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from shutil import get_terminal_size
 from typing import Annotated
 
 import typer
 
 from oncall.cli.options.rulebooks import RulesOption, SiteRulesOption, rulebooks_in_force
+
+WIDTH = 80  # where a terminal does not say
 
 
 def explain(
@@ -19,5 +23,11 @@ def explain(
     """Say what a verdict means, what it reads, what excludes it and what to do, with an example."""
     from oncall.render.verdict_page import pages
 
-    found = pages(name, rulebooks_in_force(rules, site_rules).in_force)
-    typer.echo("\n".join(found), nl=False)
+    text = "\n".join(pages(name, rulebooks_in_force(rules, site_rules).in_force))
+    if not sys.stdout.isatty():
+        typer.echo(text, nl=False)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(width=min(get_terminal_size().columns or WIDTH, 100)).print(Markdown(text))

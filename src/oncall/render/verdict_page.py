@@ -75,6 +75,7 @@ def verdict_page(book: Rulebook, verdict: str, example: tuple[str, Finding] | No
         "## What it says",
         "",
         *(f"- {line}" for _, leaf in ways_there for line in _said(leaf.say)),
+        *_advice(book, verdict, ways_there),
         "",
         "## When it is given",
         "",
@@ -83,7 +84,6 @@ def verdict_page(book: Rulebook, verdict: str, example: tuple[str, Finding] | No
         "## What it reads, as far as it is recorded",
         "",
         *(f"- {data}" for data in _needed(book, ways_there)),
-        *_advice(book, verdict, ways_there),
         *(_example(*example) if example else ()),
     ]
     return "\n".join(lines) + "\n"
@@ -114,15 +114,15 @@ def _slot(slot: re.Match[str]) -> str:
     name, _, shown = slot[1].partition("|")
     shown = shown.strip().partition("(")[0]
     named = shown if shown in ("ranks", "hosts", "count") else name.strip().rpartition(".")[2]
-    return f"‹{named.replace('_', ' ')}›"
+    return "ssh HOST " if named == "reach" else f"‹{named.replace('_', ' ')}›"
 
 
 def _ways(book: Rulebook, there: Sequence[tuple[tuple[Step, ...], Leaf]]) -> Iterator[str]:
     """Each way to it; at a question, what the other answer leads to: that excludes it."""
     for number, (steps, _) in enumerate(there, start=1):
         if len(there) > 1:
-            yield f"{number}. way" if number == 1 else f"\n{number}. way"
-            yield ""
+            yield from ([""] if number > 1 else [])
+            yield from (f"Way {number} of {len(there)}:", "")
         yield f"- `{book.book.start_fact}` has a row, for each {', '.join(book.book.case)}"
         for node, taken in steps:
             if isinstance(node, Switch):
