@@ -18,7 +18,9 @@ def books() -> list[Rulebook]:
 def test_a_page_says_what_leads_to_a_verdict_and_what_else_there_is(books: list[Rulebook]) -> None:
     (page,) = pages("hang.H2", books)
     assert "| kind | an effect: what the job lost |" in page
-    assert "Did those ranks call and complete the same operation? **no**; else H3, H1" in page
+    stopped = "- Is the job stopped, with a probability of at least ‹stopped above›? **yes**"
+    assert f"{stopped}; else STANDSTILL" in page
+    assert "- `suspects.reason` is mismatch" in page
     assert "- NCCL operations" in page
     assert "```text\nCRITICAL  " in page
 
