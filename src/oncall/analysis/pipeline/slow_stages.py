@@ -82,7 +82,8 @@ def _members() -> str:
                     AS stands_out
                 FROM compared JOIN groups USING (job, replica, stage)) c
             QUALIFY row_number() OVER (
-                PARTITION BY job, replica, stage ORDER BY beyond_ns DESC NULLS LAST, c.rank) = 1),
+                PARTITION BY job, replica, stage
+                ORDER BY beyond_ns DESC NULLS LAST, c.rank) = 1),
         pairs AS (
             SELECT p.* FROM stage_transfers p
             SEMI JOIN (FROM slow WHERE network) USING ({_PLACE})
