@@ -70,14 +70,20 @@ def _members() -> str:
                 AND s.task = w.task
             GROUP BY ALL),
         compared AS (
-            SELECT *, count(*) OVER g AS members, lead_ns - (sum(lead_ns) OVER g - lead_ns)
+            SELECT *, count(*) OVER g AS members,
+                coalesce(min(node) OVER g = max(node) OVER g, false) AS one_host, lead_ns - (sum(lead_ns) OVER g - lead_ns)
                 / nullif(count(lead_ns) OVER g - 1, 0) AS beyond_ns
             FROM each WINDOW g AS (PARTITION BY job, replica, stage)),
         members AS (
-            SELECT l.* FROM compared l JOIN groups USING (job, replica, stage)
-            WHERE members = 1 OR beyond_ns >= $own_part * excess_ns
+            -- Where no member stands out it is the group, on its host if it has one.
+            SELECT c.* REPLACE (CASE WHEN stands_out THEN rank END AS rank,
+                CASE WHEN stands_out OR one_host THEN node END AS node)
+            FROM (SELECT *, members = 1 OR coalesce(beyond_ns >= $own_part * excess_ns, false)
+                    AS stands_out
+                FROM compared JOIN groups USING (job, replica, stage)) c
             QUALIFY row_number() OVER (
-                PARTITION BY job, replica, stage ORDER BY beyond_ns DESC, rank) = 1),
+                PARTITION BY job, replica, stage
+                ORDER BY beyond_ns DESC NULLS LAST, c.rank) = 1),
         pairs AS (
             SELECT p.* FROM stage_transfers p
             SEMI JOIN (FROM slow WHERE network) USING ({_PLACE})
