@@ -70,8 +70,8 @@ def _slowest() -> str:
 
 
 def _witnesses() -> str:
-    """Entries of the account, and what else shows time lost: ranks whose own work others wait for,
-    and groups whose transfers take longer than those of like groups."""
+    """Entries of the account; and where there is none, or it names nobody, groups whose transfers
+    take longer than those of like groups, and what slow rounds show."""
     return """
         accounts AS (
             SELECT job, at_ns + of_iterations * iteration_ns AS until_ns
@@ -84,24 +84,6 @@ def _witnesses() -> str:
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN accounts a USING (job) LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        unlike AS (  -- stages do different work: who is late in a group of several is no slower
-            SELECT job, comm FROM members JOIN stage_layout USING (job, rank) GROUP BY ALL
-            HAVING count(DISTINCT stage) > 1),
-        lateness AS (  -- where there is an account, it knows better who only waited for others
-            SELECT *, lost_share >= $mostly * max(lost_share) OVER (PARTITION BY job) AS most
-            FROM late_ranks ANTI JOIN accounted USING (job) ANTI JOIN replayed_jobs USING (job)),
-        late AS (  -- one rank, or ranks of one host; what any other rank costs is noise
-            SELECT job, 0 AS entry, 'own' AS cause, rank, lost_share, lost_share AS share,
-                lost_share - noise AS low, lost_share + noise AS high,
-                late AS iterations, rounds AS of_iterations,
-                lost_ns AS gain_ns, at_ns, true AS timed, 'peers' AS shown_by, tied
-            FROM (SELECT *, count(*) FILTER (most) OVER (PARTITION BY job) AS tied,
-                    coalesce(max(lost_share) FILTER (NOT most) OVER (PARTITION BY job), 0) AS noise
-                FROM lateness) ANTI JOIN unlike USING (job, comm)
-            WHERE most AND late >= greatest($repeat, $always * rounds)
-                AND lost_share >= greatest($least_share, $stands_out * noise)
-            QUALIFY tied = 1 OR min(node) OVER (PARTITION BY job)
-                = max(coalesce(node, '?')) OVER (PARTITION BY job)),
         slowed AS (
             SELECT g.job, -dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
                 'transfer' AS cause, m.rank, g.comm, g.share AS lost_share, g.share, g.low, g.high,
@@ -135,7 +117,7 @@ def _witnesses() -> str:
                 GROUP BY job) USING (job)
             LEFT JOIN members m ON m.job = s.job AND m.comm = s.comm),
         causes AS (
-            FROM accounted UNION ALL BY NAME FROM late UNION ALL BY NAME FROM slowed
+            FROM accounted UNION ALL BY NAME FROM slowed
             UNION ALL BY NAME FROM slow_in_rounds)
     """
 
@@ -192,7 +174,6 @@ def _sets() -> str:
     optional=[
         "lost_time",
         "replayed_jobs",
-        "late_ranks",
         "group_delays",
         "late_culprits",
         "slow_round_transfers",
@@ -240,10 +221,6 @@ def _sets() -> str:
     params={
         "rate_below": "slow_round_transfers.rate_below",
         "most_causes": "lost_time.most_causes",
-        "repeat": "pausing_ranks.repeat",
-        "always": "pausing_ranks.always",
-        "mostly": "lost_time.mostly",
-        "stands_out": "lost_time.stands_out",
         "least_share": "lost_time.negligible",
         "part": "lost_time.ordinary",
         "few": Param(
