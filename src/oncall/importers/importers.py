@@ -35,7 +35,7 @@ class Importer(Protocol):
     """A module that turns one kind of recording into evidence.
 
     It may also offer `identify(paths)` and `relate(one, other)`: are the recordings of two folders
-    copies of each other, or parts of one job?
+    copies of each other, or parts of one job? `OF_ONE_JOB`: they always are parts.
     """
 
     KIND: str

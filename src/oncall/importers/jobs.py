@@ -103,6 +103,8 @@ def _jobs(recordings: Sequence[Recording]) -> list[_Found]:
 def _related(recordings: Sequence[Recording]) -> list[list[list[Recording]]]:
     """Jobs, each a list of parts, each a list of copies (the best one first)."""
     importer: Any = recordings[0].importer
+    if getattr(importer, "OF_ONE_JOB", False):
+        return [[[one] for one in sorted(recordings, key=lambda one: len(one.files), reverse=True)]]
     if len(recordings) == 1 or not hasattr(importer, "relate"):
         return [[[recording]] for recording in recordings]
     identity = {recording: importer.identify(recording.files) for recording in recordings}

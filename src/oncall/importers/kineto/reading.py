@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncall.core.errors import BadInput, Unreadable
+from oncall.core.errors import Unreadable
+from oncall.importers.flight_recorder.groups import Group
 from oncall.importers.kineto.by_order import describe_by_order
-from oncall.importers.kineto.columns import columns_of
-from oncall.importers.kineto.contents import Reading
+from oncall.importers.kineto.columns import Columns, columns_of
 from oncall.importers.kineto.groups import groups_of
 from oncall.importers.kineto.operations import Joined, join
 from oncall.importers.kineto.tasks import NamedTasks, tasks_of
 from oncall.importers.kineto.trace import Owner, Trace, read_trace
+from oncall.importers.pool import on_cores
 
 _SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
 
@@ -26,24 +24,47 @@ _NO_COLLECTIVE = (
 )
 
 
+@dataclass(frozen=True)
+class Reading:
+    """One trace: whose, from when to when, its groups by name, its operations and tasks.
+
+    `counted`: its collectives carry no numbers of their own. `problem` says what was not read,
+    `notes` what was inferred. `span_ns` is None where there is nothing in it.
+    """
+
+    path: Path
+    owner: Owner
+    span_ns: tuple[int, int] | None
+    groups: dict[str, Group]
+    sizes: dict[Group, int]
+    counted: bool
+    operations: Columns
+    named: NamedTasks
+    problem: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.operations) + len(self.named.tasks)
+
+    def without_rows(self, problem: str) -> Reading:
+        """The same file, left out."""
+        return replace(
+            self,
+            operations=columns_of([]),
+            named=NamedTasks([]),
+            problem=problem,
+            notes=(),
+        )
+
+
 def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
     """Read traces in their order, many or large ones on all cores.
 
     Raises BadInput if a reading process dies.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = min(cores or 1, len(paths), sum(map(_text_bytes, paths)) // _SMALL_BYTES)
-    if workers < 2:
-        yield from map(read_file, paths)
-        return
-    # Spawned, not forked: a database with threads lives in this process.
-    context = multiprocessing.get_context("spawn")
-    try:
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            yield from pool.map(read_file, paths)
-    except BrokenProcessPool as error:
-        problem = "a process that read traces was killed: out of memory?"
-        raise BadInput(str(paths[0]), problem) from error
+    most = min(len(paths), sum(map(_text_bytes, paths)) // _SMALL_BYTES)
+    return on_cores(read_file, paths, most, str(paths[0]), "traces")
 
 
 def _text_bytes(path: Path) -> int:
