@@ -174,16 +174,9 @@ def _keep_silence(file: LogFile, clock: Clock, log: Log) -> None:
     if len(log.stamps) == 2 and file.rows[STEP_TABLE]:
         first, last = (clock.iso(stamp) for stamp in log.stamps)
         if first is not None and last is not None and last > first:
-            columns = {"code": "other_lines", "number": last - first, "kind": "silence"}
-            file.rows["log_events"].append(
-                {
-                    "line": log.lines,
-                    "attempt": file.attempt,
-                    "at_ns": last,
-                    "sort_ns": last,
-                    **columns,
-                }
-            )
+            row = {"kind": "silence", "code": "other_lines", "number": last - first}
+            row |= {"line": log.lines, "attempt": file.attempt, "at_ns": last, "sort_ns": last}
+            file.rows["log_events"].append(row)
 
 
 # ------------------------------------------------------------------- writing
