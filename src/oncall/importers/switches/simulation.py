@@ -26,6 +26,7 @@ from oncall.importers.recordings import append_recording
 from oncall.importers.switches.reports import FlowKey, Reports, read_reports
 
 KIND = "switch_simulation"
+IDENTITY = __name__
 
 Integers = NDArray[np.int64]
 
