@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBERED = re.compile(
+NUMBERED = re.compile(
     r"(?:node|host|gpu|worker|cn|gn|ip|dgx|hgx|trn|n|c|g|h|r\d+)[-_]?\d[\w.-]*", re.IGNORECASE
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
@@ -21,7 +21,7 @@ _COUNTED = re.compile(
 
 def is_host(word: str) -> bool:
     """Whether a word is a host's name or address wherever it stands: `gpu017`, `node-3`."""
-    numbered = _NUMBERED.fullmatch(word) and not _MODEL.fullmatch(word)
+    numbered = NUMBERED.fullmatch(word) and not _MODEL.fullmatch(word)
     return bool(numbered or _ADDRESS.fullmatch(word))
 
 

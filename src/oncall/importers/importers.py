@@ -34,8 +34,8 @@ READABLE = ", ".join(_TABLE.values())
 class Importer(Protocol):
     """A module that turns one kind of recording into evidence.
 
-    It may also offer `identify(paths)` and `relate(one, other)`: are the recordings of two folders
-    copies of each other, or parts of one job?
+    `OF_ONE_JOB`: recordings of several folders are parts of one job. Else `IDENTITY` may name a
+    module with `identify(paths)` and `relate(one, other)`: are they, or copies of each other?
     """
 
     KIND: str

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +104,16 @@ def _jobs(recordings: Sequence[Recording]) -> list[_Found]:
 def _related(recordings: Sequence[Recording]) -> list[list[list[Recording]]]:
     """Jobs, each a list of parts, each a list of copies (the best one first)."""
     importer: Any = recordings[0].importer
-    if len(recordings) == 1 or not hasattr(importer, "relate"):
+    if getattr(importer, "OF_ONE_JOB", False):
+        return [[[one] for one in sorted(recordings, key=lambda one: len(one.files), reverse=True)]]
+    if len(recordings) == 1 or not hasattr(importer, "IDENTITY"):
         return [[[recording]] for recording in recordings]
-    identity = {recording: importer.identify(recording.files) for recording in recordings}
+    judge = import_module(importer.IDENTITY)
+    identity = {recording: judge.identify(recording.files) for recording in recordings}
     jobs: list[list[list[Recording]]] = []
     for recording in sorted(recordings, key=lambda one: identity[one].worth, reverse=True):
         for job in jobs:
-            ties = [importer.relate(identity[part[0]], identity[recording]) for part in job]
+            ties = [judge.relate(identity[part[0]], identity[recording]) for part in job]
             if "copy" in ties:
                 job[ties.index("copy")].append(recording)
                 break

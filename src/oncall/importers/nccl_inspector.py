@@ -18,6 +18,7 @@ from oncall.core.errors import BadInput, Unreadable
 from oncall.evidence.incident import Incident, Words
 from oncall.importers import files
 from oncall.importers.process_ranks import Members, Numbering, Process, number, write_members
+from oncall.importers.recordings import append_recording
 from oncall.importers.tables import Database, json_lines, reason
 
 KIND = "nccl_inspector"
@@ -242,17 +243,15 @@ def _write_recording(
         )
     elif not problem and bad:
         problem = f"{bad} of {good + bad} lines could not be read"
-    incident.append(
-        "recordings",
-        {
-            "job": job,
-            "path": str(path),
-            "kind": KIND,
-            "rank": [ranks.pop() if len(ranks) == 1 else None],
-            "version": [version],
-            "rows": int(good),
-            "holes": [int(lost) if lost else None],
-            "problem": [problem],
-            "note": [numbering.note if good else None],
-        },
+    append_recording(
+        incident,
+        job,
+        KIND,
+        path,
+        int(good),
+        problem,
+        [numbering.note if good else None],
+        rank=ranks.pop() if len(ranks) == 1 else None,
+        version=version,
+        holes=int(lost) if lost else None,
     )

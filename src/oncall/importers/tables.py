@@ -17,7 +17,6 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,24 +33,24 @@ _DATABASE_FACTOR = 4  # bytes of a table in the database for each byte of text
 _VALUE_BYTES = 64  # of a value as a Python object, and its place in an array
 
 
-@dataclass(frozen=True)
-class Format:
-    """How DuckDB reads one kind of text; `{path}` stands for the file."""
-
-    reader: str
-
-
-# Not left to be guessed: a last line that is broken off would make one column of all.
-CSV = Format(
+# How DuckDB reads text; `{path}` stands for the file. Not left to be guessed: a last line that is
+# broken off would make one column of all.
+CSV = (
     "read_csv({path}, delim = ',', header = true, null_padding = true, all_varchar = true, "
     f"max_line_size = {DEFAULT.line_bytes})"
 )
 
 
-def json_lines(columns: dict[str, str]) -> Format:
+def csv_columns(head: bytes) -> set[str]:
+    """The names in the heading of a CSV file."""
+    heading = head.split(b"\n", 1)[0].decode("utf-8", "replace")
+    return {word.strip().strip('"').lstrip("\ufeff") for word in heading.split(",")}
+
+
+def json_lines(columns: dict[str, str]) -> str:
     """Lines of JSON with these columns (name -> type); lines that do not fit give NULL."""
     shape = ", ".join(f"{name}: '{kind}'" for name, kind in columns.items())
-    return Format(
+    return (
         "read_json({path}, format = 'newline_delimited', ignore_errors = true, "
         f"compression = 'none', maximum_object_size = {DEFAULT.line_bytes}, "
         "columns = {{" + shape + "}})"
@@ -90,7 +89,7 @@ class Database:
         self,
         table: str,
         path: Path,
-        text: Format = CSV,
+        text: str = CSV,
         select: str = "SELECT * FROM {rows}",
         parameters: Sequence[Any] = (),
     ) -> str | None:
@@ -103,7 +102,7 @@ class Database:
         try:
             if is_packed(path):
                 with _unpacked(path, self._bounds) as (plain, problem):
-                    return self._fill(table, text.reader, plain, select, parameters) or problem
+                    return self._fill(table, text, plain, select, parameters) or problem
             if head(path, len(PARQUET)) == PARQUET:
                 rows = self._parquet_rows(path)
                 if rows > self._bounds.part_rows:
@@ -113,7 +112,7 @@ class Database:
                     )
                 self._fill(table, "read_parquet({path})", path, select, parameters)
                 return None
-            return self._fill(table, text.reader, path, select, parameters)
+            return self._fill(table, text, path, select, parameters)
         except duckdb.Error as error:
             raise Unreadable(reason(error)) from error
 

@@ -411,7 +411,7 @@ def test_the_rank_is_the_last_number_of_the_name(name, rank):
 
 def test_many_files_on_all_cores_are_the_same_as_few(fr, tmp_path, incident, monkeypatch):
     """Processes and batches only share out the work."""
-    few = "oncall.importers.flight_recorder.pool._FEW_FILES"
+    few = "oncall.importers.flight_recorder.importer._FEW_FILES"
     monkeypatch.setattr(few, 64)
     world = {"0": ("default_pg", range(140)), "3": ("tp", range(140))}
     for rank in range(140):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from oncall.importers.flight_recorder.file import looks_like_dump
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
-    from oncall.importers.flight_recorder.identity import Identity
 
 KIND = "flight_recorder"
+IDENTITY = "oncall.importers.flight_recorder.identity"
 
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - a dump's name says nothing
@@ -36,17 +36,3 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     from oncall.importers.flight_recorder.importer import import_dumps
 
     import_dumps(paths, incident, job)
-
-
-def identify(paths: Sequence[Path]) -> Identity:
-    """What tells this set of dumps from another."""
-    from oncall.importers.flight_recorder import identity
-
-    return identity.identify(paths)
-
-
-def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:
-    """Whether two sets of dumps are copies of each other, parts of one job, or unrelated."""
-    from oncall.importers.flight_recorder import identity
-
-    return identity.relate(one, other)

@@ -15,14 +15,17 @@ from oncall.evidence.incident import Incident, Words
 from oncall.importers.bounds import check_rows
 from oncall.importers.files import modified_ns
 from oncall.importers.flight_recorder import KIND
-from oncall.importers.flight_recorder.aborted import reopen_aborted
-from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name
+from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name, read_batch
 from oncall.importers.flight_recorder.entries import Array
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
 from oncall.importers.flight_recorder.identity import identify
-from oncall.importers.flight_recorder.pool import read_batches
+from oncall.importers.pool import on_cores
 from oncall.importers.printable import printable
 
+_FEW_FILES = 256  # for one process: to start it costs as much as reading 120
+_FILES_A_BATCH = 256  # some 100,000 operations: the database prefers large helpings
+# None of them completes before all members have called it.
+_JOINT = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")
 _INFERRED = "it lists no members of groups: ranks whose entries carry a group are taken for them"
 
 
@@ -65,7 +68,9 @@ def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """See `flight_recorder.read`."""
     newest, left_out = _newest_of_each_rank(paths)
     ordered = sorted(newest, key=lambda path: (rank_in_name(path) or 0, path))
-    batches = _collected(read_batches(ordered))
+    shares = [ordered[at : at + _FILES_A_BATCH] for at in range(0, len(ordered), _FILES_A_BATCH)]
+    most = len(ordered) // _FEW_FILES
+    batches = _collected(on_cores(read_batch, shares, most, ordered[0], "dumps"))
     batches.append(Batch(notes=[Note(path, None, problem=why) for path, why in left_out.items()]))
     notes = [note for batch in batches for note in batch.notes]
     _refuse_mixture(batches)
@@ -78,7 +83,7 @@ def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
     incident.append("ranks", {"job": job, "rank": readable})
     _append_members(known, incident, job)
     filled = [batch for batch in batches if batch.columns]
-    reopen_aborted(filled, [known.numbers(batch) for batch in filled])
+    _reopen_aborted(filled, [known.numbers(batch) for batch in filled])
     _append_launches(batches, known, incident, job)
     for batch in batches:
         _append_stacks(batch, known, incident, job)
@@ -184,6 +189,41 @@ def _communicators(batches: Sequence[Batch]) -> _Communicators:
             carriers.setdefault(groups[code], set()).update(carried)
         sizes |= {groups[code]: size for code, size in batch.sizes.items()}
     return _Communicators(list(carriers), infer_members(carriers, sizes, ranks))
+
+
+def _reopen_aborted(batches: Sequence[Batch], comms: Sequence[Array]) -> None:
+    """Let operations be in flight that completed on no rank, although a dump calls them so: they
+    were aborted. `comms` (n,) number the communicators of each batch.
+
+    An abort ends the kernel, which PyTorch takes for completion, and the process ends before its
+    watchdog could retire the operation. So of what was not retired the other dumps decide: a member
+    whose last recorded call is an earlier one never entered it. One without any call on a
+    communicator says nothing: its ring may have lost them.
+    """
+    if not batches:
+        return
+    last_common = _last_common(batches, comms)
+    for batch, comm in zip(batches, comms, strict=True):
+        column = batch.columns
+        joint = np.isin(column["op"], [batch.ops[name] for name in _JOINT])
+        aborted = column["held"] & joint & (column["seq"] > last_common[comm])
+        column["done"] = column["done"] & ~aborted
+        column["ended_ns"] = np.where(aborted, 0, column["ended_ns"])
+
+
+def _last_common(batches: Sequence[Batch], comms: Sequence[Array]) -> Array:
+    """Of each communicator the last collective that all its members with calls have called."""
+    most = np.iinfo(np.int64).max
+    common = np.full(max(int(comm.max(initial=0)) for comm in comms) + 1, most)
+    for batch, comm in zip(batches, comms, strict=True):
+        rows = np.flatnonzero(~batch.columns["p2p"])
+        here, at = np.unique(comm[rows], return_inverse=True)
+        ranks, of = np.unique(batch.columns["rank"][rows], return_inverse=True)
+        newest = np.full((len(ranks), len(here)), -1)
+        np.maximum.at(newest, (of, at), batch.columns["seq"][rows])
+        lowest = np.where(newest < 0, most, newest).min(axis=0, initial=most)
+        common[here] = np.minimum(common[here], lowest)
+    return common
 
 
 # -------------------------------------------------------------------- tables

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from oncall.core.errors import Unreadable
@@ -24,20 +25,16 @@ from oncall.importers.host_text import (
     rdma_ports,
     slurm_nodes,
 )
-from oncall.importers.host_text.page import Format, Page
+from oncall.importers.host_text.page import Page
 from oncall.importers.host_text.places import hosts_of
 from oncall.importers.host_text.sections import sections
 from oncall.importers.printable import printable
+from oncall.importers.recordings import append_recording, append_rows
 
 KIND = "host_text"
+OF_ONE_JOB = True  # in several folders: of several hosts
 
-_FORMATS = (
-    Format("nvidia-smi", nvidia_smi.recognises, nvidia_smi.read),
-    Format("dcgm", dcgm.recognises, dcgm.read),
-    Format("rdma ports", rdma_ports.recognises, rdma_ports.read),
-    Format("slurm", slurm_nodes.recognises, slurm_nodes.read),
-    Format("fabric log", fabric_logs.recognises, fabric_logs.read),
-)
+_FORMATS = (nvidia_smi, dcgm, rdma_ports, slurm_nodes, fabric_logs)
 _JOB = re.compile(r"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _HEAD_BYTES = 16384
 _TEXT = 600  # characters kept of a value
@@ -59,25 +56,8 @@ def _text(head: bytes) -> str:
     return "" if b"\0" in head else head.decode("utf-8", "replace")
 
 
-def _format(text: str) -> Format | None:
+def _format(text: str) -> ModuleType | None:
     return next((one for one in _FORMATS if one.recognises(text)), None)
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Nothing tells one job's hosts from another's but the folder that was given."""
-
-    worth: int
-
-
-def identify(paths: Sequence[Path]) -> Identity:
-    """Text of several folders is of several hosts."""
-    return Identity(len(paths))
-
-
-def relate(_one: Identity, _other: Identity) -> str:
-    """Always parts of one job."""
-    return "part"
 
 
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -88,18 +68,16 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         page, problem = _read(path, hosts[path])
         for table, rows in page.rows.items():
             _write(incident, table, rows)
-        incident.append(
-            "recordings",
-            {
-                "job": [job],
-                "path": [printable(str(path))],
-                "kind": KIND,
-                "rows": [sum(map(len, page.rows.values()))],
-                "problem": [problem],
-                "note": [None if problem or "host_events" in page.rows else page.note],
-                "written_ns": [page.written_ns],
-                "undated": [page.stated_ns is None],
-            },
+        append_recording(
+            incident,
+            job,
+            KIND,
+            path,
+            sum(map(len, page.rows.values())),
+            problem,
+            [None if problem or "host_events" in page.rows else page.note],
+            written_ns=page.written_ns,
+            undated=page.stated_ns is None,
         )
 
 
@@ -137,10 +115,8 @@ def _read_sections(lines: list[str], page: Page) -> None:
 
 def _write(incident: Incident, table: str, rows: Sequence[dict[str, Any]]) -> None:
     types = {column.name: column.type for column in BY_NAME[table].columns}
-    names = dict.fromkeys(name for row in rows for name in row)
-    incident.append(
-        table, {name: [_kept(row.get(name), types[name]) for row in rows] for name in names}
-    )
+    kept = [{name: _kept(value, types[name]) for name, value in row.items()} for row in rows]
+    append_rows(incident, table, kept)
 
 
 def _kept(value: Any, kind: str) -> Any:

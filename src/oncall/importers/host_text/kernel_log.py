@@ -16,13 +16,13 @@ from oncall.evidence.codes.kernel_lines import WORDS, known_line, lost_gpu
 from oncall.importers.documents import parse_json
 from oncall.importers.host_text.fabric_logs import DAEMONS, daemon_event
 from oncall.importers.host_text.page import Page
-from oncall.importers.logs.clock import Clock, offset_ns
+from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.needles import Needles
 from oncall.importers.logs.reading import Log
 
 _BOOT = r"\[ *(?P<boot>\d+\.\d{6})\]"
 _DATED = r"\[(?P<dated>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
-_ISO = r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|(?P<zone>[+-]\d\d:?\d\d))?"
+_ISO = r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
 _MONTH = r"(?P<month>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?)"
 _HOST = r"(?P<host>[A-Za-z0-9][\w.-]*)"
 _PROGRAM = r"(?P<program>[\w./@-]+)(?:\[\d+\])?: "
@@ -158,8 +158,6 @@ def _said(line: str, clock: Clock) -> Said | None:
     at_ns = None
     if parts.get("iso"):
         at_ns = clock.iso(parts["iso"])
-        if at_ns is not None and (zone := parts.get("zone")):
-            at_ns -= offset_ns(zone)
     elif dated := parts.get("dated") or parts.get("month"):
         at_ns = clock.syslog(dated.partition(".")[0])
     if parts.get("iso") and not parts.get("program"):

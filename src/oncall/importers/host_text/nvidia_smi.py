@@ -324,13 +324,20 @@ def _read_table(lines: list[str], page: Page) -> None:
 
 # ------------------------------------------------------------------- dmon and pmon
 
-_MONITORED: Mapping[str, tuple[str, float, type]] = {
+_Columns = Mapping[str, tuple[str, float, type]]  # by name: the column, its unit and type
+_MONITORED: _Columns = {
     "pwr": ("power_w", 1, float),
     "gtemp": ("temp_c", 1, float),
     "sm": ("utilisation", 0.01, float),
     "pclk": ("sm_clock_mhz", 1, int),
     "fb": ("memory_used_bytes", _MIB, int),
 }
+
+
+def _measured(row: _Values, columns: _Columns) -> dict[str, Any]:
+    values = {name: number(row.get(name)) for name in columns}
+    known = {columns[name]: value for name, value in values.items() if value is not None}
+    return {column: kind(value * unit) for (column, unit, kind), value in known.items()}
 
 
 def _read_monitor(lines: list[str], page: Page) -> None:
@@ -351,11 +358,8 @@ def _read_monitor(lines: list[str], page: Page) -> None:
     for look, index, row in samples:
         at_ns = _csv_instant(f"{row.get('date')} {row.get('time')}", "%Y%m%d %H:%M:%S")
         page.stated_ns = at_ns or page.stated_ns
-        found: dict[str, Any] = {"at_ns": at_ns or page.at_ns - (samples[-1][0] - look) * 10**9}
-        for name, (column, factor, kind) in _MONITORED.items():
-            value = number(row.get(name))
-            if value is not None:
-                found[column] = kind(value * factor)
+        found = _measured(row, _MONITORED)
+        found["at_ns"] = at_ns or page.at_ns - (samples[-1][0] - look) * 10**9
         if "pviol" in row or "tviol" in row:
             power, heat = (number(row.get(name)) or 0 for name in ("pviol", "tviol"))
             found["throttle_reasons"] = 0x04 * (power > 0) | 0x20 * (heat > 0)
@@ -364,7 +368,7 @@ def _read_monitor(lines: list[str], page: Page) -> None:
 
 # ------------------------------------------------------------- --query-gpu ... csv
 
-_CSV: Mapping[str, tuple[str, float, type]] = {
+_CSV: _Columns = {
     "utilization.gpu": ("utilisation", 0.01, float),
     "power.draw": ("power_w", 1, float),
     "power.limit": ("power_limit_w", 1, float),
@@ -425,11 +429,7 @@ def _read_csv(lines: list[str], page: Page) -> None:
             continue
         at_ns = _csv_instant(row.get("timestamp"))
         page.stated_ns = at_ns or page.stated_ns
-        found: dict[str, Any] = {} if at_ns is None else {"at_ns": at_ns}
-        for name, (column, factor, kind) in _CSV.items():
-            value = number(row.get(name))
-            if value is not None:
-                found[column] = kind(value * factor)
+        found = _measured(row, _CSV) | ({} if at_ns is None else {"at_ns": at_ns})
         page.add("gpus", gpu=index, throttle_reasons=_csv_reasons(row), **found)
         if index not in seen:
             seen[index] = row.get("pci.bus_id", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,15 +48,6 @@ class Page:
             line=line,
             **columns,
         )
-
-
-@dataclass(frozen=True)
-class Format:
-    """One kind of text. `read` gets the lines of the whole file."""
-
-    name: str
-    recognises: Callable[[str], bool]
-    read: Callable[[list[str], Page], None]
 
 
 def number(text: str | None) -> float | None:

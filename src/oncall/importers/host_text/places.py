@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from oncall.importers.host_names import NUMBERED
+
 # What such files are called after, beside the host: the tool, the ending, which of two it is.
 _WORDS = re.compile(
     r"dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|ib|ibstat(?:us)?|ibv|"
@@ -19,9 +21,6 @@ _WORDS = re.compile(
 _PARTS = re.compile(r"[^._\-]+")
 _HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-.][A-Za-z0-9]+)*")
 _LETTERED = re.compile(r"[A-Za-z]{2,}-[A-Za-z]")  # hosts that are lettered, not numbered
-_NUMBERED = re.compile(
-    r"(?:node|host|gpu|worker|cn|gn|ip|dgx|hgx|trn|n|c|g|h|r\d+)[-_]?\d[\w.-]*", re.IGNORECASE
-)
 
 
 def hosts_of(paths: Sequence[Path]) -> dict[Path, str | None]:
@@ -36,7 +35,7 @@ def hosts_of(paths: Sequence[Path]) -> dict[Path, str | None]:
         or (
             of_folder[path.parent]
             if (several and any(map(str.isdigit, of_folder[path.parent])))
-            or _NUMBERED.fullmatch(of_folder[path.parent])
+            or NUMBERED.fullmatch(of_folder[path.parent])
             else None
         )
         for path, host in named.items()

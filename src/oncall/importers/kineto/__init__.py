@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
-    from oncall.importers.kineto.identity import Identity
 
 KIND = "kineto"
+IDENTITY = "oncall.importers.kineto.identity"
 
 # Kineto opens with schemaVersion; what lies between it and the events may be of any length.
 _OPENING = re.compile(rb'\s*\{\s*"schemaVersion"\s*:')
@@ -42,17 +42,3 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     from oncall.importers.kineto.importer import import_traces
 
     import_traces(paths, incident, job)
-
-
-def identify(paths: Sequence[Path]) -> Identity:
-    """What tells this set of traces from another."""
-    from oncall.importers.kineto import identity
-
-    return identity.identify(paths)
-
-
-def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:
-    """Whether two sets of traces are copies of each other, parts of one job, or unrelated."""
-    from oncall.importers.kineto import identity
-
-    return identity.relate(one, other)

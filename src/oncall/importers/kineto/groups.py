@@ -16,7 +16,7 @@ from oncall.importers.flight_recorder.groups import Group, infer_members, listed
 from oncall.importers.kineto.trace import Trace
 
 if TYPE_CHECKING:
-    from oncall.importers.kineto.contents import Reading
+    from oncall.importers.kineto.reading import Reading
 
 
 def groups_of(trace: Trace) -> dict[str, Group]:

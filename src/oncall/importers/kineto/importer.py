@@ -11,9 +11,8 @@ import numpy as np
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.importers.flight_recorder.groups import Group, communicator
-from oncall.importers.kineto.contents import Reading
 from oncall.importers.kineto.groups import known_groups
-from oncall.importers.kineto.reading import read_files
+from oncall.importers.kineto.reading import Reading, read_files
 from oncall.importers.kineto.tasks import Task
 from oncall.importers.printable import printable
 

@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncall.core.errors import BadInput, Unreadable
-from oncall.importers.kineto.by_order import describe_by_order
-from oncall.importers.kineto.columns import columns_of
-from oncall.importers.kineto.contents import Reading
+import numpy as np
+
+from oncall.core.errors import Unreadable
+from oncall.importers.flight_recorder.groups import Group
+from oncall.importers.kineto.columns import Columns, columns_of
 from oncall.importers.kineto.groups import groups_of
 from oncall.importers.kineto.operations import Joined, join
 from oncall.importers.kineto.tasks import NamedTasks, tasks_of
-from oncall.importers.kineto.trace import Owner, Trace, read_trace
+from oncall.importers.kineto.trace import Call, Owner, Trace, read_trace
+from oncall.importers.pool import on_cores
 
 _SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
 
+_UNNAMED = "; those of one stream are taken for one communicator"
 _NO_COLLECTIVE = (
     "no collective is in it: no described call (record_param_comms), no NCCL kernel, no "
     "operation of gloo"
 )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One trace: whose, from when to when, its groups by name, its operations and tasks.
+
+    `counted`: its collectives carry no numbers of their own. `problem` says what was not read,
+    `notes` what was inferred. `span_ns` is None where there is nothing in it.
+    """
+
+    path: Path
+    owner: Owner
+    span_ns: tuple[int, int] | None
+    groups: dict[str, Group]
+    sizes: dict[Group, int]
+    counted: bool
+    operations: Columns
+    named: NamedTasks
+    problem: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.operations) + len(self.named.tasks)
+
+    def without_rows(self, problem: str) -> Reading:
+        """The same file, left out."""
+        return replace(
+            self,
+            operations=columns_of([]),
+            named=NamedTasks([]),
+            problem=problem,
+            notes=(),
+        )
 
 
 def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
@@ -31,19 +65,8 @@ def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
 
     Raises BadInput if a reading process dies.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = min(cores or 1, len(paths), sum(map(_text_bytes, paths)) // _SMALL_BYTES)
-    if workers < 2:
-        yield from map(read_file, paths)
-        return
-    # Spawned, not forked: a database with threads lives in this process.
-    context = multiprocessing.get_context("spawn")
-    try:
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            yield from pool.map(read_file, paths)
-    except BrokenProcessPool as error:
-        problem = "a process that read traces was killed: out of memory?"
-        raise BadInput(str(paths[0]), problem) from error
+    most = min(len(paths), sum(map(_text_bytes, paths)) // _SMALL_BYTES)
+    return on_cores(read_file, paths, most, str(paths[0]), "traces")
 
 
 def _text_bytes(path: Path) -> int:
@@ -58,7 +81,7 @@ def read_file(path: Path) -> Reading:
     """Read one trace; what is damaged becomes its problem."""
     try:
         trace = read_trace(path)
-        describe_by_order(trace)
+        _describe_by_order(trace)
         groups, joined, named = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
@@ -80,6 +103,55 @@ def read_file(path: Path) -> Reading:
         named=named,
         problem=problem,
         notes=tuple(_notes(trace, joined, named)),
+    )
+
+
+def _describe_by_order(trace: Trace) -> None:
+    """Give a trace whose calls nothing describes, of PyTorch before 2.3 or of gloo, one call for
+    each NCCL kernel, else for each operation of gloo: they ran in the order of the calls, and NCCL
+    runs those of one communicator on one stream. Sends and receives stay out: whom they reach is
+    not recorded."""
+    ran = trace.kernels or trace.gloo
+    ran = [one for one in ran if one.op not in (None, "SendRecv", "Send", "Recv")]
+    ran.sort(key=lambda one: one.started_ns)
+    if trace.calls or not ran:
+        return
+    only = str(trace.config[0].get("pg_name", "")) if len(trace.config) == 1 else None
+    launched = dict(
+        np.frombuffer(trace.launches, dtype=np.int64).reshape(-1, 3)[:, [0, 2]].tolist()
+    )
+    streams: dict[int | None, str] = {}
+    trace.kernels = []
+    for number, one in enumerate(ran, start=1):
+        # Streams are called in the order of their first kernels: their numbers are a process's own.
+        group = (
+            only
+            if only is not None
+            else streams.setdefault(one.stream, f"stream {len(streams) + 1}")
+        )
+        called_ns = launched.get(one.correlation or -1, one.started_ns)
+        trace.kernels.append(one._replace(external_id=number))
+        trace.calls.append(
+            Call(
+                external_id=number,
+                thread=0,
+                at_ns=called_ns,
+                until_ns=called_ns,
+                op=one.op or "",
+                group=group,
+                description="",
+                group_size=0,
+                members=(),
+                seq=None,
+                peer=None,
+                dtype=None,
+                elements=None,
+            )
+        )
+    what = "NCCL kernels" if one.stream is not None else "gloo's operations"
+    trace.notes.append(
+        f"it describes no call: {what} are taken for the calls, in the order they ran"
+        + ("" if only is not None else _UNNAMED)
     )
 
 

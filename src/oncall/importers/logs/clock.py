@@ -39,7 +39,7 @@ class Clock:
         at = _instant([int(part) for part in parts], fraction)
         if at is not None:
             self._year = int(parts[0])
-            at -= offset_ns(zone) if zone else 0
+            at -= _offset_ns(zone) if zone else 0
         return at
 
     def month_day(self, day: str, time: str | None) -> int | None:
@@ -65,7 +65,7 @@ class Clock:
         return at if at <= latest_ns else _instant([self._written.year - 1, *parts], fraction)
 
 
-def offset_ns(zone: str) -> int:
+def _offset_ns(zone: str) -> int:
     """What `+0100` or `-05:30` is ahead of UTC."""
     minutes = int(zone[1:3]) * 60 + int(zone[-2:])
     return (-minutes if zone[0] == "-" else minutes) * 60 * 10**9

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,12 @@ from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
 from oncall.importers.logs.recognition import recognises
 from oncall.importers.printable import printable
+from oncall.importers.recordings import append_recording
 
-__all__ = ["KIND", "identify", "read", "recognises", "relate"]
+__all__ = ["KIND", "OF_ONE_JOB", "read", "recognises"]
 
 KIND = "log"
+OF_ONE_JOB = True  # in several folders: one a rank, a node or an attempt
 
 _MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no more
 _MOST_STEPS = 500_000
@@ -53,23 +54,6 @@ _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 _QUOTATION = re.compile(r"(?<=[A-Za-z] )[\"\N{LEFT DOUBLE QUOTATION MARK}][^\"]{24,}[\"]")
 _LARGEST = 2**62
 _LARGEST_INTEGER = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What tells one job's logs from another's: nothing but the folder that was given."""
-
-    worth: int
-
-
-def identify(paths: Sequence[Path]) -> Identity:
-    """Logs in several folders are parts of one job: one a rank, a node or an attempt."""
-    return Identity(len(paths))
-
-
-def relate(_one: Identity, _other: Identity) -> str:
-    """Always parts of one job."""
-    return "part"
 
 
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -190,16 +174,9 @@ def _keep_silence(file: LogFile, clock: Clock, log: Log) -> None:
     if len(log.stamps) == 2 and file.rows[STEP_TABLE]:
         first, last = (clock.iso(stamp) for stamp in log.stamps)
         if first is not None and last is not None and last > first:
-            columns = {"code": "other_lines", "number": last - first, "kind": "silence"}
-            file.rows["log_events"].append(
-                {
-                    "line": log.lines,
-                    "attempt": file.attempt,
-                    "at_ns": last,
-                    "sort_ns": last,
-                    **columns,
-                }
-            )
+            row = {"kind": "silence", "code": "other_lines", "number": last - first}
+            row |= {"line": log.lines, "attempt": file.attempt, "at_ns": last, "sort_ns": last}
+            file.rows["log_events"].append(row)
 
 
 # ------------------------------------------------------------------- writing
@@ -253,16 +230,14 @@ def _write_places(logs: Sequence[LogFile], incident: Incident, job: str) -> None
 
 def _write_recording(incident: Incident, job: str, log: LogFile) -> None:
     rows = sum(len(found) for found in log.rows.values())
-    incident.append(
-        "recordings",
-        {
-            "job": job,
-            "path": printable(str(log.path)),
-            "kind": KIND,
-            "rank": [log.rank],
-            "rows": rows,
-            "problem": [log.problem],
-            "note": [log.note],
-            "written_ns": [log.written_ns],
-        },
+    append_recording(
+        incident,
+        job,
+        KIND,
+        log.path,
+        rows,
+        log.problem,
+        [log.note],
+        rank=log.rank,
+        written_ns=log.written_ns,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -34,7 +35,7 @@ class Line:
     level: str | None = None
     nccl: str | None = None
 
-    @property
+    @cached_property
     def unwrapped(self) -> str:
         """The text with the lines below it, for messages that a viewer wrapped: between words, and
         again, on a second line, as one that cut through words."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.json_lines import message_of
@@ -20,229 +20,124 @@ _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,4});")
 _HOST = r"[A-Za-z0-9][\w.-]*"
 _LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
 
-_Peel = Callable[[re.Match[str], Line, Clock], None]
+# What a prefix says, by its groups: the line's attribute, which a later prefix replaces.
+_NUMBERS = {"rank": "rank", "world": "world", "local": "local_rank", "task": "task", "pid": "pid"}
+_WORDS = {"host": "node", "ip": "node", "nccl": "nccl"}
 
 
-def _stamp(found: re.Match[str], line: Line, clock: Clock) -> None:
-    line.at_ns = clock.iso(found["stamp"]) or line.at_ns
+def _peel(found: re.Match[str], line: Line, clock: Clock) -> None:
+    """Take what a prefix says. Who logged a line says whose it is only where nothing else does."""
+    said = {name: text for name, text in found.groupdict().items() if text is not None}
+    for name, text in said.items():
+        if name in _NUMBERS:
+            setattr(line, _NUMBERS[name], int(text))
+        elif name in _WORDS:
+            setattr(line, _WORDS[name], text)
+        elif name == "level":
+            line.level = text[0]
+        elif name == "by":
+            line.node = line.node or text
+        elif name == "by_pid":
+            line.pid = line.pid or int(text)
+    if "nccl" in said:
+        line.gpu = int(said["gpu"]) if "gpu" in said else None
+    line.at_ns = _instant(said, clock) or line.at_ns
 
 
-def _epoch(found: re.Match[str], line: Line, _: Clock) -> None:
-    digits = found["whole"] + (found["part"] or "")
-    line.at_ns = int(digits.ljust(19, "0")[:19])
-
-
-def _numbers(found: re.Match[str], line: Line, clock: Clock) -> None:
-    """Month first between slashes, unless that is no month; day first between dots."""
-    first, second = int(found["first"]), int(found["second"])
-    month_first = found["between"] == "/" and first <= 12
+def _instant(said: Mapping[str, str], clock: Clock) -> int | None:
+    if "stamp" in said:
+        return clock.iso(said["stamp"])
+    if "syslog" in said:
+        return clock.syslog(said["syslog"])
+    if "day" in said:
+        return clock.month_day(said.get("month", "") + said["day"], said.get("time"))
+    if "epoch" in said:
+        return int((said["epoch"] + said.get("part", "")).ljust(19, "0")[:19])
+    if "year" not in said:
+        return None
+    # Month first between slashes, unless that is no month; day first between dots.
+    first, second = int(said["first"]), int(said["second"])
+    month_first = said["between"] == "/" and first <= 12
     month, day = (first, second) if month_first else (second, first)
-    stamp = f"{found['year']}-{month:02}-{day:02} {found['time']}"
-    line.at_ns = clock.iso(stamp) or line.at_ns
-
-
-def _logged_by(found: re.Match[str], line: Line, clock: Clock) -> None:
-    _stamp(found, line, clock)
-    line.node = line.node or found["host"]
-
-
-def _c10(found: re.Match[str], line: Line, clock: Clock) -> None:
-    line.level = found["level"]
-    if found["day"]:
-        line.at_ns = clock.month_day(found["day"], found["time"]) or line.at_ns
-
-
-def _glog(found: re.Match[str], line: Line, clock: Clock) -> None:
-    _c10(found, line, clock)
-    line.pid = line.pid or int(found["pid"])
-
-
-def _syslog(found: re.Match[str], line: Line, clock: Clock) -> None:
-    line.at_ns = clock.syslog(found["stamp"]) or line.at_ns
-    if "host" in found.re.groupindex:
-        line.node = line.node or found["host"]
-
-
-def _rank(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.rank = int(found["rank"])
-    if "world" in found.re.groupindex:
-        line.world = int(found["world"])
-
-
-def _server(found: re.Match[str], line: Line, clock: Clock) -> None:
-    _stamp(found, line, clock)
-    _rank(found, line, clock)
-
-
-def _local(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.local_rank = int(found["local"])
-    if "host" in found.re.groupindex:
-        line.node = line.node or found["host"]
-
-
-def _task(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.task = int(found["task"])
-
-
-def _host(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.node = found["host"]
-
-
-def _process(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.pid = int(found["pid"])
-    line.node = found["ip"] or line.node
-    line.rank = int(found["rank"]) if found["rank"] else line.rank
-
-
-def _host_process(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.node, line.pid = found["host"], int(found["pid"])
-
-
-def _rank_of_host(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.node, line.rank = found["host"], int(found["rank"])
-
-
-def _level(found: re.Match[str], line: Line, _: Clock) -> None:
-    line.level = found["level"][0]
-
-
-def _vllm(found: re.Match[str], line: Line, clock: Clock) -> None:
-    _level(found, line, clock)
-    line.at_ns = clock.month_day(found["month"] + found["day"], found["time"]) or line.at_ns
-
-
-def _nccl(found: re.Match[str], line: Line, clock: Clock) -> None:
-    line.node, line.pid, line.nccl = found["host"], int(found["pid"]), found["level"]
-    line.gpu = int(found["gpu"]) if found["gpu"] else None
-    if found["stamp"]:
-        line.at_ns = clock.iso(found["stamp"]) or line.at_ns
-
-
-def _skip(_found: re.Match[str], _line: Line, _clock: Clock) -> None:
-    """It says nothing of use."""
+    return clock.iso(f"{said['year']}-{month:02}-{day:02} {said['time']}")
 
 
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-_PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
-    (re.compile(pattern), peel)
-    for pattern, peel in (
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
         # HOST:PID:TID [DEV] file.cc:LINE NCCL LEVEL, the stamp since 2.26.
-        (
-            rf" ?(?:\[(?P<stamp>{_DATE})\] )?(?P<host>{_HOST}):(?P<pid>\d+):\d+ "
-            r"(?:\[(?P<gpu>\d+)\] )?(?:[\w/.-]+\.\w+:\d+ )?(?:\(\w+\) )?"
-            r"NCCL (?P<level>WARN|INFO|ERROR|TRACE|CALL) ",
-            _nccl,
-        ),
+        rf" ?(?:\[(?P<stamp>{_DATE})\] )?(?P<host>{_HOST}):(?P<pid>\d+):\d+ "
+        r"(?:\[(?P<gpu>\d+)\] )?(?:[\w/.-]+\.\w+:\d+ )?(?:\(\w+\) )?"
+        r"NCCL (?P<nccl>WARN|INFO|ERROR|TRACE|CALL) ",
         # rsyslog and `journalctl -o short-iso`, then as RFC 5424 and `-o short-full` have it.
-        (
-            rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)) (?P<host>{_HOST}) "
-            r"(?:[\w./@-]+\[\d+\]: |(?=kernel: ))",
-            _logged_by,
-        ),
-        (
-            rf"<\d{{1,3}}>1 (?P<stamp>{_DATE}(?:Z|[+-]\d\d:\d\d)) (?P<host>{_HOST}) "
-            r"\S+ \S+ \S+ (?:-|(?:\[[^\]]*\])+) (?:\ufeff|BOM)?",
-            _logged_by,
-        ),
-        (
-            rf"[A-Z][a-z]{{2}} (?P<stamp>{_DATE})(?: [A-Z]{{3,4}})? (?P<host>{_HOST}) "
-            r"(?:[\w./@-]+\[\d+\]: |(?=kernel: ))",
-            _logged_by,
-        ),
-        (rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)?)(?= |$|\||:)[ |:]*", _stamp),
-        (
-            r"\[?(?P<first>\d{1,2})(?P<between>[/.])(?P<second>\d{1,2})[/.]"
-            rf"(?P<year>20\d\d),? (?P<time>{_TIME})\]?(?= |$|\||:)[ |:]*",
-            _numbers,
-        ),
-        (
-            r"(?=\[|\d{10}\.|\d{13}\b)\[?(?P<whole>1[4-9]\d{8}(?:\d{3})?)"
-            r"(?:\.(?P<part>\d{1,9}))?\]?(?:: | +)(?=\S)",
-            _epoch,
-        ),
+        rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)) (?P<by>{_HOST}) "
+        r"(?:[\w./@-]+\[\d+\]: |(?=kernel: ))",
+        rf"<\d{{1,3}}>1 (?P<stamp>{_DATE}(?:Z|[+-]\d\d:\d\d)) (?P<by>{_HOST}) "
+        r"\S+ \S+ \S+ (?:-|(?:\[[^\]]*\])+) (?:\ufeff|BOM)?",
+        rf"[A-Z][a-z]{{2}} (?P<stamp>{_DATE})(?: [A-Z]{{3,4}})? (?P<by>{_HOST}) "
+        r"(?:[\w./@-]+\[\d+\]: |(?=kernel: ))",
+        rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)?)(?= |$|\||:)[ |:]*",
+        r"\[?(?P<first>\d{1,2})(?P<between>[/.])(?P<second>\d{1,2})[/.]"
+        rf"(?P<year>20\d\d),? (?P<time>{_TIME})\]?(?= |$|\||:)[ |:]*",
+        r"(?=\[|\d{10}\.|\d{13}\b)\[?(?P<epoch>1[4-9]\d{8}(?:\d{3})?)"
+        r"(?:\.(?P<part>\d{1,9}))?\]?(?:: | +)(?=\S)",
         # `grep` over several files.
-        (r"[\w./-]{1,200}\.(?:log|out|err|txt)(?:\.\d+)?:(?:\d{1,9}:)?(?=\S)", _skip),
+        r"[\w./-]{1,200}\.(?:log|out|err|txt)(?:\.\d+)?:(?:\d{1,9}:)?(?=\S)",
         # SGLang's and vLLM's servers: of one replica and stage, the tensor rank is the rank.
-        (
-            rf" ?\[(?P<stamp>{_DATE}) (?:DP0 )?TP(?P<rank>\d{{1,4}})(?: EP\d+)?(?: PP0)?\]:? ?",
-            _server,
-        ),
-        (
-            r"\((?:Vllm)?Worker[_ ](?:DP0[_ ])?(?:PP0[_ ])?TP(?P<rank>\d{1,4})(?:[_ ]EP\d+)? "
-            r"pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
-            _process,
-        ),
-        (rf" ?\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?", _stamp),
-        (r"\[rank[:=]? ?(?P<rank>\d{1,9})\](?:: ?| (?=\S))", _rank),
-        (r"\[[Rr]ank[ :=]{0,2}(?P<rank>\d{1,9})/(?P<world>\d{1,9})\]:? ?", _rank),
-        (r"rank[ _]?(?P<rank>\d{1,9})(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)", _rank),
-        (
-            r"\[(?P<level>[IWEF])(?P<day>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+ )?"
-            r"(?:\d+ )?[\w./-]+\.(?:cpp|hpp|h|cc|cu|py):\d+\] ?",
-            _c10,
-        ),
-        (
-            r"(?P<level>[IWEF])(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+) +(?P<pid>\d+) "
-            r"[^\]\s]{1,200}\] ?",
-            _glog,
-        ),
-        (r"\[[\w./-]+\.(?:py|cc|cpp|c|h|cu):\d+(?::[\w<>]+)?\] ?", _skip),
-        (r"\[(?P<host>[\w.-]+):(?P<local>\d+)\]: ?", _local),
-        (r"\[(?!step|iter|epoch)[A-Za-z][\w-]*?(?P<local>\d+)\]: ?", _local),
-        (
-            r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: ?:\d+(?::\d+)?)?\] +(?=\S)",
-            _host_process,
-        ),
-        (r"\[pod/(?P<host>[^/\]]+)[^\]]*\] ?", _host),
-        (
-            r"\([\w.:-]+ (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
-            _process,
-        ),
-        (r"\(\w+, ip=(?P<host>[\w.:]+)\) ?", _host),
-        (r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?", _rank_of_host),
-        (r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?", _rank),
-        (r" {0,4}(?P<task>\d{1,6}): (?=\S)", _task),
-        (r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?", _task),
-        (r"(?P<host>[a-z0-9][\w.-]*\d) +\| ", _host),
+        rf" ?\[(?P<stamp>{_DATE}) (?:DP0 )?TP(?P<rank>\d{{1,4}})(?: EP\d+)?(?: PP0)?\]:? ?",
+        r"\((?:Vllm)?Worker[_ ](?:DP0[_ ])?(?:PP0[_ ])?TP(?P<rank>\d{1,4})(?:[_ ]EP\d+)? "
+        r"pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
+        rf" ?\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?",
+        r"\[rank[:=]? ?(?P<rank>\d{1,9})\](?:: ?| (?=\S))",
+        r"\[[Rr]ank[ :=]{0,2}(?P<rank>\d{1,9})/(?P<world>\d{1,9})\]:? ?",
+        r"rank[ _]?(?P<rank>\d{1,9})(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)",
+        r"\[(?P<level>[IWEF])(?P<day>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+ )?"
+        r"(?:\d+ )?[\w./-]+\.(?:cpp|hpp|h|cc|cu|py):\d+\] ?",
+        r"(?P<level>[IWEF])(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+) +(?P<by_pid>\d+) "
+        r"[^\]\s]{1,200}\] ?",
+        r"\[[\w./-]+\.(?:py|cc|cpp|c|h|cu):\d+(?::[\w<>]+)?\] ?",
+        r"\[(?P<by>[\w.-]+):(?P<local>\d+)\]: ?",
+        r"\[(?!step|iter|epoch)[A-Za-z][\w-]*?(?P<local>\d+)\]: ?",
+        r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: ?:\d+(?::\d+)?)?\] +(?=\S)",
+        r"\[pod/(?P<host>[^/\]]+)[^\]]*\] ?",
+        r"\([\w.:-]+ (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
+        r"\(\w+, ip=(?P<host>[\w.:]+)\) ?",
+        r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?",
+        r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?",
+        r" {0,4}(?P<task>\d{1,6}): (?=\S)",
+        r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?",
+        r"(?P<host>[a-z0-9][\w.-]*\d) +\| ",
         # Of words that end in a number and a colon, those that name no host, but a device.
-        (
-            r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
-            r"(?!E[A-Z]\d{4}:|nvidia-nvswitch\d+:|eth\d+:|mlx\d_\d+:|en[opsx]\d\w*:)"
-            r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)",
-            _host,
-        ),
-        (r"\[\d{3,9}\] (?=\S)", _skip),
-        (rf"(?P<level>{_LEVELS}):[\w.]+: ?", _level),
-        (rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ", _level),
-        (rf"- (?P<level>{_LEVELS}) - [\w.]+ - ", _level),
-        (rf"\[(?P<level>{_LEVELS})\] ?", _level),
-        (
-            rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
-            r"\[?[\w./-]+:\d+\] ?",
-            _vllm,
-        ),
-        (rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?", _level),
-        (rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*(?:\.\w+)+: )?(?=\S)", _level),
-        (rf"(?P<level>{_LEVELS}) +[\w.]+: ", _level),
-        (r"[0-9a-f]{8} \|\| ", _skip),
-        (r"(?P<host>[a-z0-9]+(?:-[a-z0-9]+)*-\d+) [a-z][\w-]* (?=\[rank)", _host),
-        (r"\[(?P<task>\d{1,5})\]:? (?!finished|joined|started|is setting)(?= *\S)", _task),
-        (r"(?:stdout|stderr) [FP] ", _skip),
-        (r" {0,6}\d{1,7}(?:  |\t)", _skip),
-        (r"\d{1,8}:(?=[\[A-Za-z])", _skip),
-        (rf"\[NeMo [A-Z] (?P<stamp>{_DATE})[^\]]{{0,60}}\] ?", _stamp),
-        (r"torch\.[\w.]+: (?=\[)", _skip),
-        (r"\[titan\] ", _skip),
-        (
-            r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>[\w.-]+) "
-            r"(?:[\w./@-]+\[\d+\]: |(?=[\w./-]+: ))",
-            _syslog,
-        ),
-        (r"\[(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?", _syslog),
-        (r"kernel: ", _skip),
-        (r"(?:<\d>|kern +:\w+ +: )", _skip),
-        (r"\[ *[+<]? *\d+\.\d{6}>?\] *", _skip),
+        r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
+        r"(?!E[A-Z]\d{4}:|nvidia-nvswitch\d+:|eth\d+:|mlx\d_\d+:|en[opsx]\d\w*:)"
+        r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)",
+        r"\[\d{3,9}\] (?=\S)",
+        rf"(?P<level>{_LEVELS}):[\w.]+: ?",
+        rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ",
+        rf"- (?P<level>{_LEVELS}) - [\w.]+ - ",
+        rf"\[(?P<level>{_LEVELS})\] ?",
+        rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
+        r"\[?[\w./-]+:\d+\] ?",
+        rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?",
+        rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*(?:\.\w+)+: )?(?=\S)",
+        rf"(?P<level>{_LEVELS}) +[\w.]+: ",
+        r"[0-9a-f]{8} \|\| ",
+        r"(?P<host>[a-z0-9]+(?:-[a-z0-9]+)*-\d+) [a-z][\w-]* (?=\[rank)",
+        r"\[(?P<task>\d{1,5})\]:? (?!finished|joined|started|is setting)(?= *\S)",
+        r"(?:stdout|stderr) [FP] ",
+        r" {0,6}\d{1,7}(?:  |\t)",
+        r"\d{1,8}:(?=[\[A-Za-z])",
+        rf"\[NeMo [A-Z] (?P<stamp>{_DATE})[^\]]{{0,60}}\] ?",
+        r"torch\.[\w.]+: (?=\[)",
+        r"\[titan\] ",
+        r"(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<by>[\w.-]+) "
+        r"(?:[\w./@-]+\[\d+\]: |(?=[\w./-]+: ))",
+        r"\[(?P<syslog>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?",
+        r"kernel: ",
+        r"(?:<\d>|kern +:\w+ +: )",
+        r"\[ *[+<]? *\d+\.\d{6}>?\] *",
     )
 )
 
@@ -256,7 +151,7 @@ _NO_NUMBER = re.compile(r"\d{500,}")  # digits that no program prints, and int()
 
 # All of them at once, to learn which one is there: one group for each.
 _ANY = re.compile(
-    "|".join(f"({re.sub(r'[(][?]P<[a-z]+>', '(?:', pattern.pattern)})" for pattern, _ in _PREFIXES)
+    "|".join(f"({re.sub(r'[(][?]P<[a-z_]+>', '(?:', pattern.pattern)})" for pattern in _PREFIXES)
 )
 
 
@@ -274,10 +169,9 @@ def peeled(number: int, raw: str, clock: Clock) -> Line:
                 break
             line.text = line.text[anchor.start() :]
             continue
-        pattern, peel = _PREFIXES[which.lastindex - 1]
-        found = pattern.match(line.text)
+        found = _PREFIXES[which.lastindex - 1].match(line.text)
         assert found is not None  # it is the same pattern
-        peel(found, line, clock)
+        _peel(found, line, clock)
         line.text = line.text[found.end() :]
     return line
 

@@ -21,6 +21,7 @@ _NAMED = re.compile(
 _HOLES = re.compile(rb"\0{64,}")  # where a log was cut while a process wrote on, or a host died
 _BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES = 256  # for each byte that no text holds: file systems leave some in torn logs
+_NO_LOGS = {".md", ".rst", ".py", ".html", ".yaml", ".yml", ".toml", ".json", ".csv"}
 _DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<)')  # JSON, XML or HTML
 # Logs may be JSON, too: an object a line, with what was said as a field.
 _JSON_LINES = re.compile(
@@ -50,19 +51,7 @@ def _is_prose(path: Path, head: bytes) -> bool:
     """A log, not documentation or a program that quotes one, nor a document of another kind."""
     if _JSON_LINES.match(head):
         return True
-    if path.suffix.lower() in (
-        ".md",
-        ".rst",
-        ".py",
-        ".html",
-        ".yaml",
-        ".yml",
-        ".toml",
-        ".json",
-        ".csv",
-    ):
-        return False
-    return _DOCUMENT.match(head) is None
+    return path.suffix.lower() not in _NO_LOGS and _DOCUMENT.match(head) is None
 
 
 def _has_words(part: bytes) -> bool:

@@ -24,6 +24,7 @@ from oncall.importers.megatrace.comms import (
     join,
 )
 from oncall.importers.megatrace.log import Calls, looks_like_log, parse
+from oncall.importers.recordings import append_recording
 
 KIND = "megatrace"
 
@@ -210,17 +211,15 @@ def _write_recording(
     notes: Sequence[str] = (),
 ) -> None:
     ranks = file.ranks
-    incident.append(
-        "recordings",
-        {
-            "job": job,
-            "path": str(file.path),
-            "kind": KIND,
-            "rank": [ranks[0] if len(ranks) == 1 else None],
-            "version": [file.calls.version if file.calls is not None else None],
-            "rows": len(file.calls) if file.calls is not None else 0,
-            "holes": [lost],
-            "problem": [file.problem],
-            "note": ["; ".join(notes) or None],
-        },
+    append_recording(
+        incident,
+        job,
+        KIND,
+        file.path,
+        len(file.calls) if file.calls is not None else 0,
+        file.problem,
+        notes,
+        rank=ranks[0] if len(ranks) == 1 else None,
+        version=file.calls.version if file.calls is not None else None,
+        holes=lost,
     )

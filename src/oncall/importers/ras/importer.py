@@ -19,6 +19,7 @@ from oncall.importers.process_ranks import Members, Numbering, Process, number, 
 from oncall.importers.ras.client import DEFAULT_PORT, fetch
 from oncall.importers.ras.poll import Communicator, Poll, parse_json
 from oncall.importers.ras.text import looks_like_text, parse_text
+from oncall.importers.recordings import append_recording
 
 KIND = "nccl_ras"
 
@@ -245,18 +246,9 @@ def _write_recording(
     incident: Incident, job: str, recording: _Recording, rows: int, note: str | None
 ) -> None:
     problems = [problem for poll in recording.polls for problem in poll.problems]
-    notes = [note] if note else []
-    notes += [said for poll in recording.polls for said in poll.notes]
+    notes = [note, *(said for poll in recording.polls for said in poll.notes)]
     versions = [poll.version for poll in recording.polls if poll.version]
-    incident.append(
-        "recordings",
-        {
-            "job": job,
-            "path": str(recording.path),
-            "kind": KIND,
-            "version": [versions[-1] if versions else None],
-            "rows": rows,
-            "problem": [recording.problem or "; ".join(dict.fromkeys(problems)) or None],
-            "note": ["; ".join(dict.fromkeys(notes)) or None],
-        },
-    )
+    problem = recording.problem or "; ".join(dict.fromkeys(problems)) or None
+    version = versions[-1] if versions else None
+    said_once = dict.fromkeys(notes)
+    append_recording(incident, job, KIND, recording.path, rows, problem, said_once, version=version)

@@ -7,7 +7,6 @@ NULL, and such processes are distinguished by file and thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.core.errors import Unreadable
@@ -15,11 +14,13 @@ from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.documents import check_json
 from oncall.importers.printable import printable
+from oncall.importers.recordings import append_recording
 from oncall.importers.stacks import documents, places, text
 from oncall.importers.stacks.dump import Place, Process
 from oncall.importers.stacks.rows import write_ranks, write_stacks
 
 KIND = "stacks"
+OF_ONE_JOB = True  # in several folders: one a node
 
 _LEAST_SHARE = 0.5  # of a file's lines that belong to stacks; a log that holds some is a log
 _MEMORY_FACTOR = 8.0  # bytes of memory that parsing takes for each byte of text
@@ -46,23 +47,6 @@ def _may_be(head: bytes) -> bool:
     return any(mark in head for mark in marks)
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What tells one job's stacks from another's: nothing but the folder that was given."""
-
-    worth: int
-
-
-def identify(paths: Sequence[Path]) -> Identity:
-    """Stacks in several folders are parts of one job: one a node."""
-    return Identity(len(paths))
-
-
-def relate(_one: Identity, _other: Identity) -> str:
-    """Always parts of one job."""
-    return "part"
-
-
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """Add the stacks in `paths` as evidence of `job`. A file without any becomes a recording with
     its problem."""
@@ -77,17 +61,15 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
             problem = str(error)
         write_stacks(incident, job, processes, path=printable(str(path)))
         write_ranks(incident, job, processes)
-        incident.append(
-            "recordings",
-            {
-                "job": job,
-                "path": printable(str(path)),
-                "kind": KIND,
-                "rank": [processes[0].place.rank if len(processes) == 1 else None],
-                "rows": sum(len(process.threads) for process in processes),
-                "problem": [problem],
-                "written_ns": [written_ns],
-            },
+        append_recording(
+            incident,
+            job,
+            KIND,
+            path,
+            sum(len(process.threads) for process in processes),
+            problem,
+            rank=processes[0].place.rank if len(processes) == 1 else None,
+            written_ns=written_ns,
         )
 
 

@@ -22,10 +22,10 @@ from oncall.core.errors import BadInput, Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.documents import parse_yaml
-from oncall.importers.printable import printable
+from oncall.importers.recordings import append_recording
 from oncall.importers.straggler import tasks as straggler_tasks
 from oncall.importers.straggler.tasks import NEEDED, TraceSummary
-from oncall.importers.tables import PARQUET, Database, reason
+from oncall.importers.tables import PARQUET, Database, csv_columns, reason
 
 KIND = "straggler_analysis"
 
@@ -46,7 +46,7 @@ def recognises(path: Path, head: bytes) -> bool:
     if head.startswith(PARQUET):
         with Database() as db:
             return set(db.parquet_columns(path)) >= NEEDED
-    return _is_meta(head) or _csv_columns(head) >= NEEDED
+    return _is_meta(head) or csv_columns(head) >= NEEDED
 
 
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -72,25 +72,10 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
                         notes = _write(db, incident, job, meta, summary)
                 except (Unreadable, duckdb.Error) as error:
                     problem = reason(error)
-        incident.append(
-            "recordings",
-            {
-                "job": [job],
-                "path": [printable(str(path))],
-                "kind": KIND,
-                "rows": [summary.rows],
-                "problem": [problem],
-                "note": ["; ".join(notes) or None],
-            },
-        )
+        append_recording(incident, job, KIND, path, summary.rows, problem, notes)
 
 
 # ------------------------------------------------------------------- finding
-
-
-def _csv_columns(head: bytes) -> set[str]:
-    header = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    return {word.strip().strip('"').lstrip("\ufeff") for word in header.split(",")}
 
 
 def _is_meta(head: bytes) -> bool:
@@ -132,9 +117,9 @@ def _load(db: Database, path: Path) -> tuple[TraceSummary, str | None]:
         with db.deadline(path):
             summary = straggler_tasks.load(db.con)
     except Unreadable as error:
-        return TraceSummary(), printable(str(error))
+        return TraceSummary(), str(error)
     except duckdb.Error as error:
-        return TraceSummary(), printable(reason(error))
+        return TraceSummary(), reason(error)
     lost = summary.lines - summary.rows
     bad = f"{lost:,} of {summary.lines:,} rows lack a value they need" if lost else None
     return summary, "; ".join(filter(None, (cut, bad))) or None

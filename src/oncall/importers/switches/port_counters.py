@@ -34,7 +34,7 @@ from oncall.importers import files
 from oncall.importers.host_text.places import host_named, is_word
 from oncall.importers.host_text.sections import Section, sections
 from oncall.importers.logs.clock import MONTHS
-from oncall.importers.printable import printable
+from oncall.importers.recordings import append_recording, append_rows
 from oncall.importers.switches.shell_tables import Reader, Reading, cells, is_rule, reader_of
 
 KIND = "port_counters"
@@ -150,19 +150,17 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     found = [_read(path) for path in sorted(paths)]
     _order([file for file in found if file.ports and not file.dated])
     for file in found:
-        _append(incident, "nic_priorities", file.priorities)
-        _append(incident, "nics", file.ports)
-        incident.append(
-            "recordings",
-            {
-                "job": [job],
-                "path": [printable(str(file.path))],
-                "kind": KIND,
-                "rows": [len(file.priorities) + len(file.ports)],
-                "problem": [file.problem],
-                "written_ns": [file.last_ns or file.written_ns],
-                "undated": [not file.dated],
-            },
+        append_rows(incident, "nic_priorities", file.priorities)
+        append_rows(incident, "nics", file.ports)
+        append_recording(
+            incident,
+            job,
+            KIND,
+            file.path,
+            len(file.priorities) + len(file.ports),
+            file.problem,
+            written_ns=file.last_ns or file.written_ns,
+            undated=not file.dated,
         )
 
 
@@ -353,12 +351,6 @@ def _known(values: Values) -> Row:
 
 def _present(columns: Row) -> Row:
     return {name: value for name, value in columns.items() if value is not None}
-
-
-def _append(incident: Incident, table: str, rows: list[Row]) -> None:
-    names = dict.fromkeys(name for row in rows for name in row)
-    if rows:
-        incident.append(table, {name: [row.get(name) for row in rows] for name in names})
 
 
 def _spelled(date: re.Match[str]) -> re.Match[str] | None:

@@ -22,9 +22,11 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.printable import printable
+from oncall.importers.recordings import append_recording
 from oncall.importers.switches.reports import FlowKey, Reports, read_reports
 
 KIND = "switch_simulation"
+IDENTITY = __name__
 
 Integers = NDArray[np.int64]
 
@@ -134,7 +136,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
             rows, problem = read_reports(text, switch, reports)
         elif part is None:
             problem = "not a file of the simulator, though named like one"
-        _write_recording(incident, job, path, rows, problem, _note(part, heads[path]))
+        append_recording(incident, job, KIND, path, rows, problem, [_note(part, heads[path])])
     flows = _numbered(ended, reports)
     if not len(ended.steps):
         where = printable(str(paths[0].parent / "fct.txt"))
@@ -188,22 +190,6 @@ def _read_ended(text: str) -> tuple[_Ended, str | None]:
 
 
 # --------------------------------------------------------------------- write
-
-
-def _write_recording(
-    incident: Incident, job: str, path: Path, rows: int, problem: str | None, note: str | None
-) -> None:
-    incident.append(
-        "recordings",
-        {
-            "job": [job],
-            "path": [printable(str(path))],
-            "kind": KIND,
-            "rows": [rows],
-            "problem": [problem],
-            "note": [note],
-        },
-    )
 
 
 def _write_pauses(incident: Incident, pauses: Integers) -> int:

@@ -20,7 +20,8 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers.printable import printable
-from oncall.importers.tables import PARQUET, Database, reason
+from oncall.importers.recordings import append_recording
+from oncall.importers.tables import PARQUET, Database, csv_columns, reason
 
 KIND = "switch_tables"
 
@@ -44,10 +45,8 @@ def recognises(path: Path, head: bytes) -> bool:
         return False
     if head.startswith(PARQUET):
         return True
-    header = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    columns = {word.strip().strip('"').lstrip("\ufeff") for word in header.split(",")}
     # One column in common tells a table that lacks others from a file that is something else.
-    return len(columns & set(BY_NAME[table].column_names)) >= 2
+    return len(csv_columns(head) & set(BY_NAME[table].column_names)) >= 2
 
 
 def _table_of(path: Path) -> str | None:
@@ -68,17 +67,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
             continue
         with Database() as db:
             rows, problem, note = _read_table(db, incident, job, path, table)
-        incident.append(
-            "recordings",
-            {
-                "job": [job],
-                "path": [printable(str(path))],
-                "kind": KIND,
-                "rows": [rows],
-                "problem": [problem and printable(problem)],
-                "note": [note],
-            },
-        )
+        append_recording(incident, job, KIND, path, rows, problem, [note])
 
 
 def _read_table(

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
-_LAGGING = re.compile(
-    r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective #(\d+)"
+# Ranks, and the number of the call where it is stated.
+_STATED = tuple(
+    (code, re.compile(pattern))
+    for code, pattern in (
+        ("absent", r"\[([\d, ]+)\] finished collective #\d+, but didn't join collective #(\d+)"),
+        ("inside", r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)"),
+        ("absent", r"Ranks? ([\d, ]+) failed to pass monitoredBarrier()"),
+    )
 )
-_INSIDE = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
-_BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 # As torchfrtrace prints what it finds in dumps.
 _NOT_ALL = re.compile(r"Not all ranks joining collective(?:,? sequence number:)? ?(\d+)?")
 _MISSING = re.compile(r"[Mm]issing ranks(?: are|:) \{([\d, ]+)\}")
@@ -73,18 +77,11 @@ def _flight_recorder(line: Line, found: re.Match[str]) -> list[Found]:
 
 def _desync(line: Line) -> list[Found]:
     text = line.text if "#" in line.text else line.unwrapped
-    if lagging := _LAGGING.search(text):
-        return [
-            event("desync", "absent", rank=rank, seq=int(lagging[3]), text=text)
-            for rank in _numbers(lagging[1])
-        ]
-    if inside := _INSIDE.search(text):
-        return [
-            event("desync", "inside", rank=rank, seq=int(inside[2]), text=text)
-            for rank in _numbers(inside[1])
-        ]
-    if barrier := _BARRIER.search(text):
-        return [event("desync", "absent", rank=rank, text=text) for rank in _numbers(barrier[1])]
+    for code, pattern in _STATED:
+        if found := pattern.search(text):
+            seq = int(found[2]) if found[2] else None
+            ranks = _numbers(found[1])
+            return [event("desync", code, rank=rank, seq=seq, text=text) for rank in ranks]
     return []
 
 

@@ -1,0 +1,36 @@
+"""Reading many or large files on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from oncall.core.errors import BadInput
+
+Share = TypeVar("Share")
+Result = TypeVar("Result")
+
+
+def on_cores(
+    read: Callable[[Share], Result], shares: Sequence[Share], most: int, place: str, what: str
+) -> Iterator[Result]:
+    """What each share gives, in their order, read by `most` processes or one a core; with fewer
+    than two in this one. Raises BadInput at `place` if one dies that read `what`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(cores or 1, most)
+    if workers < 2:
+        yield from map(read, shares)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    # Spawned, not forked: a database with threads lives in this process.
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            yield from pool.map(read, shares)
+    except BrokenProcessPool as error:
+        problem = f"a process that read {what} was killed: out of memory?"
+        raise BadInput(place, problem) from error

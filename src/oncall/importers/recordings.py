@@ -1,0 +1,43 @@
+"""What importers add to the evidence tables of any recording: its row in `recordings`, and rows as
+columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oncall.evidence.incident import Incident
+from oncall.importers.printable import printable
+
+
+def append_recording(
+    incident: Incident,
+    job: str,
+    kind: str,
+    path: Path,
+    rows: int,
+    problem: str | None = None,
+    notes: Iterable[str | None] = (),
+    **columns: Any,
+) -> None:
+    """Add what became of one file: how many rows it gave, and why not more; `columns` as well."""
+    incident.append(
+        "recordings",
+        {
+            "job": job,
+            "path": [printable(str(path))],
+            "kind": kind,
+            "rows": rows,
+            "problem": [problem and printable(problem)],
+            "note": ["; ".join(filter(None, notes)) or None],
+            **{name: [value] for name, value in columns.items()},
+        },
+    )
+
+
+def append_rows(incident: Incident, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add rows that need not have the same columns."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    if rows:
+        incident.append(table, {name: [row.get(name) for row in rows] for name in names})
