@@ -36,9 +36,9 @@ from oncall.console.queries import (
     OpenJob,
 )
 from oncall.console.session import Query
-from oncall.views.ranks.rank_card import RankCard
-from oncall.views.snapshot import JobLine, Moment, RankState, Ranks, Snapshot
 from oncall.core.diagnosis import Coverage, Diagnosis
+from oncall.views.ranks.rank_card import RankCard
+from oncall.views.snapshot import JobLine, Moment, Ranks, RankState, Snapshot
 from oncall.views.table import Table
 
 RANKS = (4096, 16_384)

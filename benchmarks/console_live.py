@@ -32,13 +32,13 @@ from oncall.console.live import Fleet
 from oncall.console.queries import GatherSnapshot, OpenJob
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
-from oncall.views.snapshot import Snapshot
 from oncall.demo.cluster import Cluster
 from oncall.demo.demonstration import PARAMETERS
 from oncall.demo.faults import fault_named
 from oncall.demo.layout import JOB, Layout, Node
 from oncall.demo.processes import Processes
 from oncall.fleet.reach import reach_fleet
+from oncall.views.snapshot import Snapshot
 from oncall.views.words import headline, roots
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fleet" / "ssh"))

@@ -71,8 +71,9 @@ def _members() -> str:
             GROUP BY ALL),
         compared AS (
             SELECT *, count(*) OVER g AS members,
-                coalesce(min(node) OVER g = max(node) OVER g, false) AS one_host, lead_ns - (sum(lead_ns) OVER g - lead_ns)
-                / nullif(count(lead_ns) OVER g - 1, 0) AS beyond_ns
+                coalesce(min(node) OVER g = max(node) OVER g, false) AS one_host,
+                lead_ns - (sum(lead_ns) OVER g - lead_ns)
+                    / nullif(count(lead_ns) OVER g - 1, 0) AS beyond_ns
             FROM each WINDOW g AS (PARTITION BY job, replica, stage)),
         members AS (
             -- Where no member stands out it is the group, on its host if it has one.
