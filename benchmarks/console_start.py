@@ -43,8 +43,8 @@ from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Query
 from oncall.core.units import NS_PER_S
 from oncall.fleet.reach import reach_fleet
-from oncall_lab import TrainingFault, TrainingScenario, simulate, write
-from oncall_lab.training import recorder
+from oncall_lab import TrainingFault, TrainingScenario, recording, simulate, write
+from oncall_lab.training import record
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "fleet" / "ssh"))
 
@@ -79,7 +79,7 @@ def main() -> None:
 
 def write_job(folder: Path, gpus_per_node: int, *, shards: bool) -> None:
     """Sixteen ranks that trained for half a minute, and have hung since, up to now."""
-    recorder.EPOCH_NS = time.time_ns() - (TRAINED_S + HUNG_S) * NS_PER_S
+    recording.EPOCH_NS = record.EPOCH_NS = time.time_ns() - (TRAINED_S + HUNG_S) * NS_PER_S
     fault = TrainingFault("H1", (5,), at_ns=TRAINED_S * NS_PER_S)
     scenario = TrainingScenario(
         duration_ns=2 * TRAINED_S * NS_PER_S,

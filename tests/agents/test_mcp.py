@@ -33,7 +33,7 @@ ASKED: Mapping[str, tuple[str, dict[str, Any]]] = {
     "jobs": ("list_jobs", {"evidence": "hang"}),
     "hang": ("diagnose", {"evidence": "hang", "symptom": "hung"}),
     "front": ("front", {"evidence": "hang"}),
-    "rows": ("step_rows", {"evidence": "hang", "finding": "F1", "step": 4, "limit": 2}),
+    "rows": ("step_rows", {"evidence": "hang", "finding": "F1", "step": 3, "limit": 2}),
     "log": ("diagnose", {"evidence": "log.txt"}),
     "stacks": ("stacks", {"evidence": "stacks"}),
     "rules": ("list_rules", {}),

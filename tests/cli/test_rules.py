@@ -83,7 +83,7 @@ def test_show_lists_draws_and_finds_verdicts() -> None:
     assert oncall("show", "hang.H1").stdout == oncall("show", "H1").stdout
     ways = oncall("show", "H1").stdout
     assert ways.count("  1. Is the job stopped") > 1  # several ways, and behind them each fact once
-    assert ways.count("\n  unbegun:\n") == 1
+    assert ways.count("\n  suspects:\n") == 1
     assert "$hang_after = 5 min (halted.hang_after): longer" in ways
     missing = oncall("show", "hagn")
     assert missing.exit_code == 2 and "did you mean `hang`" in missing.stderr

@@ -58,7 +58,7 @@ def test_a_slow_communicator_goes_by_its_name() -> None:
             incident.append("ops", row)
         finding, *_ = diagnose(incident, RULEBOOKS).findings
     assert finding.verdict == "S2"
-    assert finding.case["suspect"] == "ranks 0-3"
+    assert finding.case["suspect"] == "communicator dp_1"
     assert any("dp_1" in step.say for step in finding.story)
 
 

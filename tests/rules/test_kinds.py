@@ -45,7 +45,7 @@ def test_no_code_names_a_verdict() -> None:
 
 
 def test_what_composes_a_diagnosis_names_no_rulebook() -> None:
-    """`hang`, `slow` and `network` are classes of faults as well, which are no names."""
-    names = {book.name for book in BOOKS} - {"hang", "slow", "network", "application"}
+    """Some are the names of classes of faults or of pictures as well, which are no rulebooks'."""
+    names = {book.name for book in BOOKS} - {"hang", "slow", "network", "traffic"}
     for file in (SOURCE / "use_case" / "compose.py", SOURCE / "core" / "diagnosis.py"):
         assert not names & set(constants(file)), file

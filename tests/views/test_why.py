@@ -64,4 +64,4 @@ def test_a_symptom_without_an_effect_is_information() -> None:
     )
     said = explained(hot)
     assert said["Effect"] == "none that the evidence shows: so it is information"
-    assert said["Number"] == "confidence 80 %, most of all for few readings"
+    assert said["Number"] == "confidence 80 %; what lowers it most: few readings"

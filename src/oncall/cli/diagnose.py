@@ -30,7 +30,6 @@ from oncall.cli.options.rulebooks import (
     warn,
 )
 from oncall.cli.options.training import TrainingOption, read_training
-from oncall.cli.status_line import gather_phrase, status_line
 from oncall.core.errors import ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.core.units import parse_quantity
@@ -196,6 +195,7 @@ def diagnose(
 
 def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
     """The diagnosis of recordings or nodes, and its report."""
+    from oncall.cli.status_line import gather_phrase, status_line
     from oncall.use_case.diagnose import with_failures
     from oncall.use_case.listener import Listener
     from oncall.use_case.request import answered

@@ -17,7 +17,7 @@ _STANDSTILL_S = 4
 PARAMETERS = {
     "hang.hang_after": "3 s",
     "waits.stuck_after": "3 s",
-    "rounds.noticeable": "10 ms",
+    "slow_rounds.noticeable": "10 ms",
     "rounds.cost_share": "5 %",
     "slow_rank_links.cost_share": "5 %",
 }

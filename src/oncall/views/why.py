@@ -51,7 +51,7 @@ def _number(finding: Finding) -> str:
     if not finding.reasons:
         return f"confidence {percent(finding.confidence)}"
     weakest = min(finding.reasons, key=lambda reason: reason.value)
-    return f"confidence {percent(finding.confidence)}, most of all for {clean(weakest.why)}"
+    return f"confidence {percent(finding.confidence)}; what lowers it most: {clean(weakest.why)}"
 
 
 def _cost(lost: Lost) -> str:

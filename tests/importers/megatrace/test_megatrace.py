@@ -419,4 +419,4 @@ def test_a_log_that_ends_in_a_wait_is_not_called_healthy(tmp_path: Path) -> None
         found = diagnose(incident, load_rulebooks([shipped_folder()]))
     assert not found.findings
     assert exit_code(found) == ExitCode.TOO_LITTLE_COVERAGE
-    assert "9 ranks wait" in found.doubt
+    assert "9 ranks are waiting" in found.doubt
