@@ -125,7 +125,7 @@ class Evidence:
         if self.replay is not None:
             return slowdowns_of(self.replay, self.limits)
         found = self.iterations
-        return [] if found is None or found.stretches else slowdowns_in(found, self.limits)
+        return [] if found is None else slowdowns_in(found, self.limits)
 
     @property
     def unexplained(self) -> Slowdown | None:
@@ -174,15 +174,10 @@ def _change(evidence: Evidence) -> Answer:
 
 
 def _waits(evidence: Evidence) -> Answer:
-    lateness, limits = _compared(evidence), evidence.limits
+    lateness = _compared(evidence)
     if isinstance(lateness, Declined):
         return lateness
-    answer = latecomers(lateness, limits)
-    # Stages differ by design, and no iteration shows which calls are alike.
-    unlike = lateness.iterations.stretches and evidence.stages
-    if unlike and isinstance(answer, Entry) and answer.share < limits.large:
-        return Declined("stages differ by design")
-    return answer
+    return latecomers(lateness, evidence.limits)
 
 
 def _delays(evidence: Evidence) -> Answer:
@@ -308,8 +303,8 @@ def _of_lateness(
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     # Durations show who came late in each iteration, however long it was.
     enough = len(known) >= limits.fewest or (lateness.timed and len(length_ns) >= limits.event)
-    # Of devices' times and of calls all alike rounds show more: rates, and each call.
-    shown = lateness.compared and not (evidence.programs.on_device or iterations.stretches)
+    # Of devices' times rounds show more: rates, and each call.
+    shown = lateness.compared and not evidence.programs.on_device
     unknown = (
         slowdown is not None
         or counts_alone(float(length_ns.max() - np.median(length_ns)), length_ns, limits)
@@ -323,7 +318,7 @@ def _of_lateness(
         iterations.begin_ns,
         None,
         lateness.timed,
-        decides=(outcome.proven and not iterations.stretches) or (enough and shown),
+        decides=outcome.proven or (enough and shown),
         whole=outcome.proven or not unknown,
         slowdown=slowdown,
     )
