@@ -69,5 +69,6 @@ def of_like_iterations(late_ns: Times, length_ms: float) -> Lateness:
         span=np.ones(iterations, dtype=np.int64),
         cut=none > 0,
         ahead=0.0,
+        stretches=False,
     )
     return Lateness(late_ns, np.arange(ranks), each, timed=True)

@@ -47,6 +47,7 @@ class Iterations:
     span: Ints
     cut: Flags
     ahead: float
+    stretches: bool  # of equal time: nothing shows where iterations begin
 
     @cached_property
     def nth(self) -> Ints:
@@ -87,8 +88,12 @@ class _Edges:
 
 
 def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Iterations | None:
-    """The iterations of a job; None if there are too few, or hosts wait nowhere."""
+    """The iterations of a job; None if there are too few, or hosts wait nowhere. Where nothing
+    shows them, and durations are recorded, stretches of equal time."""
     cut = _cut(programs, moments, limits)
+    stretches = moments.timed and not cut.any()
+    if stretches:
+        cut = _evenly(programs, moments, limits)
     edges = _edges(programs, cut, limits)
     if len(edges.seen) < limits.few:
         return None
@@ -100,16 +105,21 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     length = np.full((numbers, len(programs.ranks)), np.nan)
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
+    if stretches and not programs.batch.any():  # stages differ in the order of calls, not in kinds
+        program = _kinds_called(programs, inside, (len(order), length.shape[1]))
+    else:
+        program = _programs(programs, begin, end, number, length.shape)[order]
     found = Iterations(
         number=inside,
         begin_ns=began[order],
         length_ns=quantile(length[order], 0.5, 1),
-        program=_programs(programs, begin, end, number, length.shape)[order],
+        program=program,
         span=_span(moments.span, begin, end, number)[order],
         cut=cut,
         ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
+        stretches=stretches,
     )
-    return _like_most(found, limits)
+    return found if stretches else _like_most(found, limits)
 
 
 def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
@@ -184,6 +194,20 @@ def _programs(
     return found
 
 
+def _kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
+    """A hash of the kinds of each rank's calls (s, r), whatever their number and order: stretches
+    of equal time do not begin at the same call."""
+    at = np.flatnonzero(inside != NONE)
+    place, signature = inside[at] * shape[1] + programs.rank[at], programs.signature[at]
+    order = np.lexsort((signature, place))
+    place, signature = place[order], signature[order]
+    new = (np.diff(place, prepend=-1) != 0) | (np.diff(signature, prepend=np.uint64(0)) != 0)
+    found = np.zeros(shape[0] * shape[1], dtype=np.uint64)
+    np.add.at(found, place[new], signature[new])
+    found[place] |= np.uint64(1)
+    return found.reshape(shape)
+
+
 def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     """The collectives (n,) of the largest groups that hosts wait in, or that show who waited; of
     these the rarest kind that is called often enough. Every rank has such a group; where stages of
@@ -210,6 +234,27 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         return np.zeros(len(size), dtype=np.bool_)
     waits = np.where(moments.waits, kind, NONE)
     return _rarest(programs, moments, size, waits, 0, limits.few, limits)
+
+
+def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
+    """Where no call tells iterations apart, calls (n,) at equal times, of the groups of all ranks,
+    or of those that share out the ranks, as replicas of a service do: a stretch as long as an
+    iteration shows as well who is late in it."""
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    found = np.zeros(len(size), dtype=np.bool_)
+    shown = np.flatnonzero(moments.shown & (size > 1))
+    shown = shown[size[shown] == size[shown].max(initial=0)]
+    if len(np.unique(programs.rank[shown])) < limits.nearly_all * len(programs.ranks):
+        return found
+    for comm in np.unique(programs.comm[shown]):
+        mine = shown[programs.comm[shown] == comm]
+        calls, nth = np.unique(programs.seq[mine], return_inverse=True)
+        first_ns = np.full(len(calls), np.iinfo(np.int64).max)
+        np.minimum.at(first_ns, nth, moments.reached_ns[mine])
+        passed_ns = first_ns - first_ns.min()
+        stretch = passed_ns * limits.enough // (int(passed_ns.max()) + 1)
+        found[mine] = (np.diff(stretch, prepend=NONE) > 0)[nth]
+    return found
 
 
 def _rarest(

@@ -166,7 +166,9 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     rest_ns = np.maximum(iterations.length_ns - last_ns, iterations.length_ns / 2)
     without = replace(iterations, length_ns=rest_ns)
     others, _ = without.spans(but=~(there & (gap < limits.least_gain / 2)))
-    if _are_baseline(others, iterations.length_ns[late], limits):
+    if iterations.stretches:
+        pass  # They are of equal length, whatever was lost in them.
+    elif _are_baseline(others, iterations.length_ns[late], limits):
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
     elif _may_cost_nothing(lateness, limits):
         return Declined("hosts run ahead of their devices: being late may cost nothing")
@@ -184,10 +186,10 @@ def is_seen(
 ) -> bool:
     """Whether late iterations (s,) are longer than the shorter ones of the others by a good part of
     the `share` that being late is said to cost; others may be long for another reason, as the first
-    ones are. Where too few lengths are known, nobody knows."""
+    ones are. Where too few lengths are known, and of stretches of equal time, nobody knows."""
     late_ns, _ = iterations.spans(but=~late)
     others_ns, _ = iterations.spans(but=~others)
-    if not len(late_ns) or len(others_ns) < limits.few:
+    if iterations.stretches or not len(late_ns) or len(others_ns) < limits.few:
         return True
     length_ns = float(np.median(late_ns))
     longer_ns = length_ns - float(quantile(others_ns, 0.25, 0))

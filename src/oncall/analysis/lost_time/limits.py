@@ -23,6 +23,9 @@ class Limits:
     negligible: float = decides("1 %", "of calls, or of all time: not worth waking anyone for")
     fewest: int = decides(4, "like iterations, or calls in one: of fewer, there is no baseline")
     few: int = decides(3, "ranks that have a median, or iterations that are no event")
+    enough: int = decides(
+        12, "parts of a recording without iterations: so many show what is chance"
+    )
     event: int = decides(8, "iterations, of which one may differ: a warm-up, a checkpoint")
     most_compared: int = decides(
         48, "newest segments of a class, or ranks with the largest excess; more say nothing new"

@@ -126,7 +126,7 @@ class Evidence:
         if self.replay is not None:
             return slowdowns_of(self.replay, self.limits)
         found = self.iterations
-        return [] if found is None else slowdowns_in(found, self.limits)
+        return [] if found is None or found.stretches else slowdowns_in(found, self.limits)
 
     @property
     def unexplained(self) -> Slowdown | None:
@@ -175,10 +175,15 @@ def _change(evidence: Evidence) -> Answer:
 
 
 def _waits(evidence: Evidence) -> Answer:
-    lateness = _compared(evidence)
+    lateness, limits = _compared(evidence), evidence.limits
     if isinstance(lateness, Declined):
         return lateness
-    return latecomers(lateness, evidence.limits)
+    answer = latecomers(lateness, limits)
+    # Stages differ by design, and no iteration shows which calls are alike.
+    unlike = lateness.iterations.stretches and evidence.stages
+    if unlike and isinstance(answer, Entry) and answer.share < limits.large:
+        return Declined("stages differ by design")
+    return answer
 
 
 def _hosts(evidence: Evidence) -> Answer:
@@ -314,8 +319,8 @@ def _of_lateness(
     known, _ = iterations.spans()  # of fewer, it is not known whether iterations became longer
     # Durations show who came late in each iteration, however long it was.
     enough = len(known) >= limits.fewest or (lateness.timed and len(length_ns) >= limits.event)
-    # Of devices' times rounds show more: rates, and each call.
-    shown = lateness.compared and not evidence.programs.on_device
+    # Of devices' times and of calls all alike rounds show more: rates, and each call.
+    shown = lateness.compared and not (evidence.programs.on_device or iterations.stretches)
     unknown = (
         slowdown is not None
         or counts_alone(float(length_ns.max() - np.median(length_ns)), length_ns, limits)
@@ -329,7 +334,7 @@ def _of_lateness(
         iterations.begin_ns,
         None,
         lateness.timed,
-        decides=outcome.proven or (enough and shown),
+        decides=(outcome.proven and not iterations.stretches) or (enough and shown),
         whole=outcome.proven or not unknown,
         slowdown=slowdown,
     )
