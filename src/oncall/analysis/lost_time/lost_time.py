@@ -23,6 +23,7 @@ from oncall.analysis.lost_time.iterations import Iterations, iterations_of
 from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, counts_alone
 from oncall.analysis.lost_time.lateness import (
     Lateness,
+    late_hosts,
     latecomers,
     lateness_of,
     suspected,
@@ -185,6 +186,15 @@ def _waits(evidence: Evidence) -> Answer:
     return answer
 
 
+def _hosts(evidence: Evidence) -> Answer:
+    if evidence.stages:
+        return Declined("all ranks of a host may be one stage, late by design")
+    lateness = _compared(evidence)
+    if isinstance(lateness, Declined):
+        return lateness
+    return late_hosts(lateness, evidence.limits) if lateness.timed else Declined("no durations")
+
+
 def _delays(evidence: Evidence) -> Answer:
     if evidence.arrivals.timed or evidence.programs.on_device:
         return Declined("durations show more than hosts' calls")
@@ -227,6 +237,7 @@ WAYS = (
     Way("replay", _replay),
     Way("change", _change),
     Way("waits", _waits, replayed=True),
+    Way("hosts", _hosts, replayed=True),
     Way("delays", _delays),
     Way("suspicion", _suspicion, replayed=True),
 )
