@@ -6,17 +6,13 @@ dumps, so both recordings of one job speak of the same communicators.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from oncall.core.errors import Unreadable
 from oncall.importers.documents import parse_json
-from oncall.importers.flight_recorder.groups import Group, infer_members, listed_groups
+from oncall.importers.flight_recorder.groups import Group, listed_groups
 from oncall.importers.kineto.trace import Trace
-
-if TYPE_CHECKING:
-    from oncall.importers.kineto.reading import Reading
 
 
 def groups_of(trace: Trace) -> dict[str, Group]:
@@ -38,19 +34,6 @@ def groups_of(trace: Trace) -> dict[str, Group]:
         for name, said in config.items()
         if name not in listed and name in used
     }
-
-
-def known_groups(by_rank: Mapping[int, Sequence[Reading]]) -> dict[Group, Group]:
-    """Every group as some rank knows it -> with members; of unlisted ones they are inferred."""
-    carriers: dict[Group, set[int]] = defaultdict(set)
-    sizes: dict[Group, int] = {}
-    for rank, windows in by_rank.items():
-        for one in windows:
-            sizes |= one.sizes
-            for group in one.groups.values():
-                carriers[group].add(rank)
-    inferred = infer_members(carriers, sizes, by_rank)
-    return {group: inferred.get(group, group) for group in carriers}
 
 
 def _whole(said: Mapping[str, Any]) -> list[int]:

@@ -10,8 +10,7 @@ import numpy as np
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
-from oncall.importers.flight_recorder.groups import Group, communicator
-from oncall.importers.kineto.groups import known_groups
+from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
 from oncall.importers.kineto.reading import Reading, read_files
 from oncall.importers.kineto.tasks import Task
 from oncall.importers.printable import printable
@@ -27,7 +26,7 @@ def import_traces(paths: Sequence[Path], incident: Incident, job: str) -> None:
         if one.owner.rank is not None and one.rows:
             by_rank[one.owner.rank].append(one)
     _refuse_mixture(readings)
-    known = known_groups(by_rank)
+    known = _known_groups(by_rank)
     if by_rank:
         _append_job(by_rank, known, incident, job)
     comm = {group: communicator(whole) for group, whole in known.items()}
@@ -68,6 +67,19 @@ def _refuse_mixture(readings: Sequence[Reading]) -> None:
         folder = str(next(iter(sizes.values())).parent)
         problem = f"the traces disagree about the job's size ({said}); two jobs mixed?"
         raise BadInput(folder, problem)
+
+
+def _known_groups(by_rank: Mapping[int, Sequence[Reading]]) -> dict[Group, Group]:
+    """Every group as some rank knows it -> with members; of unlisted ones they are inferred."""
+    carriers: dict[Group, set[int]] = defaultdict(set)
+    sizes: dict[Group, int] = {}
+    for rank, windows in by_rank.items():
+        for one in windows:
+            sizes |= one.sizes
+            for group in one.groups.values():
+                carriers[group].add(rank)
+    inferred = infer_members(carriers, sizes, by_rank)
+    return {group: inferred.get(group, group) for group in carriers}
 
 
 # -------------------------------------------------------------------- tables
