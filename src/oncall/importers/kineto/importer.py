@@ -194,16 +194,3 @@ def _append_recordings(readings: Sequence[Reading], incident: Incident, job: str
             "note": [printable(note) or None for note in notes],
         },
     )
-
-
-def _known_groups(by_rank: Mapping[int, Sequence[Reading]]) -> dict[Group, Group]:
-    """Every group as some rank knows it -> with members; of unlisted ones they are inferred."""
-    carriers: dict[Group, set[int]] = defaultdict(set)
-    sizes: dict[Group, int] = {}
-    for rank, windows in by_rank.items():
-        for one in windows:
-            sizes |= one.sizes
-            for group in one.groups.values():
-                carriers[group].add(rank)
-    inferred = infer_members(carriers, sizes, by_rank)
-    return {group: inferred.get(group, group) for group in carriers}
