@@ -260,9 +260,9 @@ def test_pauses_of_different_length_part_no_iteration_where_only_calls_are_repor
 def test_where_no_call_lies_within_tasks_who_sends_tells_when_they_begin(
     schedule: str, chunks: int
 ) -> None:
-    """Calls alone, no tensor parallelism, clocks of two nodes 20 ms apart."""
+    """Calls alone, no tensor parallelism."""
     scenario = replace(
-        SHORT, tp=1, pp=4, dp=2, layers=8, gpus_per_node=4, clock_offset_ns=10_000_000,
+        SHORT, tp=1, pp=4, dp=2, layers=8, gpus_per_node=4,
         recorder="calls", schedule=schedule, chunks=chunks, **NOT_STATED,
     )  # fmt: skip
     found, true = labelled(scenario), recorded_tasks(scenario)

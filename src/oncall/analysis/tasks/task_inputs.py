@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.task_lateness import clock_corrections, corrections_of
 from oncall.analysis.tasks.task_positions import Tasks
 
 
@@ -42,72 +40,37 @@ class Computed:
 def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
     """For each rank when what each of its tasks works on was sent, or when the ranks that it begins
     an iteration with were all there (tasks,), -1 unknown; None where its stage is not known."""
-    known = clock_corrections([one.calls for one in ranks if one is not None])
-    placed = [(number, one) for number, one in enumerate(ranks) if one is not None]
-    computing = [one for _, one in placed]
+    computing = [one for one in ranks if one is not None]
+    numbers, latest = _joint_calls(computing)
+    in_lane: dict[tuple[str, int] | None, list[Computed]] = {}
     lanes = _lanes(computing)
-    joint = _JointCalls([_joint_calls(one.calls) for one in computing])
-    in_lane: dict[tuple[str, int] | None, list[int]] = {}
-    for place, lane in enumerate(lanes):
-        in_lane.setdefault(lane, []).append(place)
-    found: list[Array | None] = [None] * len(ranks)
-    for place, (number, one) in enumerate(placed):
-        sent = np.full(len(one.tasks), UNKNOWN, dtype=np.int64)
-        mates = in_lane[lanes[place]] if lanes[place] is not None else []
-        for other in (mate for mate in mates if mate != place):
-            moved = corrections_of(
-                np.array([other, place]), known, one.calls.thresholds.clock_error_ns
-            )
-            sent_by_peer = _sent_to(one, placed[other][1])
-            sent = np.where(sent_by_peer >= 0, sent_by_peer + int(moved[0] - moved[1]), sent)
-        sent = np.where(sent < 0, _all_there(place, computing, joint, known), sent)
-        found[number] = sent
-    return found
+    for one, lane in zip(computing, lanes, strict=True):
+        in_lane.setdefault(lane, []).append(one)
+    sent: list[Array] = []
+    for one, lane in zip(computing, lanes, strict=True):
+        found = _all_there(one, numbers, latest)
+        for other in in_lane[lane] if lane is not None else ():
+            sent_by_peer = _sent_to(one, other)
+            found = np.where(sent_by_peer >= 0, sent_by_peer, found)
+        sent.append(found)
+    left = iter(sent)
+    return [None if one is None else next(left) for one in ranks]
 
 
-def _joint_calls(calls: RankCalls) -> tuple[Array, Array]:
-    """A rank's calls that are no Sends or Recvs: what distinguishes each, in order, and when it was
-    called by its own clock (n,)."""
-    mine = np.flatnonzero((calls.use > RECV) & (calls.seq >= 0))
-    number = _number(calls, mine)
-    order = np.argsort(number, kind="stable")
-    return number[order], calls.called_ns[mine[order]]
-
-
-class _JointCalls:
-    """The joint calls of all ranks: of each rank as `_joint_calls` has them, and of all by what
-    distinguishes them, as few of the ranks of a job are members of one communicator."""
-
-    def __init__(self, of_rank: Sequence[tuple[Array, Array]]) -> None:
-        self.of_rank = of_rank
-        every = np.concatenate([numbers for numbers, _ in of_rank]) if of_rank else np.zeros(0)
-        rank = np.repeat(np.arange(len(of_rank)), [len(numbers) for numbers, _ in of_rank])
-        order = np.argsort(every, kind="stable")
-        self._number, self._rank = every[order], rank[order]
-        self._called = (
-            np.concatenate([called for _, called in of_rank])[order] if of_rank else every
-        )
-
-    def members(self, wanted: Array) -> list[int]:
-        """The ranks that made any of these calls."""
-        begin, end = (np.searchsorted(self._number, wanted, side) for side in ("left", "right"))
-        mine = [self._rank[slice(*each)] for each in zip(begin, end, strict=True)]
-        return np.unique(np.concatenate(mine)).tolist() if mine else []
-
-    def latest(self, wanted: Array) -> Array:
-        """When the last of all ranks made each of these calls, clocks as they are; -1 if none."""
-        numbers, last = self._last
-        if not len(numbers):
-            return np.full(len(wanted), UNKNOWN, dtype=np.int64)
-        place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-        return np.where(numbers[place] == wanted, last[place], UNKNOWN)
-
-    @cached_property
-    def _last(self) -> tuple[Array, Array]:
-        opening = np.flatnonzero(np.diff(self._number, prepend=-1))
-        if not len(opening):
-            return self._number, self._called
-        return self._number[opening], np.maximum.reduceat(self._called, opening)
+def _joint_calls(ranks: Sequence[Computed]) -> tuple[Array, Array]:
+    """The calls of all ranks that are no Sends or Recvs: what distinguishes each, in order, and
+    when the last of its members made it (n,)."""
+    mine = [np.flatnonzero((one.calls.use > RECV) & (one.calls.seq >= 0)) for one in ranks]
+    each = [
+        (_number(one.calls, at), one.calls.called_ns[at])
+        for one, at in zip(ranks, mine, strict=True)
+    ]
+    number, called = (
+        (np.concatenate(values) for values in zip(*each, strict=True)) if each else (mine, mine)
+    )
+    order = np.lexsort((called, number))
+    last = order[np.flatnonzero(np.diff(number[order], append=UNKNOWN))]
+    return number[last], called[last]
 
 
 def _number(calls: RankCalls, at: Array) -> Array:
@@ -115,35 +78,17 @@ def _number(calls: RankCalls, at: Array) -> Array:
     return np.asarray(calls.comm[at] * (1 << 40) + calls.seq[at])
 
 
-def _all_there(
-    place: int,
-    ranks: Sequence[Computed],
-    joint: _JointCalls,
-    known: Sequence[dict[int, int]],
-) -> Array:
+def _all_there(one: Computed, numbers: Array, latest: Array) -> Array:
     """For the first task of each iteration when the last member made the joint call before
     (tasks,); -1 unknown, and for those that receive."""
-    one = ranks[place]
     before = np.array([block.begin - 1 for block in one.blocks], dtype=np.int64)[one.tasks.block]
     opening = (np.diff(one.tasks.block, prepend=-1) != 0) & ~one.tasks.receives & (before >= 0)
-    latest = np.full(len(opening), UNKNOWN, dtype=np.int64)
-    at = before[opening]
-    wanted = _number(one.calls, at)
-    there = np.where(one.calls.seq[at] >= 0, one.calls.called_ns[at], UNKNOWN)
-    if not known:  # one clock: whoever came last
-        latest[opening] = np.where(there >= 0, np.maximum(there, joint.latest(wanted)), there)
-        return latest
-    for other in joint.members(wanted):
-        if other == place or ranks[other].calls.comms != one.calls.comms:
-            continue
-        numbers, called = joint.of_rank[other]
-        moved = corrections_of(np.array([other, place]), known, one.calls.thresholds.clock_error_ns)
-        found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-        theirs = called[found] + int(moved[0] - moved[1])
-        same = (numbers[found] == wanted) & (there >= 0)
-        there = np.where(same, np.maximum(there, theirs), there)
-    latest[opening] = there
-    return latest
+    there = np.full(len(opening), UNKNOWN, dtype=np.int64)
+    if len(numbers):
+        place = np.searchsorted(numbers, _number(one.calls, before[opening]))
+        known = one.calls.seq[before[opening]] >= 0
+        there[opening] = np.where(known, latest[np.minimum(place, len(latest) - 1)], UNKNOWN)
+    return there
 
 
 def _lanes(ranks: Sequence[Computed]) -> list[tuple[str, int] | None]:
