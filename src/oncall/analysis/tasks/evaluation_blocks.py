@@ -67,8 +67,8 @@ def _passes(one: Seated, block: Block, evaluates: bool) -> int:
         return 0
     place, each, events = one.place, one.place.transfers_each, len(block.events)
     if block.torn_after:
-        evaluates |= _ends_in_evaluation(one)
-        return events // each if evaluates else 0
+        gradients = one.forward is not None and not one.forward[block.events].all()
+        return events // each if evaluates and not gradients else 0
     if one.forward is not None:
         onward = int(one.forward[block.events].sum())
         return max(0, 2 * onward - events) // each

@@ -20,8 +20,14 @@ from oncall.analysis.tasks.iteration_bounds import (
     left_together,
 )
 from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
-from oncall.analysis.tasks.pipeline_layouts import pipeline_comms, read_memberships
-from oncall.analysis.tasks.pipeline_places import Found, Place, find_places, seat
+from oncall.analysis.tasks.pipeline_places import (
+    Found,
+    Place,
+    find_places,
+    pipeline_comms,
+    read_memberships,
+    seat,
+)
 from oncall.analysis.tasks.rank_calls import TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.tasks.schedule_fit import Stated
 from oncall.analysis.tasks.schedules import Array
