@@ -19,7 +19,7 @@ from oncall.analysis.tasks.iteration_bounds import (
     find_blocks,
     left_together,
 )
-from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
+from oncall.analysis.tasks.iteration_numbers import Numbered, number_blocks
 from oncall.analysis.tasks.pipeline_places import (
     Found,
     Place,
@@ -28,10 +28,8 @@ from oncall.analysis.tasks.pipeline_places import (
     read_memberships,
     seat,
 )
-from oncall.analysis.tasks.rank_calls import TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.tasks.rank_calls import TASK, UNKNOWN, read_calls
 from oncall.analysis.tasks.schedule_fit import Stated
-from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
 from oncall.analysis.tasks.task_lateness import lateness, together
 from oncall.analysis.tasks.task_positions import place_alone, place_tasks
 from oncall.analysis.tasks.task_rows import TASK_COLUMNS, Labelled, columns_of, rows
@@ -122,16 +120,12 @@ def _rows_of(
         thresholds.together,
     )
     late = lateness(calls, sizes)
-    sent = _inputs_sent(labelled, numbers)
     del calls, known, began_ns
-    each = zip(_taken(numbers), _taken(late), _taken(sent), strict=True)
+    each = zip(_taken(numbers), _taken(late), strict=True)
     while labelled:
         for few in _batches(labelled.pop(0)):
-            number, behind, sent_ns = zip(*islice(each, len(few.ranks)), strict=True)
-            known_ns = [one for one in sent_ns if one is not None]
-            yield from rows(
-                few, np.stack(number), together(behind), np.stack(known_ns) if known_ns else None
-            )
+            number, behind = zip(*islice(each, len(few.ranks)), strict=True)
+            yield from rows(few, np.stack(number), together(behind))
 
 
 def _taken(values: Sequence[_Value]) -> Iterator[_Value]:
@@ -139,26 +133,6 @@ def _taken(values: Sequence[_Value]) -> Iterator[_Value]:
     left = [*reversed(values)]
     while left:
         yield left.pop()
-
-
-def _inputs_sent(labelled: Sequence[Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
-    """When the inputs of each rank's tasks were sent. Needed where some rank makes no call within
-    its tasks and nothing shows when its Recvs were over."""
-    any_ends = any(one.calls.knows_ends for one in labelled)
-    if any_ends or all((one.calls.use == TASK).any() for one in labelled):
-        return [None] * len(numbers)
-    ranks = [(one, calls) for one in labelled for calls in one.ranks]
-    return inputs_sent(
-        [_computed(*each, number) for each, number in zip(ranks, numbers, strict=True)]
-    )
-
-
-def _computed(one: Labelled, calls: RankCalls, number: Array) -> Computed | None:
-    if one.place is None:
-        return None
-    counted = (number[one.tasks.block] != NOT_NUMBERED) & ~one.tasks.evaluation
-    iteration = np.where(counted, number[one.tasks.block], UNKNOWN)
-    return Computed(calls, one.blocks, one.tasks, one.place.stage, one.place.stages, iteration)
 
 
 def _numbered(one: Labelled) -> Numbered:

@@ -55,13 +55,13 @@ class Labelled:
         return self.ranks[0]
 
 
-def rows(one: Labelled, number: Array, late: Late, sent_ns: Array | None) -> list[dict[str, Any]]:
+def rows(one: Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
     """The ranks' tasks, what they received and sent, and the ends of iterations: columns as
-    `_columns` joins them. `number` (ranks, blocks), `sent_ns` (ranks, tasks)."""
+    `_columns` joins them. `number` (ranks, blocks)."""
     tasks, many = one.tasks, _Many(one)
     calls = many.calls
     inside = calls_inside(calls, tasks)
-    times = time_tasks(calls, one.blocks, tasks, inside, late, sent_ns)
+    times = time_tasks(calls, one.blocks, tasks, inside, late)
     numbers = number[:, tasks.block]
     iteration = np.where(tasks.evaluation, NOT_NUMBERED, numbers)
     numbered = (numbers != NOT_NUMBERED) | tasks.evaluation
@@ -86,12 +86,6 @@ def rows(one: Labelled, number: Array, late: Late, sent_ns: Array | None) -> lis
     for name, at in (("recv", tasks.recv_at), ("send", tasks.send_at)):
         these = np.flatnonzero(at >= 0)
         moved = _transfers(many, tasks, iteration, these, at[these], name)
-        if name == "recv" and sent_ns is not None:
-            # No call shows when it was over: no sooner than asked for and sent.
-            came = np.maximum(calls.entered_ns[:, at[these]], sent_ns[:, these])
-            was_sent = (sent_ns[:, these] >= 0) & (times.calls[these] == 0)
-            over = np.where(was_sent, came, moved["ended_ns"])
-            moved |= {"ended_ns": over, "whole": over >= 0}
         parts.append(many.part(moved, numbered[:, these]))
     trained = tasks.block[~tasks.evaluation]
     last = np.full(len(one.blocks), UNKNOWN)

@@ -43,10 +43,9 @@ def time_tasks(
     tasks: Tasks,
     inside: Inside,
     late: Late,
-    sent_ns: Array | None = None,
 ) -> Times:
     """The times of every task of ranks that are alike: of `calls` and `late`, times are of all of
-    them (ranks, calls). `sent_ns`: when its input was sent (ranks, tasks), where known."""
+    them (ranks, calls)."""
     count = inside.last - inside.first
     any_call = count > 0
     first = _at(calls.entered_ns, _pick(inside.positions, inside.first, any_call))
@@ -54,9 +53,7 @@ def time_tasks(
     last = _at(calls.entered_ns, final)
     done = _done(calls, final)
     ended = _ended(calls, tasks, inside, any_call, done)
-    begins = first if sent_ns is None else _fed(calls, tasks, first, sent_ns)
-    recorded = np.where(first < 0, begins, UNKNOWN)
-    started = _started(calls, blocks, tasks, ended, begins, recorded)
+    started = _started(calls, blocks, tasks, ended, first)
     started, ended = _shared(tasks, any_call, started, ended, calls.thresholds.backward_share)
     # What ends later than its rank goes on, as Sends that no rank waits for, holds up no task.
     started = np.where((first >= 0) & (started > first), first, started)
@@ -148,7 +145,6 @@ def _started(
     tasks: Tasks,
     ended: Array,
     first: Array,
-    recorded: Array,
 ) -> Array:
     """A task can begin when what it needs has come and the task before it is done.
 
@@ -162,33 +158,7 @@ def _started(
     came = _at(calls.ended_ns, tasks.recv_at)
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
-    # Where others show when it could begin, it was no sooner, nor before its rank was free.
-    others = (recorded >= 0) & (started >= 0)
-    started = np.where(others, np.maximum(started, np.maximum(recorded, free)), started)
     return _after_the_optimizer(tasks, opening & ~tasks.receives, started, first)
-
-
-def _fed(calls: RankCalls, tasks: Tasks, first: Array, sent_ns: Array) -> Array:
-    """The first calls of tasks; where a task has none, when it could begin: when the input that it
-    asked for was sent, and all else that was received in the group call before it, for which its
-    rank waits, too; in an iteration's first task, when its rank and all others had come."""
-    asked = _at(calls.entered_ns, tasks.recv_at)
-    came = np.where(sent_ns >= 0, np.maximum(asked, sent_ns), UNKNOWN)
-    transfers = np.flatnonzero(calls.use <= RECV)
-    if len(transfers):
-        apart = (np.diff(calls.group[transfers], prepend=-2) != 0) | (calls.group[transfers] < 0)
-        apart[1:] |= np.diff(transfers) != 1
-        exchange = np.zeros(len(calls), dtype=np.int64)
-        exchange[transfers] = np.cumsum(apart)
-        over = np.full((len(came), int(apart.sum()) + 1), UNKNOWN, dtype=np.int64)
-        received = tasks.recv_at >= 0
-        np.maximum.at(over.T, exchange[tasks.recv_at[received]], came[:, received].T)
-        over[:, 0] = UNKNOWN  # of what is no transfer
-        heads = (np.diff(tasks.group, prepend=-1) != 0) & (tasks.low >= 0)
-        exchanged = exchange[np.clip(tasks.low, 0, len(calls) - 1)]
-        began = heads & (~tasks.receives | (came >= 0))
-        came = np.where(began, np.maximum(came, over[:, exchanged]), came)
-    return np.where(first >= 0, first, came)
 
 
 def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Array) -> Array:
