@@ -63,5 +63,5 @@ def test_a_symptom_without_an_effect_is_information() -> None:
         reasons=(Reason("a", 0.9, "its readings say so"), Reason("b", 0.6, "few readings")),
     )
     said = explained(hot)
-    assert said["Effect"] == "none that the evidence shows: so it is information"
+    assert said["Effect"] == "none that the evidence shows"
     assert said["Number"] == "confidence 80 %; what lowers it most: few readings"

@@ -113,7 +113,13 @@ def show(
         return
     of, _, verdict = name.rpartition(".")
     among = [called(of, by_name)] if of else books
-    found = [book for book in among if book is not None and verdict in book.book.verdicts]
+    found = [
+        (book, present)
+        for book in among
+        if book is not None
+        for present, declared in book.book.verdicts.items()
+        if verdict in (present, *declared.was)
+    ]
     if not found and name in all_relations():
         _print(relation_drawing(all_relations()[name], books[0].of_relations, width))
         return
@@ -124,9 +130,9 @@ def show(
             *(verdict for book in books for verdict in book.book.verdicts),
         ]
         raise UsageError(f"no rulebook, verdict or relation `{name}`{nearest(name, known)}")
-    for number, book in enumerate(found):
+    for number, (book, present) in enumerate(found):
         _print(["", ""][: 2 * number])
-        _print(ways_to(book, verdict, width))
+        _print(ways_to(book, present, width))
 
 
 @app.command()

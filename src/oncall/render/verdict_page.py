@@ -100,8 +100,9 @@ def _table(book: Rulebook, verdict: str) -> Iterator[str]:
     yield f"| about | {declared.on or 'what is blamed'} |"
     yield f"| class | {declared.fault_class} |"
     yield f"| severity | {declared.severity} |"
-    if book.book.was:
-        yield f"| formerly in | {', '.join(book.book.was)} |"
+    if book.book.was or declared.was:
+        names = (*declared.was, *(f"of {one}" for one in book.book.was))
+        yield f"| formerly | {', '.join(names)} |"
     yield f"| sources | {'; '.join(book.book.sources)} |"
 
 

@@ -17,22 +17,20 @@ def why(diagnosis: Diagnosis, finding: Finding) -> tuple[tuple[str, str], ...]:
     """What decided a finding, as (label, text): what the job lost, what shows or explains it, and
     the number that made it a fault or information."""
     followers = [one for one in diagnosis.findings if one.explained_by == finding.id]
-    shown = [one for one in (finding, *followers) if one.claim.kind == "effect"]
+    above = [one for one in diagnosis.findings if one.id == finding.explained_by]
+    shown = [one for one in (finding, *followers, *above) if one.claim.kind == "effect"]
+    explains = f"{above[0].id} explains it: {clean(above[0].title)}" if above else ""
     return (
         ("Effect", _effect(finding, shown)),
-        ("Witness", _witness(finding, shown)),
+        ("Witness", explains or _witness(finding, shown)),
         ("Number", _number(finding)),
     )
 
 
 def _effect(finding: Finding, shown: list[Finding]) -> str:
     if not shown:
-        alone = (
-            "an event stands for itself"
-            if finding.claim.kind == "event"
-            else "so it is information"
-        )
-        return f"none that the evidence shows: {alone}"
+        itself = "; an event stands for itself" if finding.claim.kind == "event" else ""
+        return f"none that the evidence shows{itself}"
     return f"{clean(shown[0].title)} ({shown[0].rulebook} {shown[0].verdict})"
 
 

@@ -122,3 +122,40 @@ def test_what_is_wrong_in_a_table_is_named(old: str, new: str, message: str) -> 
     with Checker() as checker:
         problems = checker.check(TABLE.replace(old, new), "codes.yaml")
     assert any(message in problem.message for problem in problems), problems
+
+
+NESTED = """\
+  switch: said.text
+  say: "{{ said.code }}: {{ said.text }}."
+  confidence: stated
+  rows:
+    log:
+      switch: said.code
+      rows:
+        b: {verdict: PROGRAM}
+        a: {verdict: LOST}
+  otherwise: {verdict: PROGRAM}
+"""
+
+
+def test_a_table_within_a_table_sees_the_rows_of_the_outer_one_alone(
+    book: Callable[..., Rulebook],
+) -> None:
+    tree = TABLE[TABLE.index("  switch:") : TABLE.index("verdicts:")]
+    with Incident.empty() as incident:
+        columns = {
+            "node": ["n", "n", "m"],
+            "text": ["log", "host", "host"],
+            "code": ["a", "b", "b"],
+            "line": [1, 2, 3],
+        }
+        incident.append("host_events", columns | {"source": "kernel", "path": "dmesg"})
+        found = {
+            one.case["node"]: one
+            for one in run(incident, [book(TABLE.replace(tree, NESTED))]).findings
+        }
+    assert (found["n"].verdict, found["n"].story[-1].say) == ("LOST", "a: log.")
+    other = found["m"]
+    assert (other.verdict, other.story[-1].say) == ("PROGRAM", "b: host.")
+    assert [blame.where["node"] for blame in other.blame] == ["m"]
+    assert [reason.value for reason in other.reasons] == [0.9]

@@ -99,7 +99,8 @@ _COLUMNS = (
     ("silence_ns", "BIGINT", "ns", "how long other lines went on after the last step"),
     ("reports", "BIGINT", "", "of a timer: reports that show it"),
     ("of_reports", "BIGINT", "", "of how many"),
-    ("meaning", "VARCHAR", "", "of a host: what its code means"),
+    ("event", "VARCHAR", "", "of a host: its code in the event catalogue, such as xid_79"),
+    ("meaning", "VARCHAR", "", "of a host: what that means"),
     ("action", "VARCHAR", "", "of a host: what to do"),
     ("command", "VARCHAR", "", "of a host: what to type"),
     ("lines", "BIGINT", "", "of a host: how often it was said"),
@@ -129,7 +130,7 @@ def fault_reports() -> str:
     """What failed, what ended the job and what hosts state, each with its code."""
     words = {
         "about": "coalesce(about, code)",
-        "call": "coalesce(op, 'a collective')",
+        "call": "coalesce(op, 'A collective')",
         "crowd": "waiting || coalesce(' of ' || if(size IS NULL, 'at least ', '') || of_ranks, '') "
         "|| if(coalesce(of_ranks, waiting) = 1, ' rank', ' ranks')",
         "unseen": "CASE WHEN of_ranks > waiting THEN if(size IS NULL, 'at least ', '') "

@@ -79,8 +79,8 @@ def _witnesses() -> str:
         accounted AS (
             SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.high, l.iterations,
                 l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed, l.shown_by,
-                l.gain_ns / greatest(a.until_ns - l.at_ns, l.iterations * l.iteration_ns)
-                    AS lost_share, l.declined,
+                least(l.share, l.gain_ns / greatest(
+                    a.until_ns - l.at_ns, l.iterations * l.iteration_ns)) AS lost_share, l.declined,
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN accounts a USING (job) LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),

@@ -238,20 +238,29 @@ def _look_up(
     gathered: _Run,
 ) -> None:
     """Send each case to the first row of the table whose code it has."""
+    above = [
+        (one.table.column, one.codes)
+        for one in path
+        if isinstance(one, Taken) and one.table.fact == table.fact and one.codes
+    ]
     try:
-        codes = evaluation.values_of(table.fact, table.column)
+        codes = evaluation.values_of(table.fact, table.column, above)
     except NotKnown as error:
         _stop(evaluation, error, table.fact, cases, path, gathered)
         return
     left = list(cases)
     for written, branch in table.rows.items():
         wanted = codes_of(written)
-        here = [case for case in left if not codes.get(case, frozenset()).isdisjoint(wanted)]
+        here: list[Case] = []
+        others: list[Case] = []
+        for case in left:
+            has = not codes.get(case, frozenset()).isdisjoint(wanted)
+            (here if has else others).append(case)
         if here:
             _walk(evaluation, branch, here, (*path, Taken(table, wanted)), gathered)
-            left = [case for case in left if case not in here]
+        left = others
     if left and table.otherwise is not None:
-        _walk(evaluation, table.otherwise, left, path, gathered)
+        _walk(evaluation, table.otherwise, left, (*path, Taken(table, ())), gathered)
     elif left:
         _trace(evaluation, NO_VERDICT, left, path, gathered)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -158,11 +158,18 @@ class Evaluation:
             self._counts[fact] = {row[:-1]: row[-1] for row in rows}
         return self._counts[fact]
 
-    def values_of(self, fact: str, column: str) -> Mapping[Case, frozenset[Any]]:
-        """The values that a column has in each case's rows; cases without rows are absent."""
+    def values_of(
+        self, fact: str, column: str, having: Sequence[tuple[str, Sequence[str]]] = ()
+    ) -> Mapping[Case, frozenset[Any]]:
+        """The values that a column has in each case's rows, of those that have one of some values
+        in other columns; cases without such rows are absent."""
         self.materialise(fact)
-        rows = self._by_case(
-            fact, f'SELECT {self._case_list}, list(DISTINCT "{column}") FROM "{fact}" GROUP BY ALL'
+        where = "".join(f' AND list_contains(?, "{other}")' for other, _ in having)
+        rows = self._query(
+            fact,
+            f'SELECT {self._case_list}, list(DISTINCT "{column}") FROM "{fact}" '
+            f"WHERE true{where} GROUP BY ALL",
+            tuple(list(values) for _, values in having),
         )
         return {row[:-1]: frozenset(row[-1] or ()) for row in rows}
 

@@ -76,7 +76,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Taken:
-    """A table, and the codes of the row of it that some cases took."""
+    """A table, and the codes of the row of it that some cases took; none of `otherwise`."""
 
     table: Switch
     codes: tuple[str, ...]
@@ -199,8 +199,9 @@ class _Teller:
         for fact, rows in self.facts.items():
             values[fact] = rows.get(case, _NO_ROWS)
         for taken in self.codes:
-            fact = taken.table.fact
-            values[fact] = values[fact].having(taken.table.column, taken.codes)
+            if taken.codes:
+                fact = taken.table.fact
+                values[fact] = values[fact].having(taken.table.column, taken.codes)
         return values
 
     def _render(self, text: str, values: Mapping[str, Any]) -> str:
@@ -217,9 +218,10 @@ class _Teller:
         A sentence belongs to the answer that leads to it: a question's `say` goes with the step
         before it.
         """
-        start, root = self.book.start_fact, self.book.tree
-        if self.path and isinstance(root, Question) and root.say:
-            yield self._step(case, values, start, "yes", self._say(root.say, values))
+        start = self.book.start_fact
+        first = self.path[0].question if self.path else None
+        if first is not None and first.say:
+            yield self._step(case, values, start, "yes", self._say(first.say, values))
         for turn in self.path:
             taken = turn.taken
             ask = self._render(turn.question.ask, values)

@@ -336,6 +336,9 @@ def _override(books: dict[str, Rulebook], source: Source, override: OverrideFile
         return [source.place(Fault(("rulebook",), message))]
     values: dict[str, Quantity] = {}
     faults: list[Fault] = []
+    if not override.override.enabled and book.name != override.rulebook:
+        message = f"`{override.rulebook}` is a part of `{book.name}`, which is switched off whole"
+        faults.append(Fault(("override", "enabled"), message))
     for name, written in override.override.params.items():
         where = ("override", "params", name)
         if name not in book.params:

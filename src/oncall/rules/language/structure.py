@@ -111,6 +111,8 @@ def _claims(book: RulebookFile) -> Iterator[Fault]:
     """Verdicts that say what only another kind of statement has to say."""
     for name, verdict in book.verdicts.items():
         where = ("verdicts", name)
+        for former in set(verdict.was) & book.verdicts.keys():
+            yield Fault((*where, "was"), f"`{former}` is a verdict still: it means itself")
         if verdict.kind == "effect" and verdict.effect is None:
             message = (
                 "an effect says what the job lost: `effect: stop`, `compute`, `transfer`, `all`"

@@ -70,7 +70,7 @@ class Rows:
         """Those rows that have one of the values in a column."""
         place = self.columns[column]
         rows = [row for row in self.rows if row[place] in values]
-        return Rows(self.columns, rows, len(rows))
+        return Rows(self.columns, rows, self.count if len(rows) == len(self.rows) else len(rows))
 
 
 @dataclass(frozen=True)
