@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from oncall.analysis.tasks.task_positions import Tasks
+from oncall.analysis.tasks.task_times import _runs_ahead
 from oncall.evidence.incident import Incident
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
@@ -64,3 +67,26 @@ def _known(incident: Incident, task: str) -> float:
         "SELECT count(ended_ns) / count(*) FROM labelled_tasks WHERE task = ?", [task]
     ).fetchall()
     return float(share)
+
+
+def test_a_host_that_does_not_wait_between_two_tasks_tells_when_both_were_over() -> None:
+    """Of a backward and the forward after it the second one's end is the device's, for both."""
+    none, tasks = np.full(4, -1), np.arange(4)
+    placed = Tasks(
+        block=none * 0, backward=tasks % 2 == 0, chunk=none * 0, micro_batch=tasks // 2,
+        receives=none < 0, sends=none < 0, recv_at=none, send_at=none, group=tasks // 2,
+        low=none, high=none, evaluation=none > 0, complete=none < 0,
+    )  # fmt: skip
+    started = np.array([[0, 10, 1_000, 1_010]])
+    ended = np.array([[10, 1_000, 1_010, 2_000]])
+    count = np.full(4, 8)
+    ahead = _runs_ahead(placed, started, ended, np.array([[9, 20, 1_009, 1_020]]), count, 0.5)
+    assert ahead.tolist() == [[True] * 4]
+    # Where the last calls come just before the end, hosts are held by their devices.
+    held = _runs_ahead(placed, started, ended, np.array([[9, 990, 1_009, 1_990]]), count, 0.5)
+    assert held.tolist() == [[False] * 4]
+    # Of two calls the second one comes halfway where the host waits in each.
+    half = np.array([[5, 500, 1_005, 1_500]])
+    for last in (half, half + np.array([[0, -20, 0, 20]])):
+        paced = _runs_ahead(placed, started, ended, last, np.full(4, 2), 0.5)
+        assert paced.tolist() == [[False] * 4]

@@ -256,6 +256,27 @@ def test_pauses_of_different_length_part_no_iteration_where_only_calls_are_repor
     assert labelled(scenario).keys() == recorded_tasks(scenario).keys()
 
 
+@pytest.mark.parametrize(("schedule", "chunks"), [("1F1B", 1), ("GPipe", 1), ("interleaved", 2)])
+def test_where_no_call_lies_within_tasks_who_sends_tells_when_they_begin(
+    schedule: str, chunks: int
+) -> None:
+    """Calls alone, no tensor parallelism, clocks of two nodes 20 ms apart."""
+    scenario = replace(
+        SHORT, tp=1, pp=4, dp=2, layers=8, gpus_per_node=4, clock_offset_ns=10_000_000,
+        recorder="calls", schedule=schedule, chunks=chunks, **NOT_STATED,
+    )  # fmt: skip
+    found, true = labelled(scenario), recorded_tasks(scenario)
+    lengths = [
+        ((found[key][1] - found[key][0]), (true[key][1] - true[key][0]))
+        for key in true
+        if key in found and None not in found[key]
+    ]
+    assert len(lengths) > 0.98 * len(true)
+    apart = sorted(abs(mine - its) / its for mine, its in lengths)
+    assert apart[len(apart) // 2] < 0.05
+    assert apart[int(0.9 * len(apart))] < 0.1
+
+
 def test_how_late_a_rank_comes_is_reported_within_its_group() -> None:
     fault = PipelineFault("slow", rank=3, iteration=1, factor=2.0)
     found = labelled(replace(SHORT, faults=(fault,)), "late_ns, last_calls, calls")

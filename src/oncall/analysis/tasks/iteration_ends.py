@@ -1,21 +1,23 @@
-"""What a rank does at the end of an iteration: gradients, optimizer, parameters.
+"""What a rank does at the end of an iteration: gradients, optimizer, parameters, pauses.
 
 From the last backward to the next forward a rank makes few calls, and the same ones every time.
 Reductions there are of gradients; gathers behind them are of parameters. The optimizer runs before
-the gathers.
+the gathers. If nothing is gathered, it runs in the pause that is most often the longest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
-from oncall.analysis.tasks.row_quantiles import after
+from oncall.analysis.tasks.row_quantiles import after, quantile_of
 from oncall.analysis.tasks.schedules import Array
+
+_FAR = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,13 @@ class Ends:
 
 
 def iteration_ends(
-    calls: RankCalls, blocks: Sequence[Block], last: Array, over_ns: Array
+    calls: RankCalls, blocks: Sequence[Block], last: Array, over_ns: Array, next_ns: Array
 ) -> list[Ends]:
     """The tasks at the ends of blocks of training.
 
-    last (blocks,), over_ns (ranks, blocks): position of the last call of a block's forwards and
-    backwards, and when they were over; -1 where not known, and of blocks that are not training.
+    last (blocks,), over_ns, next_ns (ranks, blocks): position of the last call of a block's
+    forwards and backwards, when they were over, and when those of the next block began; -1 where
+    not known, of all ranks alike. `over_ns` is -1 of blocks that are not training, too.
     """
     mine = np.flatnonzero(np.isin(calls.use, (REPLICAS, OUTSIDE)))
     if not len(mine) or not blocks:
@@ -64,9 +67,12 @@ def iteration_ends(
             ("parameters", parameters),
         )
     ]
-    found.append(_optimizer(calls, over, mine[behind], mine[parameters], block[parameters]))
-    known = over_ns >= 0
-    found = [replace(one, shown=one.shown & known[:, one.block]) for one in found]
+    pauses = _Pauses(calls, mine[behind], block[behind], over, next_ns)
+    reduced, gathered = np.full(len(blocks), UNKNOWN), np.full(len(blocks), _FAR)
+    np.maximum.at(reduced, block[gradients | embedding], mine[gradients | embedding])
+    np.minimum.at(gathered, block[parameters], mine[parameters])
+    optimizer, baseline = pauses.optimizer(reduced, gathered)
+    found += [optimizer, *pauses.others(baseline)]
     return [one for one in found if one.shown.any()]
 
 
@@ -90,11 +96,88 @@ def _span(
     return Ends(task, block[first], begun, ended, at[final], shown)
 
 
-def _optimizer(calls: RankCalls, over: Array, behind: Array, gathers: Array, block: Array) -> Ends:
-    """The pause right before parameters are gathered: from the call `behind` a block's tasks."""
-    first = np.diff(block, prepend=-1) != 0
-    first &= np.isin(gathers - 1, behind)
-    at, block = gathers[first], block[first]
-    since, until = over[:, at - 1], calls.entered_ns[:, at]
-    none = np.full(len(at), UNKNOWN, dtype=np.int64)
-    return Ends("optimizer", block, since, until, none, (since >= 0) & (until > since))
+class _Pauses:
+    """The pauses after each call at the ends of blocks, up to what the rank does next."""
+
+    def __init__(
+        self, calls: RankCalls, at: Array, block: Array, over: Array, next_ns: Array
+    ) -> None:
+        following = after(calls.entered_ns, UNKNOWN)[:, at]
+        is_last = np.diff(block, append=-1) != 0
+        begins = next_ns[:, block]
+        until = np.where(is_last & (begins >= 0), np.minimum(begins, following), following)
+        until = np.maximum(until, over[:, at])
+        known = ((over[:, at] >= 0) & (following >= 0)).any(axis=0)
+        self.calls = calls
+        self.at, self.block = at[known], block[known]
+        self.since, self.until = over[:, at[known]], until[:, known]
+        self.pause = self.until - self.since
+        self.word = calls.word[self.at]
+        self.blocks = next_ns.shape[1]
+        step = np.diff(next_ns[:, (next_ns >= 0).any(axis=0)])
+        self.iteration_ns = _baseline(step) if step.shape[1] else np.full(len(step), np.inf)
+
+    def optimizer(self, reduced: Array, gathered: Array) -> tuple[Ends, Array]:
+        """The pause right before parameters are gathered, else after the call that the longest
+        pause follows most often; and its baseline length (ranks,), ns."""
+        closing = self.at + 1 == gathered[self.block]
+        if closing.any():
+            closing = np.broadcast_to(closing, self.pause.shape)
+        else:
+            closing = self._longest_recurring(self.at >= reduced[self.block])
+        n = len(self.at)
+        places = np.where(closing, np.arange(n), n)
+        next_closing = after(np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1], n)
+        last = np.append(self.block, -1)[next_closing] != self.block
+        shown = closing & last & (self.pause > 0)
+        baseline = np.nan_to_num(quantile_of(self.pause, shown, 0.25))
+        most = baseline + self.calls.thresholds.pause * self.iteration_ns
+        expected = self.since + baseline.astype(np.int64)[:, np.newaxis]
+        until = np.where(self.pause > most[:, np.newaxis], expected, self.until)
+        self.baseline = np.where(shown, baseline[:, np.newaxis], 0.0)
+        none = np.full(n, UNKNOWN, dtype=np.int64)
+        return Ends("optimizer", self.block, self.since, until, none, shown), baseline
+
+    def _longest_recurring(self, allowed: Array) -> Array:
+        words, number = np.unique(self.word[allowed], return_inverse=True)
+        if not len(words):
+            return np.zeros(self.pause.shape, dtype=np.bool_)
+        pause = self.pause[:, allowed]
+        pauses = np.stack([_baseline(pause[:, number == i]) for i in range(len(words))], axis=1)
+        often = np.bincount(number) >= self.calls.thresholds.usually * len(np.unique(self.block))
+        best = words[np.argmax(np.where(often, pauses, -1), axis=1)]
+        return np.asarray(allowed & (self.word == best[:, np.newaxis]))
+
+    def others(self, optimizer_ns: Array) -> list[Ends]:
+        """Pauses that take a good part of an iteration and do not occur in every iteration. If a
+        call follows that occurs only with them, they are checkpoints."""
+        part = (self.calls.thresholds.pause * self.iteration_ns)[:, np.newaxis]
+        much = self.pause > self.baseline + self._baseline_after() + part
+        following = np.append(self.calls.word, self.calls.word[:1])[self.at + 1]
+        words, number, counts = np.unique(following, return_inverse=True, return_counts=True)
+        rare = counts[number] <= self.calls.thresholds.usually * self.blocks if len(words) else much
+        updated = np.where(self.baseline > 0, optimizer_ns.astype(np.int64)[:, np.newaxis], 0)
+        none = np.full(len(self.at), UNKNOWN, dtype=np.int64)
+        return [
+            Ends(task, self.block, self.since + updated, self.until, none, which)
+            for task, which in (("checkpoint", much & rare), ("other", much & ~rare))
+        ]
+
+    def _baseline_after(self) -> Array:
+        """The baseline pause after each call of a kind, if it comes with most iterations."""
+        words, number = np.unique(self.word, return_inverse=True)
+        if not len(words):
+            return np.zeros(self.pause.shape)
+        baseline = np.stack(
+            [_baseline(self.pause[:, number == i]) for i in range(len(words))], axis=1
+        )
+        often = (
+            np.bincount(number, minlength=len(words)) >= self.calls.thresholds.usually * self.blocks
+        )
+        following = np.where(often, baseline, 0.0)[:, number]
+        return np.asarray(np.where(self.baseline > 0, 0.0, following))
+
+
+def _baseline(pauses: Array) -> Array:
+    """The length of a pause in which nothing else happens: the lower quartile of each row."""
+    return np.asarray(np.quantile(pauses, 0.25, axis=1))

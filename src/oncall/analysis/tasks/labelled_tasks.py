@@ -18,18 +18,16 @@ from oncall.analysis.tasks.iteration_bounds import (
     Block,
     find_blocks,
     left_together,
+    replica_blocks,
+    whole_blocks,
 )
-from oncall.analysis.tasks.iteration_numbers import Numbered, number_blocks
-from oncall.analysis.tasks.pipeline_places import (
-    Found,
-    Place,
-    find_places,
-    pipeline_comms,
-    read_memberships,
-    seat,
-)
-from oncall.analysis.tasks.rank_calls import TASK, UNKNOWN, read_calls
+from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
+from oncall.analysis.tasks.pipeline_layouts import pipeline_comms, read_memberships
+from oncall.analysis.tasks.pipeline_places import Found, Place, find_places, seat
+from oncall.analysis.tasks.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.tasks.schedule_fit import Stated
+from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
 from oncall.analysis.tasks.task_lateness import lateness, together
 from oncall.analysis.tasks.task_positions import place_alone, place_tasks
 from oncall.analysis.tasks.task_rows import TASK_COLUMNS, Labelled, columns_of, rows
@@ -64,7 +62,7 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Ma
     for job in [*found]:
         said = stated.get(job, Stated())
         places = _places(con, job, found[job], said)
-        labelled = _labelled(found.pop(job), said, places)
+        labelled = _labelled(found.pop(job), said, _pipeline_length(places))
         parts: list[Mapping[str, Any]] = []
         held = 0
         for part in _rows_of(labelled, sizes, thresholds):
@@ -104,8 +102,8 @@ def _stated(con: duckdb.DuckDBPyConnection) -> dict[str, Stated]:
 def _labelled(ranks: Sequence[Found], stated: Stated, places: dict[int, Place]) -> list[Labelled]:
     """The tasks of the ranks of one job that are here, of ranks that are alike together."""
     labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
-    labelled += _alone([one for one in ranks if not one.is_chained], stated)
-    return [one for one in labelled if len(one.tasks)]
+    labelled += _all_alone([one for one in ranks if not one.is_chained], stated)
+    return [one for one in labelled if len(one.tasks) or one.replicas_alone]
 
 
 def _rows_of(
@@ -120,12 +118,16 @@ def _rows_of(
         thresholds.together,
     )
     late = lateness(calls, sizes)
+    sent = _inputs_sent(labelled, numbers)
     del calls, known, began_ns
-    each = zip(_taken(numbers), _taken(late), strict=True)
+    each = zip(_taken(numbers), _taken(late), _taken(sent), strict=True)
     while labelled:
         for few in _batches(labelled.pop(0)):
-            number, behind = zip(*islice(each, len(few.ranks)), strict=True)
-            yield from rows(few, np.stack(number), together(behind))
+            number, behind, sent_ns = zip(*islice(each, len(few.ranks)), strict=True)
+            known_ns = [one for one in sent_ns if one is not None]
+            yield from rows(
+                few, np.stack(number), together(behind), np.stack(known_ns) if known_ns else None
+            )
 
 
 def _taken(values: Sequence[_Value]) -> Iterator[_Value]:
@@ -135,13 +137,35 @@ def _taken(values: Sequence[_Value]) -> Iterator[_Value]:
         yield left.pop()
 
 
+def _inputs_sent(labelled: Sequence[Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
+    """When the inputs of each rank's tasks were sent. Needed where some rank makes no call within
+    its tasks and nothing shows when its Recvs were over."""
+    any_ends = any(one.calls.knows_ends for one in labelled)
+    if any_ends or all((one.calls.use == TASK).any() for one in labelled):
+        return [None] * len(numbers)
+    ranks = [(one, calls) for one in labelled for calls in one.ranks]
+    return inputs_sent(
+        [_computed(*each, number) for each, number in zip(ranks, numbers, strict=True)]
+    )
+
+
+def _computed(one: Labelled, calls: RankCalls, number: Array) -> Computed | None:
+    if one.place is None or one.place.stage is None or one.place.stages is None:
+        return None
+    counted = (number[one.tasks.block] != NOT_NUMBERED) & ~one.tasks.evaluation
+    iteration = np.where(counted, number[one.tasks.block], UNKNOWN)
+    return Computed(calls, one.blocks, one.tasks, one.place.stage, one.place.stages, iteration)
+
+
 def _numbered(one: Labelled) -> Numbered:
     """What shows the iterations of a rank's blocks, but for when they began."""
     n, tasks, calls = len(one.blocks), one.tasks, one.calls
     trains, whole = np.zeros((2, n), dtype=np.bool_)
     trains[tasks.block[~tasks.evaluation]] = True
     whole[tasks.block[tasks.complete & ~tasks.evaluation]] = True
-    counting = np.flatnonzero(calls.use == TASK)
+    if one.replicas_alone:
+        trains[:], whole = True, whole_blocks(one.blocks)
+    counting = np.flatnonzero(calls.use == (REPLICAS if one.replicas_alone else TASK))
     count = np.full(n, UNKNOWN, dtype=np.int64)
     if len(counting):
         counting = counting[calls.comm[counting] == np.bincount(calls.comm[counting]).argmax()]
@@ -158,6 +182,18 @@ def _batches(one: Labelled) -> Iterator[Labelled]:
     ranks, one = _taken(one.ranks), replace(one, ranks=())
     while few := list(islice(ranks, each)):
         yield replace(one, ranks=few)
+
+
+def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
+    """The number of stages by the first stage's own calls, if nothing else shows it: the first
+    stage knows how many follow."""
+    if not any(place.is_first for place in places.values()):
+        return places
+    stages = 1 + max(place.behind for place in places.values())
+    return {
+        rank: replace(place, stages=stages) if place.stages is None else place
+        for rank, place in places.items()
+    }
 
 
 def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[Labelled]:
@@ -177,18 +213,27 @@ def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[La
     ]
 
 
-def _alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
-    """The tasks of ranks that send to no other stage, where there is one stage."""
+def _all_alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
+    """The tasks of ranks that send to no other stage."""
     alike: dict[int, list[Found]] = {}
     for one in ranks:
-        if (one.calls.use == TASK).any() and stated.stages in (None, 1):
-            alike.setdefault(one.calls.alike, []).append(one)
+        alike.setdefault(one.calls.alike, []).append(one)
+    return [labelled for many in alike.values() for labelled in _alone(many, stated)]
+
+
+def _alone(ranks: Sequence[Found], stated: Stated) -> list[Labelled]:
+    """The same for ranks that make equal calls. Even these may differ in how pauses separate
+    iterations."""
+    calls, blocks = [one.calls for one in ranks], ranks[0].blocks
+    alone = (calls[0].use == TASK).any() and stated.stages in (None, 1)
+    tasks = place_alone(calls[0], blocks if alone else [], stated.micro_batches)
+    if alone or stated.stages not in (None, 1):
+        return [Labelled(calls, blocks, None, tasks)]
+    divided: dict[tuple[int, ...], tuple[list[Block], list[RankCalls]]] = {}
+    for one in calls:
+        blocks = replica_blocks(one)
+        divided.setdefault(tuple(b.begin for b in blocks), (blocks, []))[1].append(one)
     return [
-        Labelled(
-            [each.calls for each in many],
-            many[0].blocks,
-            None,
-            place_alone(many[0].calls, many[0].blocks, stated.micro_batches),
-        )
-        for many in alike.values()
+        Labelled(mine, blocks, None, tasks, replicas_alone=True)
+        for blocks, mine in divided.values()
     ]

@@ -1,56 +1,72 @@
-"""Where in the pipeline each rank is, by the hypothesis that explains all ranks' calls.
+"""Where in the pipeline a rank is and which schedule it follows, by its own calls.
 
-Every way to know it is tried, the most certain first. The pipeline's communicator has one rank of
-each stage, in order. Where transfers have communicators of two, the distance to a rank's neighbours
-shows how many ranks a stage has, since pipelines are the outermost dimension by default
-(Megatron-LM's order tp-cp-ep-dp-pp).
+If there is a hypothesis on the whole job (`schedule_fit`), that decides. Otherwise the rank's own
+calls do, read as 1F1B: the first stage never receives before it sends, the last stage sends no
+output on, and the forwards before the first backward show how many stages follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-import duckdb
 import numpy as np
 
 from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.pipeline_layouts import Memberships, layouts
 from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import (
     Hypothesis,
     Layout,
-    Seats,
     Seen,
     Stated,
     explained,
     fit,
     seen_of,
 )
-from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.tasks.schedules import ONE_FORWARD_ONE_BACKWARD, Array
 from oncall.analysis.tasks.tensor_patterns import most_frequent
 
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's place among the stages of its pipeline, and what it does in an iteration."""
+    """A rank's place: `behind` stages follow its own, `is_first` and `is_last` mark the ends.
 
-    stage: int
-    stages: int
+    `stages` and so `stage` are None where no rank with data shows how long the pipeline is.
+    """
+
+    behind: int
+    is_first: bool
+    is_last: bool
     chunks: int
     schedule: str
     micro_batches: int | None
+    stages: int | None
     fewest_micro_batches: int | None = None  # of any iteration, where batches grow
 
     @property
-    def is_end(self) -> bool:
-        """The first or the last of the stages."""
-        return self.stage in (0, self.stages - 1)
+    def stage(self) -> int | None:
+        return None if self.stages is None else self.stages - 1 - self.behind
+
+    @property
+    def template(self) -> tuple[int, int]:
+        """Stages and stage that stand for it in a schedule: as many follow, and one comes before
+        unless it is the first."""
+        if self.stages is not None:
+            return self.stages, self.stages - 1 - self.behind
+        before = 0 if self.is_first else 1
+        return before + 1 + self.behind, before
 
     @property
     def transfers_each(self) -> int:
-        """How often it sends, and receives, for each micro-batch of an iteration, and in each pass
-        forward of an evaluation both together."""
-        return 2 * self.chunks - self.is_end
+        """How often it sends, and receives, for each micro-batch of an iteration."""
+        return 2 * self.chunks - (self.is_first or self.is_last)
+
+    @property
+    def transfers_forward(self) -> int:
+        """Sends and receives of one pass forward."""
+        return 2 * self.chunks - (self.is_first or self.is_last)
 
 
 def directions(calls: RankCalls, *, both_ways: bool = False) -> Array | None:
@@ -104,8 +120,8 @@ def seat(one: Found, place: Place, ranks: int = 1) -> Seated:
     """A rank at its place. At an end of the pipeline it exchanges both with the same stage, and a
     Send is a forward's, or a gradient's."""
     forward = directions(one.calls, both_ways=place.stages == 2 and place.chunks > 1)
-    if forward is None and place.chunks == 1 and place.is_end:
-        forward = (one.calls.use == SEND) == (place.stage == 0)
+    if forward is None and place.chunks == 1 and (place.is_first or place.is_last):
+        forward = (one.calls.use == SEND) == place.is_first
     return Seated(one.calls, one.blocks, place, forward, ranks)
 
 
@@ -116,7 +132,10 @@ def find_places(ranks: Sequence[Found], known: Memberships, stated: Stated) -> d
         return {}
     looks = _looks(ranks)
     found = fit(looks, layouts([one.calls for one in ranks], known, stated), stated)
-    return {} if found is None else _by_one(found, looks, stated)
+    if found.taken is None:
+        several = found.ambiguous and any(one.directed for one in looks)
+        return {} if several else _by_themselves(ranks, looks, stated)
+    return _by_one(found.taken, looks, stated)
 
 
 def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> dict[int, Place]:
@@ -131,14 +150,18 @@ def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> di
     counts = [
         count
         for one in looks
-        if one.directed or seats[one.rank][0] in (0, seats[one.rank][1] - 1)
+        if one.directed or _is_end(*seats[one.rank])
         for count in explained(hypothesis, one)
     ]
     fewest = min(counts, default=None)
     return {
-        rank: Place(*seats[rank], chunks, hypothesis.schedule, count or common, fewest)
+        rank: _by_hypothesis(hypothesis, rank, count or common, fewest)
         for rank, count in own.items()
     }
+
+
+def _is_end(stage: int, stages: int) -> bool:
+    return stage in (0, stages - 1)
 
 
 def _looks(ranks: Sequence[Found]) -> list[Seen]:
@@ -156,111 +179,127 @@ def _look(one: Found) -> Seen:
     return seen_of(one.calls, one.blocks, directions(one.calls) if len(neighbours) > 1 else None)
 
 
-# ------------------------------------------------------------------ layouts
-
-STATED = "what is stated of it"
-COMMUNICATORS = "its place in the communicator that it sends in"
-ORDER = "the order of ranks"
-
-
-@dataclass(frozen=True)
-class Memberships:
-    """What is known of a job's communicators and size.
-
-    `stated`: stage and number of stages of ranks by the role of a communicator; `places`: place and
-    size of (communicator, rank).
-    """
-
-    world_size: int | None = None
-    stated: Seats = field(default_factory=dict)
-    places: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-
-
-def read_memberships(con: duckdb.DuckDBPyConnection, job: str, comms: Sequence[int]) -> Memberships:
-    """From relation members and table jobs; `comms`: those that the pipeline may call in."""
-    ((world_size,),) = con.execute(
-        "SELECT any_value(world_size) FROM jobs WHERE job = ?", [job]
-    ).fetchall()
-    stated = con.execute(
-        """
-        SELECT rank, any_value(comm_rank), any_value(size) FROM members
-        WHERE job = ? AND (lower(role) = 'pp' OR lower(coalesce(role, name)) LIKE '%pipeline%')
-            AND comm_rank IS NOT NULL AND size IS NOT NULL
-        GROUP BY rank HAVING count(*) = 1
-        """,
-        [job],
-    ).fetchall()
-    used = con.execute(
-        """
-        SELECT comm, rank, comm_rank, greatest(max(size) OVER same, count(*) OVER same)
-        FROM members WHERE job = ? AND comm IN (SELECT unnest(?::UBIGINT[]))
-            AND comm_rank IS NOT NULL
-        WINDOW same AS (PARTITION BY comm)
-        """,
-        [job, list(comms)],
-    ).fetchall()
-    return Memberships(
-        world_size,
-        {rank: (stage, stages) for rank, stage, stages in stated},
-        {(comm, rank): (place, size) for comm, rank, place, size in used},
+def _by_hypothesis(
+    hypothesis: Hypothesis, rank: int, micro_batches: int | None, fewest: int | None
+) -> Place:
+    stage, stages = hypothesis.layout.seats[rank]
+    return Place(
+        behind=stages - 1 - stage,
+        is_first=stage == 0,
+        is_last=stage == stages - 1,
+        chunks=hypothesis.chunks,
+        schedule=hypothesis.schedule,
+        micro_batches=micro_batches,
+        stages=stages,
+        fewest_micro_batches=fewest,
     )
 
 
-def pipeline_comms(calls: RankCalls) -> list[int]:
-    """The communicators that a rank's Sends and Recvs of the pipeline are in."""
-    used = sorted({*calls.comm[calls.partners].tolist()})
-    return [comm for comm in (calls.comms[place] for place in used) if comm is not None]
-
-
-def layouts(ranks: Sequence[RankCalls], known: Memberships, stated: Stated) -> list[Layout]:
-    """The possible layouts of these ranks, without duplicates."""
-    found: list[Layout] = []
-    for layout in _layouts(ranks, known, stated):
-        if all(layout.seats != other.seats for other in found):
-            found.append(layout)
-    return found
-
-
-def _layouts(ranks: Sequence[RankCalls], known: Memberships, stated: Stated) -> Iterator[Layout]:
-    numbers = [calls.rank for calls in ranks]
-    world_size = known.world_size or 1 + max(numbers)
-    seats: Seats = {}
-    if stated.stages is not None and world_size % stated.stages == 0:
-        seats = _in_order(numbers, world_size, stated.stages)
-    yield Layout(
-        seats | {rank: known.stated[rank] for rank in numbers if rank in known.stated}, STATED
-    )
-    agrees = stated.stages is None
-    yield Layout(_by_communicator(ranks, known), COMMUNICATORS, agrees)
-    apart = {abs(peer - calls.rank) for calls in ranks for peer in _peers(calls)}
-    nearest = min(apart, default=None)
-    possible = [size for size in range(1, world_size) if world_size % size == 0]
-    for size in possible if nearest is None else [s for s in possible if s == nearest]:
-        seats = _in_order(numbers, world_size, world_size // size)
-        yield Layout(seats, ORDER, agrees)
-
-
-def _in_order(ranks: Sequence[int], world_size: int, stages: int) -> Seats:
-    return {rank: (rank // (world_size // stages), stages) for rank in ranks}
-
-
-def _by_communicator(ranks: Sequence[RankCalls], known: Memberships) -> Seats:
-    """By the one communicator in which each rank sends and receives; neighbours are next to it."""
-    seats: Seats = {}
-    for calls in ranks:
-        comms = pipeline_comms(calls)
-        seat = known.places.get((comms[0], calls.rank)) if len(comms) == 1 else None
-        if seat is None:
+def _by_themselves(
+    ranks: Sequence[Found], looks: Sequence[Seen], stated: Stated
+) -> dict[int, Place]:
+    """Each rank's place by its own calls alone, the same of those that are alike; none if some
+    rank's are not those of 1F1B."""
+    places: dict[int, Place | None] = {}
+    for one, seen in zip(ranks, looks, strict=True):
+        if one.calls.alike in places:
             continue
-        place, size = seat
-        peers = [known.places.get((comms[0], peer)) for peer in _peers(calls)]
-        steps = {(peer[0] - place) % size for peer in peers if peer is not None}
-        if steps <= {1, size - 1}:
-            seats[calls.rank] = seat
-    return seats
+        place = places[one.calls.alike] = place_by_itself(one, directions(one.calls), stated)
+        if place is None:
+            continue
+        stages, stage = place.template
+        itself = Hypothesis(
+            Layout({seen.rank: (stage, stages)}, "its own calls"), ONE_FORWARD_ONE_BACKWARD, 1
+        )
+        if seen.shapes and not explained(itself, seen):
+            return {}
+    return {
+        one.calls.rank: place for one in ranks if (place := places[one.calls.alike]) is not None
+    }
 
 
-def _peers(calls: RankCalls) -> list[int]:
-    """The ranks that a rank exchanges data with, as far as known."""
-    stated = calls.partners[calls.peer_recorded[calls.partners].astype(np.bool_)]
-    return sorted({*calls.peer[stated].tolist()} - {UNKNOWN})
+def place_by_itself(one: Found, forward: Array | None, stated: Stated) -> Place | None:
+    """The place of a rank by its own calls, were they 1F1B's; None where they do not show it."""
+    calls, blocks = one.calls, one.blocks
+    whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
+    shapes = [s for s in shapes_of(calls, whole or blocks, forward) if s.sends and s.receives]
+    if not shapes:
+        return None
+    # Evaluations and torn blocks are fewer than iterations.
+    counts = [shape.sends for shape in shapes if shape.sends == shape.receives]
+    sends = most_frequent(np.array(counts)) if counts else None
+    shape = next((s for s in shapes if s.sends == sends == s.receives), shapes[0])
+    # Without the other sides, only exchanges of both kinds at once show when backwards begin.
+    if forward is None and not any(s.joint for s in shapes):
+        return None
+    is_first = shape.begins_with_send
+    place = Place(
+        behind=shape.sent_alone,
+        is_first=is_first,
+        is_last=not is_first and shape.sent_alone == 0 and shape.joint,
+        chunks=1,
+        schedule=ONE_FORWARD_ONE_BACKWARD,
+        micro_batches=stated.micro_batches,
+        stages=None,
+    )
+    if sends and sends % place.transfers_each == 0:
+        place = replace(place, micro_batches=sends // place.transfers_each)
+    return place
+
+
+class Shape(NamedTuple):
+    """A block's transfers: how many, and the Sends before the first that comes with a Recv."""
+
+    sends: int
+    receives: int
+    begins_with_send: bool
+    sent_alone: int
+    joint: bool
+
+
+def shapes_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) -> list[Shape]:
+    """The shape of each block."""
+    if not blocks:
+        return []
+    events = np.concatenate([block.events for block in blocks])
+    sizes = np.array([len(block.events) for block in blocks])
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    block = np.repeat(np.arange(len(blocks)), sizes)
+    place = np.arange(len(events))
+    send = calls.use[events] == SEND
+    joint = _joint(calls, events, starts, block)
+    if forward is not None:
+        gradient = np.where(forward[events], ends[block], place)
+        turn = np.minimum.reduceat(gradient, starts)
+        before = np.maximum(turn - 1, 0)
+        together = (starts < turn) & (turn < ends) & joint[before] & send[before]
+    else:
+        turn = np.minimum.reduceat(np.where(joint, place, ends[block]), starts)
+        together = np.zeros(len(blocks), dtype=np.bool_)
+    sent = np.concatenate([[0], np.cumsum(send)])
+    sends = sent[ends] - sent[starts]
+    columns = (
+        sends,
+        sizes - sends,
+        send[starts],
+        sent[turn] - sent[starts] - together,
+        np.logical_or.reduceat(joint, starts),
+    )
+    return list(map(Shape, *(column.tolist() for column in columns)))
+
+
+def _joint(calls: RankCalls, events: Array, starts: Array, block: Array) -> Array:
+    """The transfers (n,) that are exchanged together with the next one of their block: Megatron
+    does so with a forward's output and a gradient, in one group call."""
+    send = calls.use[events] == SEND
+    group = calls.group[events]
+    between = np.cumsum(calls.use[events[0] : events[-1] + 1] > RECV)[events - events[0]]
+    grouped = np.logical_and.reduceat(group >= 0, starts)[block]
+    joint = np.zeros(len(events), dtype=np.bool_)
+    joint[:-1] = (block[:-1] == block[1:]) & np.where(
+        grouped[:-1],
+        (send[:-1] != send[1:]) & (group[:-1] == group[1:]),
+        send[:-1] & ~send[1:] & (between[:-1] == between[1:]),
+    )
+    return joint

@@ -61,6 +61,12 @@ class Hypothesis:
     chunks: int
     is_reported: bool = True
 
+    def __str__(self) -> str:
+        stages = max(stages for _, stages in self.layout.seats.values())
+        name = INTERLEAVED if self.chunks > 1 else self.schedule
+        chunks = f" and {self.chunks} chunks" if self.chunks > 1 else ""
+        return f"{name} with {stages} stages{chunks}"
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -80,6 +86,14 @@ class Seen:
         """In its most common iteration, were it at this stage; None: a part of one would be
         left."""
         return _micro_batches(len(self.shapes[0][0]), place, chunks) if self.shapes else None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The hypothesis taken; None: none explains it, or several alike (`ambiguous`)."""
+
+    taken: Hypothesis | None
+    ambiguous: bool = False
 
 
 def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) -> Seen:
@@ -111,9 +125,8 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
     return Seen(calls.rank, forward is not None, neighbours, shapes, calls.thresholds)
 
 
-def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Hypothesis | None:
-    """The hypothesis that explains the ranks best, of equal ones the first layout's; None if none
-    does, or several alike."""
+def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit:
+    """The hypothesis that explains the ranks best, of equal ones the first layout's."""
     ranks = [one for one in ranks if one.shapes]
     thresholds = ranks[0].thresholds if ranks else Thresholds()
     found: list[tuple[float, Hypothesis]] = []
@@ -123,20 +136,20 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Hyp
         for hypothesis in _hypotheses(layout, ranks, stated):
             misfit = _misfit(hypothesis, ranks)
             if misfit == 0 and hypothesis.is_reported and stated.schedule:
-                return hypothesis
+                return Fit(hypothesis)
             misfit += thresholds.against_stated * (not hypothesis.is_reported)
             found.append((misfit, hypothesis))
     found.sort(key=lambda one: one[0])
     if not found or found[0][0] > thresholds.fits:
-        return None
+        return Fit(None)
     least, best = found[0]
     alike = [other for misfit, other in found[1:] if misfit <= thresholds.alike * least]
     # What is known of a place in the pipeline goes before what is only assumed.
     rivals = [other for other in alike if other.layout.because == best.layout.because]
     for other in rivals:
         if not _label_alike(best, other, ranks):
-            return None
-    return best
+            return Fit(None, ambiguous=True)
+    return Fit(best)
 
 
 def _hypotheses(layout: Layout, ranks: Sequence[Seen], stated: Stated) -> Iterator[Hypothesis]:

@@ -15,8 +15,9 @@ from typing import TypeAlias
 import numpy as np
 
 from oncall.analysis.tasks.evaluation_blocks import is_whole
+from oncall.analysis.tasks.exchanges import Exchanges, interleaved_exchanges
 from oncall.analysis.tasks.iteration_bounds import Block
-from oncall.analysis.tasks.pipeline_places import Seated
+from oncall.analysis.tasks.pipeline_places import Place, Seated
 from oncall.analysis.tasks.rank_calls import SEND, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedules import (
     FORWARD_ONLY,
@@ -57,65 +58,103 @@ class Tasks:
         return len(self.block)
 
 
-# A block, its schedule and micro-batches, and from where to count it: 1 its begin, -1 its end, 0
-# both agree.
-_Counted: TypeAlias = tuple[int, str, int, int]
-
-
 def place_tasks(one: Seated, micro_batches: Array) -> Tasks:
     """The tasks of all blocks that can be counted; `micro_batches` (blocks,)."""
+    calls, blocks, forward = one.calls, one.blocks, one.forward
     parts = []
-    for number, block in enumerate(one.blocks):
+    for number, block in enumerate(blocks):
         counted = _count(one, block, int(micro_batches[number]))
         if counted is not None:
             parts.append((number, *counted))
-    together = one.place.schedule == INTERLEAVED and _together(one, parts)
-    return _in_blocks(one, parts, together=together)
+    interleaved = one.place.schedule == INTERLEAVED
+    exchanged = [_exchanged(calls, blocks[n], order, end) for n, order, end in parts]
+    together = interleaved and (any(exchanged) or _together(calls, blocks, parts, forward))
+    if not any(exchanged):
+        return _in_blocks(calls, blocks, parts, forward, together=together)
+    return _join(
+        [
+            _in_blocks(calls, blocks, [part], forward, together=together)
+            if found is None
+            else _between_exchanges(blocks[part[0]], part[0], part[1](True), found)
+            for part, found in zip(parts, exchanged, strict=True)
+        ]
+    )
 
 
-def _count(one: Seated, block: Block, micro_batches: int) -> tuple[str, int, int] | None:
-    """The schedule that fits a block, its micro-batches, and from where to count; None: none."""
+@dataclass(frozen=True)
+class _Ordered:
+    """A schedule still to be asked for; called with whether exchanges are made together."""
+
+    schedule: str
+    place: Place
+    micro_batches: int
+
+    def __call__(self, together: bool) -> Order:
+        stages, stage = self.place.template
+        return task_order(
+            self.schedule,
+            stages,
+            stage,
+            self.micro_batches,
+            self.place.chunks,
+            exchanged_together=together,
+        )
+
+
+_Counted: TypeAlias = tuple[int, _Ordered, int]  # a block, its schedule, from where it is counted
+
+
+def _count(one: Seated, block: Block, micro_batches: int) -> tuple[_Ordered, int] | None:
+    """The schedule that fits a block, and from where to count: 1 its begin, -1 its end, 0 both
+    agree; None if none fits."""
     place = one.place
     if block.passes:
-        return FORWARD_ONLY, block.passes, 0
+        return _Ordered(FORWARD_ONLY, place, block.passes), 0
     each = place.transfers_each
     sends = int((one.calls.use[block.events] == SEND).sum())
     receives = len(block.events) - sends
     even = sends == receives and sends % each == 0
     torn = (block.torn_before or block.torn_after) and not (even and is_whole(one, block))
     if even and (not torn or sends // each == micro_batches):
-        return place.schedule, sends // each, 0
+        return _Ordered(place.schedule, place, sends // each), 0
     if not torn or not micro_batches or (block.torn_before and block.torn_after):
         return None
     if max(sends, receives) > each * micro_batches:
         return None
-    return place.schedule, micro_batches, 1 if block.torn_after else -1
+    return _Ordered(place.schedule, place, micro_batches), 1 if block.torn_after else -1
 
 
-def _together(one: Seated, parts: Sequence[_Counted]) -> bool:
+def _together(
+    calls: RankCalls,
+    blocks: Sequence[Block],
+    parts: Sequence[_Counted],
+    forward: Array | None,
+) -> bool:
     """Whether forwards and backwards of the steady state exchange in one group call after both:
     then a forward's Send comes after the gradient that the backward behind it needs."""
-    whole = [part for part in parts if part[-1] == 0]
+    whole = [part for part in parts if part[2] == 0]
     if not whole:
         return False
-    tasks = _in_blocks(one, [whole[len(whole) // 2]], together=False)
+    tasks = _in_blocks(calls, blocks, [whole[len(whole) // 2]], forward, together=False)
     inverted = (tasks.send_at >= 0) & (tasks.send_at < tasks.low)
     late = (tasks.low > NOWHERE) & (tasks.high >= 0) & (tasks.high < tasks.low)
-    return bool((inverted | late).mean() > one.calls.thresholds.inverted)
+    return bool((inverted | late).mean() > calls.thresholds.inverted)
 
 
-def _in_blocks(one: Seated, counted: Sequence[_Counted], *, together: bool) -> Tasks:
+def _in_blocks(
+    calls: RankCalls,
+    blocks: Sequence[Block],
+    counted: Sequence[_Counted],
+    forward: Array | None,
+    *,
+    together: bool,
+) -> Tasks:
     """The tasks of blocks with their transfers and bounds, of all blocks at once."""
-    calls, forward, place = one.calls, one.forward, one.place
-    where = (place.stages, place.stage)
-    parts = [
-        (n, task_order(name, *where, count, place.chunks, exchanged_together=together), end)
-        for n, name, count, end in counted
-    ]
+    parts = [(n, order(together), end) for n, order, end in counted]
     parts = [part for part in parts if len(part[1])]
     if not parts:
-        return _no_tasks()
-    mine = [one.blocks[n] for n, _, _ in parts]
+        return _join([])
+    mine = [blocks[n] for n, _, _ in parts]
     ends = np.array([end for _, _, end in parts])
     sizes = np.array([len(order) for _, order, _ in parts])
     part = np.repeat(np.arange(len(parts)), sizes)
@@ -155,6 +194,50 @@ def _in_blocks(one: Seated, counted: Sequence[_Counted], *, together: bool) -> T
         high=high,
         evaluation=~trains[part],
         complete=(ends == 0)[part],
+    )
+
+
+def _exchanged(calls: RankCalls, block: Block, order: _Ordered, end: int) -> Exchanges | None:
+    """The exchanges of a whole block, if they are those of Megatron's interleaved schedule."""
+    place = order.place
+    if order.schedule != INTERLEAVED or end != 0 or place.chunks == 1:
+        return None
+    stages, stage = place.template
+    if order.micro_batches % stages:
+        return None
+    due = interleaved_exchanges(stages, stage, order.micro_batches, place.chunks)
+    events = block.events
+    return due if due.are(calls.use[events] == SEND, calls.group[events]) else None
+
+
+def _between_exchanges(block: Block, number: int, order: Order, due: Exchanges) -> Tasks:
+    """The tasks of a whole block: each has its calls between the exchanges before and after it."""
+    n, events = len(order), block.events
+    recv_at, send_at = np.full((2, n), UNKNOWN, dtype=np.int64)
+    moved = _Moved(events, np.zeros(len(events), dtype=np.int64), np.array([False]))
+    alone = np.zeros(n, dtype=np.int64)
+    for backward in (False, True):
+        mine, turned = order.backward == backward, due.forward != backward
+        moved.fill(recv_at, alone, order.receives & mine, ~due.send & turned)
+        moved.fill(send_at, alone, order.sends & mine, due.send & turned)
+    done = np.arange(n)
+    before = np.searchsorted(due.after, done, side="right")  # events up to the task's begin
+    low = np.concatenate([[block.begin - 1], events])[before]
+    high = np.append(events, block.end)[before]
+    return Tasks(
+        block=np.full(n, number),
+        backward=order.backward,
+        chunk=order.chunk,
+        micro_batch=order.micro_batch,
+        receives=order.receives,
+        sends=order.sends,
+        recv_at=recv_at,
+        send_at=send_at,
+        group=np.cumsum(np.diff(before, prepend=before[:1]) != 0),
+        low=low,
+        high=high,
+        evaluation=np.zeros(n, dtype=np.bool_),
+        complete=np.ones(n, dtype=np.bool_),
     )
 
 
@@ -219,8 +302,19 @@ def _bounds(
     return low[group], high[group]
 
 
-def _no_tasks() -> Tasks:
-    return Tasks(**{name: np.zeros(0, dtype=np.int64) for name in Tasks.__dataclass_fields__})
+def _join(parts: Sequence[Tasks]) -> Tasks:
+    """All blocks' tasks; groups stay distinguished."""
+    offset, moved = 0, []
+    for part in parts:
+        moved.append(part.group + offset)
+        offset += int(part.group[-1]) + 1 if len(part) else 0
+    fields = Tasks.__dataclass_fields__
+    empty = np.zeros(0, dtype=np.int64)
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts]) if parts else empty
+        for name in fields
+    }
+    return Tasks(**(joined | {"group": np.concatenate(moved) if moved else empty}))
 
 
 # ---------------------------------------------------------- without a pipeline
@@ -229,7 +323,7 @@ def _no_tasks() -> Tasks:
 def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | None) -> Tasks:
     """The tasks where there is one stage: the calls repeat with every micro-batch."""
     if not blocks:
-        return _no_tasks()
+        return _join([])
     events = np.concatenate([block.events for block in blocks])
     sizes = np.array([len(block.events) for block in blocks])
     starts = np.cumsum(sizes) - sizes
@@ -238,7 +332,7 @@ def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | 
     if length is None and each:
         length = each // (micro_batches or 1)
     if not length or not each:
-        return _no_tasks()
+        return _join([])
     torn_before, torn_after = np.array([(b.torn_before, b.torn_after) for b in blocks]).T
     counts = sizes // length
     # A torn block is counted from the end that is whole.

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.iteration_bounds import Block, started_ns, whole_blocks
 from oncall.analysis.tasks.iteration_ends import Ends, iteration_ends
 from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED
 from oncall.analysis.tasks.pipeline_places import Place
-from oncall.analysis.tasks.rank_calls import UNKNOWN, RankCalls
+from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
+from oncall.analysis.tasks.row_quantiles import after
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import calls_inside
 from oncall.analysis.tasks.task_lateness import Late
@@ -43,28 +44,35 @@ _EVALUATION = _TASKS.index("evaluation")
 @dataclass(frozen=True)
 class Labelled:
     """The tasks of `ranks` that are alike, `calls` the first of them; `stage` is NULL where nothing
-    shows how long the pipeline is."""
+    shows how long the pipeline is.
+
+    `replicas_alone`: nothing distinguishes forwards and backwards, what replicas exchange the
+    iterations.
+    """
 
     ranks: Sequence[RankCalls]
     blocks: list[Block]
     place: Place | None
     tasks: Tasks
+    replicas_alone: bool = False
 
     @property
     def calls(self) -> RankCalls:
         return self.ranks[0]
 
 
-def rows(one: Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
+def rows(one: Labelled, number: Array, late: Late, sent_ns: Array | None) -> list[dict[str, Any]]:
     """The ranks' tasks, what they received and sent, and the ends of iterations: columns as
-    `_columns` joins them. `number` (ranks, blocks)."""
+    `_columns` joins them. `number` (ranks, blocks), `sent_ns` (ranks, tasks)."""
     tasks, many = one.tasks, _Many(one)
+    if one.replicas_alone:
+        return _rows_of_replicas(one, number)
     calls = many.calls
     inside = calls_inside(calls, tasks)
-    times = time_tasks(calls, one.blocks, tasks, inside, late)
-    numbers = number[:, tasks.block]
-    iteration = np.where(tasks.evaluation, NOT_NUMBERED, numbers)
-    numbered = (numbers != NOT_NUMBERED) | tasks.evaluation
+    times = time_tasks(calls, one.blocks, tasks, inside, late, sent_ns)
+    mine = number[:, tasks.block]
+    iteration = np.where(tasks.evaluation, NOT_NUMBERED, mine)
+    numbered = (mine != NOT_NUMBERED) | tasks.evaluation
     late_ns, last_calls = late.of(inside)
     task = {
         "iteration": iteration,
@@ -86,17 +94,63 @@ def rows(one: Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
     for name, at in (("recv", tasks.recv_at), ("send", tasks.send_at)):
         these = np.flatnonzero(at >= 0)
         moved = _transfers(many, tasks, iteration, these, at[these], name)
+        if name == "recv" and sent_ns is not None:
+            # No call shows when it was over: no sooner than asked for and sent.
+            came = np.maximum(calls.entered_ns[:, at[these]], sent_ns[:, these])
+            was_sent = (sent_ns[:, these] >= 0) & (times.calls[these] == 0)
+            over = np.where(was_sent, came, moved["ended_ns"])
+            moved |= {"ended_ns": over, "whole": over >= 0}
         parts.append(many.part(moved, numbered[:, these]))
     trained = tasks.block[~tasks.evaluation]
     last = np.full(len(one.blocks), UNKNOWN)
-    over_ns = np.full((len(one.ranks), len(one.blocks)), UNKNOWN)
+    over_ns, next_ns = np.full((2, len(one.ranks), len(one.blocks)), UNKNOWN)
     last_call = np.append(inside.positions, UNKNOWN)[np.where(times.calls > 0, inside.last - 1, -1)]
     for at in (last_call, tasks.send_at, tasks.recv_at):
         np.maximum.at(last, trained, at[~tasks.evaluation])
     np.maximum.at(over_ns.T, trained, times.ended_ns[:, ~tasks.evaluation].T)
-    for ends in iteration_ends(calls, one.blocks, last, over_ns):
-        parts.append(_ends(many, ends, number))
+    opening = np.flatnonzero(np.diff(tasks.block, prepend=-1))
+    next_ns[:, tasks.block[opening] - 1] = times.started_ns[:, opening]
+    next_ns[:, -1] = UNKNOWN
+    return parts + _rows_of_ends(one, number, last, over_ns, next_ns)
+
+
+def _rows_of_ends(
+    one: Labelled,
+    number: Array,
+    last: Array,
+    over_ns: Array,
+    next_ns: Array,
+    whole: Array | None = None,
+) -> list[dict[str, Any]]:
+    """The ends of iterations, of ranks of which the same is known at a time."""
+    known = np.concatenate([over_ns >= 0, next_ns >= 0], axis=1)
+    _, kind = np.unique(known, axis=0, return_inverse=True)
+    parts = []
+    for each in np.unique(kind).tolist():
+        mine = np.flatnonzero(kind.ravel() == each)
+        few = replace(one, ranks=[one.ranks[i] for i in mine.tolist()])
+        many = _Many(few)
+        for ends in iteration_ends(many.calls, one.blocks, last, over_ns[mine], next_ns[mine]):
+            parts.append(_ends(many, ends, number[mine], whole))
     return parts
+
+
+def _rows_of_replicas(one: Labelled, number: Array) -> list[dict[str, Any]]:
+    """Iterations of ranks that exchange gradients and parameters only: what they compute before
+    the first exchange is not distinguished."""
+    blocks, many = one.blocks, _Many(one)
+    if not blocks:
+        return []
+    begins = np.array([block.begin for block in blocks])
+    started = started_ns(many.calls, blocks)
+    exchanged = np.maximum(many.calls.entered_ns[:, begins], started)
+    seen = (started >= 0) & ~np.array([block.torn_before for block in blocks])
+    none = np.full(len(blocks), UNKNOWN, dtype=np.int64)
+    computed = Ends("other", np.arange(len(blocks)), started, exchanged, none, seen)
+    whole = whole_blocks(blocks)
+    parts = [_ends(many, computed, number, whole)]
+    following = after(started, UNKNOWN)
+    return parts + _rows_of_ends(one, number, begins - 1, exchanged, following, whole)
 
 
 class _Many:
@@ -110,10 +164,12 @@ class _Many:
             entered_ns=np.stack([each.entered_ns for each in one.ranks]),
             ended_ns=np.stack([each.ended_ns for each in one.ranks]),
         )
+        stage = UNKNOWN if one.place is None else one.place.stage
+        none = 0 if one.place is None else None
         self.shared = {
             "job": one.calls.job,
             "comms": one.calls.comms,
-            "stage": 0 if one.place is None else one.place.stage,
+            "stage": none if stage in (None, UNKNOWN) else stage,
             "source": "calls",
         }
         self.number = np.array([each.rank for each in one.ranks])[:, np.newaxis]
@@ -138,8 +194,8 @@ class _Many:
         return self.shared | {"rank": np.broadcast_to(self.number, kept.shape)[kept]} | rows
 
 
-def _ends(many: _Many, ends: Ends, number: Array) -> dict[str, Any]:
-    """Rows of tasks at the ends of iterations."""
+def _ends(many: _Many, ends: Ends, number: Array, whole: Array | None = None) -> dict[str, Any]:
+    """Rows of tasks at the ends of iterations; `whole` (blocks,): of which all was seen."""
     mine = number[:, ends.block]
     n = len(ends.block)
     columns = {
@@ -150,7 +206,7 @@ def _ends(many: _Many, ends: Ends, number: Array) -> dict[str, Any]:
         "started_ns": ends.started_ns,
         "ended_ns": ends.ended_ns,
         "calls": np.zeros(n, dtype=np.int64),
-        "whole": ends.ended_ns >= 0,
+        "whole": (ends.ended_ns >= 0) & (True if whole is None else whole[ends.block]),
     }
     return many.part(columns, ends.shown & (mine != NOT_NUMBERED))
 
@@ -160,7 +216,7 @@ def _transfers(
 ) -> dict[str, Any]:
     """Columns of the Sends or Recvs of the tasks `mine`, at the positions `at`."""
     calls = many.calls
-    ended = transfers_over(calls)[:, at]
+    ended = np.where(_with_others(calls, tasks)[at], UNKNOWN, transfers_over(calls)[:, at])
     codes = {False: _TASKS.index(f"forward_{name}"), True: _TASKS.index(f"backward_{name}")}
     return {
         "iteration": iteration[:, mine],
@@ -174,6 +230,21 @@ def _transfers(
         "calls": np.zeros(len(at), dtype=np.int64),
         "whole": ended >= 0,
     }
+
+
+def _with_others(calls: RankCalls, tasks: Tasks) -> Array:
+    """Which Sends and Recvs (calls,) are exchanged in one group call with both neighbours: where
+    only calls are recorded, the call ends with the later of them, and of neither it is known
+    when."""
+    shared = np.zeros(len(calls), dtype=np.bool_)
+    if calls.knows_ends or not tasks.chunk.any():
+        return shared
+    transfers = np.flatnonzero((calls.use <= RECV) & (calls.group >= 0))
+    _, exchange, members = np.unique(
+        calls.group[transfers], return_inverse=True, return_counts=True
+    )
+    shared[transfers] = members[exchange] > 1
+    return shared
 
 
 def columns_of(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from oncall.analysis.tasks.rank_calls import (
     UNKNOWN,
     RankCalls,
 )
-from oncall.analysis.tasks.row_quantiles import after, before, median_of
+from oncall.analysis.tasks.row_quantiles import after, before, median_of, quantile_of
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import Inside
 from oncall.analysis.tasks.task_lateness import Late
@@ -43,9 +43,10 @@ def time_tasks(
     tasks: Tasks,
     inside: Inside,
     late: Late,
+    sent_ns: Array | None = None,
 ) -> Times:
     """The times of every task of ranks that are alike: of `calls` and `late`, times are of all of
-    them (ranks, calls)."""
+    them (ranks, calls). `sent_ns`: when its input was sent (ranks, tasks), where known."""
     count = inside.last - inside.first
     any_call = count > 0
     first = _at(calls.entered_ns, _pick(inside.positions, inside.first, any_call))
@@ -53,10 +54,20 @@ def time_tasks(
     last = _at(calls.entered_ns, final)
     done = _done(calls, final)
     ended = _ended(calls, tasks, inside, any_call, done)
-    started = _started(calls, blocks, tasks, ended, first)
-    started, ended = _shared(tasks, any_call, started, ended, calls.thresholds.backward_share)
+    begins = first if sent_ns is None else _fed(calls, tasks, first, sent_ns)
+    recorded = np.where(first < 0, begins, UNKNOWN)
+    started = _started(calls, blocks, tasks, ended, begins, recorded)
+    ahead = np.zeros(started.shape, dtype=np.bool_)
+    if not calls.knows_ends:
+        ahead = _runs_ahead(tasks, started, ended, last, count, calls.thresholds.ahead_share)
+    # A host that does not wait for its device between two tasks shows when both were over.
+    apart = any_call & ~(ahead & after(ahead, False))
+    follows = before(~_is_last(tasks) & ~apart, False)
+    started, ended = _shared(tasks, apart, started, ended, calls.thresholds.backward_share)
+    started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that no rank waits for, holds up no task.
-    started = np.where((first >= 0) & (started > first), first, started)
+    begun = (first >= 0) & (started > first) & ~(ahead & follows)
+    started = np.where(begun, first, started)
     ended = np.where((ended >= 0) & (ended < started), started, ended)
     seen = _begun(calls, tasks, any_call, started, ended)
     own = _own(calls, started, ended)
@@ -65,7 +76,11 @@ def time_tasks(
         asked = _at(calls.entered_ns, tasks.recv_at)
         head = np.where(asked >= 0, np.clip(first - asked, 0, behind), 0)
         head = np.where(started == first, head, 0)
-        own = _own_by_calls(started, ended, waited, head)
+        own = np.where(
+            ahead,
+            np.where((first >= 0) & (waited >= 0), last - first + head, UNKNOWN),
+            _own_by_calls(started, ended, waited, head),
+        )
     return Times(started, ended, first, last, count, own, seen)
 
 
@@ -145,6 +160,7 @@ def _started(
     tasks: Tasks,
     ended: Array,
     first: Array,
+    recorded: Array,
 ) -> Array:
     """A task can begin when what it needs has come and the task before it is done.
 
@@ -158,7 +174,45 @@ def _started(
     came = _at(calls.ended_ns, tasks.recv_at)
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
-    return _after_the_optimizer(tasks, opening & ~tasks.receives, started, first)
+    fed = opening & ~tasks.receives
+    # Where others show when it could begin, it was no sooner, nor before its rank was free.
+    others = (recorded >= 0) & (started >= 0)
+    started = np.where(others, np.maximum(started, np.maximum(recorded, free)), started)
+    started = _after_the_optimizer(tasks, fed, started, first)
+    return _after_the_pause(calls, blocks, tasks, fed & (first < 0), started, ended)
+
+
+def _fed(calls: RankCalls, tasks: Tasks, first: Array, sent_ns: Array) -> Array:
+    """The first calls of tasks; where a task has none, when it could begin: when the input that it
+    asked for was sent, and all else that was received in the group call before it, for which its
+    rank waits, too; in an iteration's first task, when its rank and all others had come."""
+    asked = _at(calls.entered_ns, tasks.recv_at)
+    came = np.where(sent_ns >= 0, np.maximum(asked, sent_ns), UNKNOWN)
+    transfers = np.flatnonzero(calls.use <= RECV)
+    if len(transfers):
+        apart = (np.diff(calls.group[transfers], prepend=-2) != 0) | (calls.group[transfers] < 0)
+        apart[1:] |= np.diff(transfers) != 1
+        exchange = np.zeros(len(calls), dtype=np.int64)
+        exchange[transfers] = np.cumsum(apart)
+        over = np.full((len(came), int(apart.sum()) + 1), UNKNOWN, dtype=np.int64)
+        received = tasks.recv_at >= 0
+        np.maximum.at(over.T, exchange[tasks.recv_at[received]], came[:, received].T)
+        over[:, 0] = UNKNOWN  # of what is no transfer
+        heads = (np.diff(tasks.group, prepend=-1) != 0) & (tasks.low >= 0)
+        exchanged = exchange[np.clip(tasks.low, 0, len(calls) - 1)]
+        began = heads & (~tasks.receives | (came >= 0))
+        came = np.where(began, np.maximum(came, over[:, exchanged]), came)
+    return np.where(first >= 0, first, came)
+
+
+def _after_the_send(calls: RankCalls, tasks: Tasks, started: Array, first: Array) -> Array:
+    """A rank that never makes a first call of a task before its last Send is over waits for it."""
+    if not calls.knows_ends:
+        return started
+    sent = before(_at(calls.ended_ns, tasks.send_at), UNKNOWN)
+    later = (started >= 0) & (sent > started) & (np.diff(tasks.block, prepend=-1) == 0)
+    waits = ~((first < sent) & later).any(axis=-1, keepdims=True)
+    return np.where(later & waits, sent, started)
 
 
 def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Array) -> Array:
@@ -170,6 +224,29 @@ def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Ar
     shown = opening & known & ~np.isnan(lead)
     lead_ns = np.nan_to_num(lead).astype(np.int64)
     return np.where(shown, np.maximum(started, first - lead_ns), started)
+
+
+def _after_the_pause(
+    calls: RankCalls, blocks: list[Block], tasks: Tasks, opening: Array, started: Array,
+    ended: Array,
+) -> Array:  # fmt: skip
+    """The same where no call lies within forwards: the first of an iteration begins after what
+    such take longer than others by the baseline, by the call before them. More than that is its
+    own."""
+    took = np.where((started >= 0) & (ended >= started) & ~tasks.backward, ended - started, UNKNOWN)
+    others = median_of(took, ~opening & (took >= 0) & ~tasks.evaluation)[:, np.newaxis]
+    mine = opening & (took >= 0) & ~np.isnan(others)
+    if not mine.any():
+        return started
+    begins = np.array([block.begin for block in blocks])[tasks.block]
+    words = np.append(calls.word, 0)[begins - 1]
+    moved = started.copy()
+    for word in np.unique(words[mine.any(axis=0)]).tolist():
+        alike = mine & (words == word)
+        pause = quantile_of(took, alike, 0.25)[:, np.newaxis] - others
+        pause_ns = np.nan_to_num(pause).astype(np.int64)
+        moved += np.where(alike, np.minimum(np.maximum(pause_ns, 0), took), 0)
+    return moved
 
 
 def _shared(
@@ -227,6 +304,30 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
         np.where(known, started, begin[:, :1])
     )
     return np.where(known, own, UNKNOWN)
+
+
+def _runs_ahead(
+    tasks: Tasks, started: Array, ended: Array, last: Array, count: Array, ahead_share: float
+) -> Array:
+    """Where the host calls all of such tasks at once and then waits for its device (t,): that waits
+    for anybody, and only what keeps the host from calling is counted as the rank's own.
+
+    A host waits for its device before it exchanges anything, so a group's last task shows it for
+    the group. One that waits in each of n calls makes the last after (n - 1) / n of the task.
+    """
+    kind = 2 * tasks.chunk + tasks.backward
+    waits = _is_last(tasks)
+    known = waits & (started >= 0) & (ended > started) & (last >= started)
+    ahead = np.zeros(started.shape, dtype=np.bool_)
+    if not len(kind):
+        return ahead
+    calling = (last - started) / np.where(known, ended - started, 1)
+    for each in np.unique(kind).tolist():
+        mine = known & (kind == each) & (count > 0)
+        share = median_of(calling / (1 - 1 / np.maximum(count, 2)), mine)
+        ahead |= (share < ahead_share)[:, np.newaxis] & waits & (kind == each)
+    final = np.append(np.flatnonzero(waits), len(kind) - 1)
+    return np.asarray(ahead[:, final[np.searchsorted(final, np.arange(len(kind)))]])
 
 
 def _own_by_calls(started: Array, ended: Array, waited: Array, head: Array) -> Array:

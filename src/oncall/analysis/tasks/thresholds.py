@@ -22,8 +22,19 @@ class Thresholds(UseThresholds):
     )
 
     # where iterations begin and end
+    pause: float = decides(
+        "25 %", "of an iteration, beyond the baseline there: no part of training takes so long"
+    )
+    usually: float = decides("50 %", "of the iterations: what comes with as many belongs to them")
     together: float = decides(
         "25 %", "of an iteration: pipelines leave their ranks no further apart"
+    )
+    long_pause: float = decides(
+        "50 %", "of the baseline pause before an iteration's first exchange"
+    )
+    exchange_times: float = decides(3, "times the median pause: before it an iteration begins")
+    repeated: float = decides(
+        1.5, "times as often as once an iteration: the same two exchanges follow within one too"
     )
 
     # what repeats within them
@@ -49,6 +60,16 @@ class Thresholds(UseThresholds):
     backward_share: float = decides(
         2 / 3, "of both: a backward computes two gradients, each as much as the forward does"
     )
+    ahead_share: float = decides(
+        "50 %",
+        "of the time that a host which waits in each call takes up to the last: one that calls "
+        "ahead takes less",
+    )
     goes_on_ns: int = decides(
         "120 us", "hosts make the next call within it, a transfer takes longer"
     )
+
+    # how far clocks are apart
+    prompt_ns: int = decides("5 ms", "after a round: a member that calls so soon did not wait")
+    clock_error_ns: int = decides("3 ms", "members go on apart by as much")
+    fewest_rounds: int = decides(3, "that show how far two clocks are apart")
