@@ -94,7 +94,7 @@ class VerdictDocument(TypedDict):
     """What a verdict means."""
 
     name: str
-    pages: Annotated[Sequence[str], "Markdown; one for each rulebook that has the verdict."]
+    lines: Annotated[Sequence[str], "Markdown; a page for each rulebook that has the verdict."]
 
 
 class StacksDocument(TypedDict):

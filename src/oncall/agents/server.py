@@ -140,7 +140,7 @@ class _Tools:
         with self._asking() as asked:
             found: answers.VerdictDocument = {
                 "name": name,
-                "pages": pages(name, asked.rulebooks.rulebooks),
+                "lines": "\n".join(pages(name, asked.rulebooks.rulebooks)).splitlines(),
             }
             return _answer(found)
 
