@@ -120,7 +120,7 @@ def test_the_hang_is_found_and_its_front_and_rows_say_why(spoken: dict[str, Any]
     assert {rank for rank, missing in waits_for.items() if missing == [4]} == {0, 2, 6}
     assert {(call["op"], call["seq"]) for call in calls} == {("AllReduce", 9)}
     assert len(rows["rows"]) <= 2
-    assert rows["fact"] == first["story"][3]["fact"]
+    assert rows["fact"] == first["story"][2]["fact"]
 
 
 def test_rules_and_stacks_are_shown(spoken: dict[str, Any]) -> None:

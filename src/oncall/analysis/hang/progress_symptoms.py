@@ -62,7 +62,7 @@ def _recorded() -> str:
             SELECT job, median(written_ns) - any_value(newest_ns) AS later_ns,
                 any_value(normal_ns) AS normal_ns,
                 least(max(by_name), max(by_rank)) > $copying * count(*) AS differ,
-                coalesce(later_ns <= $written_by OR (differ AND later_ns < $copied_after), false)
+                coalesce(later_ns <= $written_in OR (differ AND later_ns < $copied_after), false)
                     AS dated
             FROM quiet JOIN orders USING (job) WHERE quiet_ns IS NULL GROUP BY job),
         -- A moment in which nothing moves shows nothing in a job that pauses now and then, nor of
@@ -186,6 +186,7 @@ def _time_symptoms() -> str:
         UNION ALL
         SELECT job, CASE WHEN dated THEN 'file times' ELSE 'undated' END,
             CASE WHEN NOT dated THEN 0 WHEN later_ns <= normal_ns THEN -$certain
+                WHEN later_ns <= $written_in THEN -$weak
                 WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
             CASE WHEN dated THEN 'the files were written ' || {spoken("later_ns")}
                 || ' after the last operation' ELSE 'nothing shows when the dumps were made' END
@@ -336,6 +337,7 @@ def _reported_symptom() -> str:
         "pause": Param(
             "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
         ),
+        "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "copying": Param(
