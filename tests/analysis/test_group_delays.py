@@ -57,16 +57,6 @@ def train(incident: Incident, comm: int, members: list[int], durations_ms: list[
         incident.append("ops", columns)
 
 
-def test_iterations_are_counted_by_the_rarest_call_that_goes_on(incident: Incident) -> None:
-    train(incident, 1, [0], [1] * 60)
-    once = {"job": "j", "comm": 2, "kind": "coll", "op": "Broadcast", "rank": 0}
-    incident.append("ops", once | {"seq": [0, 1], "started_ns": [0, MS], "ended_ns": [1, 2 * MS]})
-    incident.require(["iterations"])
-    assert incident.con.execute("SELECT iterations, iteration_ns FROM iterations").fetchall() == [
-        (60, S)
-    ]
-
-
 def delays(incident: Incident) -> list[tuple[Any, ...]]:
     incident.require(["group_delays"])
     return incident.con.execute(

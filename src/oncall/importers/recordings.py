@@ -21,7 +21,7 @@ def append_recording(
     notes: Iterable[str | None] = (),
     **columns: Any,
 ) -> None:
-    """Add what became of one file: how many rows it gave, and why not more; `columns` as well."""
+    """Add the outcome of one file: how many rows it gave, and why not more; `columns` as well."""
     incident.append(
         "recordings",
         {
