@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from shutil import get_terminal_size
 from typing import Annotated
 
 import typer
 
 from oncall.cli.options.rulebooks import RulesOption, SiteRulesOption, rulebooks_in_force
-
-WIDTH = 80  # where a terminal does not say
+from oncall.cli.terminal import terminal_width
 
 
 def explain(
@@ -30,4 +28,4 @@ def explain(
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console(width=min(get_terminal_size().columns or WIDTH, 100)).print(Markdown(text))
+    Console(width=terminal_width(most=100)).print(Markdown(text))

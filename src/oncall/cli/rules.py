@@ -15,6 +15,7 @@ from oncall.cli.options.rulebooks import (
     checked_site_folder,
     rulebooks_in_force,
 )
+from oncall.cli.terminal import WIDTH, terminal_width
 from oncall.core.errors import ExitCode, RulebookError, UsageError
 from oncall.core.printable import harmless
 
@@ -94,14 +95,12 @@ def show(
     site_rules: SiteRulesOption = True,
 ) -> None:
     """Draw a rulebook's tree, the paths to a verdict, or a relation's parameters."""
-    from shutil import get_terminal_size
-
     from oncall.evidence.registry import all_relations
-    from oncall.rules.authoring.outline import WIDTH, drawing, listing, relation_drawing, ways_to
+    from oncall.rules.authoring.outline import drawing, listing, relation_drawing, ways_to
     from oncall.rules.language.rulebook import called
     from oncall.rules.language.template import nearest
 
-    width = min(max(get_terminal_size().columns, WIDTH), 120) if sys.stdout.isatty() else WIDTH
+    wide = max(terminal_width(most=120), WIDTH)
     books = rulebooks_in_force(rules, site_rules).in_force
     if name is None:
         _print(listing(books))
@@ -109,7 +108,7 @@ def show(
     by_name = {book.name: book for book in books}
     named = called(name, by_name)
     if named is not None:
-        _print(drawing(named, width))
+        _print(drawing(named, wide))
         return
     of, _, verdict = name.rpartition(".")
     among = [called(of, by_name)] if of else books
@@ -121,7 +120,7 @@ def show(
         if verdict in (present, *declared.was)
     ]
     if not found and name in all_relations():
-        _print(relation_drawing(all_relations()[name], books[0].of_relations, width))
+        _print(relation_drawing(all_relations()[name], books[0].of_relations, wide))
         return
     if not found:
         known = [
@@ -132,7 +131,7 @@ def show(
         raise UsageError(f"no rulebook, verdict or relation `{name}`{nearest(name, known)}")
     for number, (book, present) in enumerate(found):
         _print(["", ""][: 2 * number])
-        _print(ways_to(book, present, width))
+        _print(ways_to(book, present, wide))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.terminal import terminal_width
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,10 +87,8 @@ def write_picture(output: Path, svg: str) -> None:
 def terminal() -> tuple[bool, int]:
     """Whether the terminal shows only ASCII, and its width."""
     from oncall.render.text.encoding import is_plain
-    from oncall.render.text.report import WIDTH
 
-    wide = min(shutil.get_terminal_size((WIDTH, 24)).columns, 160) if sys.stdout.isatty() else WIDTH
-    return is_plain(sys.stdout.encoding), wide
+    return is_plain(sys.stdout.encoding), terminal_width(most=160)
 
 
 def hash_of(comm: str | None) -> int | None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.terminal import terminal_width
+
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
 
@@ -68,14 +70,13 @@ def written(
 
             return to_markdown(diagnosis, explain=explain, drawings=drawings)
         case Format.TEXT:
-            from oncall.render.text.report import WIDTH, to_text
+            from oncall.render.text.report import to_text
 
             terminal = sys.stdout.isatty()
             plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
             colour = shown.color == Colour.ALWAYS or (
                 shown.color == Colour.AUTO and terminal and not plain
             )
-            width = os.get_terminal_size().columns if terminal else WIDTH
             return to_text(
-                diagnosis, explain=explain, width=width, colour=colour, drawings=drawings
+                diagnosis, explain=explain, width=terminal_width(), colour=colour, drawings=drawings
             )
