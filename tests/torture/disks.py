@@ -35,7 +35,7 @@ Harm = Callable[[Watched], None]
 def full(folder: Path) -> Outcome:
     """A neighbour takes all the room there is, and gives it back."""
     with small_disk(folder / "disk", "size=24m") as disk:
-        return _harmed(folder, disk, "disk full", lambda _: _fill(disk), lambda _: _empty(disk))
+        return _harmed(folder, disk, "disk full", lambda _: fill(disk), lambda _: empty(disk))
 
 
 def no_inodes(folder: Path) -> Outcome:
@@ -187,7 +187,7 @@ def _mount(*words: str) -> None:
         raise Skipped(f"mount {words[-1]}: {done.stderr.strip()}")
 
 
-def _fill(disk: Path) -> None:
+def fill(disk: Path) -> None:
     with (disk / "ballast").open("wb", buffering=0) as file:
         for size in (65_536, 4096):
             with suppress(OSError):
@@ -195,5 +195,5 @@ def _fill(disk: Path) -> None:
                     pass
 
 
-def _empty(disk: Path) -> None:
+def empty(disk: Path) -> None:
     (disk / "ballast").unlink()

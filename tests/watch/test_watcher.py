@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,6 +15,8 @@ from urllib.error import HTTPError
 
 import pytest
 from tests.fleet.tree.gateways import DIES, Counted, Gateways
+from tests.torture.disks import empty, fill, small_disk
+from tests.torture.outcome import Skipped
 from tests.watch.servers import Receiver, receiving
 from typer.testing import CliRunner
 
@@ -200,6 +204,55 @@ def test_a_source_that_is_blind_is_said_and_survived(tmp_path: Path) -> None:
     folder.close()
     assert len(said) == 1 and "no host answered" in said[0]
     assert 'oncall_watch_blind{job="llama"} 1' in watcher.metrics()
+
+
+def test_a_full_disk_silences_nobody(tmp_path: Path) -> None:
+    lines, clock = LOG.read_text(), Time()
+    log = tmp_path / "job" / "slurm.out"
+    log.parent.mkdir()
+    log.write_text(lines)
+    try:
+        disk = small_disk(tmp_path / "watch", "size=64k")
+        with receiving(Receiver()) as bus, disk as place:
+            settings = bus_settings(tmp_path, bus)
+            with log_watch(tmp_path, log, settings, clock) as (watcher, said):
+                fill(place)
+                for _ in range(4):
+                    watcher.look()
+                    clock.now_ns += 30 * NS_PER_S
+                assert kinds(bus) == ["opened"]
+                assert bus.received[0][2]["data"]["file"] == ""
+                assert len([line for line in said() if "goes on from memory" in line]) == 1
+                empty(place)
+                watcher.look()
+                assert "keeps its state on disk again" in said()[-1]
+            with log_watch(tmp_path, log, settings, clock) as (watcher, _):
+                watcher.look()
+            assert kinds(bus) == ["opened"]
+    except Skipped as why:
+        pytest.skip(str(why))
+
+
+@pytest.mark.parametrize("state", ["[" * 100_000, "{", '{"version": 1}'])
+def test_a_state_that_makes_no_sense_is_put_aside(
+    state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state.json").write_text(state)
+    folder = WatchFolder(tmp_path)
+    assert folder.load("llama").state.job == "llama"
+    folder.close()
+    assert "put aside as state.damaged" in capsys.readouterr().err
+    assert (tmp_path / "state.damaged").read_text() == state
+
+
+def test_what_a_watch_keeps_is_for_its_owner_and_its_group(tmp_path: Path) -> None:
+    log = tmp_path / "slurm.out"
+    log.write_text(LOG.read_text())
+    place = tmp_path / "of" / "watch"
+    command = [sys.executable, "-m", "oncall.cli.main", "watch", "--once", "--folder", str(place)]
+    subprocess.run([*command, "--logs", str(log)], check=True, umask=0)
+    assert place.stat().st_mode & 0o777 == 0o750
+    assert (place / "state.json").stat().st_mode & 0o777 == 0o640
 
 
 def test_metrics_are_served_and_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -104,6 +105,7 @@ def watch(
     from oncall.cli.options.rulebooks import parse_overrides
     from oncall.watch.settings import read_watch_settings
 
+    os.umask(0o027)  # state and incidents are the owner's and its group's
     settings = read_watch_settings(config)
     hosts = with_slurm_job(hosts, slurm_job)
     if dry_run:

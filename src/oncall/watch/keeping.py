@@ -65,13 +65,17 @@ class WatchFolder:
         self._lock.release()
 
     def load(self, job: str) -> Kept:
-        """What was kept, else a new state. A state that cannot be read is put aside."""
+        """What was kept, else a new state. A state that makes no sense is put aside.
+
+        Raises UsageError if the system does not let it be read."""
         path = self.path / _STATE
         try:
             return _kept(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return Kept(State(job))
-        except (ValueError, TypeError, KeyError) as error:
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             aside = path.with_suffix(".damaged")
             path.replace(aside)
             print(
@@ -82,7 +86,7 @@ class WatchFolder:
             return Kept(State(job))
 
     def save(self, kept: Kept) -> None:
-        """Write it so that either the old or the new one is there."""
+        """Write it so that either the old or the new one is there. Raises OSError."""
         values = {
             "version": _VERSION,
             "state": asdict(kept.state),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from oncall.core.diagnosis import Diagnosis, SkippedRule
 from oncall.core.errors import OncallError
@@ -85,6 +84,7 @@ class Watcher:
         self._outbox = Outbox(targets, self._save)
         self._seen = Seen(source.job)
         self._shown = ""
+        self._unkept = ""
         self._look_at_ns = 0
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -132,7 +132,7 @@ class Watcher:
         try:
             with self._source.look(now_ns) as incident:
                 return self._judged(incident, now_ns)
-        except OncallError as error:
+        except (OncallError, OSError) as error:
             why = clean(str(error))
             self._show(f"sees nothing: {why}")
             return Look(now_ns, blind=why), None
@@ -168,11 +168,9 @@ class Watcher:
         suspected = self._kept.state.suspected
         file = ""
         if not look.blind:
-            name = f"{file_name(self._source.job)}-{_stamp(look.at_ns)}.oncall"
             try:
-                look, diagnosis = self._gathered(self._folder.path / name, look, suspected)
-                file = str(self._folder.path / name)
-            except OncallError as error:
+                look, diagnosis, file = self._gathered(look, suspected)
+            except (OncallError, OSError) as error:
                 self._say(f"could not gather more: {clean(str(error))}")
         moved = bool(look.mark) and look.mark != self._kept.state.mark
         if not look.troubles and moved and not look.blind:
@@ -191,17 +189,23 @@ class Watcher:
         self._say(f"{kind} {news.incident}: {news.headline}")
         self._prune()
 
-    def _gathered(
-        self, file: Path, look: Look, suspected: tuple[Trouble, ...]
-    ) -> tuple[Look, Diagnosis]:
+    def _gathered(self, look: Look, suspected: tuple[Trouble, ...]) -> tuple[Look, Diagnosis, str]:
+        """The look with all that a living job gives, its diagnosis, and the file it was saved as;
+        the file is empty where the disk took none."""
         taken = self._taken() if any(one.stops for one in suspected) else None
         now_ns = self._clock()
+        place = self._folder.path / f"{file_name(self._source.job)}-{_stamp(look.at_ns)}.oncall"
+        file = str(place)
         with self._source.look(now_ns) as incident:
             if taken is not None:
                 add_stacks(incident, taken)
-            incident.save(file)
+            try:
+                incident.save(place)
+            except OncallError as error:
+                file = ""
+                self._say(clean(str(error)))
             gathered, diagnosis = self._judged(incident, now_ns)
-        return replace(gathered, at_ns=max(now_ns, look.at_ns)), diagnosis
+        return replace(gathered, at_ns=max(now_ns, look.at_ns)), diagnosis, file
 
     def _taken(self) -> TakenStacks | None:
         """Stacks of a stopped job, and Flight Recorder dumps, which a look then finds among its
@@ -232,13 +236,27 @@ class Watcher:
         self._write_textfile()
 
     def _save(self, kept: Kept) -> None:
-        self._folder.save(kept)
+        """Keep the state for a restart. A full disk never silences the watch: it goes on from
+        memory, and says so once."""
+        unkept = ""
+        try:
+            self._folder.save(kept)
+        except OSError as error:
+            unkept = f"cannot keep its state in {self._folder.path}: {error.strerror}"
+        if unkept != self._unkept:
+            self._unkept = unkept
+            self._say(
+                f"{unkept}; goes on from memory: a restart would announce again what is open"
+                if unkept
+                else "keeps its state on disk again"
+            )
 
     def _prune(self) -> None:
         """Keep the newest incident files."""
         files = sorted(self._folder.path.glob("*.oncall"), key=lambda path: path.stat().st_mtime_ns)
         for path in files[:-_MOST_SAVED]:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
     # ---------------------------------------------------------------- publishing
 

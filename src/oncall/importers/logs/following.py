@@ -30,7 +30,8 @@ class Followed:
     def read_on(self) -> bool:
         """Add what was written since the last call; whether there was anything. A log that is gone
         for the moment, as while it is rotated, gives nothing. Raises BadInput for more than a
-        recording holds or the disk has room for."""
+        recording holds or the disk has room for, OSError where the copy cannot be written; the next
+        call then goes on from where this one began."""
         try:
             file = open_file(self.path)
         except Unreadable:
@@ -40,14 +41,15 @@ class Followed:
             if state.st_ino != self._file_id or state.st_size < self._offset:
                 self._file_id, self._offset = state.st_ino, 0
             file.seek(self._offset)
-            before = self._left
+            before = left = self._left
             with self.copy.open("ab") as copy:
+                copy.truncate(self._most - left)  # a disk that was full may have taken a part
                 while data := file.read(_CHUNK_BYTES):
-                    self._left -= len(data)
-                    self._offset += len(data)
-                    if self._left < 0:
+                    left -= len(data)
+                    if left < 0:
                         raise BadInput(str(self.path), f"more than {size(self._most)} to follow")
                     copy.write(data)
+            self._left, self._offset = left, self._offset + before - left
         # Years that stamps leave out are taken from when the log was written.
         os.utime(self.copy, ns=(state.st_mtime_ns, state.st_mtime_ns))
         return self._left < before
