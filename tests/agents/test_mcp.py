@@ -23,6 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from oncall.agents.answers import ANSWERS
 from oncall.agents.bounded import NOTICE
+from oncall.rules.language.load import shipped_folder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TOOLS = set(ANSWERS)
@@ -41,6 +42,7 @@ ASKED: Mapping[str, tuple[str, dict[str, Any]]] = {
     # what is refused
     "outside": ("diagnose", {"evidence": "../secret"}),
     "link": ("diagnose", {"evidence": "link"}),
+    "link inside": ("diagnose", {"evidence": "linked"}),
     "absolute": ("diagnose", {"evidence": "/etc/passwd"}),
     "ras": ("diagnose", {"evidence": "ras://127.0.0.1:28028"}),
     "nodes": ("list_jobs", {}),
@@ -64,6 +66,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (shared / "log.txt").write_text(log.replace("KeyError: 'tokens'", f"KeyError: '{INJECTED}'"))
     (root / "secret").write_text("secret")
     (shared / "link").symlink_to(root / "secret")
+    (shared / "linked" / "deep").mkdir(parents=True)
+    (shared / "linked" / "train.log").write_text(log)
+    (shared / "linked" / "deep" / "rank3.log").symlink_to(root / "secret")
+    (shared / "linked" / "rank4.log").symlink_to(shared / "log.txt")
     return shared
 
 
@@ -126,10 +132,7 @@ def test_the_hang_is_found_and_its_front_and_rows_say_why(spoken: dict[str, Any]
 def test_rules_and_stacks_are_shown(spoken: dict[str, Any]) -> None:
     books = {book["name"]: book for book in answer(spoken["rules"])["rulebooks"]}
     assert "H1" in books["hang"]["verdicts"]
-    assert (
-        answer(spoken["rule"])["yaml"].startswith("#")
-        or "rulebook: hang" in answer(spoken["rule"])["yaml"]
-    )
+    assert answer(spoken["rule"])["yaml"] == (shipped_folder() / "hang.yaml").read_text()
     assert answer(spoken["stacks"])["groups"]
 
 
@@ -149,6 +152,7 @@ def test_evidence_is_marked_and_cannot_close_its_mark(spoken: dict[str, Any]) ->
     [
         ("outside", "no such evidence; paths lie under"),
         ("link", "no such evidence; paths lie under"),
+        ("link inside", "deep/rank3.log is a link that leads out of what may be read"),
         ("absolute", "no such evidence; paths lie under"),
         ("ras", "no such evidence; paths lie under"),
         ("nodes", "start `oncall mcp` with --hosts"),

@@ -20,6 +20,7 @@ from oncall.console.session import EvidenceQuery, Session
 from oncall.console.shown import Shown
 from oncall.core.errors import MissingEvidence, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
+from oncall.importers.files import walk
 from oncall.views.front import BlockedCall, blocked_calls
 from oncall.views.snapshot import JobLine, Snapshot
 from oncall.views.stacks import FoldedStacks, folded
@@ -135,14 +136,26 @@ class OpenEvidence:
         )
 
     def _path(self, evidence: str) -> Path:
-        """A file or folder under one of the roots. Raises UsageError for any other."""
+        """A file or folder under one of the roots, with all that is in it. Raises UsageError."""
         for root in self._allowed.roots:
             with suppress(OSError, ValueError):
                 path = (root / evidence).resolve()
                 if path.exists() and path.is_relative_to(root):
+                    self._check_links(path)
                     return path
         roots = ", ".join(map(str, self._allowed.roots)) or "none"
         raise UsageError(f"{evidence}: no such evidence; paths lie under: {roots}")
+
+    def _check_links(self, folder: Path) -> None:
+        """Raises UsageError if a link in it leads out of the roots; readers follow links."""
+        for path in walk(folder) if folder.is_dir() else ():
+            if path.is_symlink() and not any(
+                map(path.resolve().is_relative_to, self._allowed.roots)
+            ):
+                raise UsageError(
+                    f"{path.relative_to(folder)} is a link that leads out of what may be read; "
+                    "remove it, or name what lies beside it"
+                )
 
     def _close(self, key: _Key) -> None:
         found = self._open.pop(key, None)

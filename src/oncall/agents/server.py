@@ -14,7 +14,7 @@ from pydantic import Field
 
 from oncall import __version__
 from oncall.agents import answers
-from oncall.agents.bounded import NOTICE, as_text, enveloped
+from oncall.agents.bounded import MOST_ANSWER, MOST_TEXT, NOTICE, as_text, enveloped
 from oncall.agents.evidence import NODES, GetFront, GetStacks, OpenEvidence
 from oncall.console.queries import GetStepRows
 from oncall.core.errors import OncallError
@@ -131,7 +131,7 @@ class _Tools:
         the reason of each."""
         with self._asking() as asked:
             found: answers.RuleTextDocument = {"name": name, "yaml": asked.rulebooks.text(name)}
-            return _answer(found)
+            return _answer(found, MOST_ANSWER)
 
     def explain_verdict(
         self, name: Annotated[str, Field(description="A verdict, such as H1 or faults.GPU_XID.")]
@@ -161,7 +161,7 @@ class _Tools:
                 raise ToolError(clean(str(error))) from None
 
 
-def _answer(found: Any) -> CallToolResult:
-    envelope = enveloped(found)
+def _answer(found: Any, most_text: int = MOST_TEXT) -> CallToolResult:
+    envelope = enveloped(found, most_text)
     text = TextContent(type="text", text=as_text(envelope))
     return CallToolResult(content=[text], structured_content=dict(envelope))
