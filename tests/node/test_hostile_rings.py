@@ -15,6 +15,7 @@ from ring_writer import RingWriter, operations
 
 from oncall.node.agent.agent import Agent
 from oncall.node.rings import shared_files
+from oncall.node.rings.ring_layout import HEADER
 from oncall.node.rings.ring_room import open_to_all, who_is_not_recorded
 
 MakeAgent = Callable[..., Agent]
@@ -77,6 +78,45 @@ def test_links_fifos_and_folders_cost_nothing(
     assert len(agent.problems) == 4
     agent.finish()
     assert sealed_rows("SELECT count(*) FROM ops") == [(7,)]
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        {"dropped": 2**63},
+        {"dropped": 2**64 - 1, "lost_operations": 2**64 - 1},
+        {"lost_communicators": 2**62, "lost_transfers": 2**62},
+        {"tail": 2**63, "head": 2**63},
+        {"tail": 2**64 - 1, "head": 3},
+    ],
+    ids=lambda counters: " ".join(counters),
+)
+def test_one_forged_ring_silences_no_account(
+    counters: dict[str, int], rings: Path, make_agent: MakeAgent, sealed_rows: Rows
+) -> None:
+    sound, forged, lossy = (RingWriter(rings) for _ in range(3))
+    for ring in (sound, forged, lossy):
+        ring.communicator(0, COMM)
+    sound.append(operations(1, 7))
+    forge(forged.path, counters)
+    forge(lossy.path, {"dropped": 5})
+    agent = make_agent()
+    agent.step()
+    (problem,) = agent.problems
+    assert str(forged.path) in problem and "damaged" in problem
+    agent.finish()
+    assert sealed_rows("SELECT count(*) FROM ops") == [(7,)]
+    ((dropped,),) = sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'")
+    assert dropped == 5 or dropped >= 2**48
+
+
+def forge(path: Path, counters: dict[str, int]) -> None:
+    """Write these counters into the header of a ring."""
+    with path.open("r+b") as file:
+        for name, value in counters.items():
+            assert HEADER.fields is not None
+            file.seek(HEADER.fields[name][1])
+            file.write(value.to_bytes(8, sys.byteorder))
 
 
 def test_one_user_does_not_take_all_the_room(

@@ -176,7 +176,7 @@ class RingSource:
 
     def _problems(self) -> tuple[str, ...]:
         folder = (self._folder_problem,) if self._folder_problem else ()
-        return (*folder, *self._unrecorded, *self._processes.refused, *self._strangers)
+        return (*folder, *self._unrecorded, *self._processes.problems, *self._strangers)
 
 
 def strangers(living: Sequence[RingReader]) -> Iterator[str]:

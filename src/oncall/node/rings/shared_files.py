@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from oncall.core.errors import BadInput
 from oncall.core.units import NS_PER_S
 from oncall.node.common.source import Instant
-from oncall.node.rings.shared_file import SharedFileReader
+from oncall.node.rings.shared_file import MOST_RECORDS, SharedFileReader
 
 _LOOK_EVERY_NS = NS_PER_S  # for new files, and for processes that are gone
 # Anybody may leave files here, and each that is open takes a descriptor.
@@ -72,12 +72,17 @@ class SharedFiles(Generic[P]):
     @property
     def lost(self) -> int:
         """Records lost, ever."""
-        return self._lost + sum(process.lost for process in self._processes.values())
+        return self._lost + sum(map(_lost_by, self._processes.values()))
 
     @property
-    def refused(self) -> tuple[str, ...]:
-        """Why files were refused that are still there; of very many the first."""
+    def problems(self) -> tuple[str, ...]:
+        """Why files that are still there were refused, or not believed; of very many the first."""
         reasons = list(dict.fromkeys(why for _, why in self._refused.values()))
+        reasons += [
+            f"{path}: damaged: {process.lost} records lost"
+            for path, process in self._processes.items()
+            if process.lost > MOST_RECORDS
+        ]
         more = len(reasons) - _MOST_REASONS
         rest = (f"{self._folder}: and {more} files more",) if more > 0 else ()
         return (*reasons[:_MOST_REASONS], *rest)
@@ -168,8 +173,12 @@ class SharedFiles(Generic[P]):
         process = self._processes.pop(path, None)
         if process:
             with suppress(BadInput, OSError):
-                self._lost += process.lost
+                self._lost += _lost_by(process)
             process.reader.close()
+
+
+def _lost_by(process: Recorded) -> int:
+    return min(process.lost, MOST_RECORDS)
 
 
 def _inode(path: Path) -> int:

@@ -103,8 +103,8 @@ class VerbsSource:
             for each in stuck:
                 self._probe(each)
         batches += self._probed()
-        lost, refused = self._processes.lost, self._processes.refused
-        return Collected(batches, lost, refused, notes=self._notes())
+        lost, problems = self._processes.lost, self._processes.problems
+        return Collected(batches, lost, problems, notes=self._notes())
 
     def current_state(self, now: Instant) -> Sequence[Batch]:
         """Every queue pair there is, and those that are stalled."""
