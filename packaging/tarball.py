@@ -38,7 +38,7 @@ LEFT_OUT = (
     *("numpy/**/tests", "numpy/f2py", "numpy/_core/include", "numpy/_core/lib", "**/*.pyi"),
     *("bin", "include", "_duckdb-stubs", "adbc_driver_duckdb", "example.py"),
 )
-START = "from oncall.cli.main import run\n\nrun()\n"
+START = "from oncall.cli.start import run\n\nrun()\n"
 
 
 def build(architecture: str, python: str) -> Path:

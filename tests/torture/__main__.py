@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from . import REPOSITORY, clocks, disks, job, nodes, rivals
+from .interrupts import interrupts
 from .kills import ignore_interrupts, kills
 from .outcome import Outcome, table, timed
 
@@ -58,6 +59,9 @@ def _kills(folder: Path, budget: Budget) -> Outcome:
 
 SCENARIOS: dict[str, Callable[[Path, Budget], Outcome]] = {
     "kills": _kills,
+    "interrupts": lambda folder, budget: interrupts(
+        folder, budget.kills, budget.seed, budget.until
+    ),
     **{
         name: lambda folder, _, run=run: run(folder)  # type: ignore[misc]
         for name, run in {
@@ -83,7 +87,9 @@ SCENARIOS: dict[str, Callable[[Path, Budget], Outcome]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("scenario", nargs="*", help=f"of {', '.join(SCENARIOS)}; all, if none")
-    parser.add_argument("--kills", type=int, default=60, help="of the collector (60)")
+    parser.add_argument(
+        "--kills", type=int, default=60, help="of the collector, and Ctrl-Cs of commands (60)"
+    )
     parser.add_argument("--minutes", type=float, default=8, help="for the kills at most (8)")
     parser.add_argument("--workers", type=int, default=2, help="nodes killed at once (2)")
     parser.add_argument("--seed", type=int, default=None, help="of random moments; printed")

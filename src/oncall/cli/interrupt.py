@@ -1,4 +1,4 @@
-"""Ctrl-C while a query runs."""
+"""Ctrl-C at any moment of a command: it ends as interrupted, whatever C code makes of it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,49 @@ import select
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from oncall.core.errors import ExitCode
 
 if TYPE_CHECKING:
     import duckdb
 
 _AGAIN_S = 0.1
+_INTERRUPT = bytes([signal.SIGINT])
+
+
+@contextmanager
+def interrupts_heard() -> Iterator[None]:
+    """Within, Ctrl-C raises KeyboardInterrupt; and so does leaving with any other error after one.
+
+    C code that calls back into Python may lose the exception: DuckDB makes `Query interrupted` of
+    it, an import a missing name. For the main thread only.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    if not ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        failed = getattr(error, "code", ExitCode.BUG) in (ExitCode.BAD_INPUT, ExitCode.BUG)
+        if failed and _INTERRUPT in _read(reading):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reading)
+        os.close(writing)
+
+
+def _read(reading: int) -> bytes:
+    with suppress(BlockingIOError):
+        return os.read(reading, 4096)
+    return b""
 
 
 @contextmanager
@@ -38,7 +74,7 @@ def interruptible(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
                     if not number:
                         return
                     caught.append(number)
-                if bytes([signal.SIGINT]) in caught:
+                if _INTERRUPT in caught:
                     con.interrupt()
 
     before = signal.set_wakeup_fd(writing)
@@ -50,5 +86,5 @@ def interruptible(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
         signal.set_wakeup_fd(before)
         os.close(writing)
         watcher.join()
-        if bytes([signal.SIGINT]) in caught:
+        if _INTERRUPT in caught:
             raise KeyboardInterrupt from None

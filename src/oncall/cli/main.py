@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
+from oncall.cli.interrupt import interrupts_heard
 from oncall.cli.safe_stream import SafeStream
 from oncall.core.errors import ExitCode
 
@@ -30,6 +32,7 @@ def run() -> NoReturn:
 def _leave(*code: int) -> None:
     """End the process with that exit code; without one, or with output that cannot be written,
     Python ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said
     if code:
         with suppress(OSError):
             sys.stdout.flush()
@@ -46,14 +49,7 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _guard_streams()
     try:
-        # Imported here, so that an early Ctrl-C does not print a traceback.
-        if sys.argv[1:2] == ["node"]:
-            from oncall.cli.node import main as node  # light: a node runs it for every request
-
-            node(sys.argv[2:])
-        from oncall.cli.commands import app
-
-        app(prog_name="oncall")
+        _command()
     except KeyboardInterrupt:
         print("oncall: interrupted", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)
@@ -75,6 +71,19 @@ def main() -> NoReturn:
         )
         sys.exit(ExitCode.BUG)
     sys.exit(ExitCode.HEALTHY)
+
+
+def _command() -> None:
+    """Run the command of the arguments; imports none before it is known which."""
+    if sys.argv[1:2] == ["node"]:
+        from oncall.cli.node import main as node  # light: a node runs it for every request
+
+        with interrupts_heard():
+            node(sys.argv[2:])
+    from oncall.cli.commands import app
+
+    with interrupts_heard():
+        app(prog_name="oncall")
 
 
 def _missing_package(error: Exception) -> str:

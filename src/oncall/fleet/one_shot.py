@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from oncall.fleet.branch import Tree
@@ -47,16 +48,18 @@ async def one_shot_gather(
 def stopped_by_interrupt(gather: Gather) -> Iterator[None]:
     """Make the first Ctrl-C stop the gather; the second interrupts."""
     loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        yield  # which hears no signals
+        return
+    before = signal.getsignal(signal.SIGINT)
 
-    def stop() -> None:
-        gather.stop()
-        loop.remove_signal_handler(signal.SIGINT)
+    def stop(number: int, frame: object) -> None:  # noqa: ARG001
+        signal.signal(signal.SIGINT, before)
+        loop.call_soon_threadsafe(gather.stop)
 
-    # Signal handlers work only in the main thread, and not on every system.
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        loop.add_signal_handler(signal.SIGINT, stop)
+    # Not the loop's own handlers: they take the wakeup descriptor from `interrupts_heard`.
+    signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)

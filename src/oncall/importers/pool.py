@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from oncall.core.errors import BadInput
@@ -29,8 +31,26 @@ def on_cores(
     # Spawned, not forked: a database with threads lives in this process.
     context = multiprocessing.get_context("spawn")
     try:
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            yield from pool.map(read, shares)
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_quietly) as pool:
+            with _held_interrupts():
+                read_shares = pool.map(read, shares)
+            yield from read_shares
     except BrokenProcessPool as error:
         problem = f"a process that read {what} was killed: out of memory?"
         raise BadInput(place, problem) from error
+
+
+@contextmanager
+def _held_interrupts() -> Iterator[None]:
+    """Ctrl-C waits until the processes are started, which do not hear it before they are ready."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_quietly() -> None:
+    """In a process that reads: Ctrl-C ends it at once, also one that came while it started."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
