@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,53 @@ def test_old_months_are_deleted(archive: Archive) -> None:
     assert (len(would), incidents(archive)) == (2, 3)
     assert list(upkeep.expire(archive, "2026-11", "2026-12")) == would
     assert incidents(archive) == 1
+
+
+def write(sql: str) -> Callable[[Path], object]:
+    return lambda path: duckdb.execute(f"COPY ({sql}) TO '{path}'")
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (os.mkfifo, None),
+        (Path.mkdir, None),
+        (write("SELECT range AS a, 'x' AS b FROM range(100)"), "100 rows that no archive wrote"),
+        (write("SELECT {'a': 1} AS until_ns, 1 AS written_ns"), "failed to cast"),
+        (write("SELECT 'x' AS written_ns, 'i' AS incident"), "failed to cast"),
+        (
+            write("SELECT 1 AS written_ns FROM range(2000001)"),
+            "2,000,001 rows, more than a file of an archive has",
+        ),
+    ],
+    ids=["pipe", "folder", "foreign", "other types", "text for a time", "too many rows"],
+)
+def test_one_odd_file_stops_no_other(
+    odd: Callable[[Path], object], said: str | None, archive: Archive, tmp_path: Path
+) -> None:
+    added(archive, diagnosis(0, finding()))
+    added(archive, diagnosis(1, finding()))
+    (folder,) = tmp_path.glob("archive/findings/*/*/*")
+    odd(folder / "x.parquet")
+
+    assert (incidents(archive), times(archive)) == (2, 2)
+    verified = [one for one in upkeep.verify(archive) if one is not None]
+    assert [count for _, count in upkeep.compact(archive)] == [2]
+    assert (incidents(Archive(archive.place)), times(archive)) == (2, 2)
+    assert (folder / "x.parquet").exists()
+    if said is not None:
+        assert [one.path.rpartition("/")[2] for one in verified] == ["x.parquet"]
+        assert said in verified[0].why
+
+
+@pytest.mark.parametrize("letters", [28, 300])
+def test_a_long_name_is_cut_and_told_apart(letters: int, archive: Archive, tmp_path: Path) -> None:
+    for job in ("漢" * letters, "漢" * (letters - 1) + "字", "a" * letters):
+        added(archive, diagnosis(0, finding(), job=job))
+        added(archive, diagnosis(1, finding(), job=job))
+    assert len(list(tmp_path.glob("archive/findings/*/*/*"))) == 3
+    assert len(list(upkeep.compact(archive))) == 3
+    assert incidents(archive) == 6
 
 
 def test_no_job_leaves_the_archive(archive: Archive, tmp_path: Path) -> None:

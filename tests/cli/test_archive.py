@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,11 +84,18 @@ def test_bad_input_is_named_and_the_rest_is_added(
     good.write_text(oncall("diagnose", nights["first"], "--format", "json").stdout)
     for name, content in (("cut.json", good.read_text()[:-99]), ("x.oncall", "x"), ("y.json", "7")):
         (tmp_path / name).write_text(content)
+    os.mkfifo(tmp_path / "a.json")
+    os.mkfifo(tmp_path / "b.oncall")
 
     done = oncall("archive", "add", tmp_path, "--archive", archive)
 
     assert (done.returncode, done.stdout.count("added")) == (2, 1)
-    for said in ("cut.json: not JSON", "x.oncall: not an incident", "y.json: not a diagnosis"):
+    for said in (
+        "cut.json: not JSON",
+        "x.oncall: not an incident",
+        "y.json: not a diagnosis",
+        "a.json: a named pipe",
+    ):
         assert said in done.stderr
     assert failed(oncall("archive", "add", good, XDG_CONFIG_HOME=str(tmp_path)), "no archive")
     assert failed(oncall("archive", "add", tmp_path / "none", "--archive", archive), "no such file")

@@ -10,7 +10,7 @@ from contextlib import suppress
 import duckdb
 import pytest
 
-from oncall.cli.interrupt import interruptible
+from oncall.cli.interrupt import Interruptible
 
 _HOURS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 
@@ -21,7 +21,7 @@ def test_a_signal_stops_the_query() -> None:
     timer.start()
     # However the query ends, and whoever swallows its error, the interrupt is not lost.
     swallowed = suppress(duckdb.Error, RuntimeError, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt), interruptible(con), swallowed:
+    with pytest.raises(KeyboardInterrupt), Interruptible(con), swallowed:
         con.execute(_HOURS).fetchall()
     assert con.execute("SELECT 1").fetchall() == [(1,)]
 
@@ -31,7 +31,7 @@ def test_everything_is_put_back() -> None:
     before = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(before)
     threads = threading.active_count()
-    with interruptible(con):
+    with Interruptible(con):
         assert con.execute("SELECT 1").fetchall() == [(1,)]
     assert threading.active_count() == threads
     after = signal.set_wakeup_fd(-1)

@@ -22,7 +22,7 @@ from .collector import wait_until
 from .outcome import Outcome
 
 _INTERRUPTED = (130, -signal.SIGINT)
-_FIRST_LINE_S = 0.002
+_FIRST_LINE_S = 0.01
 _RANKS = 600  # as many dumps as two processes read
 _FIXTURES = REPOSITORY / "fixtures"
 

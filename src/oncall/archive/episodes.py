@@ -90,7 +90,8 @@ def summary(files: Sequence[str], where: str = "true") -> str:
         "SELECT cluster, job, count(DISTINCT incident) AS incidents, "
         "count(DISTINCT incident) FILTER (result = 'fault') AS faults, "
         "min(until_ns) AS first_ns, max(until_ns) AS last_ns "
-        f"FROM ({newest(FINDINGS, scan(FINDINGS, files))}) WHERE {where} GROUP BY ALL"
+        f"FROM ({newest(FINDINGS, scan(FINDINGS, files))}) WHERE {where} GROUP BY ALL "
+        "HAVING first_ns IS NOT NULL"
     )
 
 

@@ -11,22 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import blake2b
 from urllib.parse import quote, unquote
 
 from oncall.evidence.table import Column
 
 _NS_PER_S = 10**9
+_LONGEST_NAME = 240  # bytes; file systems take 255, of which `cluster=` and `job=` are a part
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One kind of row. Of `key`, the rows of one file count: those with the highest `newest`."""
+    """One kind of row. Of `key`, the rows of one file count: those with the highest `newest`, which
+    no row lacks. A file of more than `most_rows` is none of an archive's."""
 
     name: str
     columns: tuple[Column, ...]
     key: str
     newest: str
     order: str
+    most_rows: int
 
 
 def _columns(*columns: tuple[str, str, str, str]) -> tuple[Column, ...]:
@@ -62,6 +66,7 @@ FINDINGS = Dataset(
     key="incident",
     newest="written_ns",
     order="at_ns, component",
+    most_rows=2_000_000,  # a month of a job that is diagnosed every hour, 1,000 blamed each time
 )
 
 NOTES = Dataset(
@@ -75,6 +80,7 @@ NOTES = Dataset(
     key="incident",
     newest="written_ns",
     order="incident",
+    most_rows=100_000,
 )
 
 
@@ -160,6 +166,7 @@ HOURS = Dataset(
     key="cluster, node, kind, device, hour_ns",
     newest="readings",
     order="node, kind, device, hour_ns",
+    most_rows=100_000_000,  # a month of 4,096 nodes of 17 devices, compacted: 50 million
 )
 
 DATASETS = {dataset.name: dataset for dataset in (FINDINGS, NOTES, HOURS)}
@@ -177,8 +184,18 @@ class Partition:
     @property
     def folder(self) -> str:
         """The path below the archive; names are quoted, so that none leaves it."""
-        cluster, job = (quote(name, safe="") for name in (self.cluster, self.job))
+        cluster, job = map(_folder_name, (self.cluster, self.job))
         return f"{self.dataset}/month={self.month}/cluster={cluster}/job={job}"
+
+
+def _folder_name(name: str) -> str:
+    """The name as part of a path: a long one, of letters that each take nine characters, is cut
+    and told apart by a hash. What it makes of its own result is that."""
+    quoted = quote(name, safe="")
+    if len(quoted) <= _LONGEST_NAME:
+        return quoted
+    cut = quote(name[: _LONGEST_NAME // 12], safe="")
+    return f"{cut}~{blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
 def partition_of(path: str) -> Partition | None:
@@ -215,6 +232,6 @@ def newest(dataset: Dataset, source: str, where: str = "true") -> str:
     names = ", ".join(column.name for column in dataset.columns)
     latest = f"({dataset.newest}, filename)"
     return (
-        f"SELECT {names} FROM {source} WHERE {where} "
+        f"SELECT {names} FROM {source} WHERE ({where}) AND {dataset.newest} IS NOT NULL "
         f"QUALIFY {latest} = max({latest}) OVER (PARTITION BY {dataset.key})"
     )

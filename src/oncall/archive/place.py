@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -21,7 +22,7 @@ class Place(Protocol):
     """What an archive needs of a store. Paths are relative to the archive, with `/`."""
 
     def listed(self, below: str = "") -> Iterator[tuple[str, int]]:
-        """The files below a folder, with their sizes in bytes."""
+        """The files below a folder, with their sizes in bytes; nothing that is no file."""
 
     def put(self, file: Path, path: str) -> None:
         """Copy a file there, at once or not at all; what has that path is replaced."""
@@ -46,8 +47,10 @@ class Folder:
         for folder, _, names in os.walk(self._root / below):
             for name in sorted(names):
                 path = Path(folder, name)
-                with suppress(FileNotFoundError):  # another writer compacts
-                    yield path.relative_to(self._root).as_posix(), path.stat().st_size
+                with suppress(OSError):  # another writer compacts
+                    found = path.stat()
+                    if stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+                        yield path.relative_to(self._root).as_posix(), found.st_size
 
     def put(self, file: Path, path: str) -> None:
         target = self._root / path

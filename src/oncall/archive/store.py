@@ -146,10 +146,10 @@ class Archive:
         with connection([]) as con:
             columns = ", ".join(f"{column.name} {column.type}" for column in dataset.columns)
             con.execute(f"CREATE TEMP TABLE rows ({columns})")
-            marks = ", ".join("?" for _ in dataset.columns)
-            con.executemany(
-                f"INSERT INTO rows VALUES ({marks})",
-                [[row.get(column.name) for column in dataset.columns] for row in rows],
+            lists = ", ".join(f"unnest(?::{column.type}[])" for column in dataset.columns)
+            con.execute(
+                f"INSERT INTO rows SELECT {lists}",
+                [[row.get(column.name) for row in rows] for column in dataset.columns],
             )
             self.write(con, dataset, partition, name, "FROM rows")
 
@@ -199,7 +199,10 @@ class Archive:
             addresses = [self.place.address(path) for path in listed]
             try:
                 with connection(addresses) as con:
-                    return ask(con, addresses)
+                    large = _too_large(con, listed, addresses)
+                    self.damaged += large
+                    if not large:
+                        return ask(con, addresses)
             except (duckdb.Error, OSError) as error:
                 gone = self._set_out(listed)
                 if not gone and attempt == _TRIES - 1:
@@ -208,29 +211,51 @@ class Archive:
 
     def _set_out(self, paths: Iterable[str]) -> bool:
         """Leave the damaged files among these out from now on; whether there are any."""
-        found = [one for path in paths if (one := self.checked(path)) is not None]
+        found = [one for path in paths if (one := self.checked(path, whole=True)) is not None]
         self.damaged += found
         return bool(found)
 
     def checked(self, path: str, *, whole: bool = False) -> Damaged | None:
-        """What is wrong with a file: its footer and columns, or every value of it."""
+        """What is wrong with a file: its footer and what no row lacks, or every value of it."""
         partition = partition_of(path)
         if partition is None:
             return Damaged(path, "not a file of an archive")
         address = self.place.address(path)
-        what = "count(COLUMNS(*))" if whole else "count(*)"
+        dataset = DATASETS[partition.dataset]
+        what = "count(COLUMNS(*))" if whole else f"count({dataset.newest})"
+        lacks = f"count(*) FILTER ({dataset.newest} IS NULL)"
         try:
             with connection([address]) as con:
-                con.execute(
-                    f"SELECT {what} FROM {scan(DATASETS[partition.dataset], [address])}"
-                ).fetchall()
+                if large := _too_large(con, [path], [address]):
+                    return large[0]
+                found = con.execute(
+                    f"SELECT {lacks}, {what} FROM {scan(dataset, [address])}"
+                ).fetchone()
+                if found and found[0]:
+                    return Damaged(path, f"{found[0]:,} rows that no archive wrote")
         except FileNotFoundError:
             return None
         except (duckdb.Error, OSError) as error:
             if path not in {name for name, _ in self.place.listed(partition.folder)}:
                 return None  # a compaction took it away
-            return Damaged(path, short_reason(error))
+            which = f'Error while reading file "{address}": '
+            return Damaged(path, short_reason(error, without=which))
         return None
+
+
+def _too_large(
+    con: duckdb.DuckDBPyConnection, paths: Sequence[str], addresses: Sequence[str]
+) -> list[Damaged]:
+    """The files that by their footers have more rows than one of an archive."""
+    if not addresses:
+        return []
+    asked = "SELECT file_name, num_rows FROM parquet_file_metadata(?)"
+    rows = dict(con.execute(asked, [list(addresses)]).fetchall())
+    return [
+        Damaged(path, f"{rows[address]:,} rows, more than a file of an archive has")
+        for path, address in zip(paths, addresses, strict=True)
+        if rows[address] > DATASETS[path.partition("/")[0]].most_rows
+    ]
 
 
 def _alike(rows: Sequence[Row], known: Sequence[Row]) -> bool:

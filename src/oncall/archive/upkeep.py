@@ -41,13 +41,14 @@ def compact(archive: Archive, at_least: int = 2) -> Iterator[tuple[Partition, in
     for dataset in DATASETS.values():
         listed = [path for path, _ in archive.files(dataset)]
         for partition, paths in grouped(listed).items():
-            if len(paths) >= at_least and _compacted(archive, dataset, partition, paths):
-                yield partition, len(paths)
+            if len(paths) >= at_least and (count := _compacted(archive, dataset, partition, paths)):
+                yield partition, count
 
 
 def _compacted(
     archive: Archive, dataset: Dataset, partition: Partition, paths: Sequence[str]
-) -> bool:
+) -> int:
+    """How many files became one; 0: these stay as they are."""
     read: list[str] = []
 
     def rewrite(con: duckdb.DuckDBPyConnection, addresses: Sequence[str]) -> bool:
@@ -59,13 +60,16 @@ def _compacted(
 
     def files() -> list[str]:
         there = {path for path, _ in archive.files(dataset, partition.folder)}
-        read[:] = [path for path in paths if path in there]
+        # What holds other rows than an archive's is no part of what replaces it.
+        odd = [one for path in paths if path in there and (one := archive.checked(path))]
+        archive.damaged += odd
+        read[:] = [path for path in paths if path in there - {one.path for one in odd}]
         return list(read)
 
     done = archive.read(rewrite, files)
     for path in read if done else ():
         archive.place.remove(path)
-    return done
+    return len(read) if done else 0
 
 
 def expire(

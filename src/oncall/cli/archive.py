@@ -10,13 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import duckdb
 import typer
 
 from oncall.archive.store import Archive, chosen_archive
 from oncall.cli.options.archives import ArchiveOption, ClusterOption, warn_of_damage
 from oncall.cli.options.hosts import InventoryOption, JobOption
 from oncall.cli.options.rulebooks import rulebooks_in_force, warn
-from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError
+from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError, short_reason
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, parse_duration_ns
 
@@ -57,8 +58,8 @@ def add(
     for path in _incidents_in(paths):
         try:
             _print(f"{path}: {_added(kept, path, name)}")
-        except OncallError as error:
-            text = str(error)
+        except (OncallError, OSError, duckdb.Error) as error:
+            text = short_reason(error)
             warn(text if text.startswith(str(path)) else f"{path}: {text}")
             failed = True
     warn_of_damage(kept)
@@ -96,12 +97,14 @@ def _added(archive: Archive, path: Path, cluster: str) -> str:
 
 
 def _document(path: Path) -> Any:
+    from oncall.importers.files import open_file
+
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
+        with open_file(path) as file:
+            text = file.read(_LARGEST_BYTES + 1)
+        if len(text) > _LARGEST_BYTES:
             raise Unreadable(f"larger than {format_bytes(_LARGEST_BYTES)}: not a diagnosis")
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}") from error
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not JSON: {error}") from error
 

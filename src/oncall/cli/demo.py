@@ -81,7 +81,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Diagnosis:
     """Run the job, inject the fault, query its nodes while it hangs or runs slow, and print the
     report. `seal`: leave shards that can be read later."""
-    from oncall.cli.interrupt import interruptible
+    from oncall.cli.interrupt import Interruptible
     from oncall.cli.options.report import Shown, written
     from oncall.demo.demonstration import PARAMETERS, broken_cluster
     from oncall.demo.layout import JOB
@@ -96,7 +96,7 @@ def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Dia
         print("", f"$ oncall diagnose --job {JOB}", sep="\n", end="")
         print("", *options, sep=" \\\n    ", end="\n\n", flush=True)
         answer = gather_fleet(Wanted(JOB), hosts, None, rulebooks)
-        with answer.incident as incident, interruptible(incident.con):
+        with answer.incident as incident, Interruptible(incident.con):
             diagnosis = use_case.diagnose(incident, rulebooks, JOB)
         if seal:
             cluster.seal()

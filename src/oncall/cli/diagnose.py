@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.interrupt import interruptible
+from oncall.cli.interrupt import Interruptible
 from oncall.cli.options.hosts import (
     HostsOption,
     InventoryOption,
@@ -212,7 +212,7 @@ def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
             gathers=lambda progress: show(gather_phrase(progress)),
             finds=lambda so_far: show(found_so_far(so_far)),
             warns=warns,
-            interruptible=interruptible,
+            interruptible=Interruptible,
         )
         drawings: Mapping[str, Sequence[str]] = {}
         with answered(request, listener) as (incident, diagnosis):

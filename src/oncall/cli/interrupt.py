@@ -52,39 +52,41 @@ def _read(reading: int) -> bytes:
     return b""
 
 
-@contextmanager
-def interruptible(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+class Interruptible:
     """Make SIGINT stop the running query at once; raises KeyboardInterrupt on leaving.
 
     Python handles a signal only after the current C call, which a long query delays, and DuckDB
     may turn KeyboardInterrupt into its own error. The wakeup descriptor is written immediately.
     For the main thread only.
     """
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    caught: list[bytes] = []
 
-    def watch() -> None:
-        with os.fdopen(reading, "rb", buffering=0) as signals:
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self._con = con
+        self._caught: list[bytes] = []
+
+    def __enter__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._before = signal.set_wakeup_fd(self._writing)
+        self._watcher = threading.Thread(target=self._watch, name="interrupt", daemon=True)
+        self._watcher.start()
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._before)
+        os.close(self._writing)
+        self._watcher.join()
+        if _INTERRUPT in self._caught:
+            raise KeyboardInterrupt from None
+
+    def _watch(self) -> None:
+        with os.fdopen(self._reading, "rb", buffering=0) as signals:
             while True:
                 # DuckDB forgets an interrupt between two queries: repeat it until the end.
-                waiting = _AGAIN_S if caught else None
+                waiting = _AGAIN_S if self._caught else None
                 if select.select([signals], [], [], waiting)[0]:
                     number = signals.read(1)
                     if not number:
                         return
-                    caught.append(number)
-                if _INTERRUPT in caught:
-                    con.interrupt()
-
-    before = signal.set_wakeup_fd(writing)
-    watcher = threading.Thread(target=watch, name="interrupt", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(writing)
-        watcher.join()
-        if _INTERRUPT in caught:
-            raise KeyboardInterrupt from None
+                    self._caught.append(number)
+                if _INTERRUPT in self._caught:
+                    self._con.interrupt()

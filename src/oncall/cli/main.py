@@ -15,6 +15,8 @@ from oncall.cli.interrupt import interrupts_heard
 from oncall.cli.safe_stream import SafeStream
 from oncall.core.errors import ExitCode
 
+_WITHOUT_TABLES = ("--help", "--version", "env", "explain", "hooks", "schema")
+
 
 def run() -> NoReturn:
     """`main` in a process of its own, which leaves without freeing every object that it holds: that
@@ -32,7 +34,7 @@ def run() -> NoReturn:
 def _leave(*code: int) -> None:
     """End the process with that exit code; without one, or with output that cannot be written,
     Python ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to put in order
     if code:
         with suppress(OSError):
             sys.stdout.flush()
@@ -82,6 +84,9 @@ def _command() -> None:
             node(sys.argv[2:])
     from oncall.cli.commands import app
 
+    if sys.argv[1:2] and sys.argv[1] not in _WITHOUT_TABLES:
+        # While Ctrl-C still just ends the process: DuckDB's import aborts on KeyboardInterrupt.
+        import duckdb  # noqa: F401
     with interrupts_heard():
         app(prog_name="oncall")
 

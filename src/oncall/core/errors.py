@@ -111,9 +111,10 @@ class RelationFailed(OncallError):
         super().__init__(f"could not be computed: {relation} ({reason})")
 
 
-def short_reason(error: BaseException) -> str:
-    """The error in one line: DuckDB's message, or the type of error and its message."""
-    said = next(iter(str(error).strip().splitlines()), "")
+def short_reason(error: BaseException, without: str = "") -> str:
+    """The error in one line: DuckDB's message, or the type of error and its message; `without`
+    what a reader is told anyway."""
+    said = next(iter(str(error).replace(without, "").strip().splitlines()), "")
     if "duckdb" not in type(error).__module__ and not isinstance(error, OncallError):
         said = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return said if len(said) <= _MOST_SHOWN else f"{said[:_MOST_SHOWN]}…"

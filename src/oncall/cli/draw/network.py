@@ -17,7 +17,7 @@ from oncall.cli.draw.pictures import (
     hash_of,
     show,
 )
-from oncall.cli.interrupt import interruptible
+from oncall.cli.interrupt import Interruptible
 from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
@@ -58,7 +58,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
         if output is not None:
             check_target(output)
         wanted = hash_of(comm)
-        with evidence_of(path, job) as incident, interruptible(incident.con), drawable():
+        with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
             window.keep_job(incident.con, job)
             graph = waiting_graph(incident, find_collective(incident, wanted, seq))
             drawing = drawn(incident, graph)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
-from oncall.cli.interrupt import interruptible
+from oncall.cli.interrupt import Interruptible
 from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
@@ -71,7 +71,7 @@ def stages(
 
     if output is not None:
         check_target(output, (SVG, PNG, _DOT, _GRAPH))
-    with evidence_of(path, job) as incident, interruptible(incident.con), drawable():
+    with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
         window.keep_job(incident.con, job)
         if output is not None and not output.name.endswith((SVG, PNG)):
             _write_graph(incident, output, iteration, pipeline)

@@ -17,7 +17,7 @@ from oncall.cli.draw.pictures import (
     hash_of,
     show,
 )
-from oncall.cli.interrupt import interruptible
+from oncall.cli.interrupt import Interruptible
 from oncall.cli.options.hosts import JobOption
 from oncall.core.errors import UsageError
 
@@ -67,7 +67,7 @@ def traffic(
         seq,
         None if resolution is None else _resolution_ns(resolution),
     )
-    with Incident.open(path) as incident, interruptible(incident.con), drawable():
+    with Incident.open(path) as incident, Interruptible(incident.con), drawable():
         finding = _finding(incident, job, wanted.comm)
         if not has_traffic(incident):
             raise UsageError(f"{path}: {NO_TRAFFIC}")
