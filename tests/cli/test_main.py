@@ -234,3 +234,24 @@ def test_a_real_interrupt() -> None:
             connection.close()
     assert process.returncode == ExitCode.INTERRUPTED
     assert (shown, said) == (b"", b"oncall: interrupted\n")
+
+
+@pytest.mark.parametrize("mebibytes", [400, 700, 900])
+def test_too_little_room_is_said_before_a_library_ends_the_process(mebibytes: int) -> None:
+    """numpy's OpenBLAS ends it with exit code 1, which means that a fault was found."""
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({mebibytes << 20},) * 2); "
+        "from oncall.cli.start import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "diagnose", "log"], capture_output=True, text=True
+    )
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert f"{mebibytes} MiB on the address space of this process (ulimit -v)" in done.stderr
+
+
+def test_memory_that_is_out_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncall.cli.main._command", lambda: (_ for _ in ()).throw(MemoryError()))
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == ExitCode.BAD_INPUT

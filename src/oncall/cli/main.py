@@ -14,6 +14,7 @@ from typing import NoReturn, TextIO, cast
 from oncall.cli.interrupt import interrupts_heard
 from oncall.cli.safe_stream import SafeStream
 from oncall.core.errors import ExitCode
+from oncall.core.room import lacking_room
 
 _WITHOUT_TABLES = ("--help", "--version", "env", "explain", "hooks", "schema")
 
@@ -53,26 +54,29 @@ def main() -> NoReturn:
     try:
         _command()
     except KeyboardInterrupt:
-        print("oncall: interrupted", file=sys.stderr)
-        sys.exit(ExitCode.INTERRUPTED)
+        _end(ExitCode.INTERRUPTED, "interrupted")
     except Exception as error:
         if os.environ.get("ONCALL_DEBUG"):
             raise
         if package := _missing_package(error):
-            print(
-                f"oncall: this needs the Python package {package}, which is not installed here "
-                "(the tarball for nodes has no console); run it where oncall was installed with "
-                "pip",
-                file=sys.stderr,
+            _end(
+                ExitCode.BAD_INPUT,
+                f"this needs the Python package {package}, which is not installed here (the "
+                "tarball for nodes has no console); run it where oncall was installed with pip",
             )
-            sys.exit(ExitCode.BAD_INPUT)
-        print(
-            f"oncall: internal error: {type(error).__name__}: {error}\n"
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException":
+            _end(ExitCode.BAD_INPUT, "out of memory: give fewer files, or run it elsewhere")
+        _end(
+            ExitCode.BUG,
+            f"internal error: {type(error).__name__}: {error}\n"
             "Run the command again with ONCALL_DEBUG=1 and report the traceback.",
-            file=sys.stderr,
         )
-        sys.exit(ExitCode.BUG)
     sys.exit(ExitCode.HEALTHY)
+
+
+def _end(code: ExitCode, why: str) -> NoReturn:
+    print(f"oncall: {why}", file=sys.stderr)
+    sys.exit(code)
 
 
 def _command() -> None:
@@ -85,6 +89,8 @@ def _command() -> None:
     from oncall.cli.commands import app
 
     if sys.argv[1:2] and sys.argv[1] not in _WITHOUT_TABLES:
+        if lacking := lacking_room():
+            _end(ExitCode.BAD_INPUT, lacking)
         # While Ctrl-C still just ends the process: DuckDB's import aborts on KeyboardInterrupt.
         import duckdb  # noqa: F401
     with interrupts_heard():
