@@ -137,3 +137,27 @@ def test_a_round_a_shard_is_measured_from_the_shard_before(tmp_path: Path) -> No
             "SELECT comm, seq, own_ns FROM digest_ops WHERE comm = 1 OR own_ns IS NULL ORDER BY ALL"
         ).fetchall()
     assert found == [(dp, 1, None), (dp, 2, 700), (dp, 3, 700), (dp, 4, 700), (tp, 1, None)]
+
+
+def test_a_clock_that_is_set_back_between_two_seals_costs_no_digest(tmp_path: Path) -> None:
+    place, hour_ns, digests = Place(tmp_path, "gpu001"), 3600 * 10**9, ShardDigests()
+    numbers = Counter[int]()
+    for number, comms in enumerate(([1, 2, 3, 1], [1], [2], [3])):
+        started_ns = [10**18 - number * hour_ns + 100 * turn for turn in range(len(comms))]
+        seqs = []
+        for comm in comms:
+            numbers[comm] += 1
+            seqs.append(numbers[comm])
+        columns = {
+            "comm": comms,
+            "seq": seqs,
+            "started_ns": started_ns,
+            "ended_ns": [at_ns + 30 for at_ns in started_ns],
+        }
+        common = {"job": "j", "rank": 3, "kind": "coll", "op": "AllReduce", "done": True}
+        store = LiveStore(place, started_ns[0])
+        store.write([Batch("ops", len(comms), {**columns, **common})])
+        store.seal(started_ns[-1] + 100, digests.prepare)
+    with open_shards(sealed_shards(tmp_path)) as shards:
+        (digested,) = shards.con.execute("SELECT count(*) FROM digest_ops").fetchone() or (0,)
+    assert digested >= 7

@@ -248,6 +248,8 @@ def measure_own_time(
     rows = np.arange(len(each[0])) - len(earlier_calls["seq"])
     line = timeline(np.array([rows, *each], dtype=np.int64))
     row, own_ns = since_last_round(line)
+    # Where the clock was set back, what came before seems to follow what came after.
+    row, own_ns = row[row >= 0], own_ns[row >= 0]
     _keep_left_off(con, left_off(line))
     con.register(
         "digest_measured_ns",
