@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.watch.servers import Receiver, receiving
 
 from oncall.core.errors import BadInput
+from oncall.core.printable import is_harmless
 from oncall.core.units import NS_PER_S
 from oncall.watch.announcement import Announcement
 from oncall.watch.course import State
@@ -66,6 +68,18 @@ def test_a_cloud_event(tmp_path: Path) -> None:
     assert event["source"] == "/oncall/jobs/llama"
     assert event["time"] == "2026-11-23T03:10:00.000Z"
     assert event["data"]["headline"] == NEWS.headline
+
+
+@pytest.mark.parametrize("kind", ["cloudevents", "alertmanager"])
+def test_names_that_could_steer_a_terminal_do_not_leave(kind: str, tmp_path: Path) -> None:
+    evil = "\x1b[2J\u202egood\udce9"
+    document = {"job": evil, "findings": [{"blame": [{evil: evil}]}]}
+    news = replace(NEWS, job=evil, headline=f"rank 5 of {evil}", diagnosis=document)
+    with receiving(Receiver()) as receiver:
+        text = f'[watch.notify.it]\nkind = "{kind}"\nurl = "{receiver.url}"\n'
+        configured(tmp_path, text).notify["it"].target.send(news)
+    ((_, _, sent),) = receiver.received
+    assert is_harmless(json.dumps(sent, ensure_ascii=False))
 
 
 def test_an_alert_keeps_its_labels_and_ends(tmp_path: Path) -> None:

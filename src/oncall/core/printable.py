@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 LONGEST_NAME = 80  # characters of a name within a sentence or a cell
 LONGEST_VALUE = 240  # characters of a value within a sentence: a message of a kernel fits
@@ -43,6 +45,17 @@ def harmless(text: str) -> str:
 def is_harmless(text: str) -> bool:
     """Whether nothing in `text` would be replaced."""
     return _HARM.search(text) is None
+
+
+def harmless_values(document: Any) -> Any:
+    """Plain data as JSON has it, each of its strings and names `harmless`."""
+    if isinstance(document, str):
+        return harmless(document)
+    if isinstance(document, Mapping):
+        return {harmless(str(key)): harmless_values(value) for key, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [harmless_values(value) for value in document]
+    return document
 
 
 def shortened(text: str, most: int) -> str:

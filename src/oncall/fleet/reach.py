@@ -74,14 +74,17 @@ def _configured(
 ) -> Reach:
     """As `reach_fleet`, of nodes that are not folders."""
     # Imported here: reading recordings needs no SSH.
-    from oncall.fleet.inventory import find_hosts, no_hosts
+    from oncall.fleet.inventory import MOST_HOSTS, find_hosts, no_hosts
     from oncall.fleet.ssh.transport import SshTransport
 
     scheme, colon, job = (hosts or "").partition(":")
     if colon and scheme in _OF_SCHEDULERS:
         if inventory is not None:
             raise UsageError("give either --hosts or --inventory, not both")
-        return _OF_SCHEDULERS[scheme](job, configuration)
+        reach = _OF_SCHEDULERS[scheme](job, configuration)
+        if len(reach.hosts) > MOST_HOSTS:
+            raise UsageError(f"{hosts}: {len(reach.hosts):,} nodes; the limit is {MOST_HOSTS:,}")
+        return reach
     here = os.environ.get("SLURM_JOB_ID")
     if here and configuration.transport == "srun" and hosts is None and inventory is None:
         return _srun(here, configuration)

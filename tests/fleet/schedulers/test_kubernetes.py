@@ -9,6 +9,9 @@ import pytest
 
 from oncall.core.errors import UsageError
 from oncall.fleet.configuration import FleetConfiguration
+from oncall.fleet.inventory import MOST_HOSTS
+from oncall.fleet.reach import reach_fleet
+from oncall.fleet.schedulers import kubernetes
 from oncall.fleet.schedulers.kubernetes import find_pods, in_pod
 
 from .conftest import Cluster
@@ -134,3 +137,17 @@ def test_pods_by_label() -> None:
 def test_what_names_no_pod(which: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         find_pods(which, FleetConfiguration())
+
+
+@pytest.mark.parametrize("items", [7, "pods", {"a": 1}, [7, None, {"metadata": 3}]])
+def test_a_list_of_pods_that_is_none(items: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "run_json_tool", lambda _: {"items": items})
+    with pytest.raises(UsageError, match="no pod has"):
+        find_pods("app=llama", FleetConfiguration())
+
+
+def test_more_pods_than_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = [pod(f"llama-{number}", f"node-{number}") for number in range(MOST_HOSTS + 1)]
+    monkeypatch.setattr(kubernetes, "run_json_tool", lambda _: {"items": pods})
+    with pytest.raises(UsageError, match="65,537 nodes; the limit is 65,536"):
+        reach_fleet("kube:app=llama", None)

@@ -55,7 +55,8 @@ def find_pods(which: str, configuration: FleetConfiguration) -> Pods:
     argv = (*kubectl(configuration), "get", "pods", *place, _selected(which, wanted), "-o", "json")
     listed = run_json_tool(argv)
     items = listed.get("items") if isinstance(listed, dict) else None
-    pods = [one for one in items or () if isinstance(one, dict) and isinstance(_name(one), str)]
+    items = items if isinstance(items, list) else []
+    pods = [one for one in items if isinstance(one, dict) and isinstance(_name(one), str)]
     if not pods:
         raise UsageError(f"kube:{which}: no pod has {argv[-3].partition('=')[2]}{_in(namespace)}")
     for one in pods:

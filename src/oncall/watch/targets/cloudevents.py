@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.watch.announcement import Announcement
 from oncall.watch.targets.posting import post_json
@@ -42,7 +43,7 @@ def event(announcement: Announcement) -> dict[str, Any]:
     return {
         "specversion": "1.0",
         "id": announcement.id,
-        "source": f"/oncall/jobs/{quote(announcement.job, safe='')}",
+        "source": f"/oncall/jobs/{quote(clean(announcement.job), safe='')}",
         "type": f"oncall.incident.{announcement.kind}",
         "subject": announcement.incident,
         "time": rfc3339(announcement.at_ns),

@@ -8,6 +8,7 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
+from oncall.core.printable import harmless_values
 from oncall.watch.targets.target import NotSent, without
 
 _MOST_ANSWER = 200
@@ -38,7 +39,7 @@ def post_json(
     headers = {"Content-Type": content_type, "User-Agent": "oncall"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
-    data = json.dumps(document, default=str).encode()
+    data = json.dumps(harmless_values(document), default=str).encode()
     request = urllib.request.Request(url, data, headers, method="POST")
     opener = urllib.request.build_opener(_NoRedirects)
     place = urlsplit(url).netloc.rpartition("@")[2] or "the server"
