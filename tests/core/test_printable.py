@@ -20,6 +20,7 @@ from oncall.core.printable import (
     file_name,
     for_terminal,
     harmless,
+    named,
     shell_word,
     short,
     typed,
@@ -104,6 +105,16 @@ def test_a_file_of_that_name_lies_in_its_folder(text: str) -> None:
     assert name and Path(name).name == name and name[0] not in ".-"
     assert len(f"{name}-20261120T031000.oncall.notes".encode()) <= 255
     assert not unsafe_in(name)
+
+
+def test_what_cannot_be_typed_is_chosen_by_what_stands_for_it() -> None:
+    evil, long = "a\x1b[2Jb", "n" * 300
+    assert named(clean(evil), [evil, "other"]) == evil
+    assert named(short(long), [long, "other"]) == long
+    assert named(evil, [evil, clean(evil)]) == evil
+    assert named(clean(evil), [evil, clean(evil)]) == clean(evil)
+    assert named(clean(evil), [evil, evil.replace("\x1b", "\x1c")]) is None
+    assert named("x", [evil]) is None
 
 
 def test_different_names_are_different_files_and_ordinary_ones_stay() -> None:

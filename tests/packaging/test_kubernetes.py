@@ -66,6 +66,7 @@ def test_capabilities_are_no_more_than_the_unit_has(pod: dict[str, Any]) -> None
         assert set(context["capabilities"]["add"]) <= unit
         assert not context.get("privileged")
         assert not context["allowPrivilegeEscalation"]
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def test_limits_are_the_units(pod: dict[str, Any]) -> None:

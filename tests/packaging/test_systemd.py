@@ -31,6 +31,13 @@ def test_the_command_has_the_options_that_the_unit_gives(unit: Path) -> None:
             assert option in printed
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_no_unit_may_do_more_than_a_service_does(unit: Path) -> None:
+    assert _setting(unit, "SystemCallFilter") == "@system-service"
+    assert _setting(unit, "NoNewPrivileges") == "yes"
+    assert _setting(unit, "UMask") == "0027"
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not here")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_systemd_reads_the_unit(unit: Path, tmp_path: Path) -> None:

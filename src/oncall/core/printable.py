@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 LONGEST_NAME = 80  # characters of a name within a sentence or a cell
@@ -72,6 +72,14 @@ def clean(text: str, most: int = LONGEST_LINE) -> str:
 def short(name: str) -> str:
     """A name as it stands within a sentence, a cell or a picture: `clean`, and short."""
     return clean(name, LONGEST_NAME)
+
+
+def named(wanted: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that is `wanted`, else the only one that is shown so: what cannot be typed
+    is chosen by what stands for it."""
+    known = list(names)
+    shown = [name for name in known if wanted in (clean(name), short(name))]
+    return wanted if wanted in known else shown[0] if len(shown) == 1 else None
 
 
 def clean_lines(text: str) -> list[str]:

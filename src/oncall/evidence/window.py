@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from oncall.core.errors import UsageError
-from oncall.core.printable import short
+from oncall.core.printable import named, short
 from oncall.evidence.schema import TABLES
 from oncall.evidence.training_tables import IN_FLIGHT
 
@@ -50,9 +50,11 @@ def keep_job(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
         raise UsageError(
             f"this evidence is of {len(found)} jobs; choose one with --job: {_list(found)}"
         )
-    if job is not None and job not in found:
-        known = f"it is of {_list(found)}" if found else "it names no job"
-        raise UsageError(f"no evidence of job `{short(job)}` here; {known}")
+    if job is not None:
+        wanted, job = job, named(job, found)
+        if job is None:
+            known = f"it is of {_list(found)}" if found else "it names no job"
+            raise UsageError(f"no evidence of job `{short(wanted)}` here; {known}")
     if len(found) > 1:
         of_others = f"job <> '{str(job).replace(chr(39), 2 * chr(39))}'"
         views = _views(con)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import named
 from oncall.core.scheduler import Scheduler
 from oncall.evidence.incident import Incident
 from oncall.fleet.branch import Tree
@@ -116,7 +117,8 @@ def choose_job(outcomes: Mapping[str, Outcome], job: str | None, since_ns: int |
         for name, at_ns in jobs_of(outcome).items():
             seen[name].append(host)
             last_ns[name] = max(last_ns[name], at_ns)
-    known = [job] if job in seen else [] if job is not None else list(seen)
+    wanted = None if job is None else named(job, seen)
+    known = list(seen) if job is None else [] if wanted is None else [wanted]
     running = [name for name in known if last_ns[name] >= (since_ns or 0)]
     if len(running) == 1:
         return running[0]

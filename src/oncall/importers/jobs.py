@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import SeveralJobs
+from oncall.core.printable import named
 from oncall.importers.archives import SUFFIXES, stem
 from oncall.importers.importers import Importer
 
@@ -54,18 +55,18 @@ def choose(recordings: Sequence[Recording], roots: Sequence[Path], wanted: str |
     found = _jobs(recordings)
     if _is_one_job(found):
         return Job(wanted or _name(roots), tuple(part for _, _, parts in found for part in parts))
-    named = _named(found)
-    if wanted in named:
-        return Job(wanted, tuple(named[wanted]))
+    by_name = _named(found)
+    if wanted is not None and (name := named(wanted, by_name)) is not None:
+        return Job(name, tuple(by_name[name]))
     newest, earlier = _newest_attempts(found)
     if wanted is None and _is_one_job(newest):
         parts = tuple(part for _, _, parts in newest for part in parts)
         return Job(_name(roots), parts, {place: _EARLIER for _, place, _ in earlier})
-    missing = f"no job named {wanted}" if wanted else f"recordings of {len(named)} jobs"
-    names = ", ".join(sorted(named)[:_MOST_SHOWN])
-    names += f" and {len(named) - _MOST_SHOWN:,} more" if len(named) > _MOST_SHOWN else ""
+    missing = f"no job named {wanted}" if wanted else f"recordings of {len(by_name)} jobs"
+    names = ", ".join(sorted(by_name)[:_MOST_SHOWN])
+    names += f" and {len(by_name) - _MOST_SHOWN:,} more" if len(by_name) > _MOST_SHOWN else ""
     said = f"{missing}; choose one with --job: {names}"
-    raise SeveralJobs(str(_common(roots)), said, sorted(named))
+    raise SeveralJobs(str(_common(roots)), said, sorted(by_name))
 
 
 _Found = tuple[str, Path, tuple[Recording, ...]]  # kind, the place that holds all, the best copies

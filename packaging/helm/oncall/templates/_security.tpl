@@ -3,6 +3,7 @@
 runAsUser: 0
 readOnlyRootFilesystem: true
 allowPrivilegeEscalation: false
+seccompProfile: {type: RuntimeDefault}
 capabilities:
   drop: [ALL]
   add: {{- toYaml .capabilities | nindent 4 }}
