@@ -118,8 +118,8 @@ def measure(
         )
         rings, locks = [], []
         for rank in range(ranks):
-            rings.append(RingWriter(rings_dir(run), rank))
-            rings[-1].communicator(0, 0xBE4C)
+            rings.append(RingWriter(rings_dir(run), rank, world_size=ranks))
+            rings[-1].communicator(0, 0xBE4C, rank=rank, size=ranks)
             locks.append(held(rings[-1].path))
         with log.open("w") as stderr:
             collector = subprocess.Popen(
