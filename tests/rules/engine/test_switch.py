@@ -11,7 +11,7 @@ from oncall.rules.authoring.outline import drawing
 from oncall.rules.engine.check import Checker
 from oncall.rules.engine.engine import run
 from oncall.rules.language.load import apply_overrides, parse
-from oncall.rules.language.rulebook import Rulebook, called
+from oncall.rules.language.rulebook import Rulebook, called, names_today
 
 TABLE = """\
 rulebook: codes
@@ -97,6 +97,10 @@ def test_former_names_mean_the_rulebook_that_took_their_place(
     assert lost.confidence == 0.5
     names = ("codes.FELL", "xids.LOST", "xids.FELL", "kernel.LOST", "kernel.FELL")
     assert lost.former_names == names
+    kept = TABLE.replace("codes", "xids", 1).replace("[xids, kernel]", "older")
+    today = names_today([codes, book(kept)])
+    assert (today["kernel.FELL"], today["older.LOST"]) == ("codes.LOST", "xids.LOST")
+    assert "xids.LOST" not in today  # in force, it means itself
 
 
 def test_a_table_is_drawn_with_its_codes(book: Callable[..., Rulebook]) -> None:
