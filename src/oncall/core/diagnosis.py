@@ -111,7 +111,8 @@ class Finding:
     `picture` what may be drawn with it, `seen_before` is a sentence about former incidents.
     `cause`: what explains an effect; `effect`: the title of what a cause does to the job.
     `part`: the kind of device that failed; `parts`: the kinds that can have brought an error about;
-    None: that is not known. `former_names`: what `rulebook.VERDICT` was called before."""
+    None: that is not known. `former_names`: what `rulebook.VERDICT` was called before.
+    `witness`: the evidence that says it, where a rulebook reads several kinds."""
 
     id: str
     rulebook: str
@@ -142,6 +143,12 @@ class Finding:
     cause: Cause | None = None
     effect: str = ""
     former_names: tuple[str, ...] = ()
+    witness: str = ""
+
+    @property
+    def shown_by(self) -> str:
+        """What shows it: what two different ones show, they know independently."""
+        return self.witness or f"rulebook {self.rulebook}"
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,7 @@ class _Teller:
             fatal=weighed["fatal"] if isinstance(weighed["fatal"], bool) else None,
             part=weighed["part"] if isinstance(weighed["part"], str) else "",
             parts=frozenset(weighed["parts"]) if isinstance(weighed["parts"], list) else None,
+            witness=str(weighed["witness"] or ""),
             former_names=self.rulebook.former_names(self.leaf.verdict),
         )
 
