@@ -26,9 +26,20 @@ class Blame:
 
 
 @dataclass(frozen=True)
+class RowsOf:
+    """Which rows of its fact a step tells of: those of a rulebook's case that have one of some
+    values in each of these columns."""
+
+    rulebook: str
+    case: tuple[Any, ...]
+    having: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Step:
     """One step of the story: a question, its answer, the sentence, and the rows behind it.
-    `name`: what tests of the rulebook call the question."""
+    `name`: what tests of the rulebook call the question. `rows_of`: None where no fact is behind
+    it."""
 
     ask: str
     answer: Answer
@@ -38,6 +49,7 @@ class Step:
     sql: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    rows_of: RowsOf | None = None
 
 
 @dataclass(frozen=True)

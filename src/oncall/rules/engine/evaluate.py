@@ -25,6 +25,7 @@ from oncall.rules.language.sql import FactSql, SqlFault, read_sql
 from oncall.rules.language.template import Rows
 
 Case = tuple[Any, ...]
+Having = Sequence[tuple[str, Sequence[str]]]  # columns, and the values wanted in each
 
 MOST_CASES = 100_000  # more are a `case` that is too fine, and no one's reading
 MOST_ROWS = 50_000  # rows of one fact that are fetched for one case; counts stay exact
@@ -159,7 +160,7 @@ class Evaluation:
         return self._counts[fact]
 
     def values_of(
-        self, fact: str, column: str, having: Sequence[tuple[str, Sequence[str]]] = ()
+        self, fact: str, column: str, having: Having = ()
     ) -> Mapping[Case, frozenset[Any]]:
         """The values that a column has in each case's rows, of those that have one of some values
         in other columns; cases without such rows are absent."""
@@ -226,18 +227,19 @@ class Evaluation:
         return tuple(self._columns[fact]), rows
 
     def sample_of(
-        self, fact: str, case: Case, limit: int
-    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """All columns, and the first rows of one case of a fact."""
-        same = " AND ".join(
-            f'"{column}" IS NOT DISTINCT FROM ?' for column in self.rulebook.book.case
-        )
+        self, fact: str, case: Case, limit: int, having: Having = ()
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], int]:
+        """All columns, the first rows of one case of a fact, and how many it has in all; `having`
+        as in `values_of`."""
+        same = [f'"{column}" IS NOT DISTINCT FROM ?' for column in self.rulebook.book.case]
+        same += [f'list_contains(?, "{column}")' for column, _ in having]
+        wanted = f'FROM "{fact}" WHERE {" AND ".join(same)}'
+        values = (*case, *(list(codes) for _, codes in having))
         order = self._order(fact, "ALL NULLS LAST")
         self.materialise(fact)
-        rows = self._query(
-            fact, f'SELECT * FROM "{fact}" WHERE {same} ORDER BY {order} LIMIT {limit:d}', case
-        )
-        return tuple(self._columns[fact]), rows
+        rows = self._query(fact, f"SELECT * {wanted} ORDER BY {order} LIMIT {limit:d}", values)
+        ((total,),) = self._query(fact, f"SELECT count(*) {wanted}", values)
+        return tuple(self._columns[fact]), rows, total
 
     def _fetch(self, fact: str, shown: Iterable[str]) -> list[tuple[Any, ...]]:
         columns = ", ".join(f'"{column}"' for column in shown)
