@@ -118,6 +118,8 @@ def test_a_table_is_drawn_with_its_codes(book: Callable[..., Rulebook]) -> None:
         ("xid_31, xid_13", "xid_31, xid_79", "the row `xid_79` is already for `xid_79`"),
         ("blame: none", "blame: nobody", "unknown fact `nobody`"),
         ("  confidence: stated\n", "  confidence: guessed\n", "unknown weight `guessed`"),
+        ("severity: warning}", "severity: warning, was: FELL}", "already what `LOST` was called"),
+        ("was: [FELL]", "was: [PROGRAM]", "`PROGRAM` is a verdict still"),
         ("Look at {{ said | hosts }}", "Look at {{ said.nodes }}", "no column `nodes`"),
     ],
 )

@@ -29,6 +29,19 @@ def called(name: str, books: Mapping[str, Rulebook]) -> Rulebook | None:
     return books.get(name) or next(took, None)
 
 
+def hidden_names(books: Iterable[Rulebook]) -> dict[str, str]:
+    """A sentence by each former name that is another rulebook's now: a site's own one that
+    replaced the shipped one of that name replaces nothing since."""
+    by_name = {book.name: book for book in books}
+    return {
+        name: f"`{name}` is the rulebook in {by_name[name].path}, no former name of "
+        f"`{book.name}`, which runs beside it"
+        for book in by_name.values()
+        for name in book.book.was
+        if name in by_name
+    }
+
+
 def names_today(books: Iterable[Rulebook]) -> dict[str, str]:
     """`rulebook.VERDICT` as it is called now, by each of its former names. The name of a verdict
     in force means that."""

@@ -109,10 +109,13 @@ def _codes(table: Switch, where: Path) -> Iterator[Fault]:
 
 def _claims(book: RulebookFile) -> Iterator[Fault]:
     """Verdicts that say what only another kind of statement has to say."""
+    meant = {name: f"`{name}` is a verdict still: it means itself" for name in book.verdicts}
     for name, verdict in book.verdicts.items():
         where = ("verdicts", name)
-        for former in set(verdict.was) & book.verdicts.keys():
-            yield Fault((*where, "was"), f"`{former}` is a verdict still: it means itself")
+        for former in verdict.was:
+            if former in meant:
+                yield Fault((*where, "was"), meant[former])
+            meant.setdefault(former, f"`{former}` is already what `{name}` was called")
         if verdict.kind == "effect" and verdict.effect is None:
             message = (
                 "an effect says what the job lost: `effect: stop`, `compute`, `transfer`, `all`"
