@@ -24,7 +24,7 @@ LIKELY = 0.5
 TOGETHER_NS = 120 * NS_PER_S
 # No job outlives what is fatal to one of its devices for longer: watchdogs wait half an hour.
 OUTLIVED_NS = 1800 * NS_PER_S
-COSTS_NOTHING = "nothing shows that it costs the job time"
+COSTS_NOTHING = "nothing else shows that it costs the job time"
 
 _SEVEREST: tuple[Severity, ...] = ("critical", "warning", "info")
 
