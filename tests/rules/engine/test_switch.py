@@ -82,9 +82,21 @@ def test_a_case_takes_the_first_row_of_the_table_that_it_has(
 
 
 def test_what_is_left_takes_otherwise(hosts: Incident, book: Callable[..., Rulebook]) -> None:
-    other = '  otherwise: {verdict: PROGRAM, say: "{{ node }}: unknown.", confidence: stated}\n'
+    """Of the fact that it starts with, a case has rows, whatever their code."""
+    other = (
+        '  otherwise: {verdict: PROGRAM, say: "{{ node }}: {{ said.text }}.", confidence: stated}\n'
+    )
     found = run(hosts, [book(TABLE.replace("verdicts:\n", other + "verdicts:\n"))]).findings
-    assert [one.story[-1].say for one in found if one.case["node"] == "d"] == ["d: unknown."]
+    says = [one.story[-1].say for one in found if one.case["node"] == "d"]
+    assert says == ["d: the text of odd."]
+
+
+def test_what_is_left_quotes_no_fact_that_it_may_have_no_rows_of() -> None:
+    text = TABLE.replace("start_when:", "  more: FROM said WHERE code <> 'odd'\nstart_when:", 1)
+    text = text.replace("switch: said", "switch: more")
+    other = '  otherwise: {verdict: PROGRAM, say: "{{ more.text }}."}\n'
+    _, problems = parse(text.replace("verdicts:\n", other + "verdicts:\n"), "codes.yaml")
+    assert "may have no rows here to quote" in str(problems)
 
 
 def test_former_names_mean_the_rulebook_that_took_their_place(

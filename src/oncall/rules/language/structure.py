@@ -38,7 +38,7 @@ def faults_of(book: RulebookFile) -> list[Fault]:
         *_names(book),
         *_tree(book),
         *_claims(book),
-        *_walked(book.tree),
+        *_walked(book.tree, book.start_fact),
         *_sentences(book),
         *_conditions(book),
         *_choices(book),
@@ -133,7 +133,7 @@ def _unknown_fact(where: Path, name: str, facts: Collection[str], offset: int) -
     return Fault(where, message, offset=offset, length=len(name))
 
 
-def _walked(tree: Node) -> Iterator[Fault]:
+def _walked(tree: Node, start: str) -> Iterator[Fault]:
     """What the way to a node makes senseless: asking again, or quoting a fact without rows."""
     waiting: list[tuple[Path, Node, frozenset[str], frozenset[str], bool]]
     waiting = [(("tree",), tree, frozenset(), frozenset(), False)]
@@ -147,7 +147,9 @@ def _walked(tree: Node) -> Iterator[Fault]:
         if isinstance(node, Switch):
             for code, branch in node.branches.items():
                 place = (*where, *step_to(node, code))
-                gone = frozenset(() if code in node.rows else (node.fact,))
+                # A case that takes `otherwise` has rows of the fact if it has any here.
+                known = code in node.rows or node.fact in {start, *asked}
+                gone = frozenset(() if known else (node.fact,))
                 below = said or bool(node.say)
                 waiting.append((place, branch, asked | {node.fact}, empty | gone, below))
             continue
