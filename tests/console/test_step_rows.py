@@ -77,7 +77,7 @@ def test_a_step_without_a_fact_has_none() -> None:
     with Incident.empty() as incident:
         incident.append("host_events", XID | {"code": ["xid_79"], "line": 1, "text": "fell"})
         (found,) = diagnose(incident, [book]).findings
-        told = replace(found, story=(*found.story, Step("", "no", "It costs nothing.", "", 0)))
+        longer = replace(found, story=(*found.story, Step("", "no", "It costs nothing.", "", 0)))
 
         with pytest.raises(UsageError, match="no rows are behind step 2"):
-            step_rows(incident, [book], told, 1, 10)
+            step_rows(incident, [book], longer, 1, 10)
