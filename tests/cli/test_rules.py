@@ -55,7 +55,9 @@ def test_new_from_a_shipped_rulebook_passes_its_check(tmp_path: Path) -> None:
     assert refused.exit_code == 2 and "did you mean `hang`" in refused.stderr
 
 
-def test_another_rulebook_has_no_former_names_and_a_site_that_has_one_is_named(tmp_path: Path) -> None:
+def test_another_rulebook_has_no_former_names_and_a_site_that_has_one_is_named(
+    tmp_path: Path,
+) -> None:
     oncall("new", "ours", "--from", "slow", "-o", tmp_path)
     oncall("new", "rounds", "--from", "slow", "-o", tmp_path)
     own = tmp_path / "rounds.yaml"

@@ -119,6 +119,21 @@ class Evaluation:
     def _case_list(self) -> str:
         return ", ".join(f'"{column}"' for column in self.rulebook.book.case)
 
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Of tables of which any one lets the rulebook start, those that are empty and without
+        which something that it would read says nothing; "a or b": either would do."""
+        found: dict[str, None] = {}
+        for name in self._evidence(self.sql(self.rulebook.book.start_fact)):
+            relation = all_relations().get(name)
+            if relation is not None:
+                either = {one for read in relation.reads if "|" in read for one in read.split("|")}
+                known = base_tables(either)
+                gone = (self.incident.missing(one) for one in relation.optional)
+                wants = dict.fromkeys(clause for clauses in gone for clause in clauses)
+                found |= {one: None for one in wants if known.issuperset(one.split(" or "))}
+        return tuple(found)
+
     # ------------------------------------------------------------------ facts
 
     def sql(self, fact: str) -> FactSql:
