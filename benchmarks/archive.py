@@ -154,7 +154,7 @@ def measure(archive: Archive, engines: Sequence[str]) -> None:
         ("the last quarter", Wanted(since_ns=FIRST_NS + 270 * 24 * HOUR_NS)),
     ):
         report(f"`oncall history`: {name}", "local", lambda wanted=wanted: history(archive, wanted))
-    report("`oncall diagnose --archive`: recall", "local", lambda: former_faults(archive, "a3"))
+    report("`oncall diagnose --archive`: recall", "local", lambda: former_faults(archive, "a3", {}))
     report("notes", "local", lambda: rows_by(here, archive, NOTES, notes))
 
     def whole_year(engine: Engine) -> object:

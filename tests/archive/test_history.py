@@ -90,6 +90,21 @@ def test_looks_at_one_fault_count_once(archive: Archive) -> None:
     assert episode.last_ns - episode.first_ns == pytest.approx(2.5 * HOUR_NS, rel=1e-6)
 
 
+@pytest.mark.parametrize("verdict", [None, "NIC", "network", "PORT", "cables"])
+def test_a_fault_that_was_called_otherwise_is_the_same(
+    archive: Archive, verdict: str | None
+) -> None:
+    named = {"rulebook": "cables", "verdict": "PORT"}
+    for days, fields in ((0, named), (0.01, {}), (30, named)):
+        added(archive, diagnosis(days, finding(**fields)))
+    wanted = Wanted(verdict=verdict, names={"cables.PORT": "network.NIC"})
+
+    found = history(archive, wanted)
+
+    assert [len(one.incidents) for one in found.episodes] == [2, 1]
+    assert [(one.name, one.times) for one in found.by_verdict] == [("network NIC", 2)]
+
+
 def test_consequences_and_information_blame_nobody(archive: Archive) -> None:
     added(
         archive,
@@ -153,7 +168,7 @@ def test_a_finding_says_whether_it_was_seen_before(
     with Incident.empty() as incident:
         incident.append("hosts", {"node": "gpu017", "at_ns": [end_ns]})
         incident.append("ranks", {"job": "llama", "rank": [3], "node": "gpu017"})
-        recall(incident, former_faults(archive, "a3"))
+        recall(incident, former_faults(archive, "a3", {}))
 
         (found,) = with_history(incident, [blaming(**where)])
 
@@ -162,7 +177,7 @@ def test_a_finding_says_whether_it_was_seen_before(
 
 def test_without_an_archive_nothing_is_said(archive: Archive) -> None:
     with Incident.empty() as incident:
-        recall(incident, former_faults(archive, "a3"))
+        recall(incident, former_faults(archive, "a3", {}))
 
         assert with_history(incident, [blaming(**CABLE)])[0].seen_before == ""
 

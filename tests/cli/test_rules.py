@@ -55,6 +55,23 @@ def test_new_from_a_shipped_rulebook_passes_its_check(tmp_path: Path) -> None:
     assert refused.exit_code == 2 and "did you mean `hang`" in refused.stderr
 
 
+def test_another_rulebook_has_no_former_names_and_a_site_that_has_one_is_named(
+    tmp_path: Path,
+) -> None:
+    oncall("new", "ours", "--from", "slow", "-o", tmp_path)
+    oncall("new", "rounds", "--from", "slow", "-o", tmp_path)
+    own = tmp_path / "rounds.yaml"
+    hidden = f"`rounds` is the rulebook in {own}, no former name of `slow`, which runs beside it\n"
+    checked = oncall("check", tmp_path)
+    assert (checked.exit_code, checked.stdout) == (0, f"{hidden}2 rulebooks checked, no errors\n")
+    assert oncall("show", "rounds", "--rules", tmp_path).stdout.startswith(hidden)
+    assert "former name" not in oncall("show", "slow", "--rules", tmp_path).stdout
+    own.write_text(own.read_text().replace("\nformat:", "\nwas: [bandwidth]\nformat:"))
+    refused = oncall("check", tmp_path)
+    assert refused.exit_code == 2
+    assert f"{own}:3:1: error: `bandwidth` is already what `slow` was called" in refused.stderr
+
+
 def test_check_prints_every_problem_and_exits_2(tmp_path: Path) -> None:
     oncall("new", "heat", "-o", tmp_path)
     file = tmp_path / "heat.yaml"

@@ -39,7 +39,7 @@ def test_what_fixed_an_incident_is_in_the_next_diagnosis(
     configured(f'[archive]\nplace = "{tmp_path}/archive"\n')
     name = session.ask(ArchiveSolved("restarted rank 5", 2))
     assert name == session.ask(ArchiveSolved("replaced the GPU", 3))  # the last note counts
-    former = former_faults(Archive.at(f"{tmp_path}/archive"), "default")
+    former = former_faults(Archive.at(f"{tmp_path}/archive"), "default", {})
     assert {one.fixed_by for one in former} == {"replaced the GPU"}
 
 

@@ -122,6 +122,21 @@ def test_two_that_do_not_know_of_one_another_prove_it() -> None:
     assert roots(compose([rate, elsewhere], JOB)) == []
 
 
+@pytest.mark.parametrize(
+    ("witness", "roots_found", "sure"), [("log", [], 0.9), ("host", ["faults"], 0.99)]
+)
+def test_a_rulebook_is_as_many_witnesses_as_it_has_kinds_of_evidence(
+    witness: str, roots_found: list[str], sure: float
+) -> None:
+    said = replace(finding("faults", "effect", "stop", rank=3), witness="log")
+    xid = replace(finding("faults", "event", "stop", rank=3), witness=witness)
+    root = compose([said, xid], JOB)[0]
+    assert root.confidence == pytest.approx(sure)
+    rate = replace(finding("faults", "effect", "transfer", rank=3), witness="log")
+    path = replace(finding("faults", "effect", "transfer", node="n0"), witness=witness)
+    assert roots(compose([rate, path], JOB)) == roots_found
+
+
 def test_a_rulebook_that_declares_no_kinds_accuses_as_it_says() -> None:
     site = finding("site", "effect", rank=3, declared=False)
     assert composed(site)["site"].severity == "warning"

@@ -9,8 +9,11 @@ import pytest
 
 from oncall.core.diagnosis import Blame, BlameKind, Claim, Finding
 from oncall.core.places import Places
+from oncall.evidence.incident import Incident
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.cases import Job
 from oncall.use_case.compose import TOGETHER_NS, compose
+from oncall.use_case.diagnose import diagnose
 
 NS_PER_MIN = 60 * 10**9
 PLACES = Places(by_node={"n1": frozenset({0, 1}), "n2": frozenset({2, 3})})
@@ -153,3 +156,24 @@ def test_of_one_domain_the_fatal_event_is_the_root_wherever_it_is() -> None:
     lost = gpu({"node": "n3"}, 10.1, domain="rack", fatal=True)
     assert roots(*rest, lost) == {frozenset({"V1", "V2", "GPU"})}
     assert compose([*rest, lost], Job(PLACES))[0].verdict == "GPU"
+
+
+def test_a_log_and_a_host_that_say_the_same_are_two_witnesses() -> None:
+    waited = {"job": "j", "path": "job.log", "line": 10, "attempt": 1, "seq": 77, "kind": "timeout"}
+    xid = {"node": "n1", "source": "kernel", "path": "dmesg", "line": 1, "text": "fell off the bus"}
+    with Incident.empty() as incident:
+        incident.append("jobs", {"job": "j", "world_size": [4]})
+        incident.append(
+            "ranks", {"job": "j", "rank": list(range(4)), "node": ["n0", "n0", "n1", "n1"]}
+        )
+        incident.append("watchdog_reports", waited | {"rank": [0, 1, 2], "comm_rank": [0, 1, 2]})
+        incident.append("host_events", xid | {"code": ["xid_79"], "device": "0000:9b:00.0"})
+
+        root, wait = diagnose(incident, load_rulebooks([shipped_folder()])).findings
+
+    assert [(one.rulebook, one.witness) for one in (root, wait)] == [
+        ("faults", "host"),
+        ("faults", "log"),
+    ]
+    assert wait.explained_by == root.id
+    assert [reason.why for reason in root.reasons][-1] == "the log shows the effect"

@@ -165,8 +165,8 @@ def test_effects_that_are_not_proven_are_suspects_by_their_share() -> None:
     shares = [(one.share, one.low, one.high) for one in found.suspects]
     assert shares == [(0.2, 0.0, 0.4), (0.05, 0.0, 0.1)]
     assert words.doubt(found) == (
-        "most likely rank 2: Slow sender (may cost 20 % of the time); nothing shows that it costs "
-        "the job time"
+        "most likely rank 2: Slow sender (may cost 20 % of the time); nothing else shows that it "
+        "costs the job time"
     )
     followed = replace(slower(2, 0.2), explained_by="F1")
     found = suspected(replace(clear, findings=(slower(1, 0.05), followed)), Doubt(), Symptom.SLOW)

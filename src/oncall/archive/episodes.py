@@ -6,7 +6,7 @@ machine and on many is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from oncall.archive.layout import FINDINGS, NOTES, newest, scan
@@ -51,13 +51,22 @@ class Episode:
     fixed_by: str = ""
 
 
-def partial(files: Sequence[str], where: str = "true") -> str:
-    """A SELECT of the episodes of these files: root causes that are faults."""
-    blamed = (
-        "SELECT * EXCLUDE incident, at_ns AS first_ns, at_ns AS last_ns, [incident] AS incidents "
-        f"FROM ({newest(FINDINGS, scan(FINDINGS, files))}) "
-        f"WHERE explained_by IS NULL AND severity <> 'info' AND ({where})"
+def partial(files: Sequence[str], where: str, names: Mapping[str, str]) -> str:
+    """A SELECT of the episodes of these files: root causes that are faults, each by the name in
+    `names` that took the place of its `rulebook.VERDICT`."""
+    listed = ", ".join(
+        f"({quoted(former)}, {', '.join(map(quoted, today.split('.')))})"
+        for former, today in ({"": "."} | dict(names)).items()
     )
+    blamed = f"""
+        SELECT * EXCLUDE incident, at_ns AS first_ns, at_ns AS last_ns, [incident] AS incidents
+        FROM (
+          SELECT found.* REPLACE (coalesce(today.rulebook, found.rulebook) AS rulebook,
+            coalesce(today.verdict, found.verdict) AS verdict)
+          FROM ({newest(FINDINGS, scan(FINDINGS, files))}) found
+          LEFT JOIN (VALUES {listed}) today(former, rulebook, verdict)
+            ON former = found.rulebook || '.' || found.verdict)
+        WHERE explained_by IS NULL AND severity <> 'info' AND ({where})"""
     return merged(f"({blamed})")
 
 
@@ -98,3 +107,8 @@ def summary(files: Sequence[str], where: str = "true") -> str:
 def notes(files: Sequence[str]) -> str:
     """A SELECT of the last note of each incident."""
     return f"SELECT incident, fixed_by, written_ns FROM ({newest(NOTES, scan(NOTES, files))})"
+
+
+def quoted(value: str) -> str:
+    """A text as SQL."""
+    return "'" + value.replace("'", "''").replace("\0", "") + "'"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from oncall.archive.engine import Embedded, Engine, rows_by
-from oncall.archive.episodes import COLUMNS, Episode, merged, notes, partial, summary
+from oncall.archive.episodes import COLUMNS, Episode, merged, notes, partial, quoted, summary
 from oncall.archive.layout import FINDINGS, HOURS, MEASURES, NOTES, Partition, month_of, scan
 from oncall.archive.layout import newest as counted_once
 from oncall.archive.place import connection
@@ -20,13 +20,15 @@ _MONTHLY = tuple(measure for measure in MEASURES if measure.how in _OVER_MONTHS)
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked about; None: everything. `component` is a node or one of its devices."""
+    """What is asked about; None: everything. `component` is a node or one of its devices. `names`:
+    what a `rulebook.VERDICT` that has a new name is called now."""
 
     component: str | None = None
     verdict: str | None = None
     cluster: str | None = None
     since_ns: int | None = None
     until_ns: int | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def partition(self, one: Partition) -> bool:
         """Whether a partition may hold some of it."""
@@ -46,10 +48,17 @@ class Wanted:
         """The blames asked about, as SQL."""
         parts = [self.times]
         if self.component is not None:
-            parts.append(f"{_text(self.component)} IN (node, component)")
+            parts.append(f"{quoted(self.component)} IN (node, component)")
         if self.verdict is not None:
-            parts.append(f"{_text(self.verdict)} IN (verdict, rulebook)")
+            renamed = (zip(*map(_parts, names), strict=True) for names in self.names.items())
+            asked = {now for pairs in renamed for was, now in pairs if was == self.verdict}
+            listed = ", ".join(map(quoted, sorted({self.verdict, *asked})))
+            parts.append(f"(verdict IN ({listed}) OR rulebook IN ({listed}))")
         return " AND ".join(parts)
+
+
+def _parts(name: str) -> list[str]:
+    return name.split(".")
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ def episodes(archive: Archive, wanted: Wanted, engine: Engine | None = None) -> 
         engine,
         archive,
         FINDINGS,
-        lambda files: partial(files, wanted.where),
+        lambda files: partial(files, wanted.where, wanted.names),
         wanted.partition,
     )
     fixes = _fixes(archive, wanted)
@@ -202,7 +211,7 @@ def _months(archive: Archive, wanted: Wanted, engine: Engine) -> tuple[Month, ..
         return ()
     node, _, device = wanted.component.partition("/")
     device = device.removeprefix("gpu")
-    where = f"node = {_text(node)}" + (f" AND device = {_text(device)}" if device else "")
+    where = f"node = {quoted(node)}" + (f" AND device = {quoted(device)}" if device else "")
     if wanted.since_ns is not None:
         where += f" AND hour_ns >= {wanted.since_ns}"
     values = ", ".join(
@@ -231,7 +240,3 @@ def _month(key: tuple[str, str, str], rows: list[tuple[Any, ...]]) -> Month:
         if known:
             values[measure.column.name] = merge[_OVER_MONTHS[measure.how]](known)
     return Month(*key, hours=sum(row[0] for row in rows), values=values)
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''").replace("\0", "") + "'"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from oncall.archive.episodes import Episode
 from oncall.archive.history import Wanted, episodes
@@ -14,9 +14,9 @@ TABLE = "archived_findings"
 _MOST = 100_000  # of the newest: a year of 1,000 nodes has some 5,000
 
 
-def former_faults(archive: Archive, cluster: str) -> tuple[Episode, ...]:
-    """What was blamed in the cluster's incidents, oldest first."""
-    return episodes(archive, Wanted(cluster=cluster))[-_MOST:]
+def former_faults(archive: Archive, cluster: str, names: Mapping[str, str]) -> tuple[Episode, ...]:
+    """What was blamed in the cluster's incidents, oldest first; `names` as in `Wanted`."""
+    return episodes(archive, Wanted(cluster=cluster, names=names))[-_MOST:]
 
 
 def recall(incident: Incident, former: Sequence[Episode]) -> None:

@@ -11,6 +11,7 @@ import typer
 from oncall.archive.store import chosen_archive
 from oncall.cli.options.archives import ArchiveOption, warn_of_damage
 from oncall.cli.options.report import FormatOption, TextOrJson
+from oncall.cli.options.rulebooks import rulebooks_in_force
 from oncall.core.errors import UsageError
 from oncall.core.units import parse_duration_ns
 
@@ -53,6 +54,7 @@ def history(
     from oncall.archive.history import Wanted
     from oncall.archive.history import history as answer
     from oncall.render.text.history import to_json, to_text
+    from oncall.rules.language.rulebook import names_today
 
     kept, _ = chosen_archive(archive)
     since_ns = None
@@ -60,7 +62,8 @@ def history(
         since_ns = time.time_ns() - parse_duration_ns(since)
         if since_ns < 0:
             raise UsageError(f"--since {since}: begins before 1970")
-    wanted = Wanted(component, verdict, cluster, since_ns)
+    names = names_today(rulebooks_in_force(None, True).in_force)
+    wanted = Wanted(component, verdict, cluster, since_ns, names=names)
     with engine_at(engine) as chosen:
         found = answer(kept, wanted, chosen)
     warn_of_damage(kept)

@@ -51,12 +51,14 @@ def check(paths: _Paths = None, site_rules: SiteRulesOption = True) -> None:
     Lists all errors with their lines and exits with 2 if there are any.
     """
     from oncall.rules.engine.check import check_paths
-    from oncall.rules.language.load import rulebook_files
+    from oncall.rules.language.load import load_rulebooks, rulebook_files, shipped_folder
+    from oncall.rules.language.rulebook import hidden_names
 
     chosen = _chosen(paths, site_rules)
     problems = check_paths(chosen)
     if problems:
         raise RulebookError(problems)
+    _print(hidden_names(load_rulebooks([shipped_folder(), *chosen])).values())
     count = len({file for path in chosen for file in rulebook_files(path)})
     _print([f"{_counted(count, 'rulebook')} checked, no errors"])
 
@@ -97,7 +99,7 @@ def show(
     """Draw a rulebook's tree, the paths to a verdict, or a relation's parameters."""
     from oncall.evidence.registry import all_relations
     from oncall.rules.authoring.outline import drawing, listing, relation_drawing, ways_to
-    from oncall.rules.language.rulebook import called
+    from oncall.rules.language.rulebook import called, hidden_names
     from oncall.rules.language.template import nearest
 
     wide = max(terminal_width(most=120), WIDTH)
@@ -108,6 +110,7 @@ def show(
     by_name = {book.name: book for book in books}
     named = called(name, by_name)
     if named is not None:
+        _print(says for own, says in hidden_names(books).items() if own == named.name)
         _print(drawing(named, wide))
         return
     of, _, verdict = name.rpartition(".")

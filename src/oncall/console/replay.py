@@ -33,6 +33,7 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
 from oncall.evidence.readable import readable
 from oncall.rules.engine.engine import FEW_ROWS, SoFar
+from oncall.rules.language.rulebook import names_today
 from oncall.rules.site import Rulebooks
 from oncall.use_case.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
 from oncall.views.ranks.communicators import summaries_of
@@ -283,7 +284,8 @@ class Replay:
             if configured.place is None:
                 return ()
             archive = Archive.at(configured.place)
-            found = former_faults(archive, configured.cluster)
+            names = names_today(self.rulebooks.read().in_force)
+            found = former_faults(archive, configured.cluster, names)
         except OncallError as error:
             self._archive_note = f"without the archive of former incidents: {error}"
             return ()

@@ -8,9 +8,8 @@ from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
 from oncall.rules.engine import engine
-from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed
+from oncall.rules.engine.evaluate import Evaluation, FactFailed
 from oncall.rules.language.rulebook import Rulebook
-from oncall.rules.language.template import hex_id
 from oncall.views.snapshot import DryRun, StepRows
 from oncall.views.table import Table
 from oncall.views.words import case_phrase, who
@@ -21,17 +20,23 @@ MOST_ROWS = 200
 def step_rows(
     incident: Incident, rulebooks: Sequence[Rulebook], finding: Finding, step: int, limit: int
 ) -> StepRows:
-    """The rows of the fact behind a step for the finding's case, computed anew; `total` is exact.
+    """The rows behind a step of the finding, computed anew; `total` is exact.
 
+    They are of the case that the step tells of: an effect's, where a cause's story begins with it.
     Raises UsageError where that case does not start (any more), FactFailed, MissingEvidence.
     """
     answered = finding.story[step]
-    rulebook = _named(rulebooks, finding.rulebook)
+    wanted = answered.rows_of
+    if wanted is None:
+        raise UsageError(f"no rows are behind step {step + 1} of {finding.id}")
+    rulebook = _named(rulebooks, wanted.rulebook)
     incident.replace_parameters(rulebook.of_relations)
     with Evaluation(incident, rulebook) as evaluation:
-        case = _case(evaluation, finding)
-        columns, rows = evaluation.sample_of(answered.fact, case, limit)
-        total = evaluation.counts(answered.fact).get(case, 0)
+        if wanted.case not in evaluation.cases:
+            raise UsageError(f"the evidence no longer contains the case of {finding.id}")
+        columns, rows, total = evaluation.sample_of(
+            answered.fact, wanted.case, limit, wanted.having
+        )
     table = Table(columns, tuple(rows), total)
     return StepRows(finding.id, step, answered.fact, answered.sql, answered.params, table)
 
@@ -97,17 +102,3 @@ def _named(rulebooks: Sequence[Rulebook], name: str) -> Rulebook:
         if rulebook.name == name:
             return rulebook
     raise UsageError(f"rulebook {name} is no longer in use")
-
-
-def _case(evaluation: Evaluation, finding: Finding) -> Case:
-    """The case of the finding as the evaluation has it; findings write communicators in hex."""
-    columns = evaluation.rulebook.book.case
-    wanted = tuple(finding.case.get(column) for column in columns)
-    for case in evaluation.cases:
-        shown = (
-            hex_id(value) if column == "comm" and value is not None else value
-            for column, value in zip(columns, case, strict=True)
-        )
-        if tuple(shown) == wanted:
-            return case
-    raise UsageError(f"the evidence no longer contains the case of {finding.id}")

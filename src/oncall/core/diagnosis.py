@@ -26,9 +26,20 @@ class Blame:
 
 
 @dataclass(frozen=True)
+class RowsOf:
+    """Which rows of its fact a step tells of: those of a rulebook's case that have one of some
+    values in each of these columns."""
+
+    rulebook: str
+    case: tuple[Any, ...]
+    having: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Step:
     """One step of the story: a question, its answer, the sentence, and the rows behind it.
-    `name`: what tests of the rulebook call the question."""
+    `name`: what tests of the rulebook call the question. `rows_of`: None where no fact is behind
+    it."""
 
     ask: str
     answer: Answer
@@ -38,6 +49,7 @@ class Step:
     sql: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    rows_of: RowsOf | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,8 @@ class Finding:
     `picture` what may be drawn with it, `seen_before` is a sentence about former incidents.
     `cause`: what explains an effect; `effect`: the title of what a cause does to the job.
     `part`: the kind of device that failed; `parts`: the kinds that can have brought an error about;
-    None: that is not known. `former_names`: what `rulebook.VERDICT` was called before."""
+    None: that is not known. `former_names`: what `rulebook.VERDICT` was called before.
+    `witness`: the evidence that says it, where a rulebook reads several kinds."""
 
     id: str
     rulebook: str
@@ -142,6 +155,12 @@ class Finding:
     cause: Cause | None = None
     effect: str = ""
     former_names: tuple[str, ...] = ()
+    witness: str = ""
+
+    @property
+    def shown_by(self) -> str:
+        """What shows it: what two different ones show, they know independently."""
+        return self.witness or f"rulebook {self.rulebook}"
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError, UsageError
@@ -13,9 +14,9 @@ from oncall.evidence.schema import BY_NAME, data_of
 from oncall.rules.authoring.outline import Step, ways
 from oncall.rules.engine.engine import run
 from oncall.rules.language.rulebook import Rulebook
-from oncall.rules.language.rulebook_file import Leaf, Question, Said, Switch
+from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node, Question, Said
 from oncall.rules.language.rulebook_parts import nodes
-from oncall.rules.language.template import nearest
+from oncall.rules.language.template import nearest, parse_template
 from oncall.rules.language.tests_file import evidence, load_tests, tests_of
 from oncall.views.words import percent, sentence
 
@@ -25,6 +26,7 @@ _KINDS = {
     "symptom": "a symptom: a component is unlike its peers or its past",
     "event": "an event: something failed and reported it",
 }
+_ANSWERS = {"yes": "**Yes.**", "no": "**No.**", "unknown": "**That is not recorded.**"}
 _LOST = {"stop": "that the job stopped", "compute": "lost computation", "transfer": "lost transfer"}
 
 
@@ -74,7 +76,7 @@ def verdict_page(book: Rulebook, verdict: str, example: tuple[str, Finding] | No
         "",
         "## What it says",
         "",
-        *(f"- {line}" for _, leaf in ways_there for line in _said(leaf.say)),
+        *(f"- {line}" for _, leaf in ways_there for line in _said(leaf.say, book)),
         *_advice(book, verdict, ways_there),
         "",
         "## When it is given",
@@ -106,9 +108,15 @@ def _table(book: Rulebook, verdict: str) -> Iterator[str]:
     yield f"| sources | {'; '.join(book.book.sources)} |"
 
 
-def _said(texts: Sequence[Said]) -> list[str]:
-    """The sentences with names of columns in place of what they quote, the default last."""
-    return [re.sub(r"\{\{\s*(.*?)\s*\}\}", _slot, said.text) for said in texts]
+def _said(texts: Sequence[Said], book: Rulebook) -> list[str]:
+    """The sentences with values of parameters, and names of columns in place of what else they
+    quote, the default last."""
+
+    def slot(quoted: re.Match[str]) -> str:
+        known = quoted[1].partition("|")[0].strip() in book.params
+        return parse_template(quoted[0]).render(book.params) if known else _slot(quoted)
+
+    return [re.sub(r"\{\{\s*(.*?)\s*\}\}", slot, said.text) for said in texts]
 
 
 def _slot(slot: re.Match[str]) -> str:
@@ -119,26 +127,51 @@ def _slot(slot: re.Match[str]) -> str:
 
 
 def _ways(book: Rulebook, there: Sequence[tuple[tuple[Step, ...], Leaf]]) -> Iterator[str]:
-    """Each way to it; at a question, what the other answer leads to: that excludes it."""
-    for number, (steps, _) in enumerate(there, start=1):
-        if len(there) > 1:
+    """The answers that lead to it, with what the other ones lead to: that excludes it; and of
+    tables, what is said there, by its code."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for steps, leaf in there:
+        asked = tuple(_asked(book, node, taken, leaf) for node, taken in steps if _is_asked(node))
+        says = (_said(leaf.say, book) or [book.book.verdicts[leaf.verdict].title])[-1]
+        codes = [taken.replace("_", " ") for node, taken in steps if not _is_asked(node)]
+        rows.setdefault(asked, []).append(f"**{codes[-1]}**: {says}" if codes else says)
+    for number, (asked, found) in enumerate(rows.items(), start=1):
+        if len(rows) > 1:
             yield from ([""] if number > 1 else [])
-            yield from (f"Way {number} of {len(there)}:", "")
-        yield f"- `{book.book.start_fact}` has a row, for each {', '.join(book.book.case)}"
-        for node, taken in steps:
-            if isinstance(node, Switch):
-                yield f"- `{node.switch}` is {taken.replace(', ', ' or ')}"
-            else:
-                asked = _said([Said(text=node.ask)])[0]
-                yield f"- {asked} **{taken}**; else {_elsewhere(node, taken)}"
+            yield from (f"Way {number} of {len(rows)}:", "")
+        yield from asked
+        several = len(found) > 1
+        yield from (["- One of these is found:"] if several else [])
+        yield from (f"  - {one}" if several else f"- {one}" for one in found)
+    if any(not _is_asked(node) for steps, _ in there for node, _ in steps):
+        shown = f"`oncall rules show {book.name}`"
+        yield from ("", f"Where the evidence shows several, the first that {shown} lists is given.")
 
 
-def _elsewhere(node: Question, taken: str) -> str:
+def _is_asked(node: Node) -> TypeGuard[Question]:
+    return isinstance(node, Question)
+
+
+def _asked(book: Rulebook, node: Question, taken: str, leaf: Leaf) -> str:
     others = [branch for answer, branch in node.branches.items() if answer != taken]
-    found = (one for branch in others for _, one in nodes(branch) if isinstance(one, Leaf))
-    names = list(dict.fromkeys(leaf.verdict for leaf in found if leaf.verdict != "none"))
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return shown or "nothing is found"
+    asked = _said([Said(text=node.ask)], book)[0]
+    return f"- {asked} {_ANSWERS[taken]}{_otherwise(others, leaf.verdict)}"
+
+
+def _otherwise(branches: Sequence[Node], verdict: str) -> str:
+    if names := _verdicts(branches, verdict):
+        return f" Otherwise {names}."
+    found = [one for branch in branches for _, one in nodes(branch) if isinstance(one, Leaf)]
+    return "" if any(leaf.verdict == verdict for leaf in found) else " Otherwise nothing is found."
+
+
+def _verdicts(branches: Iterable[Node], but: str) -> str:
+    """The other verdicts that these lead to, at most four by name."""
+    found = (one for branch in branches for _, one in nodes(branch) if isinstance(one, Leaf))
+    names = list(dict.fromkeys(leaf.verdict for leaf in found if leaf.verdict != NO_VERDICT))
+    names = [name for name in names if name != but]
+    shown = names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
+    return " or ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def _needed(book: Rulebook, there: Sequence[tuple[tuple[Step, ...], Leaf]]) -> list[str]:
@@ -156,8 +189,8 @@ def _needed(book: Rulebook, there: Sequence[tuple[tuple[Step, ...], Leaf]]) -> l
 def _advice(
     book: Rulebook, verdict: str, there: Sequence[tuple[tuple[Step, ...], Leaf]]
 ) -> Iterator[str]:
-    texts = [line for _, leaf in there for line in _said(leaf.next)]
-    texts = texts or _said(book.book.verdicts[verdict].next)
+    texts = [line for _, leaf in there for line in _said(leaf.next, book)]
+    texts = texts or _said(book.book.verdicts[verdict].next, book)
     if texts:
         yield from ("", "## What to do", "")
         yield from (f"- {text}" for text in dict.fromkeys(texts))

@@ -82,8 +82,8 @@ class Case:
     def proven(self) -> bool:
         """Whether the job does lose something: measured, or shown by two that do not know of one
         another. A stop is one; and a rulebook that declares no kinds accuses as it says."""
-        books = {one.finding.rulebook for one in self.effects if one.cells}
-        return self.stops or len(books) > 1 or any(map(_counts_alone, self.effects))
+        witnesses = {one.finding.shown_by for one in self.effects if one.cells}
+        return self.stops or len(witnesses) > 1 or any(map(_counts_alone, self.effects))
 
 
 def _counts_alone(one: Statement) -> bool:

@@ -24,7 +24,7 @@ LIKELY = 0.5
 TOGETHER_NS = 120 * NS_PER_S
 # No job outlives what is fatal to one of its devices for longer: watchdogs wait half an hour.
 OUTLIVED_NS = 1800 * NS_PER_S
-COSTS_NOTHING = "nothing shows that it costs the job time"
+COSTS_NOTHING = "nothing else shows that it costs the job time"
 
 _SEVEREST: tuple[Severity, ...] = ("critical", "warning", "info")
 
@@ -52,11 +52,11 @@ def compose(findings: Sequence[Finding], job: Job) -> tuple[Finding, ...]:
 
 
 def _stops(effects: Iterable[Statement]) -> list[Case]:
-    """A job stops once: stops that contain one another, and those of other rulebooks, are one."""
+    """A job stops once: stops that contain one another, and those of other witnesses, are one."""
     cases: list[Case] = []
     for one in effects:
         near = [case for case in cases if case.head.meets(one)]
-        others = [c for c in cases if c.head.finding.rulebook != one.finding.rulebook]
+        others = [c for c in cases if c.head.finding.shown_by != one.finding.shown_by]
         _join(cases, one, next(iter(near or others), None))
     return [replace(case, effects=_smallest_first(case.effects)) for case in cases]
 
@@ -285,16 +285,16 @@ def _unproven(finding: Finding) -> Finding:
 
 def _agreed(finding: Finding, witnesses: Iterable[Statement]) -> Finding:
     """As sure as all those are together that say it: with confidences a and b, 1 - (1-a)(1-b). Of
-    each other rulebook only its surest counts."""
+    each other witness only its surest counts."""
     surest: dict[str, float] = {}
     for other in (one.finding for one in witnesses):
-        if other.rulebook != finding.rulebook:
-            surest[other.rulebook] = max(surest.get(other.rulebook, 0.0), other.confidence)
+        if other.shown_by != finding.shown_by:
+            surest[other.shown_by] = max(surest.get(other.shown_by, 0.0), other.confidence)
     doubt = 1 - finding.confidence
     reasons = list(finding.reasons)
     for name, sure in sorted(surest.items()):
         doubt *= 1 - sure
-        reasons.append(Reason("agreement", sure, f"the rulebook {name} shows the effect"))
+        reasons.append(Reason("agreement", sure, f"the {name} shows the effect"))
     sure = min(max(1 - doubt, LEAST_SURE), MOST_SURE)
     return replace(finding, confidence=sure, reasons=tuple(reasons)) if surest else finding
 

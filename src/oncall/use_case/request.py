@@ -12,6 +12,7 @@ from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
+from oncall.rules.language.rulebook import names_today
 from oncall.use_case.diagnose import diagnose
 from oncall.use_case.listener import SILENT, Listener
 from oncall.use_case.recordings import narrow, read_evidence, shards_in
@@ -65,7 +66,7 @@ def answered(request: Request, listener: Listener = SILENT) -> Iterator[tuple[In
         if request.training is not None:
             for misfit in apply_training(incident, request.training, request.job):
                 listener.warns(f"--training: {misfit}")
-        _recall(incident, request.archive, listener)
+        _recall(incident, request, listener)
         if request.save is not None:
             incident.save(request.save)
         narrow(incident, request.since, request.at)
@@ -104,12 +105,13 @@ def _evidence(request: Request, listener: Listener) -> tuple[Incident, Request, 
     return gathered.incident, rest, gathered.scheduler
 
 
-def _recall(incident: Incident, where: str | None, listener: Listener) -> None:
+def _recall(incident: Incident, request: Request, listener: Listener) -> None:
     """Add what the archive has, if one is given or configured, to the evidence. A saved incident
     keeps what it was saved with unless an archive is given. An archive that cannot be read is
     reported: it costs no diagnosis."""
     from oncall.archive.configuration import read_configuration
 
+    where = request.archive
     try:
         known = not incident.is_empty("archived_findings")
         if where is None and (known or read_configuration().place is None):
@@ -118,7 +120,8 @@ def _recall(incident: Incident, where: str | None, listener: Listener) -> None:
         from oncall.archive.store import chosen_archive
 
         archive, cluster = chosen_archive(where)
-        recall(incident, former_faults(archive, cluster))
+        names = names_today(request.rulebooks.in_force)
+        recall(incident, former_faults(archive, cluster, names))
     except OncallError as error:
         listener.warns(f"without the archive: {error}")
     else:

@@ -57,7 +57,7 @@ def test_a_replay_is_called_one() -> None:
         return 10 + 0 * iteration * layer + (9 if rank == 2 else 0)
 
     columns = layers(work, lambda *_: 1, 8, timed=True, clock=no_offset)
-    assert "A replay without that makes 6 of 6 iterations" in story(said(columns))
+    assert "Replayed without this delay, 6 of 6 iterations" in story(said(columns))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from oncall.rules.authoring.outline import drawing
 from oncall.rules.engine.check import Checker
 from oncall.rules.engine.engine import run
 from oncall.rules.language.load import apply_overrides, parse
-from oncall.rules.language.rulebook import Rulebook, called
+from oncall.rules.language.rulebook import Rulebook, called, names_today
 
 TABLE = """\
 rulebook: codes
@@ -82,9 +82,21 @@ def test_a_case_takes_the_first_row_of_the_table_that_it_has(
 
 
 def test_what_is_left_takes_otherwise(hosts: Incident, book: Callable[..., Rulebook]) -> None:
-    other = '  otherwise: {verdict: PROGRAM, say: "{{ node }}: unknown.", confidence: stated}\n'
+    """Of the fact that it starts with, a case has rows, whatever their code."""
+    other = (
+        '  otherwise: {verdict: PROGRAM, say: "{{ node }}: {{ said.text }}.", confidence: stated}\n'
+    )
     found = run(hosts, [book(TABLE.replace("verdicts:\n", other + "verdicts:\n"))]).findings
-    assert [one.story[-1].say for one in found if one.case["node"] == "d"] == ["d: unknown."]
+    says = [one.story[-1].say for one in found if one.case["node"] == "d"]
+    assert says == ["d: the text of odd."]
+
+
+def test_what_is_left_quotes_no_fact_that_it_may_have_no_rows_of() -> None:
+    text = TABLE.replace("start_when:", "  more: FROM said WHERE code <> 'odd'\nstart_when:", 1)
+    text = text.replace("switch: said", "switch: more")
+    other = '  otherwise: {verdict: PROGRAM, say: "{{ more.text }}."}\n'
+    _, problems = parse(text.replace("verdicts:\n", other + "verdicts:\n"), "codes.yaml")
+    assert "may have no rows here to quote" in str(problems)
 
 
 def test_former_names_mean_the_rulebook_that_took_their_place(
@@ -97,6 +109,10 @@ def test_former_names_mean_the_rulebook_that_took_their_place(
     assert lost.confidence == 0.5
     names = ("codes.FELL", "xids.LOST", "xids.FELL", "kernel.LOST", "kernel.FELL")
     assert lost.former_names == names
+    kept = TABLE.replace("codes", "xids", 1).replace("[xids, kernel]", "older")
+    today = names_today([codes, book(kept)])
+    assert (today["kernel.FELL"], today["older.LOST"]) == ("codes.LOST", "xids.LOST")
+    assert "xids.LOST" not in today  # in force, it means itself
 
 
 def test_a_table_is_drawn_with_its_codes(book: Callable[..., Rulebook]) -> None:
@@ -114,6 +130,8 @@ def test_a_table_is_drawn_with_its_codes(book: Callable[..., Rulebook]) -> None:
         ("xid_31, xid_13", "xid_31, xid_79", "the row `xid_79` is already for `xid_79`"),
         ("blame: none", "blame: nobody", "unknown fact `nobody`"),
         ("  confidence: stated\n", "  confidence: guessed\n", "unknown weight `guessed`"),
+        ("severity: warning}", "severity: warning, was: FELL}", "already what `LOST` was called"),
+        ("was: [FELL]", "was: [PROGRAM]", "`PROGRAM` is a verdict still"),
         ("Look at {{ said | hosts }}", "Look at {{ said.nodes }}", "no column `nodes`"),
     ],
 )

@@ -39,7 +39,8 @@ _SCHEMA = [
     ("job", "VARCHAR", "", "the job"),
     ("entry", "INTEGER", "", "number of the cause, the largest first; 0: the whole account"),
     ("cause", "VARCHAR", "", "own: work of a rank; transfer; perhaps: waits that chance may "
-     "explain; unexplained: a lasting slowdown; account: what was accounted for"),
+     "explain; unexplained: a lasting slowdown; account: what was accounted "
+     "for; open: it does not decide, and not all is accounted for"),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
     ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
@@ -370,10 +371,11 @@ def _rows(job: str, ranks: Ints, account: Account, limits: Limits) -> list[dict[
         "declined": "; ".join(f"{way}: {why}" for way, why in account.outcome.declined.items()),
     }
     rows = []
-    if account.decides:
+    if account.decides or not account.whole:
+        cause = "account" if account.decides else "open"
         rows.append(
             common
-            | {"entry": 0, "cause": "account", "tied": 0, "share": 0.0, "low": 0.0, "high": 0.0}
+            | {"entry": 0, "cause": cause, "tied": 0, "share": 0.0, "low": 0.0, "high": 0.0}
             | {"iterations": iterations, "gain_ns": 0, "at_ns": int(account.begin_ns.min())}
             | {"whole": account.whole}
         )

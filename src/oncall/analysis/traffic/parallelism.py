@@ -211,8 +211,8 @@ _COLUMNS = [
 
 @relation(
     "parallelism",
-    reads=["members"],
-    optional=["operations", "jobs"],
+    reads=["members|stage_tasks"],
+    optional=["members", "operations", "jobs"],
     columns=_COLUMNS,
     source="Pulse 5.2, Figure 5",
     params={**params_of(Thresholds), **params_of(UseThresholds, of="labelled_tasks")},
@@ -316,7 +316,7 @@ def _contradicted(role: str | None, size: int, sizes: Mapping[str, int | None]) 
     """What the configuration says where a group of that role and size cannot be, else None.
 
     Gradients are reduced over replicas, over context-parallel ranks besides, or of experts over
-    a part of the replicas only.
+    a part of the replicas only. Two neighbouring stages may have a communicator of their own.
     """
     if role is None or sizes.get(role) is None:
         return None
@@ -324,4 +324,6 @@ def _contradicted(role: str | None, size: int, sizes: Mapping[str, int | None]) 
     if role == "dp":
         dp, cp, ep = (sizes.get(name) or 1 for name in ("dp", "cp", "ep"))
         allowed |= {dp * cp} | {dp * cp // ep} | {dp // ep}
+    if role == "pp":
+        allowed |= {2}
     return None if size in allowed else f"{role} {sizes[role]}"

@@ -111,10 +111,10 @@ def write_new(name: str, folder: Path, pattern: Rulebook | None = None) -> list[
     """
     texts = {".yaml": starter_text(name), TEST_SUFFIX: starter_tests(name)}
     if pattern is not None:
-        texts = {".yaml": _renamed(pattern.text, name)}
+        texts = {".yaml": _renamed(pattern.text, name, pattern.name)}
         tests = tests_of(Path(pattern.path))
         if tests.is_file():
-            texts[TEST_SUFFIX] = _renamed(tests.read_text(encoding="utf-8"), name)
+            texts[TEST_SUFFIX] = _renamed(tests.read_text(encoding="utf-8"), name, name)
     written = {folder / f"{name}{suffix}": text for suffix, text in texts.items()}
     for path in written:
         if path.exists():
@@ -128,5 +128,7 @@ def write_new(name: str, folder: Path, pattern: Rulebook | None = None) -> list[
     return list(written)
 
 
-def _renamed(text: str, name: str) -> str:
-    return re.sub(r"(?m)^rulebook:.*$", f"rulebook: {name}", text, count=1)
+def _renamed(text: str, name: str, before: str) -> str:
+    """The text of a rulebook of that name. Another rulebook has no former names."""
+    text = re.sub(r"(?m)^rulebook:.*$", f"rulebook: {name}", text, count=1)
+    return text if name == before else re.sub(r"(?m)^was:.*\n", "", text, count=1)

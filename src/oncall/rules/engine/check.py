@@ -402,7 +402,18 @@ def check_paths(paths: Sequence[Path]) -> list[Problem]:
                 problems += checker.check_file(file) or test_problems(file)
     if not problems:
         try:
-            load_rulebooks([shipped_folder(), *paths])
+            problems += _claimed_twice(load_rulebooks([shipped_folder(), *paths]))
         except RulebookError as error:
             problems += error.problems
     return problems
+
+
+def _claimed_twice(books: Sequence[Rulebook]) -> Iterator[Problem]:
+    """Rulebooks that took the place of one whose place another took: its name would mean both."""
+    owners: dict[str, Rulebook] = {}
+    for book in books:
+        for former in book.book.was:
+            owner = owners.setdefault(former, book)
+            if owner is not book:
+                message = f"`{former}` is already what `{owner.name}` was called ({owner.path})"
+                yield Source(book.path, book.text).place(Fault(("was",), message, on_key=True))

@@ -189,6 +189,9 @@ def _evaluate(evaluation: Evaluation, gathered: _Run) -> None:
     except NotKnown as error:
         gathered.skipped.append(_skipped(rulebook.name, error))
         return
+    if lacks := evaluation.lacks:
+        why = f"not recorded: {', '.join(map(data_of, lacks))}"
+        gathered.skipped.append(SkippedRule(f"{rulebook.name} (in part)", lacks, why))
     if cases:
         _walk(evaluation, rulebook.book.tree, cases, (), gathered)
 

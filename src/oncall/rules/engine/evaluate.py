@@ -25,6 +25,7 @@ from oncall.rules.language.sql import FactSql, SqlFault, read_sql
 from oncall.rules.language.template import Rows
 
 Case = tuple[Any, ...]
+Having = Sequence[tuple[str, Sequence[str]]]  # columns, and the values wanted in each
 
 MOST_CASES = 100_000  # more are a `case` that is too fine, and no one's reading
 MOST_ROWS = 50_000  # rows of one fact that are fetched for one case; counts stay exact
@@ -118,6 +119,21 @@ class Evaluation:
     def _case_list(self) -> str:
         return ", ".join(f'"{column}"' for column in self.rulebook.book.case)
 
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Of tables of which any one lets the rulebook start, those that are empty and without
+        which something that it would read says nothing; "a or b": either would do."""
+        found: dict[str, None] = {}
+        for name in self._evidence(self.sql(self.rulebook.book.start_fact)):
+            relation = all_relations().get(name)
+            if relation is not None:
+                either = {one for read in relation.reads if "|" in read for one in read.split("|")}
+                known = base_tables(either)
+                gone = (self.incident.missing(one) for one in relation.optional)
+                wants = dict.fromkeys(clause for clauses in gone for clause in clauses)
+                found |= {one: None for one in wants if known.issuperset(one.split(" or "))}
+        return tuple(found)
+
     # ------------------------------------------------------------------ facts
 
     def sql(self, fact: str) -> FactSql:
@@ -159,7 +175,7 @@ class Evaluation:
         return self._counts[fact]
 
     def values_of(
-        self, fact: str, column: str, having: Sequence[tuple[str, Sequence[str]]] = ()
+        self, fact: str, column: str, having: Having = ()
     ) -> Mapping[Case, frozenset[Any]]:
         """The values that a column has in each case's rows, of those that have one of some values
         in other columns; cases without such rows are absent."""
@@ -226,18 +242,19 @@ class Evaluation:
         return tuple(self._columns[fact]), rows
 
     def sample_of(
-        self, fact: str, case: Case, limit: int
-    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """All columns, and the first rows of one case of a fact."""
-        same = " AND ".join(
-            f'"{column}" IS NOT DISTINCT FROM ?' for column in self.rulebook.book.case
-        )
+        self, fact: str, case: Case, limit: int, having: Having = ()
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], int]:
+        """All columns, the first rows of one case of a fact, and how many it has in all; `having`
+        as in `values_of`."""
+        same = [f'"{column}" IS NOT DISTINCT FROM ?' for column in self.rulebook.book.case]
+        same += [f'list_contains(?, "{column}")' for column, _ in having]
+        wanted = f'FROM "{fact}" WHERE {" AND ".join(same)}'
+        values = (*case, *(list(codes) for _, codes in having))
         order = self._order(fact, "ALL NULLS LAST")
         self.materialise(fact)
-        rows = self._query(
-            fact, f'SELECT * FROM "{fact}" WHERE {same} ORDER BY {order} LIMIT {limit:d}', case
-        )
-        return tuple(self._columns[fact]), rows
+        rows = self._query(fact, f"SELECT * {wanted} ORDER BY {order} LIMIT {limit:d}", values)
+        ((total,),) = self._query(fact, f"SELECT count(*) {wanted}", values)
+        return tuple(self._columns[fact]), rows, total
 
     def _fetch(self, fact: str, shown: Iterable[str]) -> list[tuple[Any, ...]]:
         columns = ", ".join(f'"{column}"' for column in shown)

@@ -15,6 +15,7 @@ from oncall.core.diagnosis import (
     Finding,
     Lost,
     Reason,
+    RowsOf,
     RuledOut,
     Step,
 )
@@ -189,6 +190,7 @@ class _Teller:
             fatal=weighed["fatal"] if isinstance(weighed["fatal"], bool) else None,
             part=weighed["part"] if isinstance(weighed["part"], str) else "",
             parts=frozenset(weighed["parts"]) if isinstance(weighed["parts"], list) else None,
+            witness=str(weighed["witness"] or ""),
             former_names=self.rulebook.former_names(self.leaf.verdict),
         )
 
@@ -198,11 +200,16 @@ class _Teller:
         values.update(zip(self.book.case, case, strict=True))
         for fact, rows in self.facts.items():
             values[fact] = rows.get(case, _NO_ROWS)
-        for taken in self.codes:
-            if taken.codes:
-                fact = taken.table.fact
-                values[fact] = values[fact].having(taken.table.column, taken.codes)
+        for fact in {taken.table.fact for taken in self.codes}:
+            for column, codes in self._taken(fact):
+                values[fact] = values[fact].having(column, codes)
         return values
+
+    def _taken(self, fact: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """What rows of a fact have whose tables' rows were taken: columns and codes."""
+        for taken in self.codes:
+            if taken.codes and taken.table.fact == fact:
+                yield taken.table.column, taken.codes
 
     def _render(self, text: str, values: Mapping[str, Any]) -> str:
         return self.rulebook.templates[text].render(values)
@@ -247,6 +254,7 @@ class _Teller:
             rows=rows,
             sql=self.book.facts[fact].strip(),
             params=self.params.get(fact, {}),
+            rows_of=RowsOf(self.rulebook.name, case, tuple(self._taken(fact))),
         )
 
     def _ruled_out(self, values: Mapping[str, Any]) -> Iterator[RuledOut]:

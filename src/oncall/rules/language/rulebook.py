@@ -4,7 +4,7 @@ command line may have replaced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +27,27 @@ def called(name: str, books: Mapping[str, Rulebook]) -> Rulebook | None:
     """The rulebook of that name, or the one that took its place."""
     took = (book for book in books.values() if name in book.book.was)
     return books.get(name) or next(took, None)
+
+
+def hidden_names(books: Iterable[Rulebook]) -> dict[str, str]:
+    """A sentence by each former name that is another rulebook's now: a site's own one that
+    replaced the shipped one of that name replaces nothing since."""
+    by_name = {book.name: book for book in books}
+    return {
+        name: f"`{name}` is the rulebook in {by_name[name].path}, no former name of "
+        f"`{book.name}`, which runs beside it"
+        for book in by_name.values()
+        for name in book.book.was
+        if name in by_name
+    }
+
+
+def names_today(books: Iterable[Rulebook]) -> dict[str, str]:
+    """`rulebook.VERDICT` as it is called now, by each of its former names. The name of a verdict
+    in force means that."""
+    every = [(book, verdict) for book in books for verdict in book.book.verdicts]
+    now = {f"{book.name}.{verdict}": book.former_names(verdict) for book, verdict in every}
+    return {name: today for today, names in now.items() for name in names if name not in now}
 
 
 @dataclass(frozen=True)

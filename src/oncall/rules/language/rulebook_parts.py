@@ -26,8 +26,8 @@ IDENTIFYING = (
 MEASURING = ("slack_ns", "share_explained", "ranks")  # how much it is, beside who
 _COST = ("lost_share", "lost_low", "lost_high", "lost_ns", "until_ns")
 # What the job lost, when it was over, what fails together, whether it says that it is fatal; what
-# kind of device it is, or what kinds can have brought it about.
-WEIGHING = (*_COST, "domain", "fatal", "part", "parts")
+# kind of device it is, or what kinds can have brought it about; what evidence says so.
+WEIGHING = (*_COST, "domain", "fatal", "part", "parts", "witness")
 ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "blame": (*IDENTIFYING, *MEASURING, *WEIGHING, "kind", "at_ns"),
     "confidence": ("value", "why", "name"),

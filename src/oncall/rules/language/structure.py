@@ -38,7 +38,7 @@ def faults_of(book: RulebookFile) -> list[Fault]:
         *_names(book),
         *_tree(book),
         *_claims(book),
-        *_walked(book.tree),
+        *_walked(book.tree, book.start_fact),
         *_sentences(book),
         *_conditions(book),
         *_choices(book),
@@ -109,10 +109,13 @@ def _codes(table: Switch, where: Path) -> Iterator[Fault]:
 
 def _claims(book: RulebookFile) -> Iterator[Fault]:
     """Verdicts that say what only another kind of statement has to say."""
+    meant = {name: f"`{name}` is a verdict still: it means itself" for name in book.verdicts}
     for name, verdict in book.verdicts.items():
         where = ("verdicts", name)
-        for former in set(verdict.was) & book.verdicts.keys():
-            yield Fault((*where, "was"), f"`{former}` is a verdict still: it means itself")
+        for former in verdict.was:
+            if former in meant:
+                yield Fault((*where, "was"), meant[former])
+            meant.setdefault(former, f"`{former}` is already what `{name}` was called")
         if verdict.kind == "effect" and verdict.effect is None:
             message = (
                 "an effect says what the job lost: `effect: stop`, `compute`, `transfer`, `all`"
@@ -130,7 +133,7 @@ def _unknown_fact(where: Path, name: str, facts: Collection[str], offset: int) -
     return Fault(where, message, offset=offset, length=len(name))
 
 
-def _walked(tree: Node) -> Iterator[Fault]:
+def _walked(tree: Node, start: str) -> Iterator[Fault]:
     """What the way to a node makes senseless: asking again, or quoting a fact without rows."""
     waiting: list[tuple[Path, Node, frozenset[str], frozenset[str], bool]]
     waiting = [(("tree",), tree, frozenset(), frozenset(), False)]
@@ -144,7 +147,9 @@ def _walked(tree: Node) -> Iterator[Fault]:
         if isinstance(node, Switch):
             for code, branch in node.branches.items():
                 place = (*where, *step_to(node, code))
-                gone = frozenset(() if code in node.rows else (node.fact,))
+                # A case that takes `otherwise` has rows of the fact if it has any here.
+                known = code in node.rows or node.fact in {start, *asked}
+                gone = frozenset(() if known else (node.fact,))
                 below = said or bool(node.say)
                 waiting.append((place, branch, asked | {node.fact}, empty | gone, below))
             continue
