@@ -194,7 +194,9 @@ def test_one_odd_file_stops_no_other(
 
 
 @pytest.mark.parametrize("letters", [28, 300])
-def test_a_long_name_is_cut_and_told_apart(letters: int, archive: Archive, tmp_path: Path) -> None:
+def test_a_long_name_is_cut_and_distinguished(
+    letters: int, archive: Archive, tmp_path: Path
+) -> None:
     for job in ("漢" * letters, "漢" * (letters - 1) + "字", "a" * letters):
         added(archive, diagnosis(0, finding(), job=job))
         added(archive, diagnosis(1, finding(), job=job))

@@ -190,7 +190,7 @@ class Partition:
 
 def _folder_name(name: str) -> str:
     """The name as part of a path: a long one, of letters that each take nine characters, is cut
-    and told apart by a hash. What it makes of its own result is that."""
+    and distinguished by a hash. A name that was cut stays as it is."""
     quoted = quote(name, safe="")
     if len(quoted) <= _LONGEST_NAME:
         return quoted

@@ -20,7 +20,7 @@ _INTERRUPT = bytes([signal.SIGINT])
 
 
 @contextmanager
-def interrupts_heard() -> Iterator[None]:
+def interrupts_reported() -> Iterator[None]:
     """Within, Ctrl-C raises KeyboardInterrupt; and so does leaving with any other error after one.
 
     C code that calls back into Python may lose the exception: DuckDB makes `Query interrupted` of

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
-from oncall.cli.interrupt import interrupts_heard
+from oncall.cli.interrupt import interrupts_reported
 from oncall.cli.safe_stream import SafeStream
 from oncall.core.errors import ExitCode
 from oncall.core.room import lacking_room
@@ -84,7 +84,7 @@ def _command() -> None:
     if sys.argv[1:2] == ["node"]:
         from oncall.cli.node import main as node  # light: a node runs it for every request
 
-        with interrupts_heard():
+        with interrupts_reported():
             node(sys.argv[2:])
     from oncall.cli.commands import app
 
@@ -93,7 +93,7 @@ def _command() -> None:
             _end(ExitCode.BAD_INPUT, lacking)
         # While Ctrl-C still just ends the process: DuckDB's import aborts on KeyboardInterrupt.
         import duckdb  # noqa: F401
-    with interrupts_heard():
+    with interrupts_reported():
         app(prog_name="oncall")
 
 

@@ -113,7 +113,7 @@ class RelationFailed(OncallError):
 
 def short_reason(error: BaseException, without: str = "") -> str:
     """The error in one line: DuckDB's message, or the type of error and its message; `without`
-    what a reader is told anyway."""
+    what the reader knows anyway."""
     said = next(iter(str(error).replace(without, "").strip().splitlines()), "")
     if "duckdb" not in type(error).__module__ and not isinstance(error, OncallError):
         said = f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -57,7 +57,7 @@ def stopped_by_interrupt(gather: Gather) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         loop.call_soon_threadsafe(gather.stop)
 
-    # Not the loop's own handlers: they take the wakeup descriptor from `interrupts_heard`.
+    # Not the loop's own handlers: they take the wakeup descriptor from `interrupts_reported`.
     signal.signal(signal.SIGINT, stop)
     try:
         yield
