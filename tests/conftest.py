@@ -16,7 +16,7 @@ from hypothesis import settings
 
 # The same few examples each time, so that a change is judged by what it changed; `make test-slow`
 # draws others, and more.
-settings.register_profile("same", max_examples=40, derandomize=True, deadline=None)
+settings.register_profile("same", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("fresh", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("ONCALL_EXAMPLES", "same"))
 

@@ -72,10 +72,15 @@ def deciding(node: Any) -> Iterator[float]:
             yield from deciding(value)
 
 
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        yield connection
+
+
 @pytest.mark.parametrize("name", SQL)
-def test_sql_of_relations_holds_no_threshold(name: str) -> None:
-    with duckdb.connect() as con:
-        ((text,),) = con.execute("SELECT json_serialize_sql(?)", [SQL[name]]).fetchall()
+def test_sql_of_relations_holds_no_threshold(name: str, con: duckdb.DuckDBPyConnection) -> None:
+    ((text,),) = con.execute("SELECT json_serialize_sql(?)", [SQL[name]]).fetchall()
     parsed = json.loads(text)
     assert not parsed["error"]
     assert set(deciding(parsed)) <= UNITS | COUNTERS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,10 @@ from oncall.evidence.schema import TABLES
 from oncall_lab import TrainingFault, TrainingScenario, simulate
 
 
-@pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two jobs, of which one hangs."""
-    monkeypatch.setattr(saved_files, "ROW_GROUP", 1)
-    path = tmp_path / "two.oncall"
+@pytest.fixture(scope="module")
+def two_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Saved: two jobs, of which one hangs."""
+    path = tmp_path_factory.mktemp("saved") / "two.oncall"
     fault = TrainingFault("H1", (2,), at_ns=20 * 10**9)
     scenario = TrainingScenario(tp=2, pp=2, dp=1, duration_ns=40 * 10**9, faults=(fault,))
     with simulate(scenario)[0] as incident:
@@ -29,6 +29,13 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 )
         incident.save(path)
     return path
+
+
+@pytest.fixture
+def saved(two_jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy that the test may change, of which every table counts as large."""
+    monkeypatch.setattr(saved_files, "ROW_GROUP", 1)
+    return Path(shutil.copy(two_jobs, tmp_path))
 
 
 def rows(incident: Incident) -> dict[str, list[tuple[object, ...]]]:

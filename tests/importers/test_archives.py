@@ -166,18 +166,19 @@ def test_a_zip_that_lies_about_its_sizes_is_stopped_as_it_grows(tmp_path: Path) 
     assert "unpacks to more" in _problems(archive, Bounds(freely_expanded_bytes=1, expansion=10))
 
 
-@pytest.mark.parametrize("at", range(0, 200, 7))
-def test_a_damaged_zip_is_a_stated_problem(tmp_path: Path, at: int) -> None:
+def test_a_damaged_zip_is_a_stated_problem(tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("rank_0", b"some text " * 20)
-    data = bytearray(archive.read_bytes())
-    for place in range(at, min(at + 7, len(data))):
-        data[place] ^= 0xFF
-    archive.write_bytes(data)
-    _problems(archive)
-    with Incident.empty() as incident, pytest.raises(BadInput, match=r"a\.zip"):
-        load([archive], incident, None)
+    sound = archive.read_bytes()
+    with Incident.empty() as incident:
+        for at in range(0, len(sound), 7):
+            data = bytearray(sound)
+            data[at : at + 7] = bytes(byte ^ 0xFF for byte in data[at : at + 7])
+            archive.write_bytes(data)
+            _problems(archive)
+            with pytest.raises(BadInput, match=r"a\.zip"):
+                load([archive], incident, None)
 
 
 def test_a_damaged_archive_beside_dumps_is_stated_and_the_rest_is_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -71,6 +72,19 @@ def book() -> Callable[..., Rulebook]:
 @pytest.fixture
 def hang() -> Iterator[Incident]:
     """Two communicators: in 255 rank 3 never enters operation 8; 7 is healthy."""
+    with _hang() as incident:
+        yield incident
+
+
+@pytest.fixture(scope="module")
+def unchanged_hang() -> Iterator[Incident]:
+    """The same, for tests that show that it stays as it is."""
+    with _hang() as incident:
+        yield incident
+
+
+@contextmanager
+def _hang() -> Iterator[Incident]:
     with Incident.empty() as incident:
         common: dict[str, Any] = {"job": "j", "kind": "coll", "observed_ns": 400 * NS}
         ended = [None, None, None, 5 * NS]

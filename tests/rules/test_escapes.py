@@ -131,15 +131,19 @@ def test_words_that_are_calls_are_all_known(con: duckdb.DuckDBPyConnection) -> N
 
 
 @pytest.mark.parametrize("sql", _ALL["refused"]["writes"])
-def test_what_slipped_through_could_not_write(hang: Incident, sql: str) -> None:
+def test_what_slipped_through_could_not_write(unchanged_hang: Incident, sql: str) -> None:
     """The second wall: the transaction only reads."""
-    before = hang.con.execute("FROM ops ORDER BY ALL").fetchall()
-    tables = hang.con.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
+    before = unchanged_hang.con.execute("FROM ops ORDER BY ALL").fetchall()
+    tables = unchanged_hang.con.execute(
+        "SELECT table_name FROM duckdb_tables() ORDER BY 1"
+    ).fetchall()
     with suppress(duckdb.Error):
-        compute(hang.con, "fact", sql, {})
-    hang.con.execute("DROP TABLE IF EXISTS temp.fact")
-    assert hang.con.execute("FROM ops ORDER BY ALL").fetchall() == before
-    found = hang.con.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
+        compute(unchanged_hang.con, "fact", sql, {})
+    unchanged_hang.con.execute("DROP TABLE IF EXISTS temp.fact")
+    assert unchanged_hang.con.execute("FROM ops ORDER BY ALL").fetchall() == before
+    found = unchanged_hang.con.execute(
+        "SELECT table_name FROM duckdb_tables() ORDER BY 1"
+    ).fetchall()
     assert found == tables
 
 

@@ -14,7 +14,15 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from oncall.tui.app import ConsoleApp
+
+# What a size decides is laid out alike in every theme, and what a theme decides is coloured alike
+# in every size: each of both is seen once.
+in_both_looks = pytest.mark.parametrize(
+    ("size", "theme"), [((80, 24), "oncall-dark"), ((160, 48), "oncall-light")]
+)
 
 FOLDER = Path(__file__).parent / "pictures"
 _ROW = re.compile(r'<text [^>]*?clip-path="url\(#terminal-line-(\d+)\)">(.*?)</text>')

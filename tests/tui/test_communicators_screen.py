@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from textual.widgets import Static
 
 from oncall.console.queries import GetCommunicator
@@ -15,7 +14,7 @@ from oncall.views.snapshot import Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
-from .pictures import check_picture
+from .pictures import check_picture, in_both_looks
 from .snapshots import DP, TP, WORLD, hang_snapshot, healthy_snapshot
 from .until import until
 
@@ -182,8 +181,7 @@ async def test_the_hash_and_the_ranks_can_be_copied() -> None:
         assert [each.text for each in screen.copies()][1:] == [hex(DP), "rank 5"]
 
 
-@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@in_both_looks
 @piloted
 async def test_picture(size: tuple[int, int], theme: str) -> None:
     async with console(FakeSession(elsewhere()), size=size, theme=theme) as running:

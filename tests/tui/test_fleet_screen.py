@@ -15,7 +15,7 @@ from oncall.views.snapshot import RankState, Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
-from .pictures import check_picture
+from .pictures import check_picture, in_both_looks
 from .snapshots import DP, large_snapshot, silent_snapshot
 from .until import until
 
@@ -239,8 +239,7 @@ async def test_sizes_do_not_disturb_it() -> None:
         assert np.array_equal(grid(running)._shown, np.ones(4096, dtype=np.bool_))
 
 
-@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@in_both_looks
 @piloted
 async def test_picture(size: tuple[int, int], theme: str) -> None:
     async with console(FakeSession(large_snapshot()), size=size, theme=theme) as running:

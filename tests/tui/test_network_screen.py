@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.widgets import Static
 
 from oncall.console.queries import GetNetwork, GetNetworkRows
@@ -13,7 +12,7 @@ from oncall.tui.screens.network.network_lanes import NetworkLanes
 from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .networks import LATE
-from .pictures import check_picture
+from .pictures import check_picture, in_both_looks
 from .until import until
 
 
@@ -158,9 +157,7 @@ async def test_what_is_not_known_says_why() -> None:
         assert "no step of a collective's flows is known here" in running.text().splitlines()[-2]
 
 
-@pytest.mark.parametrize(
-    ("size", "theme"), [((80, 24), "oncall-dark"), ((160, 48), "oncall-light")]
-)
+@in_both_looks
 @piloted
 async def test_picture(size: tuple[int, int], theme: str) -> None:
     async with console(size=size, theme=theme) as running:

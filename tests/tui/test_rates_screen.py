@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from textual.widgets import Static
 
 from oncall.console.queries import GetRates
@@ -14,7 +13,7 @@ from oncall.views.rates.buckets import Series
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
-from .pictures import check_picture
+from .pictures import check_picture, in_both_looks
 from .snapshots import hang_snapshot
 
 
@@ -171,8 +170,7 @@ async def test_numbers_can_be_copied() -> None:
         assert str(numbers.text).startswith("at_ns\tops/s\n1760000000000000000\t20\n")
 
 
-@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@in_both_looks
 @piloted
 async def test_picture(size: tuple[int, int], theme: str) -> None:
     async with console(size=size, theme=theme) as running:

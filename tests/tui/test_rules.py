@@ -28,7 +28,7 @@ from oncall.tui.screens.rules.watching import WatchingScreen
 
 from .console import Running, console, piloted
 from .fake_session import RULE, FakeSession
-from .pictures import check_picture
+from .pictures import check_picture, in_both_looks
 from .waiting import until, until_seen
 
 NARROW, WIDE = (80, 24), (160, 48)
@@ -308,8 +308,7 @@ async def test_go_to_a_rulebook_by_its_name() -> None:
         await until(running, lambda: "rulebook: waits" in editor(running).text)
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE])
-@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
+@in_both_looks
 @piloted
 async def test_picture(size: tuple[int, int], theme: str) -> None:
     async with console(size=size, theme=theme) as running:

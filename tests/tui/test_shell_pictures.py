@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 
 from .console import console, piloted
 from .fake_session import FakeSession
-from .pictures import check_picture
+from .pictures import check_picture, in_both_looks
 from .snapshots import JOB
 
-SIZES = [(80, 24), (160, 48)]
-THEMES = ["oncall-dark", "oncall-light"]
 
-
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@in_both_looks
 @piloted
 async def test_start(size: tuple[int, int], theme: str) -> None:
     session = FakeSession(jobs=("gpt-9", JOB), title="12 nodes")
@@ -25,8 +19,7 @@ async def test_start(size: tuple[int, int], theme: str) -> None:
         check_picture(running.app, f"start-{size[0]}x{size[1]}-{theme}")
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@in_both_looks
 @piloted
 async def test_help(size: tuple[int, int], theme: str) -> None:
     session = FakeSession(jobs=("gpt-9", JOB), title="12 nodes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.widgets import Static
 
 from oncall.console.queries import GetRates, GetStages
@@ -11,7 +10,7 @@ from oncall.tui.screens.stages.stage_lanes import StageLanes
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
-from .pictures import check_picture
+from .pictures import check_picture, in_both_looks
 from .until import until
 
 
@@ -171,14 +170,12 @@ async def test_what_is_not_known_says_why() -> None:
         assert "no iteration of a pipeline is known here" in running.text().splitlines()[-2]
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "theme"), [(80, 24, "dark"), (160, 48, "dark"), (160, 48, "light")]
-)
+@in_both_looks
 @piloted
-async def test_picture(width: int, height: int, theme: str) -> None:
-    async with console(size=(width, height), theme=f"oncall-{theme}") as running:
+async def test_picture(size: tuple[int, int], theme: str) -> None:
+    async with console(size=size, theme=theme) as running:
         await opened(running)
-        check_picture(running.app, f"stages-{width}x{height}-{theme}")
+        check_picture(running.app, f"stages-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}")
 
 
 @piloted

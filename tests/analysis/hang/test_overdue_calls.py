@@ -53,8 +53,9 @@ def test_that_all_wait_for_a_slow_rank_is_normal(
     slow_ms: float, normal: bool, exchanges: bool
 ) -> None:
     with Incident.empty() as incident:
-        for row in job(slow_ms, exchanges):
-            incident.append("ops", row)
+        rows = job(slow_ms, exchanges)
+        names = {name for row in rows for name in row}
+        incident.append("ops", {name: [row.get(name) for row in rows] for name in names})
         for comm, ranks in ((1, [0, 1, 2, 3]), (2, [0, 1]), (3, [2, 3])):
             incident.append("comms", {"job": "j", "comm": comm, "rank": ranks, "size": len(ranks)})
         incident.require(["overdue_calls", "progress_symptoms"])

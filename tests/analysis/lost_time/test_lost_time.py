@@ -146,7 +146,7 @@ def test_a_late_rank_is_found_whatever_the_clocks_say() -> None:
     assert set(causes) == {("own", (1,))}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_jitter_is_nobodys_fault(seed: int) -> None:
     draw = random.Random(seed)
     causes, _ = played(lambda i, r, k: even(i, r, k) + draw.randint(0, 2))

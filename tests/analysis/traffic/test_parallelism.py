@@ -163,7 +163,7 @@ def wrongly_stated(seed: int, least: int = 4, most: int = 64) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_groups_of_random_layouts_are_reported_by_their_use(seed: int) -> None:
     assert wrongly_stated(seed) == []
 

@@ -17,14 +17,17 @@ from oncall.node.processes.training_processes import TrainingProcess, one_proces
 
 # What ProcessGroupNCCL's monitor does: makes the pipe anew, reads it once a second, dumps.
 LISTENS = """
-import os, sys, time
+import contextlib, os, sys, time
 prefix, rank = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"], os.environ["RANK"]
 path = prefix + rank + ".pipe"
 os.mkfifo(path)
 pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 print("listens", flush=True)
 while True:
-    if os.read(pipe, 64):
+    asked = b""
+    with contextlib.suppress(BlockingIOError):  # somebody has opened it and not yet written
+        asked = os.read(pipe, 64)
+    if asked:
         with open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + rank, "w") as dump:
             dump.write("dumped")
     time.sleep(0.05)
@@ -56,7 +59,7 @@ def test_a_process_that_listens_dumps(process: TrainingProcess, tmp_path: Path) 
     assert (asked.rank, asked.files, asked.problem) == (3, f"{tmp_path}/fr_trace_rank_", "")
     dump = tmp_path / "fr_trace_rank_3"
     deadline = time.monotonic() + 10
-    while not dump.exists() and time.monotonic() < deadline:
+    while not (dump.exists() and dump.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert dump.read_text() == "dumped"
 
