@@ -43,8 +43,8 @@ class Bounds:
     part_rows: int = 5_000_000
     # Files and folders looked at; a job of 16,384 ranks leaves 10 files a rank.
     files: int = 200_000
-    # CPU time to recognise a part, and again to read it: importers read 10 to 60 MB/s, logs of which
-    # every line says something 1; what is made to be slow, less than this. Never more than
+    # CPU time to recognise a part, and again to read it: importers read 10 to 60 MB/s, logs of
+    # which every line says something 1; what is made to be slow, less than this. Never more than
     # `part_cpu_s`; all parts of a job, `all_cpu_s`.
     least_bytes_per_cpu_s: int = 2**19
     grace_s: float = 5.0
