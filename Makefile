@@ -28,7 +28,7 @@ AARCH64_PYTHON := build/$(AARCH64_DEBIAN)-aarch64
 AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 \
   libssl3 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
 
-.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
+.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly torture fuzz attack test-vm vm-packages check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -104,7 +104,7 @@ test-slow: native
 	ONCALL_EXAMPLES=fresh $(BIN)/pytest -n auto --durations=20 $$(grep -rl 'import.*hypothesis\|from hypothesis' tests --include='test_*.py')
 
 # What is too long for every change: slow tests, fresh examples, damaged inputs, kills; with their figures.
-nightly: test-slow fuzz torture
+nightly: test-slow fuzz attack torture
 
 # What a collector, a console and a job survive; docs/reliability.md. Some minutes; the full one is
 # `make torture KILLS=1000 MINUTES=60`, one scenario alone `make torture SCENARIO=silent-nodes`.
@@ -123,6 +123,14 @@ GUIDED       ?=
 fuzz: native
 	@[ -z "$(GUIDED)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	$(BIN)/python -m tests.fuzz $(TARGET) --inputs $(INPUTS) --seconds $(FUZZ_SECONDS) $(if $(GUIDED),--guided)
+
+# What is made to keep readers busy: every pattern pumped, slow logs, damaged recordings and lines,
+# recognised and read, so many seconds of each.
+ATTACK_SECONDS ?= 60
+attack: native
+	$(BIN)/pytest -n 0 -q -m "slow or not slow" tests/fuzz/test_patterns.py
+	$(BIN)/python -m tests.fuzz pumped_patterns slow_logs damaged_recordings log_lines host_lines ras_json \
+	  --inputs 1000000 --seconds $(ATTACK_SECONDS)
 
 # Real RDMA, in a virtual machine of soft RoCE devices: some minutes, kept under build/vm.
 test-vm: native

@@ -17,10 +17,12 @@ import pytest
 from oncall.core import room
 from oncall.core.errors import BadInput, Unreadable
 from oncall.evidence.incident import Incident
-from oncall.importers import bounds, documents, files
+from oncall.importers import bounds, detect, documents, files
 from oncall.importers.bounds import Bounds, Meter
 from oncall.importers.detect import load
 from oncall.importers.kineto import stream
+from oncall.importers.logs.reading import Log
+from oncall.importers.logs.recognisers.order import NEEDLES
 from oncall.importers.tables import Database
 
 INGEST = Path(bounds.__file__).parent
@@ -167,6 +169,82 @@ def test_time_is_explained_by_bytes() -> None:
     sum(range(10**5))
     with pytest.raises(Unreadable, match="took"):
         meter.take(1)
+
+
+def test_no_number_of_bytes_explains_more_than_one_file_may_take() -> None:
+    meter = Meter(bounds=Bounds(part_cpu_s=0.0))
+    with pytest.raises(Unreadable, match="more than one file may take"):
+        meter.take(1 << 30)
+
+
+def test_all_files_of_a_job_share_a_time() -> None:
+    meter = Meter()
+    of_one_job = bounds.of_one_job(Bounds(all_cpu_s=0.0))
+    with of_one_job, pytest.raises(Unreadable, match="all files together"):
+        meter.take(1)
+    meter.take(1)
+
+
+def test_each_line_of_a_log_is_looked_at_before_it_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("RuntimeError: x\n" * 10_000)
+    meters: list[Meter] = []
+
+    def checked(meter: Meter) -> None:
+        meters.append(meter)
+        if len(meters) > 100:
+            raise Unreadable("took too long")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Meter, "check_time", checked)
+        log = Log(path, NEEDLES)
+        given = list(log.candidates())
+    assert 90 < len(given) < 100
+    assert log.problem == "took too long"
+
+
+def test_lines_of_what_is_read_whole_are_looked_at_as_well() -> None:
+    with pytest.raises(Unreadable, match="more than one file may take"):
+        list(bounds.metered(["x"] * 10, Bounds(part_cpu_s=0.0)))
+
+
+def test_recognition_is_metered_as_reading_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose recognition would not end is listed; what lies beside it is read."""
+    (tmp_path / "slow.txt").write_text("slow")
+    (tmp_path / "job.log").write_text("[rank0]: RuntimeError: x\n")
+    spent_s = [0.0]
+    monkeypatch.setattr(bounds.time, "thread_time", lambda: spent_s[0])
+
+    class Slow:
+        KIND = "slow"
+
+        @staticmethod
+        def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG004 - by content
+            spent_s[0] += 6.0 * (head == b"slow")
+            return False
+
+    table = list(detect.importers())
+    monkeypatch.setattr(detect, "importers", lambda: iter([Slow, *table]))
+    with Incident.empty() as incident:
+        load([tmp_path], incident)
+        found = incident.con.execute(
+            "SELECT problem FROM recordings WHERE path LIKE '%slow.txt'"
+        ).fetchall()
+    assert "took 6 s of CPU" in found[0][0]
+    with Incident.empty() as incident, pytest.raises(BadInput, match="took 6 s of CPU"):
+        load([tmp_path / "slow.txt"], incident)
+
+
+@pytest.mark.parametrize(
+    "text", ["A" * 2**17, '{"' * 2000, '{"' + '"log": "' * 2000], ids=["letters", "braces", "logs"]
+)
+def test_what_recognition_never_finished_is_no_recording(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    with Incident.empty() as incident, pytest.raises(BadInput, match="not a recording"):
+        load([path], incident)
 
 
 def test_what_is_kept_of_a_stream_is_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,9 @@ before the limit, as a torn file does, and a document that is parsed whole is le
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from oncall.core.errors import BadInput, Unreadable
@@ -31,15 +34,22 @@ class Bounds:
     freely_expanded_bytes: int = 256 * 2**20
     # One value within a stream, such as the list of a job's process groups in a profiler's trace.
     value_bytes: int = 64 * 2**20
-    # A line of a log or a table; NCCL Inspector's longest lines have 1 MiB.
+    # A line of a table; NCCL Inspector's longest lines have 1 MiB.
     line_bytes: int = 16 * 2**20
+    # Of a line of text, what is read: the longest that says something, a fingerprint, has 2 KiB.
+    # Searching it for a pattern takes up to the square of this.
+    text_line_bytes: int = 8 * 2**10
     # Rows of one part; those of an incident are bounded in `core.room`.
     part_rows: int = 5_000_000
     # Files and folders looked at; a job of 16,384 ranks leaves 10 files a rank.
     files: int = 200_000
-    # CPU time of one part: importers read 10 to 60 MB/s; what is made to be slow, less than this.
-    least_bytes_per_cpu_s: int = 1 * 2**20
+    # CPU time to recognise a part, and again to read it: importers read 10 to 60 MB/s, logs of
+    # which every line says something 1; what is made to be slow, less than this. Never more than
+    # `part_cpu_s`; all parts of a job, `all_cpu_s`.
+    least_bytes_per_cpu_s: int = 2**19
     grace_s: float = 5.0
+    part_cpu_s: float = 180.0
+    all_cpu_s: float = 600.0
 
 
 DEFAULT = Bounds()
@@ -70,8 +80,22 @@ def size(count: int) -> str:
     return f"{count} bytes"
 
 
+_all_until_s: ContextVar[float] = ContextVar("all_until_s", default=float("inf"))
+
+
+@contextmanager
+def of_one_job(bounds: Bounds = DEFAULT) -> Iterator[None]:
+    """What is read in this block, by this thread, is of one job and shares its CPU time."""
+    token = _all_until_s.set(time.thread_time() + bounds.all_cpu_s)
+    try:
+        yield
+    finally:
+        _all_until_s.reset(token)
+
+
 class Meter:
-    """Counts what a stream gives, as it is read. Raises Unreadable beyond the bounds."""
+    """Counts what a stream gives, as it is read, and the CPU time of what is done with it. Raises
+    Unreadable beyond the bounds."""
 
     def __init__(self, packed_bytes: int | None = None, bounds: Bounds = DEFAULT) -> None:
         """`packed_bytes`: the size of the file, if what is counted is unpacked from it."""
@@ -110,13 +134,28 @@ class Meter:
 
     def check_time(self) -> None:
         """CPU time, not the clock's: a machine under load is no reason to give up."""
-        spent_s = time.thread_time() - self._began_s
+        now_s = time.thread_time()
+        spent_s = now_s - self._began_s
         explained_s = self._bounds.grace_s + self.bytes / self._bounds.least_bytes_per_cpu_s
-        if spent_s > explained_s:
+        if spent_s > min(explained_s, self._bounds.part_cpu_s):
             raise Unreadable(
-                f"took {spent_s:.0f} s of CPU for {size(self.bytes)}: its content is made or "
-                "damaged so that reading it would not end"
+                f"took {spent_s:.0f} s of CPU for {size(self.bytes)}, more than one file may take: "
+                "its content is made or damaged so that reading is slow, or there is too much of it"
             )
+        if now_s > _all_until_s.get():
+            raise Unreadable(
+                f"not read on: all files together took {self._bounds.all_cpu_s:.0f} s of CPU; give "
+                "fewer files"
+            )
+
+
+def metered(lines: Iterable[str], bounds: Bounds = DEFAULT) -> Iterator[str]:
+    """The lines of a text that was read whole, as long as what is done with them takes no longer
+    than a file may. Raises Unreadable."""
+    meter = Meter(bounds=bounds)
+    for line in lines:
+        meter.take(len(line))
+        yield line
 
 
 def check_document(count: int, factor: float, bounds: Bounds = DEFAULT) -> None:

@@ -13,6 +13,7 @@ from oncall.core.errors import BadInput, SeveralJobs, Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files, strange
 from oncall.importers.archives import Unpacked, unpacked
+from oncall.importers.bounds import Meter, of_one_job
 from oncall.importers.files import kind, walk
 from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
 from oncall.importers.jobs import Job, Recording, choose
@@ -62,7 +63,7 @@ def load(
     `risk_the_job`: a live job is asked even where that may end it. Raises BadInput if nothing can
     be read or a file given by name is no evidence, SeveralJobs if it is not clear which is meant.
     """
-    with unpacked(paths) as found:
+    with of_one_job(), unpacked(paths) as found:
         try:
             name = _load(found, incident, job, risk_the_job)
         except SeveralJobs as error:
@@ -152,16 +153,31 @@ def _is_file(path: Path) -> bool:
 
 
 def _sniff(path: Path, explicit: bool) -> _File:
-    head, problem = b"", None
+    head, importer, problem = b"", None, None
     try:
         head = files.head(path, _HEAD_BYTES)
     except Unreadable as error:
         problem = str(error)
-        # An address (ras://host:port) is not a file, but an importer may know it.
-        if explicit and not any(importer.recognises(path, head) for importer in importers()):
-            raise BadInput(str(path), problem) from error
-    found = (importer for importer in importers() if importer.recognises(path, head))
-    return _File(path, head, explicit, next(found, None), problem=problem)
+    try:
+        importer = _recognised(path, head)
+    except Unreadable as error:
+        problem = str(error)
+    # An address (ras://host:port) is not a file, but an importer may know it.
+    if explicit and importer is None and problem is not None:
+        raise BadInput(str(path), problem)
+    return _File(path, head, explicit, importer, problem=problem)
+
+
+def _recognised(path: Path, head: bytes) -> Importer | None:
+    """The first importer that knows a file that begins so. Raises Unreadable if it takes longer to
+    say than a file may take."""
+    meter = Meter()
+    meter.take(len(head))
+    for importer in importers():
+        if importer.recognises(path, head):
+            return importer
+        meter.check_time()
+    return None
 
 
 def _adopt(files: Sequence[_File]) -> list[_File]:

@@ -19,7 +19,6 @@ from oncall.importers.bounds import DEFAULT, Bounds, Meter, check_document
 from oncall.importers.packed import LONGEST_MAGIC, Readable, packing
 
 _CHUNK_BYTES = 1 << 20
-_MOST_HEAD_BYTES = 1 << 17  # what the head of a packed file unpacks to
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -67,7 +66,7 @@ def head(path: Path, count: int) -> bytes:
         return start
     try:
         with Stream(path) as stream:
-            return stream.read(_MOST_HEAD_BYTES)
+            return stream.read(count)
     except Unreadable:
         return b""
 
@@ -92,6 +91,11 @@ def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
             check_document(size, factor, bounds)
             return _read(file, size or _CHUNK_BYTES)
     return _unpacked(path, factor, bounds)
+
+
+def lines(text: str, bounds: Bounds = DEFAULT) -> list[str]:
+    """The lines of a text, each as far as any is read: reading one takes a bounded time."""
+    return [line[: bounds.text_line_bytes] for line in text.splitlines()]
 
 
 def modified_ns(path: Path) -> int:

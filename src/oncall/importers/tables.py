@@ -170,7 +170,7 @@ class Database:
             with suppress(Unreadable), open_file(path) as file:
                 file_bytes += os.fstat(file.fileno()).st_size
         # Parquet holds a hundred times its size; a query has all cores, and only a wall clock.
-        seconds = 2 * self._bounds.grace_s + 100 * file_bytes / self._bounds.least_bytes_per_cpu_s
+        seconds = 2 * self._bounds.grace_s + 50 * file_bytes / self._bounds.least_bytes_per_cpu_s
         fired = threading.Event()
 
         def interrupt() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from oncall.importers.bounds import metered
 from oncall.importers.host_text.page import Page
 
 _HEADING = re.compile(
@@ -12,7 +13,7 @@ _HEADING = re.compile(
     r"^\| Health Monitor Report",
     re.MULTILINE,
 )
-_ROW = re.compile(r"\|\s*(?P<what>[^|]*?)\s*\|\s*(?P<result>[^|]*?)\s*\|")
+_ROW = re.compile(r"\|\s*+(?P<what>[^|]*?)\s*+\|\s*+(?P<result>[^|]*?)\s*+\|")
 _GPU = re.compile(r"GPU(?: ID)?:? ?(\d{1,3})\b")
 _BAD = re.compile(r"\bFail(?:ure|ed)?\b")
 
@@ -27,7 +28,7 @@ def read(lines: list[str], page: Page) -> None:
     it failed, those below it say on which GPU and why."""
     page.note = "DCGM reports no failure of the moment when it was run"
     test, unnamed = "", None  # a failure whose GPU no row has named so far
-    for place, line in enumerate(lines, start=1):
+    for place, line in enumerate(metered(lines), start=1):
         row = _ROW.match(line)
         if row is None:
             continue

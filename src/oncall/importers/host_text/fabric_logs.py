@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from oncall.importers import files
+from oncall.importers.bounds import metered
 from oncall.importers.host_text.page import Page
 from oncall.importers.logs.clock import Clock
 
@@ -23,7 +25,7 @@ _MOST = 200
 
 def recognises(head: str) -> bool:
     """Whether its first lines are of either."""
-    return any(_LINE.match(line) for line in head.splitlines()[:5])
+    return any(_LINE.match(line) for line in files.lines(head)[:5])
 
 
 def read(lines: list[str], page: Page) -> None:
@@ -31,7 +33,7 @@ def read(lines: list[str], page: Page) -> None:
     clock = Clock(page.at_ns)
     is_imex = bool(_IMEX.search(page.path.name)) or any(_IMEX.search(one) for one in lines[:50])
     kept = 0
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(metered(lines), start=1):
         found = _LINE.match(line)
         if found and found["level"] in _BAD and kept < _MOST:
             kept += 1

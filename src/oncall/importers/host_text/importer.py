@@ -48,12 +48,16 @@ def recognises(path: Path, head: bytes) -> bool:
     text = _text(head[:_HEAD_BYTES])
     if not text or _JOB.search(text):
         return False  # a job's own log, which may begin with what such a tool prints
-    parts = ("\n".join(one.lines) for one in sections(text.split("\n")))
+    parts = ("\n".join(one.lines) for one in sections(files.lines(text)))
     return any(_format(part) or kernel_log.recognises(part, path.name) for part in parts)
 
 
 def _text(head: bytes) -> str:
     return "" if b"\0" in head else head.decode("utf-8", "replace")
+
+
+def _lines(text: str) -> list[str]:
+    return [line[:_LINE].rstrip("\r") for line in text.split("\n")]
 
 
 def _format(text: str) -> ModuleType | None:
@@ -89,11 +93,11 @@ def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
             head = stream.read(_HEAD_BYTES)
         if not head:
             return page, "empty file"
-        several = any(one.host for one in sections(_text(head).split("\n")))
+        several = any(one.host for one in sections(_lines(_text(head))))
         if not several and _format(_text(head)) is None:
             return page, kernel_log.read(path, page)
         text = files.whole(path, _FACTOR).decode("utf-8", "replace")
-        _read_sections([line[:_LINE].rstrip("\r") for line in text.split("\n")], page)
+        _read_sections(_lines(text), page)
     except Unreadable as error:
         return page, str(error)
     return page, None

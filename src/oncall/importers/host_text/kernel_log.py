@@ -13,6 +13,8 @@ from pathlib import Path
 
 from oncall.core.errors import Unreadable
 from oncall.evidence.codes.kernel_lines import WORDS, known_line, lost_gpu
+from oncall.importers import files
+from oncall.importers.bounds import metered
 from oncall.importers.documents import parse_json
 from oncall.importers.host_text.fabric_logs import DAEMONS, daemon_event
 from oncall.importers.host_text.page import Page
@@ -26,7 +28,7 @@ _ISO = r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?
 _MONTH = r"(?P<month>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?)"
 _HOST = r"(?P<host>[A-Za-z0-9][\w.-]*)"
 _PROGRAM = r"(?P<program>[\w./@-]+)(?:\[\d+\])?: "
-_SINCE = r"\[ *<? *\+?\d+\.\d{6}>?\]"  # of `dmesg -d`: since the line before
+_SINCE = r"\[ *+<? *+\+?\d+\.\d{6}>?\]"  # of `dmesg -d`: since the line before
 _STAMPS = (
     re.compile(rf"(?:<\d+>|[a-z]+ *:[a-z]+ *: )?(?:{_BOOT}|{_DATED}|{_SINCE})(?:\[ *[TC]\d+\])? ?"),
     re.compile(rf"(?:{_ISO}|{_MONTH}) {_HOST} {_PROGRAM}"),
@@ -61,7 +63,7 @@ class Said:
 def recognises(head: str, name: str) -> bool:
     """Whether most lines are stamped as those of a kernel's log or a journal, or report what a
     kernel reports."""
-    lines = [line for line in head.splitlines() if line.strip()][:_HEAD_LINES]
+    lines = [line for line in files.lines(head) if line.strip()][:_HEAD_LINES]
     clock = Clock(0)
     said = [_said(line, clock) for line in lines]
     known = [known_line(one.text if one else line) for one, line in zip(said, lines, strict=True)]
@@ -91,7 +93,7 @@ def read_lines(lines: list[str], page: Page) -> None:
     _add(
         (
             (number, line, lines[max(0, number - 3) : number - 1][::-1])
-            for number, line in enumerate(lines, start=1)
+            for number, line in enumerate(metered(lines), start=1)
         ),
         page,
     )

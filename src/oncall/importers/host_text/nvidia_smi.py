@@ -15,6 +15,8 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.codes.nvlink_errors import nvlink_domain
 from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.codes.throttle_reasons import AS_PRINTED
+from oncall.importers import files
+from oncall.importers.bounds import metered
 from oncall.importers.host_text.page import Page, number, whole
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.recognisers.order import NEEDLES
@@ -68,7 +70,7 @@ _Values = Mapping[str, str]
 
 def recognises(head: str) -> bool:
     """Whether it begins as one of these does, and goes on so: jobs print a table first, too."""
-    lines = [line for line in head.splitlines() if line.strip()]
+    lines = [line for line in files.lines(head) if line.strip()]
     heading = lines[0] if lines else ""
     commas = heading.count(",") if _csv_columns(heading) else -1
     others = [
@@ -105,7 +107,7 @@ def recognises(head: str) -> bool:
 def read(lines: list[str], page: Page) -> None:
     """Add readings, devices and states of each GPU."""
     page.note = "nvidia-smi shows no broken GPU at its moment; its counters have no known start"
-    for place, line in enumerate(lines, start=1):
+    for place, line in enumerate(metered(lines), start=1):
         if lost := _LOST.search(line):
             device = pci_address((lost["pci"] or lost["other"] or "").strip(":."))
             code = "gpu_lost" if "is lost" in line else "gpu_unreachable"
@@ -174,7 +176,7 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, dict[str, str], dict[str,
     values: dict[str, str] = {}
     places: dict[str, int] = {}
     above: list[tuple[int, str]] = []
-    for place, line in enumerate(lines, start=1):
+    for place, line in enumerate(metered(lines), start=1):
         if found := _GPU.fullmatch(line):
             if address is not None:
                 yield address, values, places

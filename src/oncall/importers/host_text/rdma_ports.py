@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from oncall.importers import files
+from oncall.importers.bounds import metered
 from oncall.importers.host_text.page import Page, number
 
 _DEVICE = re.compile(
@@ -55,7 +57,7 @@ class _Port:
 
 def recognises(head: str) -> bool:
     """Whether the text has the heading of a device, or a line of a port."""
-    lines = [line.strip() for line in head.splitlines()[:80]]
+    lines = [line.strip() for line in files.lines(head)[:80]]
     return any(
         _DEVICE.match(line) or _LINK.fullmatch(line) or _NETDEV.fullmatch(line) for line in lines
     )
@@ -101,7 +103,7 @@ def read(lines: list[str], page: Page) -> None:
 def _ports(lines: list[str]) -> list[_Port]:
     ports: list[_Port] = []
     nic, model, firmware = None, None, None
-    for place, line in enumerate(lines, start=1):
+    for place, line in enumerate(metered(lines), start=1):
         if len(ports) >= _MOST_PORTS:
             break
         if found := _LINK.fullmatch(line.strip()) or _NETDEV.fullmatch(line.strip()):

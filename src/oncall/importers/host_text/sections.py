@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_hosts
+from oncall.importers.bounds import metered
 from oncall.importers.host_names import may_be_host
 from oncall.importers.host_text.places import host_named
 
@@ -58,7 +59,7 @@ def _by_prefix(lines: Sequence[str]) -> list[Section]:
     if not written or sum(map(bool, hosts)) < _LEAST_SHARE * len(written):
         return []
     found: dict[str, Section] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(metered(lines), start=1):
         host = _prefix(line)
         if host and len(found) < _MOST_HOSTS:
             section = found.setdefault(host, Section(host))
@@ -77,7 +78,7 @@ def _by_heading(lines: Sequence[str], headings: Sequence[re.Pattern[str]]) -> li
     same, each has the part."""
     parts = [Section(None)]
     hosts: list[tuple[str, ...]] = [()]
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(metered(lines), start=1):
         named = _heading(lines, number - 1, headings)
         if named:
             parts.append(Section(None))

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_hosts
+from oncall.importers import files
+from oncall.importers.bounds import metered
 from oncall.importers.host_text.page import Page
 from oncall.importers.logs.clock import Clock
 
 SOURCE = "slurm"
-_HEADING = re.compile(r"\s*(?=.*\b(?:NODELIST|HOSTNAMES)\b)(?=.*\b(?:STATE|REASON)\b)[A-Z:_ ]+$")
+_HEADING = re.compile(r"\s*+(?=.*\b(?:NODELIST|HOSTNAMES)\b)(?=.*\b(?:STATE|REASON)\b)[A-Z:_ ]+$")
 _WORD = re.compile(r"\S+")
 _NODE = re.compile(r"NodeName=(?P<node>\S+) ")
 _STATE = re.compile(r"\bState=(?P<state>\S+)")
-_REASON = re.compile(r"\bReason=(?P<reason>.*?)(?: \[(?P<who>[^@\]]*)@(?P<at>[\dT:-]+)\])?\s*$")
+_REASON = re.compile(r"\bReason=(?P<reason>.*?)(?: \[(?P<who>[^@\[\]]*)@(?P<at>[\dT:-]+)\])?\s*+$")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 # What slurmctld itself gives as the reason where a node is gone, in any state.
 _GONE = re.compile(r"[Nn]ot responding|unexpectedly rebooted|no response", re.IGNORECASE)
@@ -39,7 +41,7 @@ class _Node:
 
 def recognises(head: str) -> bool:
     """Whether a heading of `sinfo` or the first line of a node's description is in it."""
-    lines = head.splitlines()[:40]
+    lines = files.lines(head)[:40]
     return any(_HEADING.match(line) or _NODE.match(line) for line in lines)
 
 
@@ -69,7 +71,7 @@ def _code(node: _Node) -> str | None:
 def _listed(lines: list[str]) -> Iterator[_Node]:
     """The rows of `sinfo`'s tables, whose cells stand below their headings."""
     spans: dict[str, tuple[int, int]] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(metered(lines), start=1):
         if _HEADING.match(line):
             spans = _spans(line)
         elif spans and line.strip():
@@ -103,7 +105,7 @@ def _cell(line: str, name: str, start: int, end: int) -> str:
 def _described(lines: list[str]) -> Iterator[_Node]:
     """The nodes of `scontrol show node`, in several lines each or in one (`-o`)."""
     name, state, place = "", "", 0
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(metered(lines), start=1):
         if found := _NODE.match(line):
             if name:
                 yield _Node(name, state, "", place)

@@ -18,7 +18,7 @@ from oncall.importers.kineto.trace import Annotation, Call, Trace
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _NUMBERED = re.compile(
-    r"(?P<name>[a-z-]+?)(?:[-_ :#]*(?:mb|micro[-_ ]?batch)?[-_ :#]*(?P<mb>\d+))?"
+    r"(?P<name>[a-z-]{1,80}?)(?:[-_ :#]*+(?:(?:mb|micro[-_ ]?batch)[-_ :#]*+)?(?P<mb>\d+))?"
 )
 _PIPELINING = re.compile(
     r"PP:(?P<stage>\d+)(?P<action>F|B|I|SEND_F|RECV_F|SEND_B|RECV_B)(?P<mb>\d+)"

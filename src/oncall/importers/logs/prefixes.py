@@ -99,7 +99,7 @@ _PREFIXES = tuple(
         r"[^\]\s]{1,200}\] ?",
         r"\[[\w./-]+\.(?:py|cc|cpp|c|h|cu):\d+(?::[\w<>]+)?\] ?",
         r"\[(?P<by>[\w.-]+):(?P<local>\d+)\]: ?",
-        r"\[(?!step|iter|epoch)[A-Za-z][\w-]*?(?P<local>\d+)\]: ?",
+        r"\[(?!step|iter|epoch)[A-Za-z](?:[\w-]*(?:[^\W\d]|-))?+(?P<local>\d+)\]: ?",
         r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: ?:\d+(?::\d+)?)?\] +(?=\S)",
         r"\[pod/(?P<host>[^/\]]+)[^\]]*\] ?",
         r"\([\w.:-]+ (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
@@ -112,10 +112,10 @@ _PREFIXES = tuple(
         # Of words that end in a number and a colon, those that name no host, but a device.
         r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
         r"(?!E[A-Z]\d{4}:|nvidia-nvswitch\d+:|eth\d+:|mlx\d_\d+:|en[opsx]\d\w*:)"
-        r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)",
+        r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z](?=[\w.-]*\d)[\w.-]*+): (?=\S)",
         r"\[\d{3,9}\] (?=\S)",
         rf"(?P<level>{_LEVELS}):[\w.]+: ?",
-        rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ",
+        rf"(?:- )?[\w.]++ - (?P<level>{_LEVELS}) - ",
         rf"- (?P<level>{_LEVELS}) - [\w.]+ - ",
         rf"\[(?P<level>{_LEVELS})\] ?",
         rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
@@ -124,7 +124,7 @@ _PREFIXES = tuple(
         rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*(?:\.\w+)+: )?(?=\S)",
         rf"(?P<level>{_LEVELS}) +[\w.]+: ",
         r"[0-9a-f]{8} \|\| ",
-        r"(?P<host>[a-z0-9]+(?:-[a-z0-9]+)*-\d+) [a-z][\w-]* (?=\[rank)",
+        r"(?P<host>[a-z0-9]++(?:-[a-z0-9]++)*-\d+) [a-z][\w-]*+ (?=\[rank)",
         r"\[(?P<task>\d{1,5})\]:? (?!finished|joined|started|is setting)(?= *\S)",
         r"(?:stdout|stderr) [FP] ",
         r" {0,6}\d{1,7}(?:  |\t)",
@@ -137,7 +137,7 @@ _PREFIXES = tuple(
         r"\[(?P<syslog>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?",
         r"kernel: ",
         r"(?:<\d>|kern +:\w+ +: )",
-        r"\[ *[+<]? *\d+\.\d{6}>?\] *",
+        r"\[ *+[+<]? *+\d+\.\d{6}>?\] *",
     )
 )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oncall.core.errors import Unreadable
-from oncall.importers.bounds import DEFAULT, Bounds
+from oncall.importers.bounds import DEFAULT, Bounds, Meter
 from oncall.importers.files import Stream
 from oncall.importers.logs import wrapping
 from oncall.importers.logs.clock import STAMP
@@ -18,7 +18,7 @@ from oncall.importers.logs.needles import Needles
 _BLOCK_BYTES = 4 << 20
 _AHEAD_BYTES = 16 << 10  # what is kept of a block, so that lines see those below them
 _BEGINNING = 1 << 20  # bytes of a log in which each process has said something
-_MOST_LINE_BYTES = 8 << 10  # of a line; the longest that is read, a fingerprint, has 2 KiB
+_MOST_LINE_BYTES = DEFAULT.text_line_bytes
 _STAMP_BYTES = 64 << 10  # at either end of a block, searched for a stamp
 _BREAK = re.compile(rb"[\r\n]")
 # What torchrun puts before the lines of a process when it writes all into one log (`--tee`): its
@@ -63,19 +63,29 @@ class Log:
         self._since = self._at
 
     def candidates(self) -> Iterator[Candidate]:
-        """The lines that hold words, in order. A damaged or torn file gives what came before."""
-        rest = b""
+        """The lines that hold words, in order. A damaged or torn file gives what came before, and
+        so does one whose lines take longer than a file may: each is looked at before it is given.
+        """
         try:
             with Stream(self.path, self.bounds) as stream:
-                while data := stream.read(_BLOCK_BYTES):
-                    self.has_text = True
-                    if rest or len(data) == _BLOCK_BYTES:
-                        rest = yield from self._block(rest + data, last=False)
-                    else:
-                        rest = self._unwrapped(data)
+                rest = yield from self._blocks(stream)
+                yield from self._block(rest, True, stream.meter)
         except Unreadable as error:
             self.problem = str(error)
-        yield from self._block(rest, last=True)
+
+    def _blocks(self, stream: Stream) -> Generator[Candidate, None, bytes]:
+        """The candidates of all blocks; returns what is left of the last one."""
+        rest = b""
+        try:
+            while data := stream.read(_BLOCK_BYTES):
+                self.has_text = True
+                if rest or len(data) == _BLOCK_BYTES:
+                    rest = yield from self._block(rest + data, False, stream.meter)
+                else:
+                    rest = self._unwrapped(data)
+        except Unreadable as error:
+            self.problem = str(error)
+        return rest
 
     def _unwrapped(self, text: bytes) -> bytes:
         """A whole log that fits in a block; only such are pasted from a terminal that cut lines."""
@@ -84,7 +94,7 @@ class Log:
             text, self._cuts = wrapping.joined(text, columns)
         return text
 
-    def _block(self, block: bytes, last: bool) -> Generator[Candidate, None, bytes]:
+    def _block(self, block: bytes, last: bool, meter: Meter) -> Generator[Candidate, None, bytes]:
         """The candidates of a block; returns what is left for the next one."""
         end = len(block)
         if not last:
@@ -98,6 +108,7 @@ class Log:
         for start, stop, bits in self._lines(block[:end] if not last else block):
             self.lines += block.count(b"\n", counted, start)
             counted = self._at = start
+            meter.check_time()
             yield Candidate(
                 self.lines + 1 + bisect_right(self._cuts, start),
                 block[start:stop].decode("utf-8", "replace"),

@@ -25,8 +25,8 @@ _NO_LOGS = {".md", ".rst", ".py", ".html", ".yaml", ".yml", ".toml", ".json", ".
 _DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<)')  # JSON, XML or HTML
 # Logs may be JSON, too: an object a line, with what was said as a field.
 _JSON_LINES = re.compile(
-    rb'(?:\{(?=")[^\r\n]*?"(?:(?:log|textPayload|message|msg|line|event)": ?"|'
-    rb'(?:\w+[/_])?(?:step|iteration)": ?\d)[^\r\n]*\}(?:\r?\n|$)){2}'
+    rb'(?:(?=\{"[^\r\n]*?(?<=")(?:(?:log|textPayload|message|msg|line|event)": ?"|'
+    rb'(?:\w+[/_])?(?:step|iteration)": ?\d))[^\r\n]*+(?<=\})(?:\r?\n|$)){2}'
 )
 # Lines that say nothing of a fault, and whose file is a job's log nevertheless.
 _SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")

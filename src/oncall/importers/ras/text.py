@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from oncall.importers.bounds import metered
 from oncall.importers.process_ranks import Process
 from oncall.importers.ras.poll import (
     MOST_GPUS,
@@ -136,7 +137,7 @@ class _Reader:
 
     def poll(self) -> Poll:
         before = ""
-        for raw in self._lines:
+        for raw in metered(self._lines):
             line = raw.strip()
             if self._heading(raw, before):
                 pass

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oncall.core.errors import Unreadable
+from oncall.importers.bounds import metered
 from oncall.importers.documents import JsonValues
 from oncall.importers.stacks import places
 from oncall.importers.stacks.dump import MOST_THREADS, Place, Process, Thread, bounded, frame
@@ -101,7 +102,7 @@ def _folded(line: str) -> tuple[list[str], int] | None:
 def from_folded(text: str) -> list[Process]:
     """Each process in the stack of its main thread that was sampled most often."""
     counts: dict[int | None, dict[Thread, int]] = defaultdict(lambda: defaultdict(int))
-    for line in text.splitlines():
+    for line in metered(text.splitlines()):
         if found := _folded(line):
             pid, thread = _folded_thread(found[0])
             if thread.is_main:

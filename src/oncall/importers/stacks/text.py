@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from oncall.importers.bounds import metered
 from oncall.importers.stacks import places
 from oncall.importers.stacks.dump import MOST_THREADS, Place, Process, Thread, bounded, frame
 
@@ -250,7 +251,7 @@ def _short(line: str) -> str:
 
 def _unprefixed(lines: Iterable[str]) -> Iterator[tuple[int | None, str | None, str]]:
     """Each line without the prefix that pdsh, srun or torchrun put before it, and what it says."""
-    for raw in lines:
+    for raw in metered(lines):
         line = _ANSI.sub("", _short(raw).rstrip("\r"))
         found = _PREFIXED.match(line)
         if found is None:

@@ -31,6 +31,7 @@ from oncall.evidence.codes.nic_counters import (
 )
 from oncall.evidence.incident import Incident
 from oncall.importers import files
+from oncall.importers.bounds import metered
 from oncall.importers.host_text.places import host_named, is_word
 from oncall.importers.host_text.sections import Section, sections
 from oncall.importers.logs.clock import MONTHS
@@ -43,7 +44,7 @@ _HEAD_LINES = 60
 _ETHTOOL = re.compile(r"NIC statistics:\s*")
 _COUNTER = re.compile(r"\s+([A-Za-z0-9_.\[\]]+):\s+(\d{1,18})\s*")
 _PROMPT = re.compile(
-    r"(?:\S+@)?([\w.-]+)(?::\S*)?[$#>]\s*(?:sudo\s+)?((?:show|ethtool|date|watch|cat)\b.*)"
+    r"(?:[^\s@]+@)?([\w.-]++)(?::[^\s$#>]*+)?[$#>]\s*+(?:sudo\s+)?((?:show|ethtool|date|watch|cat)\b.*)"
 )
 _COMMAND = re.compile(r"ethtool\s+-S\s+(\S+)")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
@@ -56,9 +57,10 @@ _PERFQUERY = re.compile(r"# Port (?:extended )?counters: Lid (?P<lid>\d+) port (
 _OF_PORT = re.compile(r"(?P<name>[A-Z]\w+):\.+(?P<value>\d{1,18})$")
 _SATURATED = (2**32 - 1, 2**16 - 1, 2**8 - 1)  # where perfquery's counters stop counting
 _SYSFS = re.compile(
-    r"\S*?(?P<nic>[\w.-]+)/ports/\d+/(?P<counter>(?:hw_)?counters/\w+):(?P<value>\d{1,18})$"
+    r"(?:[^\s/]*+/)*?(?:[^\s/]*[^\s/\w.-])?+(?P<nic>[\w.-]++)/ports/\d+/"
+    r"(?P<counter>(?:hw_)?counters/\w+):(?P<value>\d{1,18})$"
 )
-_RDMA = re.compile(r"link (?P<nic>[\w.-]+)/\d+ (?P<counters>(?:\w+ \d{1,18}\s*)+)")
+_RDMA = re.compile(r"link (?P<nic>[\w.-]+)/\d+ (?P<counters>(?:\w+ \d{1,18}(?:\s+|$))+)")
 # perfquery's names as the kernel's files have them.
 _SYSFS_NAMES = {
     "PortXmitData": "port_xmit_data",
@@ -97,7 +99,7 @@ Place = tuple[str, str, int]  # device, port, instant
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
     """Whether the beginning has the heading of one of these."""
     text = head.decode("utf-8", "replace")
-    lines = text.splitlines()[:_HEAD_LINES]
+    lines = files.lines(text)[:_HEAD_LINES]
     return (
         any(map(_is_of_nic, (line for one in sections(lines, prompts=False) for line in one.lines)))
         or any(reader_of(line) is not None and is_rule(rule) for line, rule in pairwise(lines))
@@ -107,7 +109,7 @@ def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone
 
 def _known_counters(text: str) -> int:
     """Lines that hold a counter of a driver by its name: `ethtool -S` with its heading cut off."""
-    found = map(_COUNTER.fullmatch, text.splitlines())
+    found = map(_COUNTER.fullmatch, files.lines(text))
     return sum(1 for one in found if one and f"ethtool/{one[1]}" in WANTED)
 
 
@@ -170,7 +172,7 @@ def _read(path: Path) -> _File:
         file.written_ns = files.modified_ns(path)
         data = files.whole(path, _FACTOR)
         pages = _Pages(path, file.written_ns)
-        lines = data.decode("utf-8", "replace").splitlines()
+        lines = files.lines(data.decode("utf-8", "replace"))
         file.priorities, file.ports = _rows(pages.of_hosts(sections(lines, prompts=False)))
         file.dated = pages.dated
         if pages.bad:
@@ -215,7 +217,7 @@ class _Pages:
             yield from self.readings(part.lines)
 
     def readings(self, lines: Sequence[str]) -> Iterator[tuple[Place, Reading]]:
-        for line in lines:
+        for line in metered(lines):
             bare = line.strip()
             if self._is_context(line):
                 self.table = None

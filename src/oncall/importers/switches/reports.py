@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from oncall.evidence.incident import Incident
+from oncall.importers.bounds import metered
 
 EPOCH_NS = 1_000_000  # of the simulator's switches
 
@@ -105,7 +106,7 @@ def read_reports(text: str, switch: str, reports: Reports) -> tuple[int, str | N
     closed = True
     last = False
     meter: tuple[int, int] | None = None
-    for line in _lines(text):
+    for line in metered(_lines(text)):
         words = line.split()
         whole = [int(word) if word.isdecimal() and len(word) <= 18 else None for word in words]
         if words[0] == "time" and len(words) == 2 and whole[1] is not None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
+from oncall.importers.bounds import metered
 from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 from oncall.importers.switches.reports import FlowKey, Reports, read_reports
@@ -169,7 +170,7 @@ def _table(lines: Sequence[str], fields: int, names: range) -> tuple[Integers, s
     """
     kept: list[list[int]] = []
     bad = 0
-    for line in lines:
+    for line in metered(lines):
         words = line.split()
         whole = len(words) == fields and all(len(w) <= 18 and w.isdecimal() for w in words)
         if whole and all(len(words[place]) <= _MOST_DIGITS for place in names):

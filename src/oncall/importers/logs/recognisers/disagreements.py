@@ -61,7 +61,7 @@ _SHORT = re.compile(
     r"Termination timeout for .* exceeded.*Expected (\d+) threads to join the rendezvous, but only "
     r"(\d+) of them arrived"
 )
-_CALLS = re.compile(r"Mismatched collective detected.*?(?:rank (\d+))?[.! ]*$")
+_CALLS = re.compile(r"Mismatched collective detected(?:.*?rank (\d+)[.! ]*$)?")
 
 
 def _numbers(text: str) -> list[int]:

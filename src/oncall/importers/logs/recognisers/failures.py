@@ -25,8 +25,8 @@ _RERAISED = re.compile(r"Caught \w+ in (?P<where>[\w .]{1,80}?)\.?$")
 _ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
-    r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]+?)(?:\s*(?:CUDA kernel errors|Compile with|"
-    r"Search for|For debugging|Exception raised|$))"
+    r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]*?\S)\s*+(?:CUDA kernel errors|Compile with|"
+    r"Search for|For debugging|Exception raised|$)"
 )
 _FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
 # ROCm's runtime, which ends the process: no exception follows.

@@ -35,7 +35,9 @@ _ECHO = re.compile(
 _RAISED = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception): ")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\+")
 _USING = re.compile(r"(?:Bootstrap|NET/(?:Socket|IB)) ?: Using (?P<list>.*)")
-_INTERFACE = re.compile(r"(?:\[\d+\])?(?P<name>[\w.-]+):(?P<address>[0-9a-fA-F.:]+(?:%\w+)?)<\d+>")
+_INTERFACE = re.compile(
+    r"(?<![\w.-])(?P<name>[\w.-]++):(?P<address>[0-9a-fA-F.:]{2,60}+(?:%\w+)?)<\d+>"
+)
 _DEVICE = re.compile(r"\[\d+\](\w+):\d+/(?:IB|RoCE)")
 _CHANNEL = re.compile(r"via NET/(?P<net>[\w ]+)/\d+(?P<gdr>/GDRDMA)?")
 _INTRA = re.compile(r" via (?:P2P|SHM|PNP)/")

@@ -15,7 +15,7 @@ _MEGATRON = re.compile(
     r"\((?P<unit>m?s)\): (?P<time>[\d.]+)"
 )
 _BAR = re.compile(
-    r"(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|"
+    r"(?<!\d)(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|"
     r"\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
 )
 # A bar is of training if it says so, or has no title.
@@ -45,7 +45,7 @@ _MOST_TIMER_LINES = 1 << 12
 _STRAGGLERS = re.compile(r"STRAGGLER DETECTION WARNING: .*? Affected ranks: (?P<list>.*)")
 _STRAGGLER = re.compile(r"(?:rank=|[\[{, ])(?P<rank>\d{1,6})\b")
 _EXTREMES = re.compile(
-    r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d+)\w*/(?P<rank>\d{1,6}) \| "
+    r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d++)\w*+/(?P<rank>\d{1,6}) \| "
     r"MxEtpt/Rnk: (?P<most>\d{1,9}\.\d+)"
 )
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/\d+\]\s+Time\s+(?P<time>[\d.]+)")
@@ -54,7 +54,7 @@ _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/\d+\]\s+Time\s+(?P<time
 _FORMS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\bups=(?P<often>[\d.]+).*\bnum_updates=(?P<step>\d+)",
+        r"\bups=(?P<often>[\d.]++).*\bnum_updates=(?P<step>\d+)",
         r"Train Epoch: \d+ \[ *(?P<step>\d+)/\d+ \(\s*\d+%\)\]"
         r"(?:.*Batch \(t\): (?P<time>[\d.]+))?",
         r"(?:Epoch|Iter)\(train\) +(?:\[\d+\])?\[ *(?P<step>\d+)/\d+\]"
@@ -66,7 +66,8 @@ _FORMS = tuple(
     )
 )
 _NO_NUMBER = re.compile(
-    r"(?:\b|(?<=train_)|(?<=training_)|(?<=total_))loss['\"]?\s*[:=]?\s*\(?[+-]?(?:nan|inf)\b", re.I
+    r"(?:\b|(?<=train_)|(?<=training_)|(?<=total_))loss['\"]?\s*+[:=]?\s*+\(?[+-]?(?:nan|inf)\b",
+    re.I,
 )
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
 _STEP = re.compile(
@@ -76,8 +77,11 @@ _STEP = re.compile(
 )
 _SECONDS = (
     (re.compile(r"\b(?:time|step_time|iter_time|elapsed)\w*[ :=]+(?P<time>[\d.]+) ?ms"), 1e-3),
-    (re.compile(r"(?P<time>[\d.]+) ?(?:s|sec|seconds) ?/ ?(?:step|it|iter|batch)\b"), 1.0),
-    (re.compile(r"(?P<time>[\d.]+) ?ms ?/ ?(?:step|it|iter|batch)\b"), 1e-3),
+    (
+        re.compile(r"(?<![\d.])(?P<time>[\d.]++) ?(?:s|sec|seconds) ?/ ?(?:step|it|iter|batch)\b"),
+        1.0,
+    ),
+    (re.compile(r"(?<![\d.])(?P<time>[\d.]++) ?ms ?/ ?(?:step|it|iter|batch)\b"), 1e-3),
     (
         re.compile(
             r"\b(?:time|step_time|iter_time|"
@@ -114,7 +118,7 @@ _WORK_CHANGES = re.compile(
     r"\b.{0,40}(?:batch[_ -]?size|seq(?:uence)?[_ -]?len|gradient[_ -]accumulation|"
     r"micro-?batches)"
 )
-_RATE = re.compile(r"(?P<rate>[\d,.]+) ?(?:tokens|toks|samples|it)/s(?:ec)?\b")
+_RATE = re.compile(r"(?<![\d,.])(?P<rate>[\d,.]++) ?(?:tokens|toks|samples|it)/s(?:ec)?\b")
 _DEVICE = re.compile(r"cuda:(\d+)")
 _FINISHED = re.compile(
     r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"

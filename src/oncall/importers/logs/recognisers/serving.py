@@ -22,7 +22,8 @@ _NO_BLOCK = re.compile(
 _NO_ANSWER = re.compile(r"RPC call to (?P<call>\w+) timed out")
 _WATCHDOG = re.compile(r"[Ww]atchdog timeout \(self\.watchdog_timeout=(?P<s>\d{1,6})")
 _DIED = re.compile(
-    r"(?:Engine core proc (?P<engine>\S+)|Worker proc \S*?(?P<rank>\d+)) died unexpectedly"
+    r"(?:Engine core proc (?P<engine>\S+)|"
+    r"Worker proc (?:\S*[^\s\d])?+(?P<rank>\d+)) died unexpectedly"
 )
 
 

@@ -9,7 +9,7 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _CLIENTS = re.compile(r"Timed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients")
 _BARRIER = re.compile(
-    r"store based barrier on rank: ?(?P<rank>\d+).*?world_size=(?P<size>\d+), "
+    r"store based barrier on rank: ?(?P<rank>\d++).*?world_size=(?P<size>\d++), "
     r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)"
 )
 _CONNECT = re.compile(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _BEGINS = re.compile(r"^=+ test session starts =+$")
-_PASSES = re.compile(r"^=+ (?!.*\b(?:failed|errors?)\b).*\bpassed\b.* in [\d.]+s\b.*=+$")
+_PASSES = re.compile(r"^=+ (?!.*\b(?:failed|errors?)\b)(?=.*\bpassed\b)(?=.* in [\d.]+s\b).*=$")
 
 
 def read(line: Line) -> Sequence[Found]:
