@@ -351,3 +351,10 @@ def test_what_is_missing_is_found_anew_when_rows_came(incident: Incident) -> Non
     assert incident.missing("operations") == ("ops",)
     incident.append("ops", {"job": "j", "comm": [1], "seq": [1], "rank": [0]})
     assert incident.missing("operations") == ()
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_text_that_utf8_cannot_hold_is_stored_with_a_mark(rows: int) -> None:
+    with Incident.empty() as incident:
+        incident.append("ranks", {"rank": list(range(rows)), "node": ["gpu\udce9"] * rows})
+        assert incident.con.execute("SELECT DISTINCT node FROM ranks").fetchall() == [("gpu?",)]

@@ -64,18 +64,35 @@ def insert(
     parameters: list[Any] = []
     if length <= _FEW_ROWS:
         few = [_read_few(column, columns.get(column.name), parameters) for column in given]
-        execute(con, f"{into}{', '.join(few)}", parameters)
+        _execute(con, f"{into}{', '.join(few)}", parameters)
         return length
     arrays: dict[str, np.ndarray[Any, Any]] = {"_row": np.arange(length)}
     select = [_read(column, columns.get(column.name), arrays, parameters) for column in given]
     con.register("_arrays", arrays)
     try:
-        execute(con, f"{into}{', '.join(select)} FROM _arrays", parameters)
+        _execute(con, f"{into}{', '.join(select)} FROM _arrays", parameters)
     finally:
         # In a transaction that failed nothing can be taken back, and its rollback takes this too.
         with suppress(duckdb.TransactionException):
             con.unregister("_arrays")
     return length
+
+
+def _execute(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]) -> None:
+    """The insertion; what UTF-8 cannot hold (lone surrogates of a file's JSON) becomes `?`."""
+    try:
+        execute(con, sql, parameters)
+    except duckdb.InvalidInputException:
+        storable = _storable(parameters)
+        if storable == parameters:
+            raise
+        execute(con, sql, storable)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    return list(map(_storable, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _length(columns: Mapping[str, ColumnData]) -> int:

@@ -179,3 +179,10 @@ def test_recognition_is_by_content() -> None:
     assert not nccl_ras.recognises(Path("ras.rst"), manual)
     assert not nccl_ras.recognises(Path("ras.json"), b'{"traceEvents": []}')
     assert not nccl_ras.recognises(Path("ras.json"), os.urandom(512))
+
+
+def test_a_host_that_utf8_cannot_hold_is_a_host(tmp_path: Path) -> None:
+    """JSON may escape half of a pair of surrogates, which no database stores."""
+    odd = json.loads('{"host": "gpu\\udce9"}')["host"]
+    with read(tmp_path, poll(comm("0x1", [rank(0) | {"host": odd}, rank(1)]))) as incident:
+        assert rows(incident, "SELECT rank, node FROM ranks ORDER BY rank")[0] == (0, "gpu?")
