@@ -1,8 +1,8 @@
 """What takes long to work out, kept from one run of the program to the next.
 
 One file for each thing in a folder of $XDG_CACHE_HOME/oncall (~/.cache), named by the hash of what
-it was worked out from and of the program's version: its first line is the hash of the rest, which
-is JSON. What is damaged, or not the user's own, counts as not there.
+it was worked out from and of the program's version: its first line is the hash of that name and of
+the rest, which is JSON. What is damaged, another's, or not the user's own counts as not there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KeptFiles:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
                 digest, _, content = file.read().partition(b"\n")
-            return json.loads(content) if digest == _hash(content) else None
+            return json.loads(content) if digest == _hash(source, content) else None
         except (OSError, ValueError, RecursionError):
             return None
 
@@ -53,7 +53,7 @@ class KeptFiles:
                 return
             # Another process may write the same: each a file of its own, and the last one stays.
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
-                part.write(_hash(content) + b"\n" + content)
+                part.write(_hash(source, content) + b"\n" + content)
             Path(part.name).replace(folder / _name(source))
             files = list(folder.iterdir())
             if len(files) > self.most:
@@ -81,5 +81,6 @@ def _name(source: str) -> str:
     return sha256(f"{__version__}\n{source}".encode()).hexdigest()
 
 
-def _hash(content: bytes) -> bytes:
-    return sha256(content).hexdigest().encode()
+def _hash(source: str, content: bytes) -> bytes:
+    """Of both: a file that came under the name of another source is not believed."""
+    return sha256(_name(source).encode() + content).hexdigest().encode()

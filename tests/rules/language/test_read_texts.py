@@ -53,6 +53,15 @@ def test_a_damaged_file_is_ignored_and_written_anew(folder: Path, change: Any) -
     assert file.read_bytes() == sound
 
 
+def test_a_file_of_another_source_is_not_believed(folder: Path) -> None:
+    keep(TEXT, DATA)
+    (ours,) = folder.iterdir()
+    keep("b: 7\n", {"b": 7})
+    (other,) = set(folder.iterdir()) - {ours}
+    other.replace(ours)
+    assert kept(TEXT) is None
+
+
 def test_what_json_cannot_say_is_not_kept() -> None:
     for data in ({1: "a number as a key"}, {"a": {1, 2}}, {"a": float("nan")}):
         keep(TEXT, data)
