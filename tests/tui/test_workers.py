@@ -126,6 +126,11 @@ def test_errors_are_answers_too(asker: Asker) -> None:
     refused = asker.answer()
     assert isinstance(refused, Refused)
     assert refused.bug
+    full = Question("export", lambda _: Path("/dev/full").write_text("x"), NOBODY)
+    asker.thread.ask(full)
+    refused = asker.answer()
+    assert isinstance(refused, Refused)
+    assert (str(refused.error), refused.bug) == ("No space left on device", False)
     del asker.session.fails[GetSnapshot]
     asker.ask_snapshot(2)
     assert isinstance(asker.answer(), Answered)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from oncall.cli.options.archives import ArchiveOption, ClusterOption, warn_of_da
 from oncall.cli.options.hosts import InventoryOption, JobOption
 from oncall.cli.options.rulebooks import rulebooks_in_force, warn
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError, short_reason
+from oncall.core.json_text import json_of
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, parse_duration_ns
 
@@ -104,8 +104,8 @@ def _document(path: Path) -> Any:
             text = file.read(_LARGEST_BYTES + 1)
         if len(text) > _LARGEST_BYTES:
             raise Unreadable(f"larger than {format_bytes(_LARGEST_BYTES)}: not a diagnosis")
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json_of(text)
+    except ValueError as error:
         raise Unreadable(f"not JSON: {error}") from error
 
 

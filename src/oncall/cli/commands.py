@@ -16,7 +16,7 @@ from oncall import __version__
 from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
 from oncall.cli.options.rulebooks import ParamOption, RulesOption, SiteRulesOption
 from oncall.cli.options.training import TrainingOption
-from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
+from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError, of_system
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
 # name -> module and attribute (a Typer application or a function), and what the help says of it
@@ -169,10 +169,8 @@ def errors_reported() -> Iterator[None]:
         _abandon_output()
         raise typer.Exit(ExitCode.BROKEN_PIPE) from None
     except OSError as error:
-        # A full disk, a name too long: the system's message says which.
         _abandon_output()
-        place = f"{error.filename!s}: " if error.filename else ""
-        raise _exit_with(ExitCode.BAD_INPUT, f"oncall: {place}{error.strerror or error}") from None
+        raise _exit_with(ExitCode.BAD_INPUT, f"oncall: {of_system(error)}") from None
 
 
 def _exit_with(code: ExitCode, message: str) -> typer.Exit:

@@ -111,6 +111,12 @@ class RelationFailed(OncallError):
         super().__init__(f"could not be computed: {relation} ({reason})")
 
 
+def of_system(error: OSError) -> UsageError:
+    """What the system refused (a full disk, a name too long, no permission), in its words."""
+    place = f"{error.filename!s}: " if error.filename else ""
+    return UsageError(f"{place}{error.strerror or error}")
+
+
 def short_reason(error: BaseException, without: str = "") -> str:
     """The error in one line: DuckDB's message, or the type of error and its message; `without`
     what the reader knows anyway."""

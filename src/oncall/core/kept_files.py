@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall import __version__
+from oncall.core.json_text import json_of
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class KeptFiles:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
                 digest, _, content = file.read().partition(b"\n")
-            return json.loads(content) if digest == _hash(source, content) else None
-        except (OSError, ValueError, RecursionError):
+            return json_of(content) if digest == _hash(source, content) else None
+        except (OSError, ValueError):
             return None
 
     def keep(self, source: str, data: Any) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
+from oncall.core.json_text import json_of
 from oncall.node.agent.lock import FolderLock
 from oncall.watch.announcement import Announcement, from_json, to_json
 from oncall.watch.course import Open, State
@@ -70,12 +71,12 @@ class WatchFolder:
         Raises UsageError if the system does not let it be read."""
         path = self.path / _STATE
         try:
-            return _kept(json.loads(path.read_text(encoding="utf-8")))
+            return _kept(json_of(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return Kept(State(job))
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             aside = path.with_suffix(".damaged")
             path.replace(aside)
             print(

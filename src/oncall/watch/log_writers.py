@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from oncall.core.json_text import json_of
+
 Writers = Literal["run", "gone", "unknown"]
 _STARTED_FIELD = 19  # of /proc/PID/stat, from the process's state on
 
@@ -22,7 +24,7 @@ class LogWriters:
         self._proc = proc
         self._seen: dict[int, int] = {}
         with suppress(OSError, ValueError, AttributeError):
-            found = json.loads(self._kept.read_text(encoding="utf-8"))
+            found = json_of(self._kept.read_text(encoding="utf-8"))
             self._seen = {int(pid): int(ticks) for pid, ticks in found.items()}
 
     def look(self, logs: Collection[Path]) -> None:

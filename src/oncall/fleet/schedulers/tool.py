@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 from oncall.core.errors import UsageError
+from oncall.core.json_text import json_of
 from oncall.fleet.error_output import last_line
 
 _MOST_S = 30.0
@@ -43,6 +43,6 @@ def run_tool(argv: Sequence[str]) -> str:
 def run_json_tool(argv: Sequence[str]) -> Any:
     """What a tool prints as JSON. Raises as `run_tool` does, or UsageError if it is not JSON."""
     try:
-        return json.loads(run_tool(argv))
-    except (ValueError, RecursionError):
+        return json_of(run_tool(argv))
+    except ValueError:
         raise UsageError(f"{' '.join(argv[:3])}: printed no JSON") from None

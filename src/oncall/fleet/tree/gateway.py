@@ -22,6 +22,7 @@ import duckdb
 
 from oncall import __version__
 from oncall.core.errors import OncallError
+from oncall.core.json_text import json_of
 from oncall.evidence.schema import SCHEMA_VERSION
 from oncall.fleet.branch import MOST_ORDER_BYTES, Order, parse_order
 from oncall.fleet.gather import AT_ONCE, Gather, Window
@@ -176,8 +177,8 @@ def _order(line: bytes) -> Order | None:
     if len(line) > MOST_ORDER_BYTES:
         raise WireError(f"an order of more than {MOST_ORDER_BYTES >> 20} MiB", "request")
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
+        message = json_of(line)
+    except ValueError:
         message = None
     if not isinstance(message, dict):
         raise WireError("does not speak the protocol", "request")

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import IO, Any, Literal, Protocol, get_args, runtime_checkable
 
 from oncall.core.errors import OncallError
+from oncall.core.json_text import json_of
 
 PROTOCOL = 1  # rises when an older side would misread a newer one
 OLDEST_PROTOCOL = 1  # the oldest that this side still understands
@@ -385,8 +386,8 @@ def _json_line(line: bytes, reason: str) -> dict[str, Any]:
     if len(line) > MOST_LINE_BYTES:
         raise WireError(f"a line of more than {MOST_LINE_BYTES} bytes", reason)
     try:
-        parsed = json.loads(line)
-    except (ValueError, RecursionError):
+        parsed = json_of(line)
+    except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
         raise WireError(f"does not speak the protocol: {_shown(line)}", reason)

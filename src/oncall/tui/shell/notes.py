@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from oncall.core.errors import BadInput
+from oncall.core.json_text import json_of
 from oncall.core.printable import clean, clean_lines, file_name
 from oncall.render.markdown import escape
 from oncall.views.words import instant
@@ -55,7 +56,7 @@ def read_notes(path: Path) -> tuple[Note, ...]:
     notes = []
     for number, line in enumerate(lines, 1):
         try:
-            notes.append(Note(**json.loads(line)))
+            notes.append(Note(**json_of(line)))
         except (ValueError, TypeError):
             raise BadInput(f"{path}:{number}", "not a note") from None
     return tuple(notes)

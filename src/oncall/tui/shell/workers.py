@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from oncall.core.errors import OncallError
+from oncall.core.errors import OncallError, of_system
 from oncall.tui.shell.messages import Answered, Busy, Question, Refused
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class SessionThread:
             message = Answered(question, call())
         except OncallError as error:
             message = Refused(question, error)
+        except OSError as error:
+            message = Refused(question, of_system(error))
         except Exception as error:
             message = Refused(question, error, bug=True)
         with self._changed:
