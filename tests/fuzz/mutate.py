@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import reprlib
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -89,7 +90,7 @@ def _any_value(value: Any, dice: random.Random) -> Any:
         case 4:
             return {"x": value}
         case 5:
-            return str(value)
+            return reprlib.repr(value)  # of any depth
         case 6 if isinstance(value, int):
             return value + dice.choice((-1, 1, 10**9, -(10**9)))
         case 7:
