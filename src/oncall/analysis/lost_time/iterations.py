@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+import duckdb
 import numpy as np
 
 from oncall.analysis.lost_time.arrays import (
@@ -25,6 +26,7 @@ from oncall.analysis.lost_time.arrays import (
     Times,
     medians_of,
     most_frequent,
+    nth_of,
     numbered,
     quantile,
 )
@@ -48,6 +50,7 @@ class Iterations:
     cut: Flags
     ahead: float
     stretches: bool  # of equal time: nothing shows where iterations begin
+    waited_ns: Times | None = None  # by each rank (s, r), where a recorder measured it
 
     @cached_property
     def nth(self) -> Ints:
@@ -74,6 +77,66 @@ class Iterations:
         _, first, of = np.unique(self.span[mine], return_index=True, return_inverse=True)
         length_ns = np.bincount(of, self.length_ns[mine]) / np.bincount(of)
         return length_ns, self.begin_ns[mine][first]
+
+
+def iterations_named(programs: Programs, steps: Steps, limits: Limits) -> Iterations | None:
+    """The iterations of a job whose recorder names its `steps`; None if there are too few."""
+    ranks = len(programs.ranks)
+    of_all = np.isfinite(steps.length_ns).sum(1) >= limits.nearly_all * ranks
+    if of_all.sum() < limits.few:
+        return None
+    # The step of each call is the last that its rank began before it, and was over after it.
+    place = np.where(np.isfinite(steps.length_ns), steps.begin_ns, np.iinfo(np.int64).max)
+    inside = np.full(len(programs.rank), NONE)
+    for rank in range(ranks):
+        mine = slice(*np.searchsorted(programs.rank, [rank, rank + 1]))
+        order = np.argsort(place[:, rank], kind="stable")
+        last = np.searchsorted(place[order, rank], programs.at_ns[mine], side="right") - 1
+        step = order[np.maximum(last, 0)]
+        over = programs.at_ns[mine] - place[step, rank] >= steps.length_ns[step, rank]
+        inside[mine] = np.where((last < 0) | over | ~of_all[step], NONE, step)
+    kept = np.append(np.where(of_all, np.cumsum(of_all) - 1, NONE), NONE)
+    inside = kept[inside]
+    found = Iterations(
+        number=inside,
+        begin_ns=place[of_all].min(1),
+        length_ns=quantile(steps.length_ns[of_all], 0.5, 1),
+        program=_programs(programs, inside, (int(of_all.sum()), ranks)),
+        span=np.arange(of_all.sum()),
+        waited_ns=steps.waited_ns[of_all],
+        cut=(inside != NONE) & (np.diff(inside, append=NONE) != 0),
+        ahead=0.0,
+        stretches=False,
+    )
+    return _like_most(found, limits)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps (s,) that a recorder names, by their `number`: when each rank began them, and how
+    long they took and it waited for others in them (s, r), NaN where not recorded."""
+
+    number: Ints
+    begin_ns: Ints
+    length_ns: Times
+    waited_ns: Times
+
+
+def read_steps(con: duckdb.DuckDBPyConnection, job: str, programs: Programs) -> Steps | None:
+    """The steps of a job's ranks; None where no recorder names them."""
+    found = con.execute(
+        "SELECT step, rank, started_ns, max(spent_ns) FILTER (kind = 'step') AS length_ns,"
+        " max(spent_ns) FILTER (kind = 'wait') AS waited_ns FROM profiled_work"
+        " WHERE job = ? AND kind IN ('step', 'wait') AND list_contains(?, rank) GROUP BY ALL",
+        [job, programs.ranks.tolist()],
+    ).fetchnumpy()
+    number, step = np.unique(found["step"], return_inverse=True)
+    place = step, np.searchsorted(programs.ranks, found["rank"])
+    begin_ns = np.zeros((len(number), len(programs.ranks)), dtype=np.int64)
+    length_ns, waited_ns = np.full((2, *begin_ns.shape), np.nan)
+    begin_ns[place] = found["started_ns"]
+    length_ns[place], waited_ns[place] = found["length_ns"], found["waited_ns"]
+    return Steps(number, begin_ns, length_ns, waited_ns) if len(number) else None
 
 
 @dataclass(frozen=True)
@@ -105,10 +168,9 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     length = np.full((numbers, len(programs.ranks)), np.nan)
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
-    if stretches and not programs.batch.any():  # stages differ in the order of calls, not in kinds
-        program = _kinds_called(programs, inside, (len(order), length.shape[1]))
-    else:
-        program = _programs(programs, begin, end, number, length.shape)[order]
+    # Stages differ in the order of calls, not in kinds.
+    called = _kinds_called if stretches and not programs.batch.any() else _programs
+    program = called(programs, inside, (len(order), length.shape[1]))
     found = Iterations(
         number=inside,
         begin_ns=began[order],
@@ -177,21 +239,19 @@ def _like_most(found: Iterations, limits: Limits) -> Iterations:
         length_ns=found.length_ns[same],
         program=found.program[same],
         span=found.span[same],
+        waited_ns=None if found.waited_ns is None else found.waited_ns[same],
     )
 
 
-def _programs(
-    programs: Programs, begin: Ints, end: Ints, number: Ints, shape: tuple[int, ...]
-) -> Hashes:
-    place = np.arange(len(programs.rank), dtype=np.uint64)
-    start = np.zeros(len(programs.rank), dtype=np.uint64)
-    start[begin + 1] = place[begin + 1]
-    nth = place - np.maximum.accumulate(start)
-    weight = np.uint64(0x9E3779B97F4A7C15) * nth | np.uint64(1)
-    total = np.append(np.uint64(0), np.cumsum(programs.signature * weight, dtype=np.uint64))
-    found = np.zeros(shape, dtype=np.uint64)
-    found[number, programs.rank[begin]] = (total[end + 1] - total[begin + 1]) | np.uint64(1)
-    return found
+def _programs(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
+    """A hash of each rank's calls (s, r) in their order."""
+    at = np.flatnonzero(inside != NONE)
+    place = inside[at] * shape[1] + programs.rank[at]
+    weight = np.uint64(0x9E3779B97F4A7C15) * nth_of(place).astype(np.uint64) | np.uint64(1)
+    found = np.zeros(shape[0] * shape[1], dtype=np.uint64)
+    np.add.at(found, place, programs.signature[at] * weight)
+    found[place] |= np.uint64(1)
+    return found.reshape(shape)
 
 
 def _kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
