@@ -66,8 +66,9 @@ def _sentence() -> str:
             ELSE printf(CASE WHEN device
                 THEN 'its GPU is idle %.0f %% of the time, those of peers %.0f %%, and no kernel '
                     || 'takes longer: its host is late'
-                ELSE 'it spends %.0f %% of the time outside of PyTorch''s operators, peers %.0f %%: '
-                    || 'in its Python code, reading data, collecting garbage, waiting for a CPU'
+                ELSE 'it spends %.0f %% of the time outside of PyTorch''s operators, peers '
+                    || '%.0f %%: in its Python code, reading data, collecting garbage or waiting '
+                    || 'for a CPU'
                 END, 100 * part, 100 * peers_part)
         END
     """
@@ -75,7 +76,8 @@ def _sentence() -> str:
 
 @relation(
     "delay_reasons",
-    reads=["profiled_work", "lost_time"],
+    reads=["lost_time"],
+    optional=["profiled_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank that the others wait for, or may wait for"),
