@@ -6,8 +6,8 @@ Runs in the project's own environment. Each kind of evidence is judged alone, th
 other kind. `--copied` judges copies of the files, whose times are when they were copied. `right`
 names the kind of fault and exactly the culprits (for a sound job: no finding); `kind` the kind, and
 nobody or more than the culprits (at most half of the ranks); `unsure` is an answer that says so
-(exit 3), `suspect` one that names exactly the culprits first; `silent` is "No fault found" of a faulty job; `alarm` is a finding about a sound job; the
-rest is `wrong`.
+(exit 3), `suspect` one that names exactly the culprits first; `silent` is "No fault found" of a
+faulty job; `alarm` is a finding about a sound job; the rest is `wrong`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def main() -> None:
             if chosen.wrong and word != "right":
                 print(f"{word:7}{kind:11}{place.name}: {said}", flush=True)
     words = ("right", "kind", "suspect", "unsure", "silent", "alarm", "wrong")
-    print("| evidence | truth | jobs | " + " | ".join(words) + " |\n" + "|---" * 9 + "|")
+    print("| evidence | truth | jobs | " + " | ".join(words) + " |\n" + "|---" * 10 + "|")
     for (kind, truth_class), row in sorted(counts.items()):
         cells = " | ".join(str(row[word]) for word in words)
         print(f"| {kind} | {truth_class} | {row.total()} | {cells} |")

@@ -344,7 +344,7 @@ def _of_lateness(
         slowdown is not None
         or counts_alone(float(length_ns.max() - np.median(length_ns)), length_ns, limits)
         or (not lateness.timed and iterations.hosts_wait_last(limits))
-        or (evidence.stages and lateness.leaves_open(limits))
+        or lateness.leaves_open(limits)
         or not lateness.of_all
     )
     return Account(

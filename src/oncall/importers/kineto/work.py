@@ -169,7 +169,8 @@ def _by_name(kind: str, spans: Array, edges: Edges, names: Sequence[str]) -> lis
     """How often and how long each kernel or operator ran that began within a step."""
     inside = spans[(spans[:, 3] >= edges[0]) & (spans[:, 3] < edges[1])]
     number, of = np.unique(inside[:, 1], return_inverse=True)
-    count, spent_ns = np.bincount(of), np.bincount(of, inside[:, 4] - inside[:, 3])
+    count, spent_ns = np.bincount(of), np.zeros(len(number), dtype=np.int64)
+    np.add.at(spent_ns, of, inside[:, 4] - inside[:, 3])
     longest = np.argsort(-spent_ns, kind="stable")[:_MOST_NAMES]
     return [(kind, names[number[at]], int(count[at]), int(spent_ns[at])) for at in longest]
 
