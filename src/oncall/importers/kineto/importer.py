@@ -177,14 +177,18 @@ def _append_tasks(
 
 
 def _append_work(rank: int, windows: Sequence[Reading], incident: Incident, job: str) -> None:
+    """Work of a rank; steps that were counted in each window are counted on."""
+    last = -1
     for one in windows:
         if one.work:
+            behind = last + 1 if one.work[0].step <= last else 0
+            last = one.work[-1].step + behind
             incident.append(
                 "profiled_work",
                 {
                     "job": job,
                     "rank": rank,
-                    "step": [work.step for work in one.work],
+                    "step": [work.step + behind for work in one.work],
                     "started_ns": [work.begin_ns for work in one.work],
                     "kind": [work.kind for work in one.work],
                     "name": [work.name and printable(work.name) for work in one.work],

@@ -23,11 +23,9 @@ Edges: TypeAlias = tuple[int, int]
 Row: TypeAlias = tuple[str, str | None, int | None, int]
 
 KINDS = ("kernel", "operator", "launch", "runtime", "loader", "garbage", "collective")
-_MOST_NAMES = (
-    64  # of kernels or operators a step: the longest ones; all others take hardly any time
-)
+_MOST_NAMES = 64  # of kernels or operators a step: all others take hardly any time
 _LONGEST_NAME = 400  # characters: templates of C++
-_STEP = re.compile(r"ProfilerStep#(\d+)")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _LOADER = re.compile(r"enumerate\(DataLoader\)#")
 _GARBAGE = re.compile(r"(?i)(python )?gc|garbage[ _-]collect(ion|or)?")
