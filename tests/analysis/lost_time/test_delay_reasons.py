@@ -85,3 +85,9 @@ def test_what_differs_in_shape_is_not_compared(tmp_path: Path) -> None:
             event["args"]["grid"][2] = 2
     (folder / "rank2.json").write_text(json.dumps(trace))
     assert not reason(folder)
+
+
+def test_where_two_ranks_are_late_alike_no_all_clear_is_given(tmp_path: Path) -> None:
+    write_job(tmp_path, {1: Spent(kernel=11_200), 2: Spent(kernel=11_200)})
+    answer = diagnosed(tmp_path)
+    assert (answer["result"], answer["findings"]) == ("inconclusive", [])
