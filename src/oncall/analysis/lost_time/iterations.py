@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-import duckdb
 import numpy as np
 
 from oncall.analysis.lost_time.arrays import (
@@ -79,66 +78,6 @@ class Iterations:
         return length_ns, self.begin_ns[mine][first]
 
 
-def iterations_named(programs: Programs, steps: Steps, limits: Limits) -> Iterations | None:
-    """The iterations of a job whose recorder names its `steps`; None if there are too few."""
-    ranks = len(programs.ranks)
-    of_all = np.isfinite(steps.length_ns).sum(1) >= limits.nearly_all * ranks
-    if of_all.sum() < limits.few:
-        return None
-    # The step of each call is the last that its rank began before it, and was over after it.
-    place = np.where(np.isfinite(steps.length_ns), steps.begin_ns, np.iinfo(np.int64).max)
-    inside = np.full(len(programs.rank), NONE)
-    for rank in range(ranks):
-        mine = slice(*np.searchsorted(programs.rank, [rank, rank + 1]))
-        order = np.argsort(place[:, rank], kind="stable")
-        last = np.searchsorted(place[order, rank], programs.at_ns[mine], side="right") - 1
-        step = order[np.maximum(last, 0)]
-        over = programs.at_ns[mine] - place[step, rank] >= steps.length_ns[step, rank]
-        inside[mine] = np.where((last < 0) | over | ~of_all[step], NONE, step)
-    kept = np.append(np.where(of_all, np.cumsum(of_all) - 1, NONE), NONE)
-    inside = kept[inside]
-    found = Iterations(
-        number=inside,
-        begin_ns=place[of_all].min(1),
-        length_ns=quantile(steps.length_ns[of_all], 0.5, 1),
-        program=_programs(programs, inside, (int(of_all.sum()), ranks)),
-        span=np.arange(of_all.sum()),
-        waited_ns=steps.waited_ns[of_all],
-        cut=(inside != NONE) & (np.diff(inside, append=NONE) != 0),
-        ahead=0.0,
-        stretches=False,
-    )
-    return _like_most(found, limits)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The steps (s,) that a recorder names, by their `number`: when each rank began them, and how
-    long they took and it waited for others in them (s, r), NaN where not recorded."""
-
-    number: Ints
-    begin_ns: Ints
-    length_ns: Times
-    waited_ns: Times
-
-
-def read_steps(con: duckdb.DuckDBPyConnection, job: str, programs: Programs) -> Steps | None:
-    """The steps of a job's ranks; None where no recorder names them."""
-    found = con.execute(
-        "SELECT step, rank, started_ns, max(spent_ns) FILTER (kind = 'step') AS length_ns,"
-        " max(spent_ns) FILTER (kind = 'wait') AS waited_ns FROM profiled_work"
-        " WHERE job = ? AND kind IN ('step', 'wait') AND list_contains(?, rank) GROUP BY ALL",
-        [job, programs.ranks.tolist()],
-    ).fetchnumpy()
-    number, step = np.unique(found["step"], return_inverse=True)
-    place = step, np.searchsorted(programs.ranks, found["rank"])
-    begin_ns = np.zeros((len(number), len(programs.ranks)), dtype=np.int64)
-    length_ns, waited_ns = np.full((2, *begin_ns.shape), np.nan)
-    begin_ns[place] = found["started_ns"]
-    length_ns[place], waited_ns[place] = found["length_ns"], found["waited_ns"]
-    return Steps(number, begin_ns, length_ns, waited_ns) if len(number) else None
-
-
 @dataclass(frozen=True)
 class _Edges:
     """The cuts (m,) that begin and end a whole iteration of a rank, and the `number` of each
@@ -169,7 +108,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
     # Stages differ in the order of calls, not in kinds.
-    called = _kinds_called if stretches and not programs.batch.any() else _programs
+    called = _kinds_called if stretches and not programs.batch.any() else programs_called
     program = called(programs, inside, (len(order), length.shape[1]))
     found = Iterations(
         number=inside,
@@ -181,7 +120,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
         stretches=stretches,
     )
-    return found if stretches else _like_most(found, limits)
+    return found if stretches else like_most(found, limits)
 
 
 def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
@@ -223,7 +162,7 @@ def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> In
     return np.cumsum(change)[:-1] - 1
 
 
-def _like_most(found: Iterations, limits: Limits) -> Iterations:
+def like_most(found: Iterations, limits: Limits) -> Iterations:
     """Without those in which most ranks made other calls than they mostly do: evaluations and
     checkpoints. Where no two are alike, all of them."""
     common = found.mostly_called
@@ -243,7 +182,7 @@ def _like_most(found: Iterations, limits: Limits) -> Iterations:
     )
 
 
-def _programs(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
+def programs_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
     """A hash of each rank's calls (s, r) in their order."""
     at = np.flatnonzero(inside != NONE)
     place = inside[at] * shape[1] + programs.rank[at]

@@ -19,13 +19,7 @@ from oncall.analysis.lost_time.books import books_of
 from oncall.analysis.lost_time.causes import Books, gains_of_own
 from oncall.analysis.lost_time.changes import Slowdown, changed, slowdowns_in, slowdowns_of
 from oncall.analysis.lost_time.host_delays import host_delays
-from oncall.analysis.lost_time.iterations import (
-    Iterations,
-    Steps,
-    iterations_named,
-    iterations_of,
-    read_steps,
-)
+from oncall.analysis.lost_time.iterations import Iterations, iterations_of
 from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, counts_alone
 from oncall.analysis.lost_time.lateness import (
     Lateness,
@@ -36,6 +30,7 @@ from oncall.analysis.lost_time.lateness import (
 )
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Arrivals, arrivals_of
+from oncall.analysis.lost_time.named_steps import Steps, iterations_named, read_steps
 from oncall.analysis.lost_time.pipelines import with_peers
 from oncall.analysis.lost_time.programs import Programs, read_programs
 from oncall.analysis.lost_time.replay import replay
@@ -73,7 +68,7 @@ class Evidence:
 
     programs: Programs
     limits: Limits
-    steps: Steps | None = None
+    steps: Steps
 
     @cached_property
     def books(self) -> Books | None:
@@ -118,10 +113,9 @@ class Evidence:
     @cached_property
     def iterations(self) -> Iterations | None:
         """The iterations that the recorder names, else those that hosts show."""
-        if self.steps is not None:
-            named = iterations_named(self.programs, self.steps, self.limits)
-            if named is not None:
-                return named
+        named = iterations_named(self.programs, self.steps, self.limits)
+        if named is not None:
+            return named
         return iterations_of(self.programs, self.arrivals.moments(), self.limits)
 
     @cached_property
