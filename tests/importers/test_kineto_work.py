@@ -32,7 +32,7 @@ def work(folder: Path, *documents: dict[str, Any]) -> list[tuple[Any, ...]]:
     with Incident.empty() as incident:
         load([folder], incident)
         return incident.con.execute(
-            "SELECT step, kind, name, count, spent_ns FROM profiled_work ORDER BY ALL"
+            "SELECT iteration, kind, name, count, spent_ns FROM profiled_work ORDER BY ALL"
         ).fetchall()
 
 

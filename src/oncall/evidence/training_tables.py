@@ -261,7 +261,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
         "PyTorch profiler (Kineto)",
         JOB,
         RANK,
-        ("step", "BIGINT", "", "the profiler's step; else counted by the optimizer's steps"),
+        ("iteration", "BIGINT", "", "the profiler's step; else counted by the optimizer's steps"),
         ("started_ns", "BIGINT", "ns", "when the step began, on the device if that ran anything"),
         (
             "kind",
@@ -272,7 +272,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
             "ran), step (all of it)",
         ),
         ("name", "VARCHAR", "", "of a kernel or operator, with its shape where recorded"),
-        ("count", "BIGINT", "", "how often it ran; NULL where that is not told apart"),
+        ("count", "BIGINT", "", "how often it ran; NULL where only the sum counts"),
         ("spent_ns", "BIGINT", "ns", "time spent on it"),
     ),
     table(

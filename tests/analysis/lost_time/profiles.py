@@ -121,10 +121,10 @@ def _all_reduce(
 def _document(rank: int, events: list[dict[str, Any]], devices: bool) -> dict[str, Any]:
     group = {"pg_name": "0", "pg_desc": "default_pg", "pg_size": RANKS, "ranks": [*range(RANKS)]}
     backend = "nccl" if devices else "gloo"
-    told = {"backend": backend, "rank": rank, "world_size": RANKS, "pg_config": [group]}
+    header = {"backend": backend, "rank": rank, "world_size": RANKS, "pg_config": [group]}
     return {
         "schemaVersion": 1,
-        "distributedInfo": told,
+        "distributedInfo": header,
         "baseTimeNanoseconds": BASE_NS,
         "traceEvents": events,
     }

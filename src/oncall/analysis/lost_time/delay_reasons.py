@@ -18,9 +18,10 @@ def _kinds() -> str:
     beside it."""
     return f"""
         alike AS (
-            SELECT job, rank, step, kind, name, spent_ns, median(spent_ns) OVER peers AS peers_ns
+            SELECT job, rank, iteration, kind, name, spent_ns,
+                median(spent_ns) OVER peers AS peers_ns
             FROM profiled_work WHERE kind != 'wait'
-            WINDOW peers AS (PARTITION BY job, step, kind, name, count
+            WINDOW peers AS (PARTITION BY job, iteration, kind, name, count
                 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)),
         summed AS (
             SELECT job, rank, kind, sum(spent_ns) AS spent_ns, sum(peers_ns) AS peers_ns,

@@ -28,12 +28,12 @@ class Steps:
 def read_steps(con: duckdb.DuckDBPyConnection, job: str, programs: Programs) -> Steps:
     """The steps of a job's ranks; none where no recorder names them."""
     found = con.execute(
-        "SELECT step, rank, started_ns, max(spent_ns) FILTER (kind = 'step') AS length_ns,"
+        "SELECT iteration, rank, started_ns, max(spent_ns) FILTER (kind = 'step') AS length_ns,"
         " max(spent_ns) FILTER (kind = 'wait') AS waited_ns FROM profiled_work"
         " WHERE job = ? AND kind IN ('step', 'wait') AND list_contains(?, rank) GROUP BY ALL",
         [job, programs.ranks.tolist()],
     ).fetchnumpy()
-    number, step = np.unique(found["step"], return_inverse=True)
+    number, step = np.unique(found["iteration"], return_inverse=True)
     place = step, np.searchsorted(programs.ranks, found["rank"])
     begin_ns = np.full((len(number), len(programs.ranks)), _NEVER)
     length_ns, waited_ns = np.full((2, *begin_ns.shape), np.nan)

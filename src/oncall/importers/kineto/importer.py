@@ -188,7 +188,7 @@ def _append_work(rank: int, windows: Sequence[Reading], incident: Incident, job:
                 {
                     "job": job,
                     "rank": rank,
-                    "step": [work.step + behind for work in one.work],
+                    "iteration": [work.step + behind for work in one.work],
                     "started_ns": [work.begin_ns for work in one.work],
                     "kind": [work.kind for work in one.work],
                     "name": [work.name and printable(work.name) for work in one.work],

@@ -60,7 +60,7 @@ class Named(NamedTuple):
 
 
 class Work(NamedTuple):
-    """How long one kind of work took in a step. `times`: how often; None: not told apart."""
+    """How long one kind of work took in a step. `times`: how often; None: only the sum counts."""
 
     step: int
     begin_ns: int
