@@ -114,7 +114,12 @@ def profiled(chosen: argparse.Namespace, step: int) -> torch.profiler.profile | 
     if not chosen.profile or not chosen.profile <= step < chosen.profile + 10:
         return None
     if not _profiler:
-        _profiler.append(torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]))
+        _profiler.append(
+            torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CPU],
+                schedule=torch.profiler.schedule(wait=0, warmup=0, active=10),  # names the steps
+            )
+        )
         _profiler[0].start()
     elif step > chosen.profile:
         _profiler[0].step()

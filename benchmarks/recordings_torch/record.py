@@ -216,6 +216,9 @@ def main() -> None:
     parser.add_argument(
         "--part", default="0/1", help="such as 1/2: every second case from the second"
     )
+    parser.add_argument(
+        "--profiled", type=int, help="only jobs of up to so many ranks that leave a profile"
+    )
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
     chosen = parser.parse_args()
@@ -223,7 +226,10 @@ def main() -> None:
     by_name = SETS[chosen.set]
     if chosen.seed is not None:
         by_name = partial(drawn, chosen.seed, chosen.count, chosen.wide)
-    for case in list(by_name())[part::parts]:
+    cases = list(by_name())
+    if chosen.profiled is not None:
+        cases = [one for one in cases if one.profile and one.world <= chosen.profiled]
+    for case in cases[part::parts]:
         place = chosen.out / case.name
         if (place / "truth.json").exists() or not all(word in case.name for word in chosen.only):
             continue

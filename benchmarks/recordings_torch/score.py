@@ -6,8 +6,8 @@ Runs in the project's own environment. Each kind of evidence is judged alone, th
 other kind. `--copied` judges copies of the files, whose times are when they were copied. `right`
 names the kind of fault and exactly the culprits (for a sound job: no finding); `kind` the kind, and
 nobody or more than the culprits (at most half of the ranks); `unsure` is an answer that says so
-(exit 3); `silent` is "No fault found" of a faulty job; `alarm` is a finding about a sound job; the
-rest is `wrong`.
+(exit 3), `suspect` one that names exactly the culprits first; `silent` is "No fault found" of a
+faulty job; `alarm` is a finding about a sound job; the rest is `wrong`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def judged(truth: dict[str, Any], answer: dict[str, Any]) -> tuple[str, str]:
         unsure = answer["result"] == "inconclusive"
         return ("alarm" if roots else "unsure" if unsure else "right"), said or answer["doubt"]
     if not roots:
-        word = "silent" if answer["result"] == "none" else "unsure"
-        return word, answer["doubt"]
+        first = next(iter(answer.get("suspects", ())), {"blame": []})
+        unsure = "suspect" if blamed(first) == set(truth["ranks"]) else "unsure"
+        return "silent" if answer["result"] == "none" else unsure, answer["doubt"]
     head = roots[0]
     ranks, culprits = blamed(head), set(truth["ranks"])
     if head["class"] not in ACCEPTED[truth["class"]]:
@@ -123,8 +124,8 @@ def main() -> None:
             counts[kind, truth["class"]][word] += 1
             if chosen.wrong and word != "right":
                 print(f"{word:7}{kind:11}{place.name}: {said}", flush=True)
-    words = ("right", "kind", "unsure", "silent", "alarm", "wrong")
-    print("| evidence | truth | jobs | " + " | ".join(words) + " |\n" + "|---" * 9 + "|")
+    words = ("right", "kind", "suspect", "unsure", "silent", "alarm", "wrong")
+    print("| evidence | truth | jobs | " + " | ".join(words) + " |\n" + "|---" * 10 + "|")
     for (kind, truth_class), row in sorted(counts.items()):
         cells = " | ".join(str(row[word]) for word in words)
         print(f"| {kind} | {truth_class} | {row.total()} | {cells} |")

@@ -255,6 +255,27 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("source", "VARCHAR", "", "calls (labelled from operations) or recorded (by the recorder)"),
     ),
     table(
+        "profiled_work",
+        "work in profiles",
+        "how long a rank spent on one kind of its own work in a step, as the profiler shows it",
+        "PyTorch profiler (Kineto)",
+        JOB,
+        RANK,
+        ("iteration", "BIGINT", "", "the profiler's step; else counted by the optimizer's steps"),
+        ("started_ns", "BIGINT", "ns", "when the step began, on the device if that ran anything"),
+        (
+            "kind",
+            "VARCHAR",
+            "",
+            "kernel, operator (of the host, without what it holds), launch (of kernels, on the "
+            "host), loader, garbage, wait (a collective ran, and none of these), idle (nothing "
+            "ran), step (all of it)",
+        ),
+        ("name", "VARCHAR", "", "of a kernel or operator, with its shape where recorded"),
+        ("count", "BIGINT", "", "how often it ran; NULL where only the sum counts"),
+        ("spent_ns", "BIGINT", "ns", "time spent on it"),
+    ),
+    table(
         "launches",
         "operation counts",
         "a rank's own count of operations on a communicator, at an instant",

@@ -126,10 +126,11 @@ def _by_chance(incident: Incident) -> Doubt:
     rows = evidence.possible_losses(incident)
     if not rows:
         return Doubt()
-    suspects = []
+    suspects, because = [], evidence.late_because(incident)
     for ranks, share, low, high in rows:
-        whom = "it" if len(ranks) == 1 else "them"
+        whom, why = ("it", because.get(ranks[0])) if len(ranks) == 1 else ("them", None)
         against = f"others wait for {whom} {100 * share:.0f} % of the time"
+        against += f": {why}" if why else ""
         suspects.append(Suspect(blamed(ranks), against, share, low, high))
     other = ", or work that rank 0 does for all" if rows[0][0] == [0] else ""
     return Doubt(f"this could be chance{other}", "iterations", tuple(suspects))

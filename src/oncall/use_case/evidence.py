@@ -228,6 +228,11 @@ def possible_losses(incident: Incident) -> Rows:
     )
 
 
+def late_because(incident: Incident) -> dict[int, str]:
+    """What a profile shows to take longer on a rank that the others may wait for."""
+    return dict(asked(incident, ["delay_reasons"], "SELECT rank, why FROM delay_reasons"))
+
+
 def account_of(incident: Incident) -> tuple[int | None, bool | None]:
     """How many iterations the account of lost time is of, and whether they were timed."""
     account = "SELECT max(of_iterations), bool_or(timed) FROM lost_time WHERE cause = 'account'"

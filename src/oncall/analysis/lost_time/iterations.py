@@ -25,6 +25,7 @@ from oncall.analysis.lost_time.arrays import (
     Times,
     medians_of,
     most_frequent,
+    nth_of,
     numbered,
     quantile,
 )
@@ -48,6 +49,7 @@ class Iterations:
     cut: Flags
     ahead: float
     stretches: bool  # of equal time: nothing shows where iterations begin
+    waited_ns: Times | None = None  # by each rank (s, r), where a recorder measured it
 
     @cached_property
     def nth(self) -> Ints:
@@ -105,10 +107,9 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     length = np.full((numbers, len(programs.ranks)), np.nan)
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
-    if stretches and not programs.batch.any():  # stages differ in the order of calls, not in kinds
-        program = _kinds_called(programs, inside, (len(order), length.shape[1]))
-    else:
-        program = _programs(programs, begin, end, number, length.shape)[order]
+    # Stages differ in the order of calls, not in kinds.
+    called = _kinds_called if stretches and not programs.batch.any() else programs_called
+    program = called(programs, inside, (len(order), length.shape[1]))
     found = Iterations(
         number=inside,
         begin_ns=began[order],
@@ -119,7 +120,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
         stretches=stretches,
     )
-    return found if stretches else _like_most(found, limits)
+    return found if stretches else like_most(found, limits)
 
 
 def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
@@ -161,7 +162,7 @@ def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> In
     return np.cumsum(change)[:-1] - 1
 
 
-def _like_most(found: Iterations, limits: Limits) -> Iterations:
+def like_most(found: Iterations, limits: Limits) -> Iterations:
     """Without those in which most ranks made other calls than they mostly do: evaluations and
     checkpoints. Where no two are alike, all of them."""
     common = found.mostly_called
@@ -177,21 +178,19 @@ def _like_most(found: Iterations, limits: Limits) -> Iterations:
         length_ns=found.length_ns[same],
         program=found.program[same],
         span=found.span[same],
+        waited_ns=None if found.waited_ns is None else found.waited_ns[same],
     )
 
 
-def _programs(
-    programs: Programs, begin: Ints, end: Ints, number: Ints, shape: tuple[int, ...]
-) -> Hashes:
-    place = np.arange(len(programs.rank), dtype=np.uint64)
-    start = np.zeros(len(programs.rank), dtype=np.uint64)
-    start[begin + 1] = place[begin + 1]
-    nth = place - np.maximum.accumulate(start)
-    weight = np.uint64(0x9E3779B97F4A7C15) * nth | np.uint64(1)
-    total = np.append(np.uint64(0), np.cumsum(programs.signature * weight, dtype=np.uint64))
-    found = np.zeros(shape, dtype=np.uint64)
-    found[number, programs.rank[begin]] = (total[end + 1] - total[begin + 1]) | np.uint64(1)
-    return found
+def programs_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
+    """A hash of each rank's calls (s, r) in their order."""
+    at = np.flatnonzero(inside != NONE)
+    place = inside[at] * shape[1] + programs.rank[at]
+    weight = np.uint64(0x9E3779B97F4A7C15) * nth_of(place).astype(np.uint64) | np.uint64(1)
+    found = np.zeros(shape[0] * shape[1], dtype=np.uint64)
+    np.add.at(found, place, programs.signature[at] * weight)
+    found[place] |= np.uint64(1)
+    return found.reshape(shape)
 
 
 def _kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:

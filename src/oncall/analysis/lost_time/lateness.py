@@ -70,13 +70,11 @@ def lateness_of(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
 ) -> Lateness:
     """The lateness of all ranks."""
-    number = iterations.number
-    inside = number != NONE
-    late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
-    late = np.where(inside, np.nan_to_num(late), 0.0)
-    late_ns = _summed(
-        programs, iterations, late, place := places_of(programs, iterations.mostly_called)
-    )
+    place = places_of(programs, iterations.mostly_called)
+    waited_ns = iterations.waited_ns
+    if waited_ns is None:
+        waited_ns = _waited(programs, iterations, moments)
+    late_ns = _against_peers(programs, iterations, -waited_ns, place)
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
@@ -91,14 +89,24 @@ def lateness_of(
     )
 
 
-def _summed(programs: Programs, iterations: Iterations, late: Times, place: Ints) -> Times:
+def _waited(programs: Programs, iterations: Iterations, moments: Moments) -> Times:
+    """How long each rank waited for others in each iteration (s, r), summed over its calls."""
+    number = iterations.number
+    inside = number != NONE
+    late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
+    late = np.where(inside, np.nan_to_num(late), 0.0)
+    shape = (len(iterations.begin_ns), len(programs.ranks))
+    flat = number[inside] * shape[1] + programs.rank[inside]
+    total: Times = np.bincount(flat, late[inside], shape[0] * shape[1]).astype(np.float64)
+    return -total.reshape(shape)
+
+
+def _against_peers(
+    programs: Programs, iterations: Iterations, late_ns: Times, place: Ints
+) -> Times:
     """The lateness of each rank in each iteration (s, r), against that of the median rank, less
     what those at its place (r,) mostly have: a stage of a pipeline waits by its place."""
-    inside = iterations.number != NONE
-    shape = (len(iterations.begin_ns), len(programs.ranks))
-    flat = iterations.number[inside] * shape[1] + programs.rank[inside]
-    total = np.bincount(flat, late[inside], shape[0] * shape[1]).reshape(shape)
-    found: Times = np.where(iterations.program != 0, total, np.nan)
+    found: Times = np.where(iterations.program != 0, late_ns, np.nan)
     absent = programs.parts.node[programs.parts.peer <= ABSENT]
     found[:, programs.rank[absent]] = np.nan  # they may have waited for it
     found -= quantile(found, 0.5, 1)[:, None]

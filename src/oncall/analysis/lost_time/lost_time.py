@@ -30,6 +30,7 @@ from oncall.analysis.lost_time.lateness import (
 )
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Arrivals, arrivals_of
+from oncall.analysis.lost_time.named_steps import Steps, iterations_named, read_steps
 from oncall.analysis.lost_time.pipelines import with_peers
 from oncall.analysis.lost_time.programs import Programs, read_programs
 from oncall.analysis.lost_time.replay import replay
@@ -62,10 +63,12 @@ _SCHEMA = [
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of a job: `programs` are what its ranks called."""
+    """The evidence of a job: `programs` are what its ranks called, `steps` what a recorder
+    names."""
 
     programs: Programs
     limits: Limits
+    steps: Steps
 
     @cached_property
     def books(self) -> Books | None:
@@ -109,7 +112,10 @@ class Evidence:
 
     @cached_property
     def iterations(self) -> Iterations | None:
-        """The iterations that hosts show."""
+        """The iterations that the recorder names, else those that hosts show."""
+        named = iterations_named(self.programs, self.steps, self.limits)
+        if named is not None:
+            return named
         return iterations_of(self.programs, self.arrivals.moments(), self.limits)
 
     @cached_property
@@ -136,6 +142,12 @@ class Evidence:
         return next((one for one in lasting if one.share >= self.limits.large), None)
 
     @property
+    def devices_alone(self) -> bool:
+        """Whether nothing but devices' times shows who waits: they may go on beside a call."""
+        found = self.iterations
+        return self.programs.on_device and (found is None or found.waited_ns is None)
+
+    @property
     def stages(self) -> bool:
         """Whether ranks send to one another, as stages of a pipeline do."""
         return bool(self.programs.batch.any())
@@ -153,7 +165,7 @@ def _compared(evidence: Evidence) -> Lateness | Declined:
     lateness = evidence.lateness
     if lateness is None:
         return Declined("hosts show no iterations")
-    if evidence.programs.on_device:
+    if evidence.devices_alone:
         return Declined("devices' times alone do not show who waits")
     if not lateness.of_all and (evidence.stages or evidence.in_larger):
         return Declined("who is late in its group may have waited for someone outside")
@@ -165,7 +177,7 @@ def _replay(evidence: Evidence) -> Answer:
 
 
 def _change(evidence: Evidence) -> Answer:
-    if evidence.programs.on_device and evidence.replay is None:
+    if evidence.devices_alone and evidence.replay is None:
         return Declined("devices' times alone do not show who waits")
     lateness = evidence.lateness
     late_ns = None if lateness is None else lateness.late_ns
@@ -197,7 +209,7 @@ def _hosts(evidence: Evidence) -> Answer:
 
 
 def _delays(evidence: Evidence) -> Answer:
-    if evidence.arrivals.timed or evidence.programs.on_device:
+    if evidence.arrivals.timed or evidence.devices_alone:
         return Declined("durations show more than hosts' calls")
     lateness = evidence.lateness
     if lateness is None:
@@ -304,7 +316,7 @@ def account_of(evidence: Evidence) -> Account | None:
     if lateness is not None:
         return _of_lateness(evidence, lateness, outcome, slowdown)
     inexact = evidence.inexact
-    if inexact is None or inexact.timed or evidence.programs.on_device:
+    if inexact is None or inexact.timed or evidence.devices_alone:
         return None
     # Hosts wait nowhere, so that their calls do not show rounds either.
     return Account(outcome, inexact.length_ns, inexact.begin_ns, None, timed=False, whole=False)
@@ -321,12 +333,12 @@ def _of_lateness(
     # Durations show who came late in each iteration, however long it was.
     enough = len(known) >= limits.fewest or (lateness.timed and len(length_ns) >= limits.event)
     # Of devices' times and of calls all alike rounds show more: rates, and each call.
-    shown = lateness.compared and not (evidence.programs.on_device or iterations.stretches)
+    shown = lateness.compared and not (evidence.devices_alone or iterations.stretches)
     unknown = (
         slowdown is not None
         or counts_alone(float(length_ns.max() - np.median(length_ns)), length_ns, limits)
         or (not lateness.timed and iterations.hosts_wait_last(limits))
-        or (evidence.stages and lateness.leaves_open(limits))
+        or lateness.leaves_open(limits)
         or not lateness.of_all
     )
     return Account(
@@ -344,6 +356,7 @@ def _of_lateness(
 @relation(
     "lost_time",
     reads=["operations", "members"],
+    optional=["profiled_work"],
     columns=_SCHEMA,
     source="LOST_TIME: replay of the execution graph; VenusTrace Appendix A; beyond the papers",
     params=params_of(Limits),
@@ -354,8 +367,10 @@ def lost_time(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any
     rows: list[dict[str, Any]] = []
     for (job,) in con.execute("SELECT DISTINCT job FROM operations ORDER BY job").fetchall():
         programs = read_programs(con, job, limits)
-        account = None if programs is None else account_of(Evidence(programs, limits))
-        if programs is not None and account is not None:
+        if programs is None:
+            continue
+        account = account_of(Evidence(programs, limits, read_steps(con, job, programs)))
+        if account is not None:
             rows += _rows(job, programs.ranks, account, limits)
     return {name: [row.get(name) for row in rows] for name, *_ in _SCHEMA}
 

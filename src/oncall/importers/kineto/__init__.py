@@ -35,9 +35,9 @@ def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """Add the traces of one job as evidence.
 
-    Fills jobs, ranks, comms, ops, stage_tasks (where annotations name tasks) and recordings. A torn
-    file counts for what was read, with its problem. Raises BadInput if traces contradict each other
-    about the job.
+    Fills jobs, ranks, comms, ops, profiled_work, stage_tasks (where annotations name tasks) and
+    recordings. A torn file counts for what was read, with its problem. Raises BadInput if traces
+    contradict each other about the job.
     """
     from oncall.importers.kineto.importer import import_traces
 

@@ -33,6 +33,7 @@ def import_traces(paths: Sequence[Path], incident: Incident, job: str) -> None:
     for rank, windows in sorted(by_rank.items()):
         _append_operations(rank, windows, comm, incident, job)
         _append_tasks(rank, windows, comm, incident, job)
+        _append_work(rank, windows, incident, job)
     _append_recordings(readings, incident, job)
 
 
@@ -173,6 +174,28 @@ def _append_tasks(
                 "source": "recorded",
             },
         )
+
+
+def _append_work(rank: int, windows: Sequence[Reading], incident: Incident, job: str) -> None:
+    """Work of a rank; steps that were counted in each window are counted on."""
+    last = -1
+    for one in windows:
+        if one.work:
+            behind = last + 1 if one.work[0].step <= last else 0
+            last = one.work[-1].step + behind
+            incident.append(
+                "profiled_work",
+                {
+                    "job": job,
+                    "rank": rank,
+                    "iteration": [work.step + behind for work in one.work],
+                    "started_ns": [work.begin_ns for work in one.work],
+                    "kind": [work.kind for work in one.work],
+                    "name": [work.name and printable(work.name) for work in one.work],
+                    "count": [work.times for work in one.work],
+                    "spent_ns": [work.spent_ns for work in one.work],
+                },
+            )
 
 
 def _comm(task: Task, one: Reading, comm: Mapping[Group, int]) -> int | None:

@@ -15,6 +15,7 @@ from oncall.importers.kineto.groups import groups_of
 from oncall.importers.kineto.operations import Joined, join
 from oncall.importers.kineto.tasks import NamedTasks, tasks_of
 from oncall.importers.kineto.trace import Call, Owner, Trace, read_trace
+from oncall.importers.kineto.work import Work
 from oncall.importers.pool import on_cores
 
 _SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
@@ -28,7 +29,8 @@ _NO_COLLECTIVE = (
 
 @dataclass(frozen=True)
 class Reading:
-    """One trace: whose, from when to when, its groups by name, its operations and tasks.
+    """One trace: whose, from when to when, its groups by name, its operations and tasks,
+    and its own work.
 
     `counted`: its collectives carry no numbers of their own. `problem` says what was not read,
     `notes` what was inferred. `span_ns` is None where there is nothing in it.
@@ -42,6 +44,7 @@ class Reading:
     counted: bool
     operations: Columns
     named: NamedTasks
+    work: list[Work]
     problem: str | None
     notes: tuple[str, ...]
 
@@ -55,6 +58,7 @@ class Reading:
             self,
             operations=columns_of([]),
             named=NamedTasks([]),
+            work=[],
             problem=problem,
             notes=(),
         )
@@ -83,10 +87,11 @@ def read_file(path: Path) -> Reading:
         trace = read_trace(path)
         _describe_by_order(trace)
         groups, joined, named = groups_of(trace), join(trace), tasks_of(trace)
+        work = trace.work()
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
         nothing, named = columns_of([]), NamedTasks([])
-        return Reading(path, Owner(), None, {}, {}, False, nothing, named, what, ())
+        return Reading(path, Owner(), None, {}, {}, False, nothing, named, [], what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
         problem = _NO_COLLECTIVE
@@ -101,6 +106,7 @@ def read_file(path: Path) -> Reading:
         counted=joined.counted,
         operations=columns_of(joined.operations),
         named=named,
+        work=work,
         problem=problem,
         notes=tuple(_notes(trace, joined, named)),
     )

@@ -19,6 +19,7 @@ from oncall.core.errors import Unreadable
 from oncall.importers.flight_recorder.groups import MOST_MEMBERS, MOST_RANKS
 from oncall.importers.flight_recorder.names import operation
 from oncall.importers.kineto.stream import TraceStream
+from oncall.importers.kineto.work import Named, Spans, Work, called, work_of
 from oncall.importers.printable import printable
 
 _MOST_NS = 1 << 61  # two of them still fit 64 bits
@@ -108,12 +109,24 @@ class Trace:
     gloo: list[Kernel] = field(default_factory=list)
     deep_ep: int = 0  # kernels of DeepEP, which no call describes
     launches: array[int] = field(default_factory=lambda: array("q"))
+    spans: Spans = field(default_factory=Spans)
     annotations: list[Annotation] = field(default_factory=list)
     device_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     memberships: dict[Any, tuple[int, ...]] = field(default_factory=dict)
     undescribed: int = 0
     problem: str | None = None
     notes: list[str] = field(default_factory=list)
+
+    def work(self) -> list[Work]:
+        """What the rank did itself."""
+        spans = self.device_spans
+        return work_of(
+            self.spans,
+            [
+                Named(one.name, (one.at_ns, one.until_ns), spans.get(one.external_id or 0))
+                for one in self.annotations
+            ],
+        )
 
     @property
     def span_ns(self) -> tuple[int, int] | None:
@@ -154,9 +167,11 @@ def read_trace(path: Path) -> Trace:
 
 
 def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
-    if event["name"] != "record_param_comms":
-        return
     said = event.get("args", {})
+    if event["name"] != "record_param_comms":
+        name = event["name"] + called(said, "Input Dims")
+        trace.spans.add("operator", name, _thread(event), *_span(event))
+        return
     name = said.get("Collective name")
     if name is None:
         trace.undescribed += 1
@@ -191,19 +206,22 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
 
 
 def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
-    name = event["name"]
-    if "nccl" not in name:
+    name, said = event["name"], event.get("args", {})
+    started_ns, ended_ns = _span(event)
+    own = "nccl" not in name
+    shape = called(said, "grid", "block", "bytes") if own else ""
+    stream = _number(said.get("stream")) or 0
+    trace.spans.add("kernel" if own else "collective", name + shape, stream, started_ns, ended_ns)
+    if own:
         trace.deep_ep += "deep_ep" in name
         return
-    started_ns = nanoseconds(event["ts"])
-    said = event.get("args", {})
     trace.gpu = _number(said.get("device"), MOST_RANKS) if trace.gpu is None else trace.gpu
     trace.kernels.append(
         Kernel(
             external_id=_number(said.get("External id")),
             correlation=_number(said.get("correlation")),
             started_ns=started_ns,
-            ended_ns=started_ns + nanoseconds(event["dur"]),
+            ended_ns=ended_ns,
             stream=_number(said.get("stream")),
             op=_op(_KERNEL.search(name)),
         )
@@ -216,17 +234,21 @@ def _op(found: re.Match[str] | None) -> str | None:
 
 
 def _take_launch(event: Mapping[str, Any], trace: Trace) -> None:
-    if "Launch" in event["name"]:
+    launches = "Launch" in event["name"]
+    if launches:
         correlation = int(event["args"]["correlation"])
         launch = (correlation, _thread(event), nanoseconds(event["ts"]))
         trace.launches.extend(array("q", launch))
+    kind = "launch" if launches else "runtime"
+    trace.spans.add(kind, event["name"], _thread(event), *_span(event))
 
 
 def _take_annotation(event: Mapping[str, Any], trace: Trace) -> None:
-    at_ns = nanoseconds(event["ts"])
-    until_ns = at_ns + nanoseconds(event["dur"])
+    at_ns, until_ns = _span(event)
     external_id = _number(event.get("args", {}).get("External id"))
     if found := _GLOO.match(event["name"]):
+        if found[1] not in ("send", "recv"):  # which last until the host asks for their ends
+            trace.spans.add("collective", event["name"], 0, at_ns, until_ns)
         trace.gloo.append(Kernel(None, None, at_ns, until_ns, None, _op(found)))
     trace.annotations.append(Annotation(event["name"], external_id, at_ns, until_ns))
 
@@ -244,6 +266,8 @@ def _take_device_span(event: Mapping[str, Any], trace: Trace) -> None:
 _TAKE: dict[str, Callable[[Mapping[str, Any], Trace], None]] = {
     "cpu_op": _take_call,
     "kernel": _take_kernel,
+    "gpu_memcpy": _take_kernel,
+    "gpu_memset": _take_kernel,
     "cuda_runtime": _take_launch,
     "cuda_driver": _take_launch,
     "user_annotation": _take_annotation,
@@ -256,6 +280,11 @@ def nanoseconds(microseconds: Any) -> int:
     whole = isinstance(microseconds, int)
     exact = microseconds * 1000 if whole else round(Decimal(microseconds) * 1000)
     return _checked(exact, _MOST_NS)
+
+
+def _span(event: Mapping[str, Any]) -> tuple[int, int]:
+    at_ns = nanoseconds(event["ts"])
+    return at_ns, at_ns + nanoseconds(event["dur"])
 
 
 def _thread(event: Mapping[str, Any]) -> int:
@@ -367,6 +396,10 @@ def _to_common_time(trace: Trace, base_ns: int) -> None:
         one._replace(started_ns=one.started_ns + base_ns, ended_ns=one.ended_ns + base_ns)
         for one in trace.gloo
     ]
+    for edge in (3, 4):
+        trace.spans.values[edge::5] = array(
+            "q", (at + base_ns for at in trace.spans.values[edge::5])
+        )
     trace.launches[2::3] = array("q", (at_ns + base_ns for at_ns in trace.launches[2::3]))
     trace.device_spans = {
         key: (first + base_ns, last + base_ns) for key, (first, last) in trace.device_spans.items()
