@@ -7,12 +7,13 @@ Reading with positions is slow, so it happens only once something is wrong, or f
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path as File
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from oncall.core.errors import Problem
 
@@ -51,11 +52,10 @@ class Source:
 
     @cached_property
     def root(self) -> Any:
-        from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 
         try:
-            return YAML(typ="safe", pure=True).compose(self.text)
+            return _in_python(self.text, "compose")
         except (YAMLError, RecursionError, ValueError):
             return None
 
@@ -225,17 +225,25 @@ def _values(data: Any, known: dict[int, float]) -> float:
     return known[id(data)]
 
 
+def _in_python(text: str, how: Literal["compose", "load"]) -> Any:
+    """The text by ruamel.yaml's own parser, which knows places; what is written twice is allowed,
+    an anchor without a warning, as by the parser in C."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.allow_duplicate_keys = True
+    with warnings.catch_warnings(action="ignore"):
+        return getattr(yaml, how)(text)
+
+
 def _read_slowly(source: Source, error: Exception) -> tuple[Any, list[Problem]]:
     """After a failure: all duplicate keys at once, or the place of the one syntax error."""
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     duplicates = source.duplicates()
     if duplicates:
-        yaml = YAML(typ="safe", pure=True)
-        yaml.allow_duplicate_keys = True
         try:
-            return yaml.load(source.text), duplicates
+            return _in_python(source.text, "load"), duplicates
         except (YAMLError, ValueError, RecursionError):
             return None, duplicates
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
