@@ -61,6 +61,7 @@ def _made() -> Iterator[Sample]:
     yield Sample("ras.json", json.dumps(_ras()).encode())
     yield Sample("ras.txt", _RAS_TEXT.encode())
     yield Sample("diag.txt", _DIAGNOSTICS)
+    yield Sample("xpu_timer.prom", _XPU_TIMER)
     yield Sample(
         "inspector.log", b"".join(json.dumps(_inspected(n)).encode() + b"\n" for n in range(8))
     )
@@ -284,4 +285,8 @@ _DIAGNOSTICS = b"""gpu7:4711 NCCL DIAG === RAS Diagnostics ===
 gpu7:4711 NCCL DIAG [INFO] ECC: 3 uncorrected volatile errors on rank(s) {2} in comm 0x12
 gpu7:4711 NCCL DIAG [INFO] NCCL environment: NCCL_ALGO=Ring on rank(s) {0,1,2}
 gpu7:4711 NCCL DIAG [INFO] NCCL environment: NCCL_ALGO=Tree on rank(s) {3}
+"""
+_XPU_TIMER = b"""# TYPE XPU_TIMER_COMMON_HANG gauge
+XPU_TIMER_COMMON_HANG{ip="10.0.0.1",job_name="j",local_rank="0",pod_name="p",rank="0"} 1
+XPU_TIMER_COMMON_HANG{ip="10.0.0.1",job_name="j",local_rank="1",pod_name="p",rank="1"} 0
 """
