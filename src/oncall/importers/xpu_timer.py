@@ -62,6 +62,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
                     "line": [place for place, _ in hung],
                     "rank": [rank for _, rank in hung],
                     "kind": "timeout",
+                    "op": "a kernel",
                 },
             )
         note = None if hung or problem else "xpu_timer says of no rank that it hangs"

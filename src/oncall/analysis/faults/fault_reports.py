@@ -87,7 +87,7 @@ _COLUMNS = (
     ("until_ns", "BIGINT", "ns", "it was no later"),
     ("place", "VARCHAR", "", "file and line"),
     ("text", "VARCHAR", "", "what it says"),
-    ("call", "VARCHAR", "", "the collective that ranks wait in"),
+    ("call", "VARCHAR", "", "the collective that ranks wait in, with its number"),
     ("seq", "BIGINT", "", "its number"),
     ("waiting", "BIGINT", "ranks", "ranks that wait; hosts that cannot reach the peer"),
     ("size", "BIGINT", "ranks", "ranks of the group, if known"),
@@ -138,7 +138,7 @@ def fault_reports() -> str:
     """What failed, what ended the job and what hosts state, each with its code."""
     words = {
         "about": "coalesce(about, code)",
-        "call": "coalesce(op, 'A collective')",
+        "call": "coalesce(op, 'A collective') || coalesce(' ' || seq, '')",
         "crowd": "waiting || coalesce(' of ' || if(size IS NULL, 'at least ', '') || of_ranks, '') "
         "|| if(coalesce(of_ranks, waiting) = 1, ' rank', ' ranks')",
         "unseen": "CASE WHEN of_ranks > waiting THEN if(size IS NULL, 'at least ', '') "
