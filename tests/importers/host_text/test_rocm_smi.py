@@ -1,4 +1,4 @@
-"""What `rocm-smi` prints: its columns are told by their units."""
+"""What `rocm-smi` prints: a row is a GPU, its columns known by their units."""
 
 from __future__ import annotations
 

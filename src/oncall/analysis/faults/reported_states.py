@@ -74,7 +74,7 @@ def _grown_ports() -> str:
                 concat_ws(', ',
                     if(downs > 0, 'its link went down ' || downs
                         || if(downs = 1, ' time', ' times'), NULL),
-                    if(errors > 0, errors || ' symbol and CRC errors', NULL),
+                    if(errors > 0, errors || ' link errors', NULL),
                     if(late > 0, late || ' requests without an answer in time', NULL),
                     if(again > 0, again || ' packets sent again', NULL))
                 || ' between two snapshots' AS text

@@ -210,13 +210,13 @@ def log_progress() -> str:
             max(number) FILTER (kind = 'silence') AS silence_ns, max(at_ns) AS at_ns
           FROM log_events GROUP BY job),
         jobs_logged AS (SELECT job FROM steps UNION SELECT job FROM said),
-        told AS (
+        logged AS (
           SELECT job, attempt, path, line, code, text FROM log_events WHERE kind = 'phase'
           UNION ALL BY NAME SELECT job, attempt, path, line, 'step' AS code FROM logged_steps),
-        phases AS (  -- the last that each file tells; all of them are in one
+        phases AS (  -- the last that each file states; all of them are in one
           SELECT job, any_value(text) AS phase, any_value(path) AS phase_path,
             any_value(line) AS phase_line
-          FROM (FROM told QUALIFY row_number() OVER (
+          FROM (FROM logged QUALIFY row_number() OVER (
             PARTITION BY job, path ORDER BY attempt DESC, line DESC) = 1)
           GROUP BY job HAVING bool_and(code IN ('checkpoint', 'evaluation')))
         SELECT job, coalesce(steps, 0) AS steps, last_iteration, of_iterations,

@@ -156,7 +156,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "port_init": ("nic", "fault", "an RDMA port has a link and no subnet manager configured it"),
     "port_slow": ("nic", "warning", "an RDMA port runs at a lower rate than the others"),
     "link_downs_grew": ("nic", "fault", "the link of a network interface went down"),
-    "link_errors_grew": ("nic", "warning", "symbol or CRC errors between two snapshots"),
+    "link_errors_grew": ("nic", "warning", "link errors between two snapshots"),
     "timeouts_grew": (
         "nic",
         "warning",

@@ -1,7 +1,7 @@
 """What `ps` prints with the state of processes and what they wait in: `ps -eo pid,stat,wchan,cmd`.
 
 A process that sleeps uninterruptibly (state D) waits for the kernel; where its call is that of a
-file system, for storage. Those that wait in one file system are one event.
+file system, for storage. The processes blocked in one file system are one event.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     node042:12345 NCCL DIAG [OK]   ECC: no uncorrected volatile errors across 8 ranks in comm 0x1234
     node042:12345 NCCL DIAG [INFO] NCCL environment: NCCL_ALGO=Ring on rank(s) {4,5,6,7}
 
-The host is the one that asked. What is wrong is tagged as information; ranks stand in braces, and
-a long list is cut off.
+The host is the one that asked. What is wrong is tagged as information; ranks are listed in
+braces, and a long list is cut off.
 """
 
 from __future__ import annotations
