@@ -18,6 +18,7 @@ from typing import Any
 
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.errors import OncallError
+from oncall.evidence.codes.pci_addresses import is_pci_address, pci_address
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.rules.language.load import load_rulebooks, shipped_folder
@@ -36,17 +37,18 @@ VERDICTS = {
     "heartbeat_stuck": {"HEARTBEAT_STUCK"},
     "ib_error": {"IB_COMPLETION"},
     "init_hang": {"INIT_HANG"},
-    "link_down": {"LINK_DOWN"},
+    "link_down": {"LINK_DOWN", "LINK_FLAPPED"},
     "mismatch": {"MISMATCH", "H2"},
     "node_failed": {"NODE_FAILED"},
-    "not_joined": {"NOT_JOINED", "H1", "STANDSTILL"},
+    # The last three by stacks: the odd one out.
+    "not_joined": {"NOT_JOINED", "H1", "STANDSTILL", "AWAITED", "ELSEWHERE", "NOT_ENTERED"},
     "nvls": {"NVLS", "FABRIC_MANAGER"},
     "oom_gpu": {"OOM_GPU"},
     "oom_host": {"OOM_HOST"},
     "preempted/signal": {"TERMINATED", "TIME_LIMIT", "PREEMPTED"},
     "slow_rank": {"SLOW_ITERATIONS", "SLOW_RANK", "SLOW_DATA", "GPU_THROTTLED"},
     "socket_fallback": {"SOCKET_FALLBACK"},
-    "traceback_first": {"FIRST_ERROR"},
+    "traceback_first": {"FIRST_ERROR", "PROCESS_CRASHED", "HOST_CRASHED"},
     "version_mismatch": {"VERSION_MISMATCH", "DRIVER_MISMATCH"},
     "wrong_interface": {"WRONG_INTERFACE", "WRONG_INTERFACE_USED"},
     "xid": {"GPU_XID", "GPU_ERROR", "GPU_REPAIR", "GPU_PROGRAM"},
@@ -61,7 +63,7 @@ def blamed(finding: Finding) -> dict[str, set[str]]:
         where = one.where
         if where.get("rank") is not None:
             found["ranks"].add(str(where["rank"]))
-        elif where.get("gpu") is not None:
+        elif is_pci_address(str(where.get("gpu", ""))):  # an index names no GPU of the truth's
             found["gpus"].add(str(where["gpu"]).removesuffix(".0"))
         elif where.get("node") is not None:
             found["nodes"].add(str(where["node"]))
@@ -77,7 +79,9 @@ def right(finding: Finding, wanted: dict[str, Any] | None) -> bool:
         return not found
     truth = {
         kind: {
-            " - ".join(map(str, name)) if isinstance(name, list) else str(name).removesuffix(".0")
+            " - ".join(map(str, name))
+            if isinstance(name, list)
+            else (pci_address(str(name)) or str(name)).removesuffix(".0")
             for name in names
         }
         for kind, names in wanted.items()
@@ -114,7 +118,9 @@ def main() -> None:
         count["recognised"] += 1
         first = answer.faults[0] if answer.faults else None
         verdict = first.verdict if first else None
-        kind = verdict in VERDICTS.get(truth["kind"], set())
+        # A kind that no verdict says alone has the verdict that comes closest.
+        said = truth["kind"] if truth["kind"] in VERDICTS else truth["verdict"]
+        kind = verdict in VERDICTS.get(said, set())
         who = kind and (
             first is None or any(right(first, one) for one in (truth["who"], *truth["also_right"]))
         )

@@ -60,6 +60,8 @@ def _made() -> Iterator[Sample]:
     yield Sample("rank0.pt.trace.json.gz", gzip.compress(trace, mtime=0))
     yield Sample("ras.json", json.dumps(_ras()).encode())
     yield Sample("ras.txt", _RAS_TEXT.encode())
+    yield Sample("diag.txt", _DIAGNOSTICS)
+    yield Sample("xpu_timer.prom", _XPU_TIMER)
     yield Sample(
         "inspector.log", b"".join(json.dumps(_inspected(n)).encode() + b"\n" for n in range(8))
     )
@@ -279,3 +281,12 @@ _STRAGGLER = b"dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,
     for s in range(2) for r in range(2) for m in range(2) for way in (b"forward", b"backward")
 )  # fmt: skip
 _META = b"dp_size: 1\npp_size: 2\ntp_size: 1\ndsp_size: 1\nvpp_size: 1\nworld_size: 2\n"
+_DIAGNOSTICS = b"""gpu7:4711 NCCL DIAG === RAS Diagnostics ===
+gpu7:4711 NCCL DIAG [INFO] ECC: 3 uncorrected volatile errors on rank(s) {2} in comm 0x12
+gpu7:4711 NCCL DIAG [INFO] NCCL environment: NCCL_ALGO=Ring on rank(s) {0,1,2}
+gpu7:4711 NCCL DIAG [INFO] NCCL environment: NCCL_ALGO=Tree on rank(s) {3}
+"""
+_XPU_TIMER = b"""# TYPE XPU_TIMER_COMMON_HANG gauge
+XPU_TIMER_COMMON_HANG{ip="10.0.0.1",job_name="j",local_rank="0",pod_name="p",rank="0"} 1
+XPU_TIMER_COMMON_HANG{ip="10.0.0.1",job_name="j",local_rank="1",pod_name="p",rank="1"} 0
+"""

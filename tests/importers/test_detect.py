@@ -263,3 +263,18 @@ def test_nothing_readable_is_no_diagnosis(fr, tmp_path):
         path.write_bytes(path.read_bytes()[:150])
     with pytest.raises(BadInput, match=r"rank_0: truncated.*\(with 1 more, none readable\)"):
         load(tmp_path)
+
+
+def test_notes_are_read_as_what_is_pasted_in_them_if_given_by_name(tmp_path):
+    notes = tmp_path / "issue.md"
+    line = "[rank3]: RuntimeError: no such file"
+    notes.write_text(f"# It fails\n\n```\n{line}\n```\n")
+    assert [(kind, problem) for _, kind, _, problem in load(notes)] == [("log", None)]
+    with pytest.raises(BadInput):
+        load(tmp_path)
+
+
+def test_warnings_of_torchrun_alone_are_a_log(tmp_path):
+    log = tmp_path / "torchrun.log"
+    log.write_text("W0411 20:12:03.118000 61011 torch/distributed/run.py:792] ****\n")
+    assert [(kind, problem) for _, kind, _, problem in load(log)] == [("log", None)]

@@ -251,6 +251,17 @@ def test_of_stops_within_one_another_the_smallest_is_named() -> None:
     assert roots(compose([node, stop("hang", rank=6, confidence=0.9)], JOB)) == ["traffic"]
 
 
+def test_of_a_stop_that_names_nobody_who_is_likely_says_whom_it_is_about() -> None:
+    nobody = stop("server")
+    for confidence, named in ((0.6, "stacks"), (0.4, "server")):
+        odd = replace(stop("stacks", confidence=confidence, rank=3), severity="warning")
+        found = compose([nobody, odd], JOB)
+        assert (found[0].rulebook, found[0].severity) == (named, "critical")
+        assert [one.rulebook for one in found if one.explained_by] == [
+            "server" if named == "stacks" else "stacks"
+        ]
+
+
 def test_rival_causes_do_not_make_one_another_surer() -> None:
     warm = finding("warm", "symptom", "compute", rank=1, confidence=0.2)
     heat = finding("heat", "symptom", "compute", node="n0", on="node", confidence=0.6)

@@ -28,6 +28,8 @@ _BESIDE_EVIDENCE = {
     ".yml",
 }
 
+_NOTES = {".md", ".rst"}
+
 
 @dataclass(frozen=True)
 class _File:
@@ -159,7 +161,9 @@ def _sniff(path: Path, explicit: bool) -> _File:
     except Unreadable as error:
         problem = str(error)
     try:
-        importer = _recognised(path, head)
+        # Who gives notes by name means what is pasted in them.
+        is_note = explicit and path.suffix.lower() in _NOTES
+        importer = _recognised(path.with_suffix(".txt") if is_note else path, head)
     except Unreadable as error:
         problem = str(error)
     # An address (ras://host:port) is not a file, but an importer may know it.

@@ -62,15 +62,23 @@ def _stops(effects: Iterable[Statement]) -> list[Case]:
 
 
 def _smallest_first(effects: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The surest, or of those as severe that lie within it the one of the smallest component."""
+    """The surest, or of those as severe that lie within it the one of the smallest component. If
+    the surest names nobody, who is likely says whom the same stop is about."""
     surest = effects[0]
+    severity = surest.finding.severity
     within = [
         one
         for one in effects
-        if one.finding.severity == surest.finding.severity and contain(surest.cells, one.cells)
+        if contain(surest.cells, one.cells)
+        and (one.finding.severity == severity or _names_whom(one, surest))
     ]
     head = min(within, key=lambda one: one.size)
-    return (head, *(one for one in effects if one is not head))
+    others = tuple(one for one in effects if one is not head)
+    return (replace(head, finding=replace(head.finding, severity=severity)), *others)
+
+
+def _names_whom(one: Statement, surest: Statement) -> bool:
+    return not surest.cells and one.finding.confidence >= LIKELY
 
 
 def _slow(effects: Iterable[Statement]) -> list[Case]:

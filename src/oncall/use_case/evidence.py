@@ -160,12 +160,19 @@ _BY_COUNTERS = """
     WITH looks AS (
         SELECT comm, rank, count(DISTINCT launched) AS counts FROM launches
         WHERE launched IS NOT NULL AND at_ns IS NOT NULL GROUP BY comm, rank),
+    unequal AS (
+        SELECT comm FROM launches WHERE launched IS NOT NULL
+        GROUP BY comm, at_ns HAVING min(launched) < max(launched)),
     times AS (
         SELECT count(DISTINCT at_ns) AS looks, (max(at_ns) - min(at_ns)) / 1e9 AS span_s
         FROM launches WHERE launched IS NOT NULL)
     SELECT CASE WHEN EXISTS (FROM ops) OR NOT EXISTS (FROM launches) THEN ''
         WHEN EXISTS (FROM recordings WHERE kind = 'nccl_ras' AND problem IS NOT NULL)
             THEN 'not every answer of NCCL RAS could be read'
+        WHEN EXISTS (FROM recordings WHERE kind = 'nccl_ras') AND NOT EXISTS (FROM unequal)
+            AND NOT EXISTS (FROM launches WHERE state <> 'running') AND looks <= 1
+            THEN 'all ' || (SELECT count(DISTINCT rank) FROM launches) || ' ranks answer NCCL RAS, '
+                || 'and their states and counts agree; one look cannot show whether they move'
         WHEN looks = 0 THEN 'no counts of operations are recorded: the job may be stopped'
         WHEN looks = 1 THEN 'one snapshot of counters cannot show whether the job moves'
         WHEN NOT EXISTS (FROM looks WHERE counts > 1)

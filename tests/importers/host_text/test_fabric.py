@@ -32,6 +32,28 @@ def test_dcgm_names_the_gpu_once(tmp_path: Path, incident: Incident) -> None:
     ]
 
 
+LINKS = """+----------------------+
+|  NvLink Link Status  |
++----------------------+
+GPUs:
+    gpuId 0:
+        U U U U
+    gpuId 1:
+        U D U D
+NvSwitches:
+    No NvSwitches found.
+
+Key: Up=U, Down=D, Disabled=X, Not Supported=_
+"""
+
+
+def test_links_that_dcgm_shows_down(tmp_path: Path, incident: Incident) -> None:
+    columns = "code, device, text, line"
+    assert reported(incident, tmp_path / "dcgmi.txt", LINKS, columns, "host_events") == [
+        ("nvlinks_down", "1", "2 links of GPU 1 are down, 2 are up", 8)
+    ]
+
+
 FABRIC = """[Nov 20 2026 03:09:00] [INFO] [tid 812] Fabric Manager version 550.54.15 is running
 [Nov 20 2026 03:10:00] [ERROR] [tid 812] detected NVSwitch fatal error 20034 on link 48
 """

@@ -305,3 +305,39 @@ def test_a_gpu_with_fewer_pcie_lanes_is_reported(
     found = diagnose(incident, load_rulebooks([shipped_folder()])).faults
     assert [one.verdict for one in found] == ([] if said is None else ["HOST_HARDWARE"])
     assert said is None or said in str(found[0].story)
+
+
+RETIRED = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Fri Nov 20 03:10:00 2026
+Attached GPUs                             : 2
+GPU 00000000:18:00.0
+    Retired Pages
+        Single Bit ECC                    : 3
+        Double Bit ECC                    : {double}
+        Pending Page Blacklist            : {pending}
+
+GPU 00000000:9B:00.0
+    Retired Pages
+        Single Bit ECC                    : 0
+        Double Bit ECC                    : 0
+        Pending Page Blacklist            : No
+"""
+
+
+@pytest.mark.parametrize(
+    ("double", "pending", "codes"),
+    [
+        ("2", "Yes", [("pages_pending", "0000:18:00.0", 10)]),
+        ("0", "Yes", [("retirement_pending", "0000:18:00.0", 10)]),
+        ("2", "No", []),
+    ],
+)
+def test_pages_that_wait_to_be_retired(
+    tmp_path: Path, incident: Incident, double: str, pending: str, codes: list[object]
+) -> None:
+    text = RETIRED.format(double=double, pending=pending)
+    columns = "code, device, line"
+    found = reported(incident, tmp_path / "nvidia-smi-q.txt", text, columns, "host_events")
+    assert found == codes

@@ -51,12 +51,16 @@ IBSTATUS = """Infiniband device 'mlx5_0' port 1 status:
 LINKS = """link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0
 link mlx5_1/1 state DOWN physical_state DISABLED
 """
+LINKS_OF_INFINIBAND = """link mlx5_0/1 subnet_prefix fe80:0000:0000:0000 lid 13399 sm_lid 49151 lmc 0 state ACTIVE physical_state LINK_UP
+link mlx5_1/1 subnet_prefix fe80:0000:0000:0000 lid 65535 sm_lid 0 lmc 0 state DOWN physical_state POLLING
+"""
 GBPS = 10**9 // 8
 
 
 @pytest.mark.parametrize(
     ("text", "ports", "codes"),
     [
+        (LINKS_OF_INFINIBAND, [("mlx5_0", True, None), ("mlx5_1", False, None)], ["port_down"]),
         (IBSTAT, [("mlx5_0", True, 400 * GBPS), ("mlx5_1", False, None)], ["port_init"]),
         (DEVINFO, [("mlx5_0", False, None), ("mlx5_1", True, 400 * GBPS)], ["port_down"]),
         (IBSTATUS, [("mlx5_0", True, 400 * GBPS)], []),

@@ -78,3 +78,54 @@ def test_launchers_and_loader_workers_are_no_ranks(tmp_path: Path) -> None:
         'Process 3: python\nThread 3 (idle): "MainThread"\n    main (train.py:3)\n'
     )
     assert [process for process, *_ in rows(dump)] == ["process 3"]
+
+
+def spy(pid: int, frame: str, command: str = "python train.py") -> str:
+    return f'Process {pid}: {command}\nThread {pid} (active): "MainThread"\n    {frame}\n'
+
+
+def ranks_of(folder: Path, dumps: dict[str, str]) -> list[tuple[object, object]]:
+    for name, text in dumps.items():
+        (folder / name).write_text(text)
+    with Incident.empty() as incident:
+        detect.load([folder], incident)
+        incident.require(["main_threads"])
+        return incident.con.execute("SELECT pid, rank FROM main_threads ORDER BY 1").fetchall()
+
+
+def test_local_ranks_of_one_host_are_ranks(tmp_path: Path) -> None:
+    frame = "main (train.py:3)"
+    dumps = {f"{n}.txt": spy(4711 + n, frame, f"python t.py --local-rank={n}") for n in range(3)}
+    assert ranks_of(tmp_path, dumps) == [(4711, 0), (4712, 1), (4713, 2)]
+
+
+def test_numbers_of_files_are_ranks_if_each_is_of_another_process(tmp_path: Path) -> None:
+    dumps = {f"pyspy_{n}.txt": spy(4711 + n, "main (train.py:3)") for n in (0, 1, 5)}
+    assert ranks_of(tmp_path, dumps) == [(4711, 0), (4712, 1), (4716, 5)]
+
+
+def test_two_looks_at_one_process_are_no_two_ranks(tmp_path: Path) -> None:
+    dumps = {f"look_{n}.txt": spy(4711, f"main (train.py:{n + 1})") for n in range(2)}
+    assert ranks_of(tmp_path, dumps) == [(4711, None)]
+
+
+def test_a_process_is_the_rank_that_the_log_names_it_with(tmp_path: Path) -> None:
+    dumps = {
+        "stacks.txt": spy(811, "main (train.py:3)"),
+        "job.log": "(Worker_TP1 pid=811) ERROR 08-11 20:51:22 [multiproc_executor.py:822] "
+        "RuntimeError: no such file\n",
+    }
+    assert ranks_of(tmp_path, dumps) == [(811, 1)]
+
+
+def test_a_servers_log_with_dumps_stays_a_log(tmp_path: Path) -> None:
+    titles = ("scheduler_DP0_TP0", "scheduler_DP1_TP1")
+    log = "[2026-06-05 08:28:02] Scheduler hit an exception: watchdog\n" + "".join(
+        f"[2026-06-05 08:28:03] Pyspy dump for PID {700 + n}:\n"
+        + spy(700 + n, "event_loop (scheduler.py:3)", title)
+        for n, title in enumerate(titles)
+    )
+    assert ranks_of(tmp_path, {"server.log": log}) == [(700, 0), (701, 1)]
+    with Incident.empty() as incident:
+        detect.load([tmp_path], incident)
+        assert incident.con.execute("SELECT kind FROM recordings").fetchall() == [("log",)]

@@ -269,6 +269,21 @@ def test_interfaces_of_sonic(tmp_path: Path, incident: Incident) -> None:
     assert problems(incident) == [None]
 
 
+FEC = """admin@leaf3:~$ show interfaces counters fec-stats
+      IFACE    STATE    FEC_CORR    FEC_UNCORR    FEC_SYMBOL_ERR    FEC_PRE_BER    FEC_POST_BER
+-----------  -------  ----------  ------------  ----------------  -------------  --------------
+  Ethernet0        U   1,318,200            12             2,917    1.40e-07       0.00e+00
+  Ethernet4        D           0             0                 0    0.00e+00       0.00e+00
+"""
+
+
+def test_codewords_that_sonic_could_not_correct(tmp_path: Path, incident: Incident) -> None:
+    columns = "node, nic, link_up, link_errors"
+    found = reported(incident, tmp_path / "fec.txt", FEC, "nics", columns)
+    assert found == [("leaf3", "Ethernet0", True, 12), ("leaf3", "Ethernet4", False, 0)]
+    assert problems(incident) == [None]
+
+
 def test_rdma_statistic(tmp_path: Path, incident: Incident) -> None:
     columns = "node, nic, out_of_sequence, cnp_sent, out_of_buffer"
     found = reported(incident, tmp_path / "gpu020.rdma.txt", RDMA, "nics", columns)

@@ -56,6 +56,48 @@ LINES = [
         ("nic_power", "0000:41:00.0"),
     ),
     ("ena 0000:00:05.0: Keep alive watchdog timeout.", ("nic_health", "0000:00:05.0")),
+    (
+        "xe 0000:4d:00.0: [drm] Tile0: GT1: Timedout job: seqno=51, lrc_seqno=51, guc_id=3, "
+        "flags=0x0 in python3 [4711]",
+        ("gpu_hung", "0000:4d:00.0"),
+    ),
+    (
+        "xe 0000:4d:00.0: [drm] Tile0: GT1: Check job timeout: seqno=51, guc_id=3, not started",
+        None,
+    ),
+    ("xe 0000:4d:00.0: [drm] Tile0: GT1: reset started", ("gpu_reset", "0000:4d:00.0")),
+    ("xe 0000:4d:00.0: [drm] Tile0: GT1: reset done", None),
+    (
+        "xe 0000:4d:00.0: [drm] CRITICAL: Xe has declared device 0000:4d:00.0 as wedged.",
+        ("gpu_reset_required", "0000:4d:00.0"),
+    ),
+    (
+        "i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dffffb, in python3 [812]",
+        ("gpu_hung", "0000:03:00.0"),
+    ),
+    (
+        "i915 0000:03:00.0: [drm] Resetting chip for stopped heartbeat on rcs0",
+        ("gpu_reset", "0000:03:00.0"),
+    ),
+    ("BUG: kernel NULL pointer dereference, address: 0000000000000010", ("oops", None)),
+    ("Oops: 0000 [#1] SMP NOPTI", ("oops", None)),
+    ("Internal error: Oops: 0000000096000004 [#2] SMP", ("oops", None)),
+    ("usb 1-1: new device [#1]", None),
+    ("VFS: file-max limit 9223372036854 reached", ("file_limit", None)),
+    (
+        "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping "
+        "further processing",
+        ("peer_memory", None),
+    ),
+    ("EXT4-fs error (device nvme0n1p2): ext4_find_entry:1463: inode #2", ("io_error", "nvme0n1p2")),
+    ("nvme nvme3: controller is down; will reset: CSTS=0xffffffff", ("io_error", "nvme3")),
+    ("ib2: Lost carrier", ("link_down", "ib2")),
+    ("ib2: Gained carrier", ("link_up", "ib2")),
+    (
+        "<info>  [1763607000.1234] device (ens5f0): carrier: link disconnected",
+        ("link_down", "ens5f0"),
+    ),
+    ("bnxt_en 0000:19:00.0 ens5f0np0: NIC Link is Down", ("link_down", "0000:19:00.0")),
     ("Kernel panic - not syncing: Fatal hardware error!", ("panic", None)),
     ("NVRM: GPU 0000:09:00.0: GPU has fallen off the bus.", ("gpu_lost", "0000:09:00.0")),
     (

@@ -283,6 +283,7 @@ def witnesses() -> str:
         ("node", "VARCHAR", "", "host, if known"),
         ("gpu", "INTEGER", "", "GPU index, if known"),
         ("nic", "VARCHAR", "", "RDMA device, if known"),
+        ("pid", "BIGINT", "", "process id, if known"),
         ("observed", "BOOLEAN", "", "there is evidence recorded on the rank itself"),
         (
             "node_observed",
@@ -300,8 +301,8 @@ def processes() -> str:
                        UNION SELECT job, rank FROM witnesses WHERE rank IS NOT NULL
                        UNION SELECT job, rank FROM launches WHERE rank IS NOT NULL),
         placed AS (
-            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks ORDER BY ALL)
-        SELECT k.job, k.rank, p.node, p.gpu, p.nic, w.rank IS NOT NULL AS observed,
+            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic, pid FROM ranks ORDER BY ALL)
+        SELECT k.job, k.rank, p.node, p.gpu, p.nic, p.pid, w.rank IS NOT NULL AS observed,
             CASE WHEN p.node IS NOT NULL
                  THEN bool_or(w.rank IS NOT NULL) OVER (PARTITION BY k.job, p.node) END
                 AS node_observed

@@ -82,8 +82,8 @@ def _versions(attempt: Attempt) -> list[Cause]:
     rows = attempt.fatal("version")
     stated = [row for row in rows if row["code"] == "stated"]
     if rows and not stated:
-        of_driver = [row for row in rows if row["code"] == "driver"]
-        return [caused("version", row["code"], row) for row in once_known(of_driver) or rows[:1]]
+        each = [row for row in rows if row["code"] in ("driver", "setting")]
+        return [caused("version", row["code"], row) for row in once_known(each) or rows[:1]]
     loaded = once(attempt.of("nccl_version"), "code", "node")
     if len({row["code"] for row in loaded}) > 1:
         said = " and ".join(sorted({row["code"] for row in loaded}))

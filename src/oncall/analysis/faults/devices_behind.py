@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-_GPU: Final = ("gpu", "nvlink", "fabric", "cpu")
-_ANY: Final = (*_GPU, "nic", "pcie", "memory", "process", "storage", "host")
+_GPU: Final = ("gpu", "nvlink", "fabric", "cpu", "kernel")
+_ANY: Final = (*_GPU, "nic", "pcie", "memory", "limit", "process", "storage", "host")
 
 _OF_CAUSE: Final[Mapping[str, tuple[str, ...]]] = {
     "xid": _GPU,
@@ -32,13 +32,15 @@ _DAMAGED = r"[Cc]orrupt|[Cc]hecksum"
 _OF_ERROR: Final = tuple(
     (part, re.compile(words))
     for part, words in (
-        ("gpu", rf"{_CRASH}|{_ON_GPU}|CUBLAS|CUDNN|CUSOLVER|HIP|HSA|Accelerator"),
+        ("gpu", rf"{_CRASH}|{_ON_GPU}|CUBLAS|CUDNN|CUSOLVER|HIP|HSA|Accelerator|DEVICE_LOST"),
         ("nvlink", _ON_GPU),
         ("fabric", rf"{_ON_GPU}|NVLS|[Ff]abric"),
         ("nic", r"[Nn]etwork|[Ss]ocket|[Cc]onnect|[Uu]nreachable|RDMA|UCX|OFI|[Ii]bv"),
         ("storage", r"^OSError|I/O error|Input/output|[Ss]tale file|[Bb]us error|[Tt]imed? ?out"),
         ("memory", rf"{_CRASH}|{_DAMAGED}"),
         ("cpu", rf"{_CRASH}|{_DAMAGED}|[Tt]imed? ?out"),
+        ("kernel", rf"{_CRASH}|{_ON_GPU}|[Tt]imed? ?out"),
+        ("limit", r"^OSError|[Tt]oo many open files"),
         ("process", rf"{_CRASH}|[Kk]illed|[Mm]emory|DataLoaderWorker"),
     )
 )

@@ -24,8 +24,10 @@ _DEVICES = """
         if(part = 'host', NOT is_known, is_unnamed) AS is_unnamed,
         at_ns IS NULL AND part <> 'host' AS is_undated,
         CASE part
-            WHEN 'gpu' THEN CASE WHEN event IN ('gpu_ecc', 'ecc_grew') THEN 'gpu_ecc'
+            WHEN 'gpu' THEN CASE
+                WHEN event IN ('gpu_ecc', 'ecc_grew', 'pages_pending') THEN 'gpu_ecc'
                 WHEN event IN ('gpu_throttled', 'host_throttled') THEN 'gpu_throttled'
+                WHEN event IN ('gpu_capped', 'amd_gpu_capped') THEN 'gpu_capped'
                 WHEN weight = 'warning' AND NOT fatal THEN 'nvlink_error'
                 ELSE 'gpu_' || weight END
             WHEN 'nic' THEN CASE
@@ -37,8 +39,13 @@ _DEVICES = """
                 ELSE 'link_lost' END
             WHEN 'host' THEN if(weight = 'fault', 'node_down', 'node_drained')
             WHEN 'process' THEN if(event IN ('oom', 'segfault'), event, 'stalled')
-            WHEN 'storage' THEN 'stalled' WHEN 'fabric' THEN part ELSE 'machine' END AS code
-    FROM reported_faults WHERE NOT (is_old OR is_outlived OR is_rare OR is_elsewhere)"""
+            WHEN 'storage' THEN if(event = 'storage_waits' AND phase <> '', 'long_phase', 'stalled')
+            ELSE if(part IN ('fabric', 'kernel', 'limit'), part, 'machine') END AS code
+    FROM reported_faults LEFT JOIN (
+        SELECT job, phase || ' (' || split_part(phase_path, '/', -1) || ':' || phase_line || ')'
+            AS phase
+        FROM log_progress ANTI JOIN log_causes USING (job)) USING (job)
+    WHERE NOT (is_old OR is_outlived OR is_rare OR is_elsewhere)"""
 _STREAM = f"""
     WITH causes AS ({_CAUSES}),
     stopped AS (FROM log_progress ANTI JOIN causes USING (job) WHERE stopped),
@@ -80,7 +87,7 @@ _COLUMNS = (
     ("until_ns", "BIGINT", "ns", "it was no later"),
     ("place", "VARCHAR", "", "file and line"),
     ("text", "VARCHAR", "", "what it says"),
-    ("call", "VARCHAR", "", "the collective that ranks wait in"),
+    ("call", "VARCHAR", "", "the collective that ranks wait in, with its number"),
     ("seq", "BIGINT", "", "its number"),
     ("waiting", "BIGINT", "ranks", "ranks that wait; hosts that cannot reach the peer"),
     ("size", "BIGINT", "ranks", "ranks of the group, if known"),
@@ -101,6 +108,7 @@ _COLUMNS = (
     ("of_reports", "BIGINT", "", "of how many"),
     ("event", "VARCHAR", "", "of a host: its code in the event catalogue, such as xid_79"),
     ("meaning", "VARCHAR", "", "of a host: what that means"),
+    ("phase", "VARCHAR", "", "of a host: the checkpoint or evaluation in which the log ends"),
     ("action", "VARCHAR", "", "of a host: what to do"),
     ("command", "VARCHAR", "", "of a host: what to type"),
     ("lines", "BIGINT", "", "of a host: how often it was said"),
@@ -130,7 +138,7 @@ def fault_reports() -> str:
     """What failed, what ended the job and what hosts state, each with its code."""
     words = {
         "about": "coalesce(about, code)",
-        "call": "coalesce(op, 'A collective')",
+        "call": "coalesce(op, 'A collective') || coalesce(' ' || seq, '')",
         "crowd": "waiting || coalesce(' of ' || if(size IS NULL, 'at least ', '') || of_ranks, '') "
         "|| if(coalesce(of_ranks, waiting) = 1, ' rank', ' ranks')",
         "unseen": "CASE WHEN of_ranks > waiting THEN if(size IS NULL, 'at least ', '') "

@@ -60,7 +60,7 @@ def reported_levels() -> str:
     }
     nic_counters = {
         "link_downs": "times its link went down",
-        "link_errors": "symbol and CRC errors",
+        "link_errors": "link errors",
         "pause_storms": "pause storms",
     }
     grown = ", ".join(

@@ -74,7 +74,7 @@ def _grown_ports() -> str:
                 concat_ws(', ',
                     if(downs > 0, 'its link went down ' || downs
                         || if(downs = 1, ' time', ' times'), NULL),
-                    if(errors > 0, errors || ' symbol and CRC errors', NULL),
+                    if(errors > 0, errors || ' link errors', NULL),
                     if(late > 0, late || ' requests without an answer in time', NULL),
                     if(again > 0, again || ' packets sent again', NULL))
                 || ' between two snapshots' AS text
@@ -183,6 +183,30 @@ def _unlinked() -> str:
     """
 
 
+def _capped() -> str:
+    """GPUs whose power limit is lower than that of nearly all others of their host."""
+    return f"""
+        limited AS (
+            SELECT g.node, gpu, any_value(model) AS model,
+                arg_max(power_limit_w, g.at_ns) AS watts, arg_max(sm_clock_mhz, g.at_ns) AS mhz
+            FROM gpus g LEFT JOIN devices d ON d.kind = 'gpu' AND d.device = gpu::VARCHAR
+                AND d.node IS NOT DISTINCT FROM g.node
+            WHERE power_limit_w IS NOT NULL AND {OF_TEXT} GROUP BY g.node, gpu),
+        capped AS (
+            -- rocm-smi prints a device's number for its model.
+            SELECT a.node, if(a.model LIKE '0x%', 'amd_', '') || 'gpu_capped' AS code,
+                a.gpu::VARCHAR AS said_of, a.gpu,
+                printf('%.0f W, of ', a.watts) || count(*) FILTER (b.watts > a.watts)
+                || printf(' other GPUs %.0f W', mode(b.watts) FILTER (b.watts > a.watts))
+                || coalesce('; its clock is ' || a.mhz || ' MHz', '') AS text
+            FROM limited a JOIN limited b ON b.node IS NOT DISTINCT FROM a.node AND b.gpu <> a.gpu
+                AND b.model IS NOT DISTINCT FROM a.model
+            GROUP BY a.node, a.gpu, a.model, a.watts, a.mhz
+            HAVING count(*) FILTER (b.watts > a.watts)
+                >= greatest($siblings, $most_faster * count(*)))
+    """
+
+
 def _narrow() -> str:
     """GPUs whose PCIe link has fewer lanes than it could. Its speed is no sign: it drops while the
     GPU idles; lanes do not."""
@@ -247,10 +271,11 @@ def reported_states() -> str:
     """What lines say, and what snapshots or hosts show together: since when, they do not."""
     return f"""
         WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}, {_narrow()},
-            {_unlinked()}, {_slower()}, {_grown_ports()}
+            {_unlinked()}, {_capped()}, {_slower()}, {_grown_ports()}
         SELECT * REPLACE (coalesce(meant, code) AS meant) FROM (
             FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
             UNION ALL BY NAME FROM narrow UNION ALL BY NAME FROM slower
             UNION ALL BY NAME FROM grown_ports UNION ALL BY NAME FROM unlinked
+            UNION ALL BY NAME FROM capped
             UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
     """

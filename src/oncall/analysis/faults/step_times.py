@@ -181,6 +181,9 @@ def slow_timers() -> str:
         ("step_ns", "DOUBLE", "ns", "the longest iteration, if times are stated"),
         ("stopped", "BOOLEAN", "", "other lines went on much longer than an iteration takes"),
         ("at_ns", "BIGINT", "ns", "the last stamp"),
+        ("phase", "VARCHAR", "", "the checkpoint or evaluation in which its logs end, if they do"),
+        ("phase_path", "VARCHAR", "", "the file that says so"),
+        ("phase_line", "BIGINT", "", "its line"),
     ],
     source="step lines of training frameworks",
     params={
@@ -206,11 +209,21 @@ def log_progress() -> str:
           SELECT job, job IN (FROM done) AS finished,
             max(number) FILTER (kind = 'silence') AS silence_ns, max(at_ns) AS at_ns
           FROM log_events GROUP BY job),
-        jobs_logged AS (SELECT job FROM steps UNION SELECT job FROM said)
+        jobs_logged AS (SELECT job FROM steps UNION SELECT job FROM said),
+        logged AS (
+          SELECT job, attempt, path, line, code, text FROM log_events WHERE kind = 'phase'
+          UNION ALL BY NAME SELECT job, attempt, path, line, 'step' AS code FROM logged_steps),
+        phases AS (  -- the last that each file states; all of them are in one
+          SELECT job, any_value(text) AS phase, any_value(path) AS phase_path,
+            any_value(line) AS phase_line
+          FROM (FROM logged QUALIFY row_number() OVER (
+            PARTITION BY job, path ORDER BY attempt DESC, line DESC) = 1)
+          GROUP BY job HAVING bool_and(code IN ('checkpoint', 'evaluation')))
         SELECT job, coalesce(steps, 0) AS steps, last_iteration, of_iterations,
           coalesce(finished, false) OR coalesce(last_iteration >= of_iterations, false) AS finished,
           silence_ns, step_ns,
           coalesce(silence_ns > greatest($silence, $iterations * coalesce(step_ns, 0)), false)
             AND NOT coalesce(finished, false) AS stopped,
-          at_ns
-        FROM jobs_logged LEFT JOIN steps USING (job) LEFT JOIN said USING (job)"""
+          at_ns, phase, phase_path, phase_line
+        FROM jobs_logged LEFT JOIN steps USING (job) LEFT JOIN said USING (job)
+        LEFT JOIN phases USING (job)"""

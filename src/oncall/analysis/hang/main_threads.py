@@ -47,7 +47,7 @@ _CALLS = """
 @relation(
     "main_threads",
     reads=["thread_stacks"],
-    optional=["stacks", "ranks", "ops"],
+    optional=["stacks", "ranks", "ops", "log_events"],
     columns=_COLUMNS,
     source="stacks of all ranks: py-spy, faulthandler, gdb, pystack; Flight Recorder frames",
 )
@@ -66,11 +66,19 @@ def _looked_at(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     found = con.execute(
         """
         WITH homes AS (
-            SELECT job, node, pid, any_value(rank) AS rank FROM ranks
-            WHERE node IS NOT NULL AND pid IS NOT NULL GROUP BY ALL)
-        SELECT s.job, coalesce(s.rank, h.rank) AS rank, s.node, s.pid, s.path, s.thread, s.at_ns,
-            s.look, s.state LIKE 'active%' AS busy, s.frames
+            SELECT job, node, pid, min(rank) AS rank FROM (
+                SELECT job, node, pid, rank FROM ranks
+                UNION SELECT job, node, pid, rank FROM log_events)
+            WHERE pid IS NOT NULL AND rank IS NOT NULL
+            GROUP BY job, node, pid HAVING min(rank) = max(rank)),
+        numbers AS (  -- which one process of the job has, on whatever host
+            SELECT job, pid, min(rank) AS rank, any_value(node) AS node FROM homes
+            GROUP BY job, pid HAVING min(rank) = max(rank))
+        SELECT s.job, coalesce(s.rank, h.rank, n.rank) AS rank, s.node, s.pid, s.path, s.thread,
+            s.at_ns, s.look, s.state LIKE 'active%' AS busy, s.frames
         FROM thread_stacks s LEFT JOIN homes h ON (h.job, h.node, h.pid) = (s.job, s.node, s.pid)
+        LEFT JOIN numbers n ON (n.job, n.pid) = (s.job, s.pid)
+            AND (n.node IS NULL OR s.node IS NULL)
         WHERE s.is_main AND len(s.frames) > 0
         ORDER BY s.at_ns NULLS FIRST, s.look NULLS FIRST, s.path, s.thread
         """

@@ -9,7 +9,14 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.hang.activities import COMPUTING, OCCUPIED, OTHER, WAITING
+from oncall.analysis.hang.activities import (
+    COLLECTIVE,
+    COMPUTING,
+    OCCUPIED,
+    OTHER,
+    RENDEZVOUS,
+    WAITING,
+)
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
 
@@ -17,7 +24,10 @@ _Row = dict[str, Any]
 _BARRIER = re.compile(r"(?:\w+\.)*\w*barrier at ")
 _PROCESSES = """
     WITH dumped AS (SELECT DISTINCT job FROM recordings WHERE kind = 'flight_recorder')
-    SELECT *, job IN (FROM dumped) AND job NOT IN (SELECT job FROM unmet_calls) AS uncalled
+    SELECT *, job IN (FROM dumped) AND job NOT IN (SELECT job FROM unmet_calls) AS uncalled,
+        job IN (SELECT job FROM log_causes WHERE NOT outlived
+            UNION SELECT job FROM log_progress WHERE stopped) AS stopped,
+        job IN (SELECT job FROM logged_steps) AS stepped
     FROM main_threads m WHERE looks <> 1
         OR job NOT IN (SELECT job FROM job_progress WHERE state = 'moving')
 """
@@ -42,15 +52,17 @@ _COLUMNS = (
         "BOOLEAN",
         "",
         "... and more than one is alone, or others compute, or they wait in a barrier, as they "
-        "do while one saves, or dumps show no call whose wait is rather a stop",
+        "do while one saves, or dumps show no call whose wait is rather a stop, or the log shows "
+        "steps and no end of them",
     ),
+    ("stopped", "BOOLEAN", "", "the job's logs show that it stopped"),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
     (
         "reason",
         "VARCHAR",
         "",
         "waiting: all others are seen to wait; alike: they compute, which may be a wait; "
-        "computing: it computes itself, and they wait",
+        "computing: it computes itself, and they wait; alone: the stacks of others are not known",
     ),
 )
 
@@ -58,13 +70,16 @@ _COLUMNS = (
 @relation(
     "odd_stacks",
     reads=["main_threads"],
-    optional=["job_progress", "unmet_calls", "recordings"],
+    optional=[
+        *("job_progress", "unmet_calls", "recordings"),
+        *("logged_steps", "log_causes", "log_progress"),
+    ],
     columns=_COLUMNS,
     source="the odd one out among equal stacks",
     params={
         "few": Param("50 %", "of two ranks, one may hold the other; more than half are not few"),
         "few_computing": Param(
-            "10 %", "ranks that compute may only be the last to reach the call: hardly ever many"
+            "25 %", "ranks that compute may only be the last to reach the call: hardly ever many"
         ),
     },
 )
@@ -79,18 +94,21 @@ def odd_stacks(
     jobs: dict[str, list[_Row]] = defaultdict(list)
     for values in cursor.fetchall():
         row = dict(zip(names, values, strict=True))
+        row["stepping"] = row["stepped"] and not row["stopped"]
         jobs[row["job"]].append(row)
     rows = [row for processes in jobs.values() for row in _odd(processes, few, few_computing)]
     return {name: [row[name] for row in rows] for name, *_ in _COLUMNS}
 
 
 def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequence[_Row]:
+    if len(processes) == 1 and processes[0]["activity"] in (COLLECTIVE, RENDEZVOUS):
+        return [_alone(processes[0])] if processes[0]["looks"] else []
     odd = _of(processes, OCCUPIED) or _of_their_own(processes)
     others = [one for one in processes if one not in odd]
     waiting = _of(others, WAITING)
     reason, most = "waiting" if len(waiting) == len(others) else "alike", few
     if not odd:
-        odd = [one for one in _of(processes, COMPUTING) if one["looks"]]
+        odd = [one for one in _of(processes, COMPUTING | OTHER) if one["looks"]]
         others = waiting = _of(processes, WAITING)
         reason, most = "computing", few_computing
     held = [one for one in others if one["activity"] in WAITING | COMPUTING]
@@ -102,7 +120,7 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
     once = all(one["looks"] <= 1 for one in processes)
     barred = [one for one in others if _BARRIER.match(one["frame"] or "")]
     doubted = len(odd) > 1 or reason == "alike" or processes[0]["uncalled"]
-    doubted = doubted or 2 * len(barred) > len(others)
+    doubted = doubted or 2 * len(barred) > len(others) or processes[0]["stepping"]
     about = {
         "once": once,
         "doubted": once and doubted,
@@ -115,6 +133,14 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
         "others_moved": len(moved),
     }
     return [{**one, **about} for one in odd]
+
+
+def _alone(process: _Row) -> _Row:
+    """The only process whose stack is known: for whom it waits, nothing shows."""
+    about = {"others": 0, "waiting": 0, "processes": 1, "reason": "alone", "elsewhere": None}
+    once = process["looks"] <= 1
+    counts = {"looks": process["looks"], "others_moved": 0}
+    return {**process, **about, **counts, "once": once, "doubted": once and process["stepping"]}
 
 
 def _of(processes: Sequence[_Row], activities: frozenset[str]) -> list[_Row]:

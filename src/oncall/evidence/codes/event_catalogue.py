@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Part = Literal[
-    "gpu", "nvlink", "nic", "pcie", "fabric", "memory", "cpu", "process", "storage", "host"
+    "gpu",
+    "nvlink",
+    "nic",
+    "pcie",
+    "fabric",
+    "memory",
+    "cpu",
+    "kernel",
+    "limit",
+    "process",
+    "storage",
+    "host",
 ]
 # fault: the part is broken, or was for a while. warning: it works, and wears out or is close to
 # its limit. program: what runs there did something wrong, or was ended. notice: nothing is wrong.
@@ -114,10 +125,22 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
         "program",
         "a kernel accessed memory that is not mapped (page fault)",
     ),
+    "pages_pending": (
+        "gpu",
+        "fault",
+        "memory errors that ECC could not correct; pages wait to be retired at the next GPU reset",
+    ),
+    "retirement_pending": (
+        "gpu",
+        "warning",
+        "memory pages are to be retired at the next GPU reset, after corrected errors",
+    ),
     "remap_pending": ("gpu", "warning", "a memory row is to be remapped at the next GPU reset"),
     "remap_failed": ("gpu", "fault", "a memory row could not be remapped: no spare row is left"),
     "gpu_missing": ("gpu", "fault", "fewer GPUs are listed than on other hosts"),
     "gpu_throttled": ("gpu", "warning", "heat or power holds its clocks down"),
+    "gpu_capped": ("gpu", "warning", "its power limit is lower than that of the others"),
+    "amd_gpu_capped": ("gpu", "warning", "its power limit is lower than that of the others"),
     "host_throttled": ("gpu", "warning", "heat or power holds the clocks of the host's GPUs down"),
     "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
     "nvlinks_down": ("nvlink", "fault", "NVLinks of it are down"),
@@ -133,7 +156,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "port_init": ("nic", "fault", "an RDMA port has a link and no subnet manager configured it"),
     "port_slow": ("nic", "warning", "an RDMA port runs at a lower rate than the others"),
     "link_downs_grew": ("nic", "fault", "the link of a network interface went down"),
-    "link_errors_grew": ("nic", "warning", "symbol or CRC errors between two snapshots"),
+    "link_errors_grew": ("nic", "warning", "link errors between two snapshots"),
     "timeouts_grew": (
         "nic",
         "warning",
@@ -162,10 +185,18 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "soft_lockup": ("cpu", "fault", "a CPU was stuck in the kernel for many seconds"),
     "hard_lockup": ("cpu", "fault", "a CPU did not even take interrupts"),
     "cpu_stall": ("cpu", "warning", "a CPU did not run the kernel's housekeeping in time"),
-    "panic": ("cpu", "fault", "the kernel panicked"),
+    "panic": ("kernel", "fault", "the kernel panicked"),
+    "oops": ("kernel", "fault", "the kernel crashed in one of its drivers or in itself"),
+    "file_limit": ("limit", "fault", "the host ran out of open files (fs.file-max)"),
+    "peer_memory": (
+        "nic",
+        "warning",
+        "nvidia-peermem failed: GPU Direct RDMA of a process that is gone or was restarted",
+    ),
     "segfault": ("process", "program", "a process crashed"),
     "io_error": ("storage", "fault", "reading or writing a disk failed"),
     "storage_stalled": ("storage", "fault", "a file server does not answer"),
+    "storage_waits": ("storage", "warning", "processes sleep uninterruptibly in its calls"),
     "storage_answers": ("storage", "notice", "a file server answers again"),
     "node_down": ("host", "fault", "the scheduler lost the node"),
     "node_drained": ("host", "warning", "the scheduler takes the node out of use"),
@@ -210,6 +241,13 @@ _REBOOT = Advice(
     "replace the GPU",
     "nvidia-bug-report.sh",
 )
+# What drivers of several vendors report; the tools of one are no use to the others.
+_ANY_GPU = Advice(
+    "Drain the node, save the driver's log and restart the node; if it returns, test or replace "
+    "the GPU",
+    "dmesg -T",
+)
+_ANY_PROGRAM = Advice("Look for the fault in the program first", "dmesg -T")
 _REPLACE = Advice(
     "Drain the node, save the driver's report for the vendor and replace the GPU",
     "nvidia-bug-report.sh",
@@ -235,9 +273,9 @@ _DRIVER = Advice(
     "cat /proc/driver/nvidia/version",
 )
 _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
-    _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 68, 69, 137)), "gpu_page_fault"),
+    _DEBUG: (*(f"xid_{number}" for number in (8, 13, 31, 32, 68, 69, 137)),),
     _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
-    _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
+    _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending", "retirement_pending"),
     _RESTART: ("xid_94",),
     Advice(
         "See airflow, power supply and limit", "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE"
@@ -245,13 +283,32 @@ _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
     Advice("See the host's power supplies, fans and inlet", "ipmitool sdr"): ("host_throttled",),
     _RESET: (
         *(f"xid_{n}" for n in (38, 46, 48, 61, 62, 95, 109, 119, 120, 140, 154, 158)),
-        *("gpu_reset_required", "ecc_grew", "gpu_ecc", "gpu_hung", "gpu_reset"),
+        *("ecc_grew", "pages_pending"),
+    ),
+    _ANY_GPU: (
+        *("gpu_lost", "gpu_init_failed", "gpu_reset_required", "gpu_ecc", "gpu_hung", "gpu_reset"),
+    ),
+    _ANY_PROGRAM: ("gpu_page_fault",),
+    Advice("Give it the limit of the others", "nvidia-smi -q -d POWER"): ("gpu_capped",),
+    Advice("Give it the limit of the others", "rocm-smi --showmaxpower"): ("amd_gpu_capped",),
+    Advice("See in which driver, and which version of it; then restart the node", "dmesg -T"): (
+        *("oops", "panic"),
+    ),
+    Advice("See how many are open, and who holds them; then raise it", "sysctl fs.file-nr"): (
+        "file_limit",
+    ),
+    Advice("See which process it was, and the module's version", "modinfo nvidia-peermem"): (
+        "peer_memory",
     ),
     _REBOOT: (
         *("xid_79", "xid_54", "xid_110", "xid_143"),
-        *("gpu_lost", "gpu_unreachable", "gpu_init_failed", "gpu_missing"),
+        *("gpu_unreachable", "gpu_missing"),
     ),
-    _REPLACE: ("xid_64", "xid_57", "xid_58", "xid_122", "xid_157", "remap_failed", "dcgm_failed"),
+    _REPLACE: ("xid_64", "xid_57", "xid_58", "xid_122", "xid_157", "remap_failed"),
+    Advice(
+        "Drain the node and test the GPU again, for longer: one failed test is no broken GPU",
+        "dcgmi diag -r 3",
+    ): ("dcgm_failed",),
     _NVLINK: (*_NVLINK_STATED, "nvlink_grew", "nvlinks_down", "xid_121", "xid_155", "xid_74_once"),
     _NVLINK_FATAL: tuple(code for code in STATED if code.endswith("_fatal")),
     _NVLINK_ELSEWHERE: (
@@ -308,7 +365,7 @@ _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
     Advice("See where it crashed", "coredumpctl info PID"): ("segfault",),
     Advice("See what it waits for, storage first", "cat /proc/PID/stack"): ("hung_task",),
     Advice("See that server or disk, and who waits for it", "ps -eo pid,stat,wchan,cmd"): (
-        *("io_error", "storage_stalled"),
+        *("io_error", "storage_stalled", "storage_waits"),
     ),
     Advice("See its state and its log", "systemctl status nvidia-fabricmanager"): (
         *("fabric_manager", "fabric_not_ready"),

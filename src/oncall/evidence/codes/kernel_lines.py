@@ -2,8 +2,8 @@
 `event_catalogue`.
 
 Each pattern was written after lines as kernels and drivers print them: NVIDIA's driver and
-NVSwitch, amdgpu, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs,
-storage.
+NVSwitch, amdgpu, xe and i915, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory,
+the kernel's own crashes and limits, watchdogs, storage.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _ANY = r".{0,120}?"
 _MOST_READ = 500
 _MLX5 = rf"^mlx5_core {_PCI}"
 _AMD = rf"^amdgpu {_PCI}: "
+_INTEL = rf"^(?:xe|i915) {_PCI}: "
 _NEW = r"(?: new| deferred)?"
 _NETWORK = rf"{_NAME}:? (?:NIC )?[Ll]ink is "
+_CARRIER = rf"^(?:<\w+> {{1,2}}\[[\d.]+\] )?(?:device \()?{_NAME}\)?: (?:carrier: link )?"
 _LOST = re.compile(rf"NVRM:{_ANY}GPU {_PCI}")
 _DRIVER = re.compile(rf"^[\w-]+ {_PCI}")  # as a driver begins what it says of a device
 
@@ -64,6 +66,13 @@ _PATTERNS = (
     _line("gpu_lost", rf"{_AMD}{_ANY}device lost from bus"),
     _line("gpu_init_failed", rf"{_AMD}{_ANY}Fatal error during GPU init"),
     _line("gpu_reset", rf"{_AMD}{_ANY}(?:GPU reset begin|GPU recovery failed|ASIC reset failed)"),
+    _line(
+        "gpu_hung",
+        rf"{_INTEL}{_ANY}(?:Timedout job: |GPU HANG: |Engine reset: )",
+    ),
+    _line("gpu_page_fault", rf"{_INTEL}{_ANY}Engine memory (?:CAT|cat) error"),
+    _line("gpu_reset_required", rf"{_INTEL}{_ANY}[Dd]eclar(?:ed|ing) .{{0,40}}wedged"),
+    _line("gpu_reset", rf"{_INTEL}{_ANY}(?:trying reset from|reset started|Resetting \w+ for )"),
     _line("cable_unplugged", rf"{_MLX5}{_ANY}Port module event: module \d+, Cable unplugged"),
     _line("cable_error", rf"{_MLX5}{_ANY}Port module event\[error\]: module \d+"),
     _line("nic_hot", rf"{_MLX5}{_ANY}High temperature on sensors"),
@@ -78,6 +87,8 @@ _PATTERNS = (
     _line("nic_queue_timeout", rf"^NETDEV WATCHDOG: {_NAME} "),
     _line("link_down", rf"{_NETWORK}[Dd]own"),
     _line("link_up", rf"{_NETWORK}[Uu]p"),
+    _line("link_down", rf"{_CARRIER}(?:Lost carrier|disconnected)"),
+    _line("link_up", rf"{_CARRIER}(?:Gained carrier|connected)"),
     _line("aer_fatal", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)"),
     _line("aer_uncorrected", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Uncorrect"),
     _line("aer_corrected", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Correct"),
@@ -94,8 +105,16 @@ _PATTERNS = (
     _line("hard_lockup", r"hard LOCKUP on cpu"),
     _line("cpu_stall", r"rcu: INFO: \w+ (?:self-detected stall|detected stalls)"),
     _line("panic", r"^Kernel panic - not syncing"),
+    # The heading of a crash by its reason, then one that counts them: `Oops: 0002 [#1] SMP`.
+    _line("oops", r"^BUG: (?:unable to handle|kernel NULL pointer)|^kernel BUG at "),
+    _line("oops", r"^Unable to handle kernel |: [0-9a-f]{4,16} \[#\d{1,4}\]"),
+    _line("file_limit", r"^VFS: file-max limit \d+ reached"),
+    _line("peer_memory", r"^nvidia[-_]peermem \w+:\d+ ERROR "),
     _line("segfault", r"\[(?P<process>\d+)\]: segfault at |traps: \S+\[\d+\] general protection"),
     _line("io_error", r"I/O error, dev (?P<name>\w+),"),
+    _line("io_error", r"^EXT4-fs error \(device (?P<name>[\w-]+)\)"),
+    _line("io_error", r"^XFS \((?P<name>[\w-]+)\): .{0,60}(?:shutting down|Shutting down)"),
+    _line("io_error", r"^nvme (?P<name>nvme\d+): controller is down"),
     _line("storage_stalled", r"nfs: server (?P<name>\S+) not responding"),
     _line("storage_stalled", r"Lustre: \S+: Connection to (?P<name>[\w-]+) \(at \S+\) was lost"),
     _line("storage_stalled", r"LustreError: |ceph: mds\d+ hung"),
@@ -116,6 +135,18 @@ WORDS = (
     *("uncorrectable hardware", "poison c", "retry page fault", "preemption time out"),
     *(" timeout, signaled", "unrecoverable", "device lost from bus", "error during GPU init"),
     *("GPU reset begin", "GPU recovery failed", "ASIC reset failed"),
+    *("Timedout job", "GPU HANG", "Engine reset: ", "Engine memory", "wedged", "trying reset from"),
+    *("reset started", ": Resetting ", "carrier", "BUG: ", "kernel BUG", "nable to handle kernel"),
+    *(
+        "Oops: ",
+        " [#1]",
+        " [#2]",
+        "VFS: file-max",
+        "peermem",
+        "EXT4-fs error",
+        "XFS (",
+        "controller is down",
+    ),
 )
 CODES = frozenset(known.code for known in _PATTERNS)
 

@@ -22,7 +22,9 @@ from oncall.importers.host_text import (
     fabric_logs,
     kernel_log,
     nvidia_smi,
+    process_list,
     rdma_ports,
+    rocm_smi,
     slurm_nodes,
 )
 from oncall.importers.host_text.page import Page
@@ -34,7 +36,7 @@ from oncall.importers.recordings import append_recording, append_rows
 KIND = "host_text"
 OF_ONE_JOB = True  # in several folders: of several hosts
 
-_FORMATS = (nvidia_smi, dcgm, rdma_ports, slurm_nodes, fabric_logs)
+_FORMATS = (nvidia_smi, rocm_smi, dcgm, rdma_ports, slurm_nodes, process_list, fabric_logs)
 _JOB = re.compile(r"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _HEAD_BYTES = 16384
 _TEXT = 600  # characters kept of a value

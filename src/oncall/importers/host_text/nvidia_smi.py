@@ -229,16 +229,25 @@ def _gpu(page: Page, index: int, pci: str | None, values: _Values, driver: str |
 
 def _states(page: Page, address: str, values: _Values, places: Mapping[str, int]) -> None:
     for way, bad, code in _STATES_OF_A_GPU:
-        said = values.get(way)
-        if said is not None and bad.fullmatch(said):
+        below = {one: said for one, said in values.items() if f"{one}/".startswith(f"{way}/")}
+        said = ", ".join(
+            f"{one.removeprefix(way).lstrip('/')}: {value}".removeprefix(": ")
+            for one, value in below.items()
+        )
+        if below and bad.fullmatch(said):
             text = f"{way.replace('/', ': ')}: {said}"
-            page.event(SOURCE, code, pci_address(address), text, places[way])
+            page.event(SOURCE, code, pci_address(address), text, places[[*below][-1]])
 
 
 _YES = re.compile(r"Yes")
+# By the way to a value, or to a heading: then all that stands below it.
 _STATES_OF_A_GPU = (
     ("Remapped Rows/Pending", _YES, "remap_pending"),
     ("Remapped Rows/Remapping Failure Occurred", _YES, "remap_failed"),
+    *(
+        ("Retired Pages", re.compile(rf".{{0,40}}Double Bit ECC: {count}, Pend[\w ]*: Yes"), code)
+        for count, code in ((r"[1-9]\d*", "pages_pending"), ("0", "retirement_pending"))
+    ),
     ("GPU Reset Status/Reset Required", _YES, "gpu_reset_required"),
     ("GPU Recovery Action", re.compile(r"(?!None|N/A).+"), "gpu_reset_required"),
     ("Fabric/State", re.compile(r"In Progress|Not Started"), "fabric_not_ready"),

@@ -10,7 +10,7 @@ from oncall.importers.host_names import NUMBERED
 
 # What such files are called after, beside the host: the tool, the ending, which of two it is.
 _WORDS = re.compile(
-    r"dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|ib|ibstat(?:us)?|ibv|"
+    r"dmesg|ps|rocm|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|ib|ibstat(?:us)?|ibv|"
     r"devinfo|ibdev2netdev|rdma|link|dcgmi?|diag|health|fabric|fabricmanager|manager|nv|imex|xid|"
     r"l|sinfo|scontrol|slurm|show|ethtool|perfquery|statistics?|stats|counters?|port|"
     r"performance|serial|console|describe|pod|d|t|"

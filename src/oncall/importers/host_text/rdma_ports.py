@@ -20,7 +20,8 @@ _DEVICE = re.compile(
 _PORT = re.compile(r"\s*[Pp]ort:?\s*(\d+):?\s*")
 _PAIR = re.compile(r"\s*([A-Za-z][\w ]*?)\s*:\s*(.*?)\s*")
 _LINK = re.compile(
-    r"link (?P<nic>[\w.-]+)/(?P<port>\d+) state (?P<state>\w+)"
+    r"link (?P<nic>[\w.-]+)/(?P<port>\d+) (?:subnet_prefix [\w:]+ lid \d+ sm_lid \d+ lmc \d+ )?"
+    r"state (?P<state>\w+)"
     r"(?: physical_state (?P<physical>\w+))?(?: netdev (?P<netdev>\S+))?"
 )
 _NETDEV = re.compile(

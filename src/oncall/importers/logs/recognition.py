@@ -29,7 +29,7 @@ _JSON_LINES = re.compile(
     rb'(?:\w+[/_])?(?:step|iteration)": ?\d))[^\r\n]*+(?<=\})(?:\r?\n|$)){2}'
 )
 # Lines that say nothing of a fault, and whose file is a job's log nevertheless.
-_SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
+_SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch[./]distributed")
 _TAIL_BYTES = 64 << 10
 
 

@@ -151,8 +151,11 @@ def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) 
     rows: list[_Row] = []
     for comm in poll.communicators:
         rows += _launches(comm, numbering)
-    died = [(event.process, "dead") for event in poll.events if event.code == _PEER_DEAD]
-    for process, state in [*died, *poll.gone]:
+    for event in poll.events:
+        if event.code == _PEER_DEAD:
+            died = _gone(event.process, "dead", numbering)
+            rows += [replace(row, at_ns=event.at_ns) for row in died]
+    for process, state in poll.gone:
         rows += _gone(process, state, numbering)
     reported = {row.rank for row in rows}
     # In text, communicators in good order are counted, not listed: their ranks did answer.
@@ -165,7 +168,7 @@ def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) 
                 "job": job,
                 "comm": [row.comm for row in rows],
                 "rank": [row.rank for row in rows],
-                "at_ns": [poll.at_ns] * len(rows),
+                "at_ns": [row.at_ns or poll.at_ns for row in rows],
                 "launched": [row.launched for row in rows],
                 "state": [row.state for row in rows],
                 "source": KIND,
@@ -202,13 +205,14 @@ def _write_calls(incident: Incident, job: str, poll: Poll, numbering: Numbering)
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of `launches`; `process` where its rank is unknown."""
+    """A row of `launches`; `process` where its rank is unknown, `at_ns` where a line is stamped."""
 
     comm: int | None = None
     rank: int | None = None
     launched: int | None = None
     state: str | None = None
     process: Process | None = None
+    at_ns: int | None = None
 
 
 def _launches(comm: Communicator, numbering: Numbering) -> Iterator[_Row]:

@@ -38,11 +38,13 @@ class Thread:
 
 @dataclass(frozen=True)
 class Place:
-    """What is known of a process from what surrounds its stacks: a heading, a file's name."""
+    """What is known of a process from what surrounds its stacks: a heading, a file's name, its
+    command. `local_rank`: among the processes of its host."""
 
     rank: int | None = None
     node: str | None = None
     pid: int | None = None
+    local_rank: int | None = None
 
     def within(self, outer: Place) -> Place:
         """This place, and what `outer` adds to it."""
@@ -50,6 +52,7 @@ class Place:
             outer.rank if self.rank is None else self.rank,
             self.node or outer.node,
             outer.pid if self.pid is None else self.pid,
+            outer.local_rank if self.local_rank is None else self.local_rank,
         )
 
 

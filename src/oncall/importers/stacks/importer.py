@@ -6,7 +6,8 @@ NULL, and such processes are distinguished by file and thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from oncall.core.errors import Unreadable
@@ -37,7 +38,7 @@ def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone
         return True
     found = text.parse(start)
     if found.processes:
-        return found.share >= _LEAST_SHARE
+        return found.share >= _LEAST_SHARE and not found.is_log
     return documents.is_folded(start)
 
 
@@ -50,15 +51,19 @@ def _may_be(head: bytes) -> bool:
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """Add the stacks in `paths` as evidence of `job`. A file without any becomes a recording with
     its problem."""
+    found: dict[Path, list[Process]] = {}
+    problems: dict[Path, str | None] = {}
+    written: dict[Path, int | None] = {}
     for path in sorted(paths):
-        processes: list[Process] = []
-        problem, written_ns = None, None
+        found[path], written[path] = [], None
         try:
-            written_ns = files.modified_ns(path)
-            processes = _read(path)[:_MOST_PROCESSES]
-            problem = None if processes else "holds no stack"
+            written[path] = files.modified_ns(path)
+            found[path] = _read(path)[:_MOST_PROCESSES]
+            problems[path] = None if found[path] else "holds no stack"
         except Unreadable as error:
-            problem = str(error)
+            problems[path] = str(error)
+    _number(found)
+    for path, processes in found.items():
         write_stacks(incident, job, processes, path=printable(str(path)))
         write_ranks(incident, job, processes)
         append_recording(
@@ -67,10 +72,28 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
             KIND,
             path,
             sum(len(process.threads) for process in processes),
-            problem,
+            problems[path],
             rank=processes[0].place.rank if len(processes) == 1 else None,
-            written_ns=written_ns,
+            written_ns=written[path],
         )
+
+
+def _number(found: Mapping[Path, list[Process]]) -> None:
+    """Give the processes ranks where nothing names any: on one host their local ranks are these,
+    else the numbers of their files, counted from 0."""
+    processes = [process for each in found.values() for process in each]
+    if any(process.place.rank is not None for process in processes):
+        return
+    files_alone = all(len(each) == 1 for each in found.values())
+    numbers = [places.number_of(path.name) for path in found] if files_alone else []
+    local = [process.place.local_rank for process in processes]
+    nodes, pids = ({getattr(one.place, name) for one in processes} for name in ("node", "pid"))
+    for ranks in (local, numbers if 0 in numbers else []):
+        distinct = len(set(ranks)) == len(pids - {None}) == len(processes)
+        if distinct and None not in ranks and len(nodes) == 1:
+            for process, rank in zip(processes, ranks, strict=True):
+                process.place = replace(process.place, rank=rank)
+            return
 
 
 def _read(path: Path) -> list[Process]:

@@ -9,13 +9,15 @@ from oncall.importers.host_names import is_host, may_be_host
 from oncall.importers.stacks.dump import Place
 
 # Ranks within something smaller than the job.
-_PARTIAL = ("local", "node", "group", "role", "peer", "tp", "pp", "dp", "cp", "ep", "sp")
+_PARTIAL = ("local", "node", "machine", "group", "role", "peer", "tp", "pp", "dp", "cp", "ep", "sp")
 _RANK = re.compile(
     "(?:^|(?<=[^a-z]))"
     + "".join(f"(?<!{word}[-_ ])" for word in _PARTIAL)
-    + r"(?:(?:global[-_ ]?)?rank[-_.:=# ]{0,3}|(?:worker|scheduler)_(?:PP0_)?TP)(\d{1,7})(?!\d)",
+    + r"(?:(?:global[-_ ]?)?rank[-_.:=# ]{0,3}|(?:worker|scheduler_DP\d{1,4}|scheduler)_"
+    r"(?:PP0_)?TP)(\d{1,7})(?!\d)",
     re.IGNORECASE,
 )
+_LOCAL_RANK = re.compile(r"--local[-_]rank[= ](\d{1,4})(?!\d)")
 _PID = re.compile(r"(?:^|[^a-z])pid[-_.:=# ]{0,3}(\d{1,10})(?!\d)", re.IGNORECASE)
 _HOST = re.compile(r"(?:^|[^a-z])(?:host|node|pod)[:= ]{1,3}([A-Za-z0-9][\w.-]*)", re.IGNORECASE)
 _BEFORE, _AFTER = " \t=#*+>~-", " \t\r=#*+<~:-"  # decoration
@@ -31,6 +33,23 @@ _TOOL = re.compile(
 )
 _NUMBER = re.compile(r"\d{1,10}")
 _LARGEST_RANK = 1_000_000
+
+
+def of_command(pid: int, command: str) -> Place:
+    """What the command or title of a process says: `train.py --local_rank=2`,
+    `sglang::scheduler_DP1_TP3`."""
+    rank, local_rank = _RANK.search(command), _LOCAL_RANK.search(command)
+    return Place(
+        rank=_rank(rank[1]) if rank else None,
+        pid=pid,
+        local_rank=int(local_rank[1]) if local_rank else None,
+    )
+
+
+def number_of(name: str) -> int | None:
+    """The only number in a file's name, if it is too small for that of a process."""
+    numbers = re.findall(r"\d+", _without_suffix(name))
+    return int(numbers[0]) if len(numbers) == 1 and len(numbers[0]) < 4 else None
 
 
 def is_rule(line: str) -> bool:

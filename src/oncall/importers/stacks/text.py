@@ -15,7 +15,7 @@ from oncall.importers.stacks import places
 from oncall.importers.stacks.dump import MOST_THREADS, Place, Process, Thread, bounded, frame
 
 # py-spy; also `Thread 0x7F3A (active+gil)`, and folded by hand: several headings, one stack.
-_PROCESS = re.compile(r"^\s*Process (\d{1,10}):(?: |$)")
+_PROCESS = re.compile(r"^\s*Process (\d{1,10}):(?: (?P<command>.*)|$)")
 _SPY_THREAD = re.compile(
     r"^\s*Thread (?P<id>0x[0-9a-fA-F]+|\d+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?\s*$"
 )
@@ -63,6 +63,7 @@ _PYSTACK_FRAME = re.compile(
 _PREFIXED = re.compile(
     r"^(?:\[rank(?P<rank>\d{1,7})\]|(?P<who>[A-Za-z0-9][\w.-]*)):(?: (?P<rest>.*))?$"
 )
+_STAMPED = re.compile(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_LINE = 1_000  # characters that are read of a line
 
@@ -89,6 +90,7 @@ class _Reader:
     def __init__(self) -> None:
         self.processes: list[Process] = []
         self.known = 0  # lines that belong to stacks
+        self.logged = 0  # others, stamped as those of a log
         self._place = Place()
         self._process: Process | None = None
         self._thread: _Open | None = None
@@ -109,6 +111,7 @@ class _Reader:
             return
         if text[:1].isspace():
             return
+        self.logged += _STAMPED.match(text) is not None
         rule, self._after_rule = self._after_rule, places.is_rule(text)
         found = places.heading(text) or (places.bare_heading(text) if rule else None)
         if found is not None:
@@ -140,7 +143,8 @@ class _Reader:
         """Whether a process or a thread begins here."""
         if found := _PROCESS.match(text):
             self.close()
-            self._process = Process(Place(pid=int(found[1])).within(self._place))
+            place = places.of_command(int(found[1]), found["command"] or "")
+            self._process = Process(place.within(self._place))
             self.processes.append(self._process)
             return True
         if _FAULT_BEGINS.match(text):
@@ -221,10 +225,12 @@ def _is_process_id(thread: _Open) -> bool:
 
 @dataclass(frozen=True)
 class Parsed:
-    """The processes of a text, and the share of its lines that belong to stacks."""
+    """The processes of a text, the share of its lines that belong to stacks, and whether others
+    are stamped as those of a log."""
 
     processes: Sequence[Process]
     share: float
+    is_log: bool
 
 
 def parse(text: str) -> Parsed:
@@ -240,7 +246,8 @@ def parse(text: str) -> Parsed:
         around = Place(rank, who if who and not who.isdigit() else None)
         processes += [one.at(around) for one in reader.processes if one.threads]
     known = sum(reader.known for reader in readers.values())
-    return Parsed(processes, known / lines if lines else 0.0)
+    is_log = any(reader.logged for reader in readers.values())
+    return Parsed(processes, known / lines if lines else 0.0, is_log)
 
 
 def _short(line: str) -> str:

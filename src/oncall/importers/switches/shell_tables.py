@@ -108,9 +108,10 @@ def _ignored(columns: Sequence[str], row: Row) -> Iterator[Reading]:  # noqa: AR
 
 
 def _interface(columns: Sequence[str], row: Row) -> Iterator[Reading]:
-    """`show interfaces counters`: packets in error or dropped, and whether the link is up."""
-    for name, column in _OF_INTERFACES.items():
-        value = number(row[columns.index(name)])
+    """`show interfaces counters`, also `... fec-stats`: packets in error or dropped, or codewords
+    that could not be corrected; and whether the link is up."""
+    for name, column in (_OF_INTERFACES | _OF_FEC).items():
+        value = number(row[columns.index(name)]) if name in columns else None
         if value is not None:
             yield Reading(row[0], None, column, value)
     state = row[columns.index("STATE")]
@@ -125,6 +126,7 @@ _OF_QUEUES = {
     "EcnMarked/pkts": "marked",
 }
 _OF_INTERFACES = {"RX_ERR": "link_errors", "RX_DRP": "rx_discards", "TX_DRP": "tx_discards"}
+_OF_FEC = {"FEC_UNCORR": "link_errors"}
 
 
 def _named(first: Sequence[str], others: str) -> Callable[[Sequence[str]], bool]:
@@ -141,7 +143,10 @@ _KINDS: tuple[tuple[Callable[[Sequence[str]], bool], Reader], ...] = (
     (lambda columns: columns[:3] == ["Port", "TxQ", "Counter/pkts"], _queue_counters),
     (lambda columns: "Total RX Pause Time MS" in columns, _history),
     (
-        lambda columns: columns[0] == "IFACE" and {"STATE", *_OF_INTERFACES} <= {*columns},
+        lambda columns: (
+            columns[0] == "IFACE"
+            and any({"STATE", *names} <= {*columns} for names in (_OF_INTERFACES, _OF_FEC))
+        ),
         _interface,
     ),
     (lambda columns: columns[0] == "QUEUE" and _STORMS in columns, _watchdog),

@@ -9,20 +9,24 @@ from oncall.importers.printable import printable
 from oncall.importers.stacks.text import parse
 
 _MOST_LINES = 60
+_MOST_ABOVE = 4
 
 
 def read(line: Line) -> Sequence[Found]:
-    """The stack of the thread whose first line this is; only main threads count."""
-    processes = parse("\n".join([line.text, *line.below(_MOST_LINES)])).processes
+    """The stack of the thread whose first line this is; only main threads count. py-spy names the
+    process a few lines above."""
+    heading = [one for one in line.above(_MOST_ABOVE) if one.startswith("Process ")][:1]
+    processes = parse("\n".join([*heading, line.text, *line.below(_MOST_LINES)])).processes
     thread = processes[0].threads[0] if processes else None
     if thread is None or not thread.is_main:
         return []
-    pid = processes[0].place.pid
+    place = processes[0].place
     columns = {
         "thread": thread.id,
         "state": thread.state,
         "is_main": True,
-        "pid": line.pid if pid is None else pid,
+        "rank": line.rank if place.rank is None else place.rank,
+        "pid": line.pid if place.pid is None else place.pid,
         "frames": [printable(frame) for frame in thread.frames],
     }
     return [Found("thread_stacks", columns)]
