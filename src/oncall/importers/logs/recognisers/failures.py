@@ -49,16 +49,32 @@ _GPU_MEMORY = re.compile(
     r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
     r"RESOURCE_EXHAUSTED: Out of memory"
 )
-_HOST_MEMORY = re.compile(
-    r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|can't allocate memory|"
-    r"Cannot allocate memory|killed by signal: Killed|oom_kill_process|"
-    r"[Mm]emory cgroup out of memory|^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|"
-    r"killed due to (?:memory pressure|the node running low on memory)|std::bad_alloc"
+# Who ended the process for it: the kernel, or Ray's monitor before it came to that; of a refused
+# allocation nobody.
+_HOST_MEMORY = tuple(
+    (code, re.compile(pattern))
+    for code, pattern in (
+        ("ray", r"killed due to (?:memory pressure|the node running low on memory)"),
+        (
+            "host",
+            r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|oom_kill_process|"
+            r"[Mm]emory cgroup out of memory",
+        ),
+        (
+            "refused",
+            r"can't allocate memory|Cannot allocate memory|std::bad_alloc|"
+            r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b",
+        ),
+        # Ray's list of what may have ended a worker that left without a word.
+        ("worker", r"Worker unexpectedly exits with a connection error"),
+    )
 )
-# Ray's monitor ends tasks before memory runs out: the kernel then ends nothing.
 _RAY = re.compile(r"memory pressure|the node running low on memory")
+_PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
+_WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
 _SIGKILL = re.compile(
     r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$|"
+    r"killed by signal: Killed|"
     r"[Ee]xit [Cc]ode: +137\b"
 )
 _CRASH = re.compile(
@@ -148,10 +164,11 @@ def read(line: Line) -> Sequence[Found]:
         return _traceback(line)
     if _GPU_MEMORY.search(text) and not _RAY.search(text):
         return [event("memory", "gpu", text=text)]
-    if _HOST_MEMORY.search(text):
-        found = re.search(r"(?:pid=|[Pp]rocess )(\d{1,9})", text)
-        pid = int(found[1]) if found else None
-        return [event("memory", "ray" if _RAY.search(text) else "host", pid=pid, text=text)]
+    for code, pattern in _HOST_MEMORY:
+        if pattern.search(text):
+            pid, host = _PID.search(text), _WORKER_HOST.search(text)
+            about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
+            return [event("memory", code, text=text, **about)]
     if _ECC.search(text):
         return [event("cuda", "ecc", text=text)]
     if _NVLINK.search(text):
@@ -163,6 +180,8 @@ def read(line: Line) -> Sequence[Found]:
         return []
     if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
         return [_cuda(found["why"])]
+    if _SIGKILL.search(text.strip()):
+        return [event("exit", "-9", number=0, text=text)]
     if duplicate := _DUPLICATE.search(text):
         return [
             event("error", "DuplicateGPU", rank=int(rank), text=duplicate[0])
@@ -170,8 +189,6 @@ def read(line: Line) -> Sequence[Found]:
         ]
     if loader := _LOADER.search(text):
         return [event("error", "DataLoaderWorker", text=loader[0])]
-    if _SIGKILL.search(text.strip()):
-        return [event("exit", "-9", number=0, text=text)]
     if found := _EXCEPTION.match(text.strip()):
         if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
             return []  # at the end of a process, from a destructor
@@ -201,6 +218,7 @@ FAILURES = Recogniser(
         "NVLink error",
         "oom-kill:",
         "allocate memory",
+        "Worker unexpectedly exits",
         "due to memory pressure",
         "low on memory",
         "bad_alloc",

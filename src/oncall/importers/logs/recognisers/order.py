@@ -18,6 +18,7 @@ from oncall.importers.logs.recognisers.serving import SERVING
 from oncall.importers.logs.recognisers.stacks import STACKS
 from oncall.importers.logs.recognisers.starting import STARTING
 from oncall.importers.logs.recognisers.test_sessions import TEST_SESSIONS
+from oncall.importers.logs.recognisers.transports import TRANSPORTS
 from oncall.importers.logs.recognisers.watchdog import WATCHDOG
 
 RECOGNISERS: tuple[Recogniser, ...] = (
@@ -32,6 +33,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     SCHEDULERS,
     TEST_SESSIONS,
     JAX,
+    TRANSPORTS,
     STARTING,
     NVLS,
     NCCL,
