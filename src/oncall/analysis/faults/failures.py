@@ -120,7 +120,7 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
         ends, peer = link(first), first["peer_host"]
         return [caused("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=ends)]
     same = once([row for row in rows if _operation(row) == _operation(first)], "rank")
-    if first["code"] == "fingerprint":
+    if first["code"] == "fingerprint" and first["rank"] is not None:
         return _minority(same)
     return [caused("mismatch", row["code"], row) for row in same]
 

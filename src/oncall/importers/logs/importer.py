@@ -15,6 +15,7 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers import files
+from oncall.importers.logs.calls import Calls
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.file_names import ELASTIC, ranks_of
 from oncall.importers.logs.line import Found, Line
@@ -83,7 +84,7 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
     except Unreadable as error:
         file.problem = str(error)
         return file
-    clock, log = Clock(file.written_ns), Log(path, NEEDLES)
+    clock, log, calls = Clock(file.written_ns), Log(path, NEEDLES), Calls()
     sort_ns = None
     for candidate in log.candidates():
         line = _line(candidate, clock)
@@ -92,12 +93,17 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
         for one in _recognised(line, candidate):
             if one.columns.get("kind") == "attempt" and not file.begins:
                 file.attempt += 1
+            elif one.table == "calls":
+                calls.add(line, one.columns["call"])
+                continue
             elif one.columns.get("kind") == "test_session":
                 file.test_session(one.columns["code"])
                 continue
             if one.table == STEP_TABLE or one.columns.get("kind") == "phase":
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
+    for line, differs in calls.first_difference():
+        _keep(file, line, differs, line.at_ns)
     _keep_silence(file, clock, log)
     file.problem = log.problem or (None if log.has_text else "empty file")
     file.local_ranks = log.local_ranks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from oncall.importers.logs.line import Recogniser
 from oncall.importers.logs.needles import Needles
 from oncall.importers.logs.recognisers.agents import AGENTS
+from oncall.importers.logs.recognisers.calls import CALLS
 from oncall.importers.logs.recognisers.disagreements import DISAGREEMENTS
 from oncall.importers.logs.recognisers.failures import FAILURES
 from oncall.importers.logs.recognisers.jax import JAX
@@ -35,6 +36,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     JAX,
     TRANSPORTS,
     STARTING,
+    CALLS,
     NVLS,
     NCCL,
     FAILURES,
