@@ -147,7 +147,7 @@ def _minority(rows: Sequence[Row]) -> list[Cause]:
 
 
 def _desync(attempt: Attempt) -> list[Cause]:
-    rows = attempt.of("desync")
+    rows = attempt.fatal("desync")
     absent = [row for row in rows if row["code"] == "absent"]
     if absent:
         return [caused("not_joined", "report", row) for row in once(absent, "rank")]

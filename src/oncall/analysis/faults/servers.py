@@ -28,7 +28,7 @@ def server_cause(attempt: Attempt) -> list[Cause]:
     about = {"rank": None, "node": None}
     if watchdogs:
         ranks = {row["rank"] for row in watchdogs if row["rank"] is not None}
-        said = watchdogs[0]["text"] + (f", by {ranks_of(ranks)}" if ranks else "")
+        said = watchdogs[0]["text"] + (f", printed by {ranks_of(ranks)}" if ranks else "")
         return [caused("all_waiting", "forward", {**watchdogs[0], **about, "text": said})]
     if stated:
         return [caused("server_hung", "stated", {**stated[0], **about})]

@@ -126,8 +126,8 @@ def unnamed_groups(attempt: Attempt) -> str:
     rank, seqs = max(numbers.items(), key=lambda pair: len(pair[1]), default=(None, set()))
     if rank is None or len(seqs) < 2:
         return ""
-    said = " and ".join(f"{seq:,}" for seq in sorted(seqs)[:_MOST_NAMED])
-    return f"rank {rank} waits in {said} at once, so these are of several groups, which it does not name"
+    said = ", ".join(f"{seq:,}" for seq in sorted(seqs)[:_MOST_NAMED])
+    return f"rank {rank} waits in operations {said} at once: of several groups, none is named"
 
 
 def _stuck(

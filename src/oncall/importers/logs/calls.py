@@ -88,9 +88,12 @@ class Calls:
                 continue
             gpus = {line.gpu for line, _ in made}
             alone = len({line.node for line, _ in made}) == 1 and gpus == set(range(size))
+            ranks = [line.gpu if alone and call.rank is None else call.rank for line, call in made]
+            calls = [call.said for _, call in made]
+            if None in ranks:
+                calls = [" against ".join(dict.fromkeys(calls))] * len(calls)
             return [
-                (line, event("mismatch", "fingerprint", seq=call.seq, text=call.said,
-                    rank=line.gpu if call.rank is None and alone else call.rank))
-                for line, call in made
-            ]  # fmt: skip
+                (line, event("mismatch", "fingerprint", seq=call.seq, text=said, rank=rank))
+                for (line, call), said, rank in zip(made, calls, ranks, strict=True)
+            ]
         return []

@@ -96,6 +96,9 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
             elif one.table == "calls":
                 calls.add(line, one.columns["call"])
                 continue
+            elif one.columns.get("code") == "unstuck":
+                file.went_on()
+                continue
             elif one.columns.get("kind") == "test_session":
                 file.test_session(one.columns["code"])
                 continue

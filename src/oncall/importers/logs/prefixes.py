@@ -110,6 +110,8 @@ _PREFIXES = tuple(
         r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?",
         r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?",
         r" {0,4}(?P<task>\d{1,6}): (?=\S)",
+        # XLA's and TensorFlow's, after the stamp.
+        r"(?P<level>[IWEF]) [\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ",
         r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?",
         r"(?P<host>[a-z0-9][\w.-]*\d) +\| ",
         # Of words that end in a number and a colon, those that name no host, but a device.

@@ -1,4 +1,4 @@
-"""What libraries under NCCL print: libfabric and its plugin, verbs, shared memory, SHARP, DeepEP."""
+"""Libraries under and beside NCCL: libfabric and its plugin, verbs, /dev/shm, SHARP, DeepEP."""
 
 from __future__ import annotations
 
