@@ -284,6 +284,12 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     return [caused("error", "echo", {**echoes[0], "rank": None, "node": None})]
 
 
+def _reported(attempt: Attempt) -> list[Cause]:
+    """A line of the level of an error that says that something waited in vain."""
+    rows = [row for row in attempt.fatal("reported") if not attempt.finished_before(row)]
+    return [caused("all_waiting", "reported", {**row, "rank": None}) for row in rows[:1]]
+
+
 def _lost_a_peer(attempt: Attempt, row: Row) -> bool:
     """Whether the line only shows that another process is gone: so does a connection that failed
     after the job took steps, if no step followed."""
@@ -359,7 +365,7 @@ _MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
     *(_xids, _gpu_errors, _gpu_memory, _host_memory, _failed_nodes, _killed),
     *(_mismatches, _desync),
     *CONNECTIONS,
-    *(_errors, _left, _exits, _signals, _interrupted, _unexplained),
+    *(_errors, _left, _exits, _signals, _interrupted, _unexplained, _reported),
 )
 
 

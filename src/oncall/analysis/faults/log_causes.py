@@ -32,7 +32,9 @@ _WEAK = {
     *(("init_hang", reason) for reason in _AFTER_OTHERS),
 }
 # An error that follows from another's end: only where nothing else is known.
-_LAST = {("error", "warning"), ("error", "echo"), ("nvls", "collnet")}
+_LAST = {
+    *(("error", "warning"), ("error", "echo"), ("nvls", "collnet"), ("all_waiting", "reported")),
+}
 # These end a job that hangs, too: after a timeout they are its consequence.
 _ENDS = {"terminated", "ib_error", "init_hang", "wrong_interface", "oom_host", "error"}
 

@@ -1,6 +1,6 @@
 """Collectives that NCCL prints as processes call them: the first that they do not all call alike.
 
-Communicators are told apart by size alone, as each process prints its own address of one: a size is
+Communicators are known by size alone, as each process prints its own address of one: a size is
 judged where as many processes have one of it as it has ranks.
 """
 

@@ -25,6 +25,7 @@ from oncall.importers.logs.places import (
     places_of,
     rank_by_folder,
     rank_by_prefix,
+    rank_by_task,
     tell_apart,
     world_size,
 )
@@ -65,6 +66,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     logs = [_read(path, jobs, ranks.get(path)) for path in sorted(paths)]
     rank_by_folder(logs)
     rank_by_prefix(logs)
+    rank_by_task(logs)
     name_hosts(logs)
     tell_apart(logs)
     _write_places(logs, incident, job)
@@ -164,6 +166,7 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
     }
     if not is_step:
         row.setdefault("node", line.node)
+        row["task"] = line.task
         row["sort_ns"] = sort_ns
         if row["at_ns"] is None and kind in _DATED_BY_NEIGHBOURS and file.dated < _MOST_DATED:
             file.dated += 1

@@ -20,6 +20,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
 _MOST_OF_TRACEBACK = 150  # lines
+_FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7})')
+_OF_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python\d|^<")
 # PyTorch raises anew what a data loader's worker or another thread raised: the cause stands below.
 _RERAISED = re.compile(r"Caught \w+ in (?P<where>[\w .]{1,80}?)\.?$")
 _ORIGINAL = "Original " + _TRACEBACK
@@ -28,6 +30,9 @@ _CUDA = re.compile(
     r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]*?\S)\s*+(?:CUDA kernel errors|Compile with|"
     r"Search for|For debugging|Exception raised|$)"
 )
+# As XLA names the driver's errors, of a task where its coordination service passes them on.
+_DRIVER = re.compile(r"CUDA_ERROR_(?P<name>[A-Z_]{3,60})(?::? (?P<why>[a-zA-Z][^\n]{0,300}))?")
+_OF_TASK = re.compile(r"/task:(\d{1,7})\b")
 _FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
 # ROCm's runtime, which ends the process: no exception follows.
 _ROCM = (
@@ -47,7 +52,7 @@ _GPU_MEMORY = re.compile(
     r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
     r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
     r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
-    r"RESOURCE_EXHAUSTED: Out of memory"
+    r"RESOURCE_EXHAUSTED: Out of memory|CUDA_ERROR_OUT_OF_MEMORY"
 )
 # Who ended the process for it: the kernel, or Ray's monitor before it came to that; of a refused
 # allocation nobody.
@@ -89,7 +94,7 @@ _LOADER = re.compile(
 _DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+)")
 _MOST_FRAMES = 12
 _OF_CUDA = (
-    ("ecc", _ECC),
+    ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
     ("nvlink", _NVLINK),
     ("assert", re.compile(r"device-side assert")),
     ("illegal_access", re.compile(r"illegal memory access|misaligned address|illegal instruction")),
@@ -101,7 +106,7 @@ _OF_CUDA = (
         re.compile(
             r"unknown error|unspecified launch failure|launch failure|hardware stack|"
             r"GPU is lost|fallen off|timed out and was terminated|device not ready|"
-            r"unrecoverable|reset required|MMU|graphics"
+            r"unrecoverable|reset required|MMU|graphics|^contained|hardware error"
         ),
     ),
 )
@@ -129,6 +134,17 @@ def _traceback(line: Line) -> list[Found]:
             return [event("memory", "gpu", text=below.text)]
         return [event("error", found["type"], text=found["message"] or found["type"])]
     return []
+
+
+def _frame(line: Line) -> str:
+    """` (train.py:204)`: where the program itself was, by the traceback that the line ends."""
+    for above in line.above(_MOST_OF_TRACEBACK):
+        if _TRACEBACK in above or not above[:1].isspace():
+            break
+        found = _FRAME.match(above)
+        if found and not _OF_LIBRARY.search(found["path"]):
+            return f" ({found['path'].rpartition('/')[2]}:{found['line']})"
+    return ""
 
 
 def _original(line: Line, message: str) -> str:
@@ -182,6 +198,11 @@ def read(line: Line) -> Sequence[Found]:
         return [_cuda(found["why"])]
     if _SIGKILL.search(text.strip()):
         return [event("exit", "-9", number=0, text=text)]
+    if found := _DRIVER.search(text):
+        task = _OF_TASK.search(text)
+        known = _cuda(f"{found['name'].replace('_', ' ').lower()}: {found['why'] or text}")
+        known.columns |= {"rank": int(task[1]) if task else line.rank}
+        return [known]
     if duplicate := _DUPLICATE.search(text):
         return [
             event("error", "DuplicateGPU", rank=int(rank), text=duplicate[0])
@@ -192,7 +213,7 @@ def read(line: Line) -> Sequence[Found]:
     if found := _EXCEPTION.match(text.strip()):
         if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
             return []  # at the end of a process, from a destructor
-        text = _original(line, found["message"] or found["type"])
+        text = _original(line, found["message"] or found["type"]) + _frame(line)
         return [event("error", found["type"], rank=_rank_stated(line), text=text)]
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]
@@ -207,6 +228,7 @@ FAILURES = Recogniser(
         "Interrupt",
         "TimeoutExpired",
         "CUDA error",
+        "CUDA_ERROR_",
         "HIP error",
         "driver error:",
         "Cuda failure",
