@@ -253,7 +253,7 @@ def _first_by_clock(rows: Sequence[Row]) -> list[Row]:
 def _left(attempt: Attempt) -> list[Cause]:
     """Who ended with exit code 0 while the others trained: torchrun lists those that failed and
     those that it ended, which are all others of its processes, and some of these lost a peer."""
-    here = {row["rank"] for row in attempt.of("process")} - {None}
+    here = {row["rank"] for row in attempt.of("process") if row["code"] == "torchrun"}
     ended = [row for row in attempt.fatal("exit") if row["rank"] in here]
     gone = sorted(here - {row["rank"] for row in ended})
     lost = any(is_echo(row) for row in attempt.fatal("error"))

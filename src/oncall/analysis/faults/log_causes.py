@@ -143,9 +143,11 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
         return []
     root = min(ranked, key=lambda one: one.key)
     followed = count_echoes(attempt, root.key[1])
+    homes = {row["rank"]: row["node"] for row in attempt.of("process") if row["rank"] is not None}
     return [
         {
             **row,
+            "node": row.get("node") or homes.get(row["rank"]),
             "until_ns": _before(row, attempt),
             "consequences": followed,
             "parts": devices_behind(row),

@@ -164,9 +164,9 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
         "rank": line.rank if line.rank is not None else file.rank,
         **{name: value for name, value in columns.items() if value is not None},
     }
+    row.setdefault("task", line.task)
     if not is_step:
         row.setdefault("node", line.node)
-        row["task"] = line.task
         row["sort_ns"] = sort_ns
         if row["at_ns"] is None and kind in _DATED_BY_NEIGHBOURS and file.dated < _MOST_DATED:
             file.dated += 1
