@@ -109,7 +109,7 @@ _PREFIXES = tuple(
         r"\(\w+, ip=(?P<host>[\w.:]+)\) ?",
         r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?",
         r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?",
-        r" {0,4}(?P<task>\d{1,6}): (?=\S)",
+        r" {0,4}(?P<task>\d{1,6}): (?= ?\S)",
         # XLA's and TensorFlow's, after the stamp.
         r"(?P<level>[IWEF]) [\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ",
         r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?",
