@@ -27,7 +27,7 @@ from oncall.use_case import diagnose as use_case
 CASES = Path(__file__).parents[2] / "shared" / "data" / "logs"
 
 # Which verdicts say a kind of fault.
-VERDICTS = {
+VERDICTS: dict[str, set[str | None]] = {
     "all_waiting_unknown": {"ALL_WAITING", "NO_PROGRESS", "H3", "STANDSTILL"},
     "checkpoint_or_eval_longer_than_timeout": {"CHECKPOINT_OR_EVALUATION"},
     "data_loader_stall": {"DATA_LOADER"},

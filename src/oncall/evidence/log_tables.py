@@ -39,8 +39,9 @@ LOG_TABLES: tuple[Table, ...] = (
             "VARCHAR",
             "",
             "error, cuda, memory, exit, crash, signal, scheduler, xid, sxid, ib, port, mismatch, "
-            "desync, version, nvls, fabric, init, net, nccl_init, nccl_version, phase, loss, "
-            "world, work (a batch is said to change), heartbeat, attempt, echo, "
+            "desync, version, nvls, sharp, fabric, init, net, nccl_init, nccl_version, phase, "
+            "reported (an error in no known form), loss, world, work (a batch is said to change), "
+            "heartbeat, attempt, echo, "
             "process (it writes to the log), served, server (it waits for its workers)",
         ),
         ("code", "VARCHAR", "", "which of its kind: an exception's type, a status, an exit code"),

@@ -88,7 +88,7 @@ def test_what_a_loaders_worker_raised_is_reported_and_not_that_it_was_raised_ane
         "OSError: shard 3 is damaged\n"
     )
     said = sentence(tmp_path)
-    assert "shard 3 is damaged (in DataLoader worker process 3) (rank0.log:3)" in said
+    assert "shard 3 is damaged (in DataLoader worker process 3) (train.py:9) (rank0.log:3)" in said
 
 
 def test_processes_that_torchrun_names_are_ranks_and_have_lines(tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ from oncall.analysis.faults.interfaces import is_unreachable
 from oncall.analysis.faults.lines import Attempt, Row
 from oncall.analysis.faults.rows import Cause, caused, link, once, once_known
 
+# What keeps a job from starting on the host that says so.
+_OF_ITS_HOST = {"no_interface", "port_in_use", "unscheduled", "ssh", "launch"} | {
+    *("memlock", "shared_memory", "address")
+}
 _LINK = {"port_error", "port_err", "fatal", "down", "device_fatal", "local_catastrophic_error"}
 
 
@@ -109,8 +113,10 @@ def _fewest(rows: Sequence[Row], said: str, who: str) -> list[Row]:
 
 
 def _nvls(attempt: Attempt) -> list[Cause]:
+    """NVLink SHARP, which NCCL does not go on without; else SHARP of the network."""
     rows = attempt.of("nvls")
-    return [caused("nvls", row["code"], row) for row in once_known(rows, "node")]
+    collnet = [{**row, "node": None} for row in attempt.of("sharp")]
+    return [caused("nvls", row["code"], row) for row in once_known(rows, "node") or collnet[:1]]
 
 
 def _fabric(attempt: Attempt) -> list[Cause]:
@@ -126,7 +132,7 @@ def _init(attempt: Attempt) -> list[Cause]:
         for row in attempt.of("init")
         if not attempt.started_before(row) and row["place"] > max(begun, default=0)
     ]
-    weak = ("store", "store_get", "rendezvous", "gloo")
+    weak = ("store", "store_get", "rendezvous", "gloo", "clique")
     first = next((row for row in rows if row["code"] not in weak), rows[0] if rows else None)
     if first is None:
         return []
@@ -153,7 +159,7 @@ def _init(attempt: Attempt) -> list[Cause]:
 def _host_to_see(row: Row, hosts: int) -> str | None:
     """Who cannot reach an address alone may be at fault; an address that several cannot reach is.
     Who reports that others did not come is no culprit."""
-    if row["code"] in ("no_interface", "port_in_use", "unscheduled", "ssh", "launch"):
+    if row["code"] in _OF_ITS_HOST:
         return _text(row["node"])
     if row["peer_host"] is None or (hosts > 1 and row["code"] != "connect"):
         return None

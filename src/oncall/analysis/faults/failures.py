@@ -16,7 +16,11 @@ from oncall.evidence.codes.nvlink_errors import is_fatal
 _UNKNOWN = ("gpu", "warning", "")
 _HARM = (True, None, False)  # of a link, as the line says: fatal, neither, not fatal
 _KILLED = {"-9", "137"}
-_ENDED_BY = {"host": "kernel", "ray": "ray", "pod": "pod"}  # who ended a process for lack of memory
+# Who ended a process for lack of memory; of a refused allocation nobody; of a worker that left
+# without a word it may be memory.
+_ENDED_BY = {"host": "kernel", "ray": "ray", "pod": "pod"}
+_OF_MEMORY = {**_ENDED_BY, "refused": "refused", "worker": "worker"}
+_AGENTS_LOOK_NS = 10 * 10**9  # an agent looks at its processes every five seconds at the latest
 _STOPPED = {"cancelled", "agent", "process"}  # after the job's end: nothing was lost
 _HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
 
@@ -75,12 +79,18 @@ def _gpu_memory(attempt: Attempt) -> list[Cause]:
 
 
 def _host_memory(attempt: Attempt) -> list[Cause]:
-    rows = [row for row in attempt.of("memory") if row["code"] in _ENDED_BY]
+    every = [
+        row
+        for row in attempt.of("memory")
+        if row["code"] in _ENDED_BY or not attempt.went_on_after(row)
+    ]
+    codes = [code for code in _OF_MEMORY if any(row["code"] == code for row in every)]
+    rows = [row for row in every if row["code"] in codes[:1]]
     by_pid = {row["pid"]: row["rank"] for row in attempt.of("exit") if row["rank"] is not None}
     return [
         caused(
             "oom_host",
-            _ENDED_BY[row["code"]],
+            _OF_MEMORY[row["code"]],
             {**row, "rank": row["rank"] or by_pid.get(row["pid"])},
         )
         for row in _first_known(rows)
@@ -110,7 +120,7 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
         ends, peer = link(first), first["peer_host"]
         return [caused("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=ends)]
     same = once([row for row in rows if _operation(row) == _operation(first)], "rank")
-    if first["code"] == "fingerprint":
+    if first["code"] == "fingerprint" and first["rank"] is not None:
         return _minority(same)
     return [caused("mismatch", row["code"], row) for row in same]
 
@@ -137,7 +147,7 @@ def _minority(rows: Sequence[Row]) -> list[Cause]:
 
 
 def _desync(attempt: Attempt) -> list[Cause]:
-    rows = attempt.of("desync")
+    rows = attempt.fatal("desync")
     absent = [row for row in rows if row["code"] == "absent"]
     if absent:
         return [caused("not_joined", "report", row) for row in once(absent, "rank")]
@@ -213,7 +223,7 @@ def _of_nccl(attempt: Attempt) -> bool:
 def _exits(attempt: Attempt) -> list[Cause]:
     """Exit codes alone: whoever ended by itself where the others were ended; else nobody."""
     rows = [row for row in attempt.fatal("exit") if row["code"] not in _KILLED]
-    alone = _ended_alone(attempt)
+    alone = _ended_alone(attempt) or _first_by_clock(rows)
     own = alone or [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
     about = {"rank": None, "node": None}
     if not own:
@@ -228,10 +238,22 @@ def _exits(attempt: Attempt) -> list[Cause]:
     return [caused("error", "exit", {**own[0], **about, **(_only_one(alone) if others else {})})]
 
 
+def _first_by_clock(rows: Sequence[Row]) -> list[Row]:
+    """The first failure of the agent that saw one long before the others did, each by its host's
+    clock."""
+    stated = [
+        row for row in rows if row["number"] == 1 and row["at_ns"] and row["rank"] is not None
+    ]
+    roots = sorted(once(stated, "node"), key=lambda row: row["at_ns"])
+    if len(roots) < 2 or roots[1]["at_ns"] - roots[0]["at_ns"] < _AGENTS_LOOK_NS:
+        return []
+    return roots[:1] if roots[0]["code"] not in ENDED_BY_OTHERS else []
+
+
 def _left(attempt: Attempt) -> list[Cause]:
     """Who ended with exit code 0 while the others trained: torchrun lists those that failed and
     those that it ended, which are all others of its processes, and some of these lost a peer."""
-    here = {row["rank"] for row in attempt.of("process")}
+    here = {row["rank"] for row in attempt.of("process") if row["code"] == "torchrun"}
     ended = [row for row in attempt.fatal("exit") if row["rank"] in here]
     gone = sorted(here - {row["rank"] for row in ended})
     lost = any(is_echo(row) for row in attempt.fatal("error"))
@@ -262,12 +284,17 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     return [caused("error", "echo", {**echoes[0], "rank": None, "node": None})]
 
 
+def _reported(attempt: Attempt) -> list[Cause]:
+    """A line of the level of an error that says that something waited in vain."""
+    rows = [row for row in attempt.fatal("reported") if not attempt.finished_before(row)]
+    return [caused("all_waiting", "reported", {**row, "rank": None}) for row in rows[:1]]
+
+
 def _lost_a_peer(attempt: Attempt, row: Row) -> bool:
     """Whether the line only shows that another process is gone: so does a connection that failed
     after the job took steps, if no step followed."""
     if row["kind"] == "init":
-        after_steps = row["code"] == "connect" and attempt.started_before(row)
-        return after_steps and not attempt.went_on_after(row, 1)
+        return attempt.started_before(row) and not attempt.went_on_after(row, 1)
     return row["kind"] == "echo" or is_echo(row)
 
 
@@ -279,10 +306,12 @@ def _interrupted(attempt: Attempt) -> list[Cause]:
 
 
 def _signals(attempt: Attempt) -> list[Cause]:
+    failed = min((row["place"] for row in attempt.fatal("exit") if _is_own(row)), default=None)
     rows = [
         row
         for row in attempt.fatal("scheduler", "signal")
-        if row["code"] not in _STOPPED or not attempt.finished_before(row)
+        if row["code"] not in _STOPPED
+        or not (attempt.finished_before(row) or (failed is not None and failed < row["place"]))
     ]
     schedulers = [row for row in rows if row["kind"] == "scheduler"]
     reasons = [row for row in schedulers if row["code"] != "cancelled"] or schedulers
@@ -300,6 +329,11 @@ def _signals(attempt: Attempt) -> list[Cause]:
         )
         for row in rows[:1]
     ]
+
+
+def _is_own(row: Row) -> bool:
+    """Whether a process ended with a code of its own: a launcher then ends the others."""
+    return row["code"] not in ENDED_BY_OTHERS | _KILLED
 
 
 def _who_signalled(row: Row) -> str:
@@ -331,7 +365,7 @@ _MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
     *(_xids, _gpu_errors, _gpu_memory, _host_memory, _failed_nodes, _killed),
     *(_mismatches, _desync),
     *CONNECTIONS,
-    *(_errors, _left, _exits, _signals, _interrupted, _unexplained),
+    *(_errors, _left, _exits, _signals, _interrupted, _unexplained, _reported),
 )
 
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from oncall.analysis.faults.echoes import is_echo
 from oncall.analysis.faults.lines import Attempt, Row
-from oncall.analysis.faults.watchdogs import Stuck, absent, behind, mismatched, stuck_group
+from oncall.analysis.faults.rows import once, ranks_of
+from oncall.analysis.faults.watchdogs import (
+    Stuck,
+    absent,
+    behind,
+    mismatched,
+    stuck_group,
+    unnamed_groups,
+)
 
 Cause = dict[str, Any]
 
@@ -17,7 +25,7 @@ def hang_cause(attempt: Attempt, few: float) -> list[Cause]:
     """One row for each rank that is to blame, or one without a rank; none without a hang."""
     stuck = stuck_group(attempt, few)
     if stuck is None:
-        return _stuck_watchdogs(attempt) or _without_ranks(attempt)
+        return _stuck_watchdogs(attempt) or _without_ranks(attempt) or _dumps(attempt)
     first = min(stuck.waiting.values(), key=lambda one: one.first["place"]).first
     about = {
         "place": first["place"],
@@ -32,6 +40,8 @@ def hang_cause(attempt: Attempt, few: float) -> list[Cause]:
         "least": stuck.least,
         "timeout_ns": first["timeout_ns"],
     }
+    if (several := unnamed_groups(attempt)) and _open_phase(attempt, first["place"]) is None:
+        return _rows("all_waiting", "groups", [], {**about, "text": several})
     ranks, detail = mismatched(stuck)
     if detail:
         return _rows("mismatch", "watchdog", ranks, {**about, "text": detail})
@@ -102,17 +112,50 @@ def _without_ranks(attempt: Attempt) -> list[Cause]:
     ]
 
 
+def _dumps(attempt: Attempt) -> list[Cause]:
+    """Ranks that gave up a collective and print their counters only; a rank that had not enqueued
+    the operation that others wait in did not join it."""
+    dumps = [row for row in attempt.reports if row["kind"] in ("local_dump", "remote_dump")]
+    if not dumps:
+        return []
+    first = next((row for row in dumps if row["kind"] == "local_dump"), dumps[0])
+    known = [
+        row
+        for row in once(dumps, "rank")
+        if row["process_group"] == first["process_group"]
+        and None not in (row["rank"], row["enqueued"], row["completed"])
+    ]
+    open_ = [row for row in known if row["completed"] < row["enqueued"]]
+    seq = min((row["completed"] + 1 for row in open_), default=None)
+    late = [row["rank"] for row in known if seq is not None and row["enqueued"] < seq]
+    about = {**_where(first), "seq": seq, "process_group": first["process_group"]}
+    if late and len(late) <= len(open_):
+        detail = f"it has not called operation {seq:,}, in which the others wait"
+        about |= {"waiting": len(open_), "text": detail}
+        return _rows("not_joined", "behind", late, about)
+    if open_:
+        row = open_[0]
+        said = f"{row['enqueued']:,} operations enqueued, {row['completed']:,} completed"
+        text = f"{ranks_of([row['rank']])} has {said}"
+    elif known:
+        text = "every operation of the group that prints is done, so it is one of another group"
+    else:
+        text = "the counters of the group are not logged"
+    return _rows("all_waiting", "dump", [], {**about, "text": text})
+
+
 def _stuck_watchdogs(attempt: Attempt) -> list[Cause]:
     """Watchdog threads that made no progress; the rank with fewer operations pending, or the only
     one, is the candidate."""
     stuck = [row for row in attempt.reports if row["kind"] in ("stuck", "heartbeat")]
     if not stuck:
         return []
-    pending = {
-        row["rank"]: row["pending"]
-        for row in stuck
-        if row["rank"] is not None and row["pending"] is not None
-    }
+    lists = [row for row in stuck if row["rank"] is not None and row["pending"] is not None]
+    lists = once(lists, "rank")
+    # Numbers of operations of unlike groups do not compare; two ranks of one place are in two.
+    places = [row["comm_rank"] for row in lists if row["comm_rank"] is not None]
+    alike = len({row["process_group"] for row in lists}) < 2 and len({*places}) == len(places)
+    pending = {row["rank"]: row["pending"] for row in lists if alike}
     ranks = {row["rank"] for row in stuck if row["rank"] is not None}
     kinds = Counter(pending.values())
     low = min(pending.values(), default=None)

@@ -30,12 +30,16 @@ class Attempt:
 
     @cached_property
     def least(self) -> int:
-        """How many ranks the job has at least: those that lines name, or tasks that Slurm names."""
+        """How many ranks the job has at least: those that lines name, tasks that Slurm names, or a
+        host's processes that write."""
         named = [
             row["rank"] + 1 for row in (*self.events, *self.reports) if row["rank"] is not None
         ]
         tasks = [row["number"] for row in self.of("world") if row["code"] == "least"]
-        return max((*named, *tasks), default=0)
+        local = [
+            row["local_rank"] + 1 for row in self.of("process") if row["local_rank"] is not None
+        ]
+        return max((*named, *tasks, *local), default=0)
 
     @cached_property
     def is_restart(self) -> bool:
@@ -59,9 +63,11 @@ class Attempt:
         return bool(ends) and not any(ends[-1] < one["place"] < row["place"] for one in self.steps)
 
     def started_before(self, row: Row) -> bool:
-        """Whether the job took steps and a line after them does not begin anew: a connection that
-        then fails lost a peer. Whose line stands first says nothing across ranks."""
-        return bool(self.steps) and not self.finished_before(row)
+        """Whether the job took steps, or agents kept alive in its rendezvous, and a line after them
+        does not begin anew: a connection that then fails lost a peer. Whose line stands first says
+        nothing across ranks."""
+        joined = any(one["code"] == "rendezvous" for one in self.of("echo"))
+        return (bool(self.steps) or joined) and not self.finished_before(row)
 
     @cached_property
     def _step_lines(self) -> Mapping[str, list[int]]:

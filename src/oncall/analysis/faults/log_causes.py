@@ -23,14 +23,18 @@ from oncall.evidence.relations import Param
 _FIRST = {"xid", "ecc", "link_down", "node_failed"}
 _KERNEL = {("oom_host", who) for who in ("kernel", "ray", "pod")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
+# A job that does not start because another of its processes failed.
+_AFTER_OTHERS = ("store", "store_get", "rendezvous", "gloo", "connect", "socket", "clique")
 _WEAK = {
     *(("error", "exit"), ("terminated", "ended"), ("terminated", "process")),
-    *(("all_waiting", "report"), ("ib_error", "status_5")),
+    *(("all_waiting", "report"), ("ib_error", "status_5"), ("oom_host", "worker")),
     # A peer that refuses a connection may be one that failed: its own error says more.
-    *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo", "connect")),
+    *(("init_hang", reason) for reason in _AFTER_OTHERS),
 }
 # An error that follows from another's end: only where nothing else is known.
-_LAST = {("error", "warning"), ("error", "echo")}
+_LAST = {
+    *(("error", "warning"), ("error", "echo"), ("nvls", "collnet"), ("all_waiting", "reported")),
+}
 # These end a job that hangs, too: after a timeout they are its consequence.
 _ENDS = {"terminated", "ib_error", "init_hang", "wrong_interface", "oom_host", "error"}
 
@@ -130,16 +134,20 @@ def _is_outlived(start: Attempt, starts: Sequence[Attempt]) -> bool:
 
 def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
     stated, hang = stated_causes(attempt), hang_cause(attempt, few)
-    began = min((row["place"] for row in attempt.reports if row["kind"] == "timeout"), default=None)
+    gave_up = [row for row in attempt.reports if row["kind"] in ("timeout", "local_dump")]
+    gave_up += [row for row in attempt.of("server") if row["code"] == "watchdog"]
+    began = min((row["place"] for row in gave_up), default=None)
     ranked = [_Ranked(_tier(rows, began), rows) for rows in stated]
     ranked += [_Ranked(2, rows) for rows in (hang, server_cause(attempt)) if rows]
     if not ranked:
         return []
     root = min(ranked, key=lambda one: one.key)
     followed = count_echoes(attempt, root.key[1])
+    homes = {row["rank"]: row["node"] for row in attempt.of("process") if row["rank"] is not None}
     return [
         {
             **row,
+            "node": row.get("node") or homes.get(row["rank"]),
             "until_ns": _before(row, attempt),
             "consequences": followed,
             "parts": devices_behind(row),

@@ -20,7 +20,12 @@ _COLUMNS = (
     ("job", "VARCHAR", "", "the job's name"),
     ("attempt", "INTEGER", "", "start of the job, 1 first"),
     ("problem", "VARCHAR", "", "socket_fallback, gdr_off, wrong_interface, p2p_disabled"),
-    ("reason", "VARCHAR", "", "no_device, no_verbs, socket, disabled, channels, virtual, local"),
+    (
+        "reason",
+        "VARCHAR",
+        "",
+        "no_device, no_verbs, no_plugin, socket, disabled, channels, virtual, local",
+    ),
     ("node", "VARCHAR", "", "host, if the text names one"),
     ("nic", "VARCHAR", "", "RDMA device or interface"),
     ("at_ns", "BIGINT", "ns", "stamp of the line"),
@@ -76,7 +81,7 @@ def _nodes(attempt: Attempt, on_one_node: float) -> int | None:
 
 def _fallback(attempt: Attempt) -> list[dict[str, Any]]:
     rows = attempt.of("net")
-    why = [row for row in rows if row["code"] in ("no_device", "no_verbs")]
+    why = [row for row in rows if row["code"] in ("no_device", "no_verbs", "no_plugin")]
     sockets = [
         row for row in rows if row["code"] == "network" and (row["text"] or "").startswith("Socket")
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncall.analysis.faults.lines import Attempt, Row
-from oncall.analysis.faults.rows import Cause, caused
+from oncall.analysis.faults.rows import Cause, caused, ranks_of
 
 # Reports in a row of requests that run and no token; vLLM reports every ten seconds, and a long
 # prompt is worked on for less.
@@ -21,10 +21,15 @@ def server_cause(attempt: Attempt) -> list[Cause]:
     answers = [row for row in attempt.of("served") if row["path"] == rows[-1]["path"]]
     last = max((row["line"] for row in answers), default=0)
     open_rows = [row for row in rows if row["path"] == rows[-1]["path"] and row["line"] > last]
-    stated = [row for row in open_rows if row["code"] in ("no_answer", "watchdog")]
+    watchdogs = [row for row in open_rows if row["code"] == "watchdog"]
+    stated = [row for row in open_rows if row["code"] == "no_answer"]
     waits = [row for row in open_rows if row["code"] == "no_block"]
     idle = [row for row in open_rows if row["code"] == "no_token"]
     about = {"rank": None, "node": None}
+    if watchdogs:
+        ranks = {row["rank"] for row in watchdogs if row["rank"] is not None}
+        said = watchdogs[0]["text"] + (f", printed by {ranks_of(ranks)}" if ranks else "")
+        return [caused("all_waiting", "forward", {**watchdogs[0], **about, "text": said})]
     if stated:
         return [caused("server_hung", "stated", {**stated[0], **about})]
     if len(waits) >= (_MINUTES if answers or idle else _MINUTES_OF_START):

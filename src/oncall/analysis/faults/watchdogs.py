@@ -16,6 +16,7 @@ _SYMMETRIC = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST
 _GATHERS = {"_ALLGATHER_BASE", "ALLGATHER"}
 _SCATTERS = {"_REDUCE_SCATTER_BASE", "REDUCE_SCATTER"}
 _WHOLE = ("default_pg",)
+_MOST_NAMED = 3  # numbers of operations in a sentence
 _ENOUGH = 128  # ranks show the stride between members of a group
 _MOST_RANKS = 1 << 20  # as in the bounds of evidence: more is a damaged line
 
@@ -110,6 +111,23 @@ def stuck_group(attempt: Attempt, few: float) -> Stuck | None:
         ],
         few,
     )
+
+
+def unnamed_groups(attempt: Attempt) -> str:
+    """That several groups hang, where lines name none: a rank waits in two operations at a time."""
+    statuses = [row for row in attempt.reports if row["kind"] == "status"]
+    numbers: dict[Any, set[int]] = defaultdict(set)
+    for row in attempt.reports:
+        named = row["process_group"] or any(
+            (one["rank"], one["seq"]) == (row["rank"], row["seq"]) for one in statuses
+        )
+        if row["kind"] == "timeout" and not named and row["seq"] is not None:
+            numbers[row["rank"]].add(row["seq"])
+    rank, seqs = max(numbers.items(), key=lambda pair: len(pair[1]), default=(None, set()))
+    if rank is None or len(seqs) < 2:
+        return ""
+    said = ", ".join(f"{seq:,}" for seq in sorted(seqs)[:_MOST_NAMED])
+    return f"rank {rank} waits in operations {said} at once: of several groups, none is named"
 
 
 def _stuck(

@@ -15,6 +15,7 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers import files
+from oncall.importers.logs.calls import Calls
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.file_names import ELASTIC, ranks_of
 from oncall.importers.logs.line import Found, Line
@@ -24,6 +25,7 @@ from oncall.importers.logs.places import (
     places_of,
     rank_by_folder,
     rank_by_prefix,
+    rank_by_task,
     tell_apart,
     world_size,
 )
@@ -64,6 +66,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     logs = [_read(path, jobs, ranks.get(path)) for path in sorted(paths)]
     rank_by_folder(logs)
     rank_by_prefix(logs)
+    rank_by_task(logs)
     name_hosts(logs)
     tell_apart(logs)
     _write_places(logs, incident, job)
@@ -83,7 +86,7 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
     except Unreadable as error:
         file.problem = str(error)
         return file
-    clock, log = Clock(file.written_ns), Log(path, NEEDLES)
+    clock, log, calls = Clock(file.written_ns), Log(path, NEEDLES), Calls()
     sort_ns = None
     for candidate in log.candidates():
         line = _line(candidate, clock)
@@ -92,12 +95,20 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
         for one in _recognised(line, candidate):
             if one.columns.get("kind") == "attempt" and not file.begins:
                 file.attempt += 1
+            elif one.table == "calls":
+                calls.add(line, one.columns["call"])
+                continue
+            elif one.columns.get("code") == "unstuck":
+                file.went_on()
+                continue
             elif one.columns.get("kind") == "test_session":
                 file.test_session(one.columns["code"])
                 continue
             if one.table == STEP_TABLE or one.columns.get("kind") == "phase":
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
+    for line, differs in calls.first_difference():
+        _keep(file, line, differs, line.at_ns)
     _keep_silence(file, clock, log)
     file.problem = log.problem or (None if log.has_text else "empty file")
     file.local_ranks = log.local_ranks
@@ -153,6 +164,7 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
         "rank": line.rank if line.rank is not None else file.rank,
         **{name: value for name, value in columns.items() if value is not None},
     }
+    row.setdefault("task", line.task)
     if not is_step:
         row.setdefault("node", line.node)
         row["sort_ns"] = sort_ns

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 STEP_TABLE = "logged_steps"
+_MAY_BE_STUCK = ("stuck", "clique")
 _GOES_ON = 3  # answers after an error: the server outlived it
 
 
@@ -44,6 +45,13 @@ class LogFile:
             for table, rows in self.rows.items():
                 del rows[self.before_tests.get(table, 0) :]
             self.before_tests = None
+
+    def went_on(self) -> None:
+        """A thread that was said to be stuck is not: the warning is taken back."""
+        events = self.rows["log_events"]
+        warned = (n for n in range(len(events) - 1, -1, -1) if events[n]["code"] in _MAY_BE_STUCK)
+        if (last := next(warned, None)) is not None:
+            del events[last]
 
     def forget_one_of_many(self, kind: str) -> None:
         """Of events in a row that say that a server answers, as many as show that it goes on."""

@@ -9,6 +9,7 @@ from typing import Any
 from oncall.importers.logs.file_names import ELASTIC, host_of
 from oncall.importers.logs.log_file import STEP_TABLE, LogFile
 
+_OF_HOSTS = {"net", "nccl_init", "nccl_version", "version", "ib", "port", "nvls", "sharp", "init"}
 _APART_NS = 3600 * 10**9  # longer than any watchdog's timeout: ranks of one failure log within it
 _LATER = "begins an hour or more after the logs before it end: taken as another attempt"
 _MOST_RANKS = 1_000_000
@@ -55,6 +56,27 @@ def rank_by_prefix(logs: Sequence[LogFile]) -> None:
         | dict.fromkeys(("line", "at_ns", "sort_ns", "node", "pid", "text"))
         for rank in ranks
     ]
+
+
+def rank_by_task(logs: Sequence[LogFile]) -> None:
+    """`srun -l` puts the task's number before each line. Tasks are ranks where no line of a task
+    names another rank, and none is of an agent, whose task has processes of its own."""
+    rows = [row for log in logs for each in log.rows.values() for row in each]
+    tasks = {row["task"] for row in rows if row.get("task") is not None}
+    world = max((log.world for log in logs), default=0)
+    if len(tasks) < 2 or (world and max(tasks) >= world):
+        return
+    ranked = [row for row in rows if row.get("task") is not None and row.get("rank") is not None]
+    if any(row["task"] != row["rank"] for row in ranked) or any(map(_of_agent, rows)):
+        return
+    for row in rows:
+        # What NCCL prints of the network is its host's.
+        if row.get("rank") is None and row.get("kind") not in _OF_HOSTS:
+            row["rank"] = row.get("task")
+
+
+def _of_agent(row: dict[str, Any]) -> bool:
+    return row.get("kind") in ("exit", "process", "attempt") and row.get("local_rank") is not None
 
 
 def name_hosts(logs: Sequence[LogFile]) -> None:

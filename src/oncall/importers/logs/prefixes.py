@@ -69,7 +69,7 @@ _PREFIXES = tuple(
     for pattern in (
         # HOST:PID:TID [DEV] file.cc:LINE NCCL LEVEL, the stamp since 2.26.
         rf" ?(?:\[(?P<stamp>{_DATE})\] )?(?P<host>{_HOST}):(?P<pid>\d+):\d+ "
-        r"(?:\[(?P<gpu>\d+)\] )?(?:[\w/.-]+\.\w+:\d+ )?(?:\(\w+\) )?"
+        r"(?:\[(?P<gpu>\d+)\] )?(?:[\w/.-]+:\d+ )?(?:\(\w+\) )?"
         r"NCCL (?P<nccl>WARN|INFO|ERROR|TRACE|CALL) ",
         # rsyslog and `journalctl -o short-iso`, then as RFC 5424 and `-o short-full` have it.
         rf"(?P<stamp>{_DATE}(?:Z|[+-]\d\d:?\d\d)) (?P<by>{_HOST}) "
@@ -83,6 +83,8 @@ _PREFIXES = tuple(
         rf"(?P<year>20\d\d),? (?P<time>{_TIME})\]?(?= |$|\||:)[ |:]*",
         r"(?=\[|\d{10}\.|\d{13}\b)\[?(?P<epoch>1[4-9]\d{8}(?:\d{3})?)"
         r"(?:\.(?P<part>\d{1,9}))?\]?(?:: | +)(?=\S)",
+        # What a log service puts before its own stamp.
+        r"\| (?=\d{4}-\d\d-)",
         # `grep` over several files.
         r"[\w./-]{1,200}\.(?:log|out|err|txt)(?:\.\d+)?:(?:\d{1,9}:)?(?=\S)",
         # SGLang's and vLLM's servers: of one replica and stage, the tensor rank is the rank.
@@ -101,12 +103,15 @@ _PREFIXES = tuple(
         r"\[(?P<by>[\w.-]+):(?P<local>\d+)\]: ?",
         r"\[(?!step|iter|epoch)[A-Za-z](?:[\w-]*(?:[^\W\d]|-))?+(?P<local>\d+)\]: ?",
         r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: ?:\d+(?::\d+)?)?\] +(?=\S)",
+        rf"\[(?P<host>{_HOST}):\d+:(?P<pid>\d+) - [\w./-]+\.c:\d+\] (?P<level>{_LEVELS}) ",
         r"\[pod/(?P<host>[^/\]]+)[^\]]*\] ?",
         r"\([\w.:-]+ (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
         r"\(\w+, ip=(?P<host>[\w.:]+)\) ?",
         r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?",
         r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?",
-        r" {0,4}(?P<task>\d{1,6}): (?=\S)",
+        r" {0,4}(?P<task>\d{1,6}): (?= ?\S)",
+        # XLA's and TensorFlow's, after the stamp.
+        r"(?P<level>[IWEF]) [\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ",
         r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?",
         r"(?P<host>[a-z0-9][\w.-]*\d) +\| ",
         # Of words that end in a number and a colon, those that name no host, but a device.
@@ -144,7 +149,7 @@ _PREFIXES = tuple(
 # What is a prefix wherever it is: the words before it are one of a form that is not known.
 _ANCHOR = re.compile(
     rf"\[rank\d+\]:|(?<=[A-Z] )\[rank\d+\] |\[[IWEF]\d{{3,4}} \d\d:|"
-    rf"{_HOST}:\d+:\d+ (?=(?:\[\d+\] )?(?:[\w/.-]+:\d+ )?NCCL )"
+    rf"(?<![\w.-]){_HOST}:\d+:\d+ (?=(?:\[\d+\] )?(?:[\w/.-]+:\d+ )?NCCL )"
 )
 _MOST_BEFORE = 100  # characters
 _NO_NUMBER = re.compile(r"\d{500,}")  # digits that no program prints, and int() may refuse

@@ -6,12 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _EXIT = re.compile(r"^\s*exitcode\s*: (-?\d+|N/A) \(pid: (\d+)\)")
 _RANK = re.compile(r"^\s*rank\s*: (\d+) \(local_rank: (\d+)\)")
 _HOST = re.compile(r"^\s*host\s*: (\S+)")
+# When the agent saw it end, by its host's clock.
+_TIME = re.compile(r"^\s*time\s*: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)")
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _RECEIVED = re.compile(r"Received (?:Signals\.SIG\w+|(\d+)) death signal|got signal: ?(\d+)")
 _ATTEMPT = re.compile(
@@ -29,6 +32,7 @@ def _summary(line: Line, code: str, pid: str) -> list[Found]:
     above = line.above(8)
     rank = next((found for text in above if (found := _RANK.search(text))), None)
     host = next((found for text in above if (found := _HOST.search(text))), None)
+    time = next((found for text in above if (found := _TIME.search(text))), None)
     first = any(_ROOT.search(text) for text in above)
     return [
         event(
@@ -38,6 +42,7 @@ def _summary(line: Line, code: str, pid: str) -> list[Found]:
             local_rank=int(rank[2]) if rank else None,
             node=host[1] if host else line.node,
             pid=int(pid),
+            at_ns=Clock(None).iso(time[1]) if time else line.at_ns,
             number=1 if first else 0,
             text=f"exit code {code}",
         )

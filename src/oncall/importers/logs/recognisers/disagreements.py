@@ -57,6 +57,13 @@ _ENDLESS = (
         "all {} threads joined the rendezvous",
     ),
 )
+# XLA warns of a thread that waits, and says so where the others came after all. A clique is the
+# communicator of an operation's devices.
+_MAY_BE_STUCK = re.compile(
+    r"This thread has been waiting for `(?P<what>[^`;]{1,200})[^`]{0,2000}` for (?P<s>\d{1,9}) "
+    r"seconds and may be stuck"
+)
+_UNSTUCK = re.compile(r"Thread is unstuck!")
 _SHORT = re.compile(
     r"Termination timeout for .* exceeded.*Expected (\d+) threads to join the rendezvous, but only "
     r"(\d+) of them arrived"
@@ -146,6 +153,13 @@ def read(line: Line) -> Sequence[Found]:
     for pattern, said in _ENDLESS:
         if found := pattern.search(text):
             return [event("desync", "inside", text=said.format(found[1]))]
+    if _UNSTUCK.search(text):
+        return [event("desync", "unstuck")]
+    if found := _MAY_BE_STUCK.search(text):
+        said = f"a thread waits in `{found['what']}` for {found['s']} s, and not all came"
+        if "clique" in found["what"]:
+            return [event("init", "clique", text=said)]
+        return [event("desync", "stuck", text=said)]
     if found := _SHORT.search(text):
         said = f"{found[2]} of {found[1]} threads came to the rendezvous"
         return [event("desync", "absent", text=said)]
@@ -178,6 +192,8 @@ DISAGREEMENTS = Recogniser(
         "unsupported toolchain",
         "EI0002: ",
         "Termination timeout for",
+        "and may be stuck",
+        "Thread is unstuck!",
     ),
     read,
 )

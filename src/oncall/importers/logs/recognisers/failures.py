@@ -20,6 +20,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
 _MOST_OF_TRACEBACK = 150  # lines
+_FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7})')
+_OF_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python\d|^<")
 # PyTorch raises anew what a data loader's worker or another thread raised: the cause stands below.
 _RERAISED = re.compile(r"Caught \w+ in (?P<where>[\w .]{1,80}?)\.?$")
 _ORIGINAL = "Original " + _TRACEBACK
@@ -28,6 +30,9 @@ _CUDA = re.compile(
     r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]*?\S)\s*+(?:CUDA kernel errors|Compile with|"
     r"Search for|For debugging|Exception raised|$)"
 )
+# As XLA names the driver's errors, of a task where its coordination service passes them on.
+_DRIVER = re.compile(r"CUDA_ERROR_(?P<name>[A-Z_]{3,60})(?::? (?P<why>[a-zA-Z][^\n]{0,300}))?")
+_OF_TASK = re.compile(r"/task:(\d{1,7})\b")
 _FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
 # ROCm's runtime, which ends the process: no exception follows.
 _ROCM = (
@@ -47,18 +52,34 @@ _GPU_MEMORY = re.compile(
     r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
     r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
     r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
-    r"RESOURCE_EXHAUSTED: Out of memory"
+    r"RESOURCE_EXHAUSTED: Out of memory|CUDA_ERROR_OUT_OF_MEMORY"
 )
-_HOST_MEMORY = re.compile(
-    r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|can't allocate memory|"
-    r"Cannot allocate memory|killed by signal: Killed|oom_kill_process|"
-    r"[Mm]emory cgroup out of memory|^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|"
-    r"killed due to (?:memory pressure|the node running low on memory)|std::bad_alloc"
+# Who ended the process for it: the kernel, or Ray's monitor before it came to that; of a refused
+# allocation nobody.
+_HOST_MEMORY = tuple(
+    (code, re.compile(pattern))
+    for code, pattern in (
+        ("ray", r"killed due to (?:memory pressure|the node running low on memory)"),
+        (
+            "host",
+            r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|oom_kill_process|"
+            r"[Mm]emory cgroup out of memory",
+        ),
+        (
+            "refused",
+            r"can't allocate memory|Cannot allocate memory|std::bad_alloc|"
+            r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b",
+        ),
+        # Ray's list of what may have ended a worker that left without a word.
+        ("worker", r"Worker unexpectedly exits with a connection error"),
+    )
 )
-# Ray's monitor ends tasks before memory runs out: the kernel then ends nothing.
 _RAY = re.compile(r"memory pressure|the node running low on memory")
+_PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
+_WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
 _SIGKILL = re.compile(
     r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$|"
+    r"killed by signal: Killed|"
     r"[Ee]xit [Cc]ode: +137\b"
 )
 _CRASH = re.compile(
@@ -73,7 +94,7 @@ _LOADER = re.compile(
 _DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+)")
 _MOST_FRAMES = 12
 _OF_CUDA = (
-    ("ecc", _ECC),
+    ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
     ("nvlink", _NVLINK),
     ("assert", re.compile(r"device-side assert")),
     ("illegal_access", re.compile(r"illegal memory access|misaligned address|illegal instruction")),
@@ -85,7 +106,7 @@ _OF_CUDA = (
         re.compile(
             r"unknown error|unspecified launch failure|launch failure|hardware stack|"
             r"GPU is lost|fallen off|timed out and was terminated|device not ready|"
-            r"unrecoverable|reset required|MMU|graphics"
+            r"unrecoverable|reset required|MMU|graphics|^contained|hardware error"
         ),
     ),
 )
@@ -113,6 +134,17 @@ def _traceback(line: Line) -> list[Found]:
             return [event("memory", "gpu", text=below.text)]
         return [event("error", found["type"], text=found["message"] or found["type"])]
     return []
+
+
+def _frame(line: Line) -> str:
+    """` (train.py:204)`: where the program itself was, by the traceback that the line ends."""
+    for above in line.above(_MOST_OF_TRACEBACK):
+        if _TRACEBACK in above or not above[:1].isspace():
+            break
+        found = _FRAME.match(above)
+        if found and not _OF_LIBRARY.search(found["path"]):
+            return f" ({found['path'].rpartition('/')[2]}:{found['line']})"
+    return ""
 
 
 def _original(line: Line, message: str) -> str:
@@ -148,10 +180,11 @@ def read(line: Line) -> Sequence[Found]:
         return _traceback(line)
     if _GPU_MEMORY.search(text) and not _RAY.search(text):
         return [event("memory", "gpu", text=text)]
-    if _HOST_MEMORY.search(text):
-        found = re.search(r"(?:pid=|[Pp]rocess )(\d{1,9})", text)
-        pid = int(found[1]) if found else None
-        return [event("memory", "ray" if _RAY.search(text) else "host", pid=pid, text=text)]
+    for code, pattern in _HOST_MEMORY:
+        if pattern.search(text):
+            pid, host = _PID.search(text), _WORKER_HOST.search(text)
+            about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
+            return [event("memory", code, text=text, **about)]
     if _ECC.search(text):
         return [event("cuda", "ecc", text=text)]
     if _NVLINK.search(text):
@@ -163,6 +196,13 @@ def read(line: Line) -> Sequence[Found]:
         return []
     if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
         return [_cuda(found["why"])]
+    if _SIGKILL.search(text.strip()):
+        return [event("exit", "-9", number=0, text=text)]
+    if found := _DRIVER.search(text):
+        task = _OF_TASK.search(text)
+        known = _cuda(f"{found['name'].replace('_', ' ').lower()}: {found['why'] or text}")
+        known.columns |= {"rank": int(task[1]) if task else line.rank}
+        return [known]
     if duplicate := _DUPLICATE.search(text):
         return [
             event("error", "DuplicateGPU", rank=int(rank), text=duplicate[0])
@@ -170,12 +210,10 @@ def read(line: Line) -> Sequence[Found]:
         ]
     if loader := _LOADER.search(text):
         return [event("error", "DataLoaderWorker", text=loader[0])]
-    if _SIGKILL.search(text.strip()):
-        return [event("exit", "-9", number=0, text=text)]
     if found := _EXCEPTION.match(text.strip()):
         if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
             return []  # at the end of a process, from a destructor
-        text = _original(line, found["message"] or found["type"])
+        text = _original(line, found["message"] or found["type"]) + _frame(line)
         return [event("error", found["type"], rank=_rank_stated(line), text=text)]
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]
@@ -190,6 +228,7 @@ FAILURES = Recogniser(
         "Interrupt",
         "TimeoutExpired",
         "CUDA error",
+        "CUDA_ERROR_",
         "HIP error",
         "driver error:",
         "Cuda failure",
@@ -201,6 +240,7 @@ FAILURES = Recogniser(
         "NVLink error",
         "oom-kill:",
         "allocate memory",
+        "Worker unexpectedly exits",
         "due to memory pressure",
         "low on memory",
         "bad_alloc",

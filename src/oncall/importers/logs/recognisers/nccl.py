@@ -9,7 +9,7 @@ from oncall.evidence.codes.nvlink_errors import nvlink_domain
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _COMPLETION = re.compile(
-    r"Got completion from peer (?P<peer>\S+?)(?:<\d+>)? with (?:error |status=)"
+    r"Got completion (?:from peer (?P<peer>\S+?)(?:<\d+>)? )?with (?:error |status=)"
     r"(?:(?P<name>IBV_WC_\w+)\()?(?P<status>\d+)"
 )
 # Transports other than NCCL's own verbs: libfabric's plugin, UCX, NVSHMEM.
@@ -25,8 +25,9 @@ _VERBS = re.compile(
 _HCA = re.compile(r"\bhca (\w+)")
 _LOCAL_GID = re.compile(r"localGid (\S+)")
 _ASYNC = re.compile(
-    r"NET/IB ?: (?:(?P<hca>\w+):(?P<port>\d+) )?Got (?:non-fatal )?(?P<fatal>async fatal|async)"
-    r" (?:error )?event(?: on (?:CQ|QP|SRQ)[^:]*)? ?: (?P<what>[\w ]+)"
+    r"NET/IB ?: (?:(?P<hca>\w+):(?P<port>\d+) )?(?:Got )?(?:non-fatal )?"
+    r"(?P<fatal>async fatal|async) (?:error )?event(?P<queue> on (?:CQ|QP|SRQ)[^:]*)? ?: "
+    r"(?P<what>[\w ]+)"
 )
 _ECHO = re.compile(
     r"Connection (?:reset|closed) by (?:remote )?peer|ncclRemoteError|remote process exited|"
@@ -120,6 +121,8 @@ def read(line: Line) -> Sequence[Found]:
         return [event("ib", "verbs", device=found["hca"], text=text)]
     if found := _ASYNC.search(text):
         what = found["what"].strip()
+        if found["queue"]:  # of what this host posted, not of its port
+            return [event("ib", "queue", device=found["hca"], text=what)]
         code = "fatal" if found["fatal"] != "async" else what.replace(" ", "_")
         return [event("port", code, device=found["hca"], text=what)]
     raised = line.nccl == "WARN" or line.nccl is None
@@ -132,7 +135,7 @@ def read(line: Line) -> Sequence[Found]:
     if _ECHO.search(text):
         if _RAISED.match(text):
             return []  # read as an exception
-        ended = "watchdog thread terminated" in text
+        ended = "watchdog thread terminated" in text or "async NCCL error" in text
         return [event("echo", "ended" if ended else "peer_gone", text=text)]
     if found := _VERSION.search(text):
         return [event("nccl_version", found[1])]
@@ -163,12 +166,13 @@ NVLS = Recogniser("nvls", ("transport/nvls",), read_frame)
 NCCL = Recogniser(
     "nccl",
     (
-        "Got completion from",
+        "Got completion ",
         "NET/OFI",
         "etry count exceeded",
         "Call to ibv_",
-        "Got async",
-        "Got non-fatal async",
+        "async event",
+        "async error event",
+        "async fatal event",
         "NVLS)",
         "ulticast",
         "abric Manager",

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from oncall.core.errors import UsageError
+from oncall.core.nodeset import expand_ranks
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _CANCELLED = re.compile(
@@ -52,6 +54,7 @@ _SIGTERM = re.compile(
 # Ray's command line, and the report that LSF adds to a job's output.
 _SUCCEEDED = re.compile(r"^(?:.*-- )?Job '[\w-]+' succeeded$|^Successfully completed\.$")
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
+_MOST_TASKS = 100_000
 _SIGNALS = {
     "Killed": "-9",
     "Terminated": "-15",
@@ -59,6 +62,20 @@ _SIGNALS = {
     "Segmentation fault": "-11",
     "Bus error": "-7",
 }
+
+
+def _tasks(found: re.Match[str]) -> list[Found]:
+    """How many tasks there are at least, and the host of each that the line names: of several."""
+    numbers = found["task"].strip("[]")
+    last = max(map(int, re.findall(r"\d{1,9}", numbers)), default=0)
+    at_least = [event("world", "least", number=last + 1)]
+    if last >= _MOST_TASKS or "[" in found["node"]:
+        return at_least
+    try:
+        tasks = expand_ranks(numbers)
+    except UsageError:
+        return at_least
+    return at_least + [event("process", "srun", task=task, node=found["node"]) for task in tasks]
 
 
 def read(line: Line) -> Sequence[Found]:
@@ -85,8 +102,7 @@ def read(line: Line) -> Sequence[Found]:
         ended = event("exit", code, node=found["node"], number=0, text=text, rank=task)
         if task is not None:
             return [ended]
-        last = max(map(int, re.findall(r"\d{1,9}", found["task"])), default=0)
-        return [ended, event("world", "least", number=last + 1)]
+        return [ended, *_tasks(found)]
     if "Requeued SLURM job" in text:
         return [event("attempt", "requeue", text=text)]
     if _SUCCEEDED.search(text):

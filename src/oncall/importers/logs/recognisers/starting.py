@@ -45,6 +45,10 @@ _NO_INTERFACE = re.compile(
 _STORE_WAIT = re.compile(r"(?:wait|Wait) timeout after (\d+) ?ms|Socket Timeout\b")
 _GLOO = re.compile(r"Gloo connectFullMesh failed")
 _RENDEZVOUS = re.compile(r"Rendezvous(Timeout|Connection|Closed|State)Error")
+# An agent that kept alive in a rendezvous had joined it: whoever hosts the store is gone. At its
+# end a job's agents may all fail to close it.
+_KEPT_ALIVE = re.compile(r"has failed to send a keep-alive heartbeat to the rendezvous")
+_CLOSING = re.compile(r"has failed to shutdown the rendezvous")
 _INIT = re.compile(
     r"comm (?P<comm>0x\w+) rank (?P<rank>\d+) n[rR]anks (?P<size>\d+) "
     r"(?:cudaDev (?P<dev>\d+) )?(?:nvmlDev \d+ )?(?:busId (?P<bus>\w+) )?"
@@ -118,7 +122,9 @@ def read(line: Line) -> Sequence[Found]:
     if line.level != "W" and (found := _NAME.search(text)):
         said = f"the name {found['peer']} has no address" if found["peer"] else found["what"]
         return [event("init", "name", peer_host=found["peer"], text=said)]
-    if _RENDEZVOUS.search(text):
+    if _KEPT_ALIVE.search(text):
+        return [event("echo", "rendezvous", text=text)]
+    if _RENDEZVOUS.search(text) and not _CLOSING.search(text):
         return [event("init", "rendezvous", text=text)]
     if "get('" in text and "got error" in text:
         return [event("init", "store_get", text=text)]

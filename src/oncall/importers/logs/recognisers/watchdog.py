@@ -114,11 +114,12 @@ def read(line: Line) -> Sequence[Found]:
     text = line.text
     if "imeout:" in text and (found := _timeout(line, text) or _timeout(line, line.unwrapped)):
         return found
+    if dump := _DUMP.search(text):
+        whole = text if "completed" in text else line.unwrapped
+        kind = "remote_dump" if dump["other"] else "local_dump"
+        return [_report(line, text, kind, **_counts(whole))]
     if "work:" in text or "sequence id:" in text:
         whole = text if "completed" in text else line.unwrapped
-        if dump := _DUMP.search(whole):
-            kind = "remote_dump" if dump["other"] else "local_dump"
-            return [_report(line, whole, kind, **_counts(whole))]
         if at_work := _AT_WORK.search(whole):
             started = _STARTED_OP.search(whole)
             return [
@@ -149,6 +150,8 @@ WATCHDOG = Recogniser(
         "collective operation timeout",
         "last enqueued",
         "Last enqueued",
+        " signal due to a collective timeout",
+        "global timeout signal",
         "detected by watchdog at work",
         "Timeout at NCCL work",
         "watchdog got stuck",
