@@ -42,7 +42,7 @@ VERDICTS: dict[str, set[str | None]] = {
     "node_failed": {"NODE_FAILED"},
     # The last three by stacks: the odd one out.
     "not_joined": {"NOT_JOINED", "H1", "STANDSTILL", "AWAITED", "ELSEWHERE", "NOT_ENTERED"},
-    "nvls": {"NVLS", "FABRIC_MANAGER"},
+    "nvls": {"NVLS", "SHARP_OFF", "FABRIC_MANAGER"},
     "oom_gpu": {"OOM_GPU"},
     "oom_host": {"OOM_HOST"},
     "preempted/signal": {"TERMINATED", "TIME_LIMIT", "PREEMPTED"},

@@ -114,9 +114,9 @@ def _fewest(rows: Sequence[Row], said: str, who: str) -> list[Row]:
 
 def _nvls(attempt: Attempt) -> list[Cause]:
     """NVLink SHARP, which NCCL does not go on without; else SHARP of the network."""
-    rows = attempt.of("nvls")
+    refused = [caused("nvls", row["code"], row) for row in once_known(attempt.of("nvls"), "node")]
     collnet = [{**row, "node": None} for row in attempt.of("sharp")]
-    return [caused("nvls", row["code"], row) for row in once_known(rows, "node") or collnet[:1]]
+    return refused or [caused("sharp_off", row["code"], row) for row in collnet[:1]]
 
 
 def _fabric(attempt: Attempt) -> list[Cause]:

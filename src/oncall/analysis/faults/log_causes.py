@@ -33,7 +33,12 @@ _WEAK = {
 }
 # An error that follows from another's end: only where nothing else is known.
 _LAST = {
-    *(("error", "warning"), ("error", "echo"), ("nvls", "collnet"), ("all_waiting", "reported")),
+    *(
+        ("error", "warning"),
+        ("error", "echo"),
+        ("sharp_off", "collnet"),
+        ("all_waiting", "reported"),
+    ),
 }
 # These end a job that hangs, too: after a timeout they are its consequence.
 _ENDS = {"terminated", "ib_error", "init_hang", "wrong_interface", "oom_host", "error"}
@@ -45,7 +50,7 @@ _COLUMNS = (
         "VARCHAR",
         "",
         "xid, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, not_joined, "
-        "all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, "
+        "all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, sharp_off, "
         "fabric_manager, init_hang, "
         "wrong_interface, error, terminated, node_failed",
     ),
