@@ -17,6 +17,9 @@ def test_a_log_opens_in_the_console() -> None:
         assert [one.verdict for one in snapshot.diagnosis.findings] == ["FIRST_ERROR"]
         [error] = [one for one in session.ask(GetLogLines(None)) if one.source == "rank 5"]
         # The line has no stamp: its time is that of one before it.
-        assert (error.text, error.clock) == ("KeyError: 'tokens'", "~02:40:11 UTC")
+        assert (error.text, error.clock) == (
+            "KeyError: 'tokens' (pretrain.py:204)",
+            "~02:44:10 UTC",
+        )
     finally:
         session.close()
