@@ -16,6 +16,7 @@ from oncall.cli.safe_stream import SafeStream
 from oncall.core.errors import ExitCode
 from oncall.core.room import lacking_room
 
+# Commands that read no tables, as in `commands`; any other may be slower to start, no more.
 _WITHOUT_TABLES = ("--help", "--version", "env", "explain", "hooks", "schema")
 
 
