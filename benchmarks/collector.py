@@ -128,6 +128,7 @@ def measure(
                     *("--run-dir", run, "--data-dir", data),
                 ],
                 stderr=stderr,
+                env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # as packaging/ runs it
             )
         try:
             while not socket_path(run).exists():

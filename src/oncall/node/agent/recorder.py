@@ -42,7 +42,7 @@ Prepare = Callable[[duckdb.DuckDBPyConnection], object]
 # table, however few its rows are, so theirs go together.
 READINGS = ("hosts", "host_processes", "nics", "nic_priorities", "gpus")
 READINGS_NS = 5 * NS_PER_S
-COMMIT_BYTES = 2 * 2**20  # of rows in one transaction
+COMMIT_BYTES = 6 * 2**20  # of rows in one transaction
 _RETRY_NS = 5 * NS_PER_S
 _SEAL_WITHIN_S = 10.0  # that readers give a seal which waits for its turn
 

@@ -40,6 +40,9 @@ LEFT_OFF = tuple(  # of the temporary `digest_left_off`
         *(("collective", "BOOLEAN"), ("seq", "BIGINT"), ("at_ns", "BIGINT")),
     )
 )
+# Operations of how many processes are measured together: those of a busy node's minute, all at
+# once, would take as much memory as everything else.
+MEASURED_TOGETHER = 1 << 16
 MEASURED_NS = 3600 * 10**9  # how much own time there may be between two rounds, to be measured
 
 # Of what a damaged ring left in a shard the difference may not fit: then it is not known.
@@ -223,16 +226,49 @@ def measure_own_time(
     con.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE digest_members AS
-        SELECT job, comm, rank, dense_rank() OVER (ORDER BY job, rank) AS process,
-            row_number() OVER () AS member
-        FROM (SELECT job, comm, rank FROM {source} UNION
-              SELECT job, comm, rank FROM temp.digest_earlier) WHERE job IS NOT NULL
+        SELECT job, comm, rank, dense_rank() OVER by_process AS process,
+            row_number() OVER () AS member,
+            (sum(calls) OVER by_process // {MEASURED_TOGETHER})::INTEGER AS portion
+        FROM (SELECT job, comm, rank, sum(calls) AS calls FROM (
+                  SELECT job, comm, rank, count(*) AS calls FROM {source} GROUP BY ALL UNION ALL
+                  SELECT job, comm, rank, 1 FROM temp.digest_earlier)
+              WHERE job IS NOT NULL GROUP BY ALL)
+        WINDOW by_process AS (ORDER BY job, rank);
+        CREATE OR REPLACE TEMP TABLE digest_own (call UBIGINT, own_ns BIGINT)
         """
     )
-    order = ("process", "member", "collective", "seq", "on_device", "entered_ns", "left_ns")
-    earlier_calls = con.execute(
+    last_calls = [np.empty((8, 0), dtype=np.int64)]
+    for (portion,) in con.execute("SELECT DISTINCT portion FROM temp.digest_members").fetchall():
+        hashes, calls = _calls(con, source, portion)
+        line = timeline(calls)
+        row, own_ns = since_last_round(line)
+        # Where the clock was set back, what came before seems to follow what came after.
+        known = (row >= 0) & ~np.ma.getmaskarray(own_ns)
+        measured = {"call": hashes[row[known]], "own_ns": own_ns.data[known]}
+        con.register("digest_measured_ns", measured)
+        con.execute("INSERT INTO temp.digest_own SELECT call, own_ns FROM digest_measured_ns")
+        con.unregister("digest_measured_ns")
+        last_calls.append(left_off(line))
+    _keep_left_off(con, np.concatenate(last_calls, axis=1))
+    con.execute(
+        f"CREATE OR REPLACE TEMP VIEW {target} AS "
+        "SELECT o.* REPLACE (coalesce(o.own_ns, w.own_ns) AS own_ns) FROM "
+        f"{source} o LEFT JOIN temp.digest_own w "
+        f"ON o.kind = 'coll' AND {_CALL.format('o.')} = w.call"
+    )
+
+
+def _calls(con: duckdb.DuckDBPyConnection, source: str, portion: int) -> tuple[Any, Any]:
+    """Hashes (n,) of the calls of a portion of the processes, and calls (8, m) as `timeline` takes
+    them: what came before, of which the row is negative, and those n."""
+    import numpy as np
+
+    names = ("process", "member", "collective", "seq", "on_device", "entered_ns", "left_ns")
+    earlier = con.execute(
         "SELECT process, member, collective, seq, true AS on_device, at_ns AS entered_ns, "
-        "at_ns AS left_ns FROM temp.digest_earlier JOIN temp.digest_members USING (job, comm, rank)"
+        "at_ns AS left_ns FROM temp.digest_earlier JOIN temp.digest_members USING (job, comm, rank) "
+        "WHERE portion = ?",
+        [portion],
     ).fetchnumpy()
     found = con.execute(
         f"""
@@ -241,35 +277,14 @@ def measure_own_time(
             TRY({_ENTERED} + {_DURATION}) AS left_ns
         FROM {source} JOIN temp.digest_members USING (job, comm, rank)
         -- What is thinned already was measured when all rows were there.
-        WHERE stands_for IS NULL AND seq IS NOT NULL AND TRY({_ENTERED} + {_DURATION}) IS NOT NULL
-        """
+        WHERE portion = ? AND stands_for IS NULL AND seq IS NOT NULL
+            AND TRY({_ENTERED} + {_DURATION}) IS NOT NULL
+        """,
+        [portion],
     ).fetchnumpy()
-    each = [np.concatenate([earlier_calls[name], found[name]]) for name in order]
-    rows = np.arange(len(each[0])) - len(earlier_calls["seq"])
-    line = timeline(np.array([rows, *each], dtype=np.int64))
-    row, own_ns = since_last_round(line)
-    # Where the clock was set back, what came before seems to follow what came after.
-    row, own_ns = row[row >= 0], own_ns[row >= 0]
-    _keep_left_off(con, left_off(line))
-    con.register(
-        "digest_measured_ns",
-        {
-            "call": found["call"][row],
-            "own_ns": own_ns.filled(0),
-            "known": ~np.ma.getmaskarray(own_ns),
-        },
-    )
-    con.execute(
-        "CREATE OR REPLACE TEMP TABLE digest_own AS "
-        "SELECT call, own_ns FROM digest_measured_ns WHERE known"
-    )
-    con.unregister("digest_measured_ns")
-    con.execute(
-        f"CREATE OR REPLACE TEMP VIEW {target} AS "
-        "SELECT o.* REPLACE (coalesce(o.own_ns, w.own_ns) AS own_ns) FROM "
-        f"{source} o LEFT JOIN temp.digest_own w "
-        f"ON o.kind = 'coll' AND {_CALL.format('o.')} = w.call"
-    )
+    rows = np.arange(len(found["call"]) + len(earlier["seq"])) - len(earlier["seq"])
+    each = (np.concatenate([earlier[name], found[name]]) for name in names)
+    return found["call"], np.array([rows, *each], dtype=np.int64)
 
 
 def put_rows(
