@@ -266,8 +266,8 @@ def _calls(con: duckdb.DuckDBPyConnection, source: str, portion: int) -> tuple[A
     names = ("process", "member", "collective", "seq", "on_device", "entered_ns", "left_ns")
     earlier = con.execute(
         "SELECT process, member, collective, seq, true AS on_device, at_ns AS entered_ns, "
-        "at_ns AS left_ns FROM temp.digest_earlier JOIN temp.digest_members USING (job, comm, rank) "
-        "WHERE portion = ?",
+        "at_ns AS left_ns FROM temp.digest_earlier "
+        "JOIN temp.digest_members USING (job, comm, rank) WHERE portion = ?",
         [portion],
     ).fetchnumpy()
     found = con.execute(

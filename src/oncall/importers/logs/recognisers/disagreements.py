@@ -17,9 +17,13 @@ _STATED = tuple(
         ("absent", r"Ranks? ([\d, ]+) failed to pass monitoredBarrier()"),
     )
 )
-# As torchfrtrace prints what it finds in dumps.
-_NOT_ALL = re.compile(r"Not all ranks joining collective(?:,? sequence number:)? ?(\d+)?")
+# As torchfrtrace prints what it finds in dumps, and Horovod what it waits for.
+_NOT_ALL = re.compile(
+    r"Not all ranks joining collective(?:,? sequence number:)? ?(?P<seq>\d+)?|"
+    r"submitted to be reduced, gathered or broadcasted by subset of ranks"
+)
 _MISSING = re.compile(r"[Mm]issing ranks(?: are|:) \{([\d, ]+)\}")
+_WITH_TENSORS = re.compile(r"(?:^|[:>] ?)(\d{1,7}): \[")  # a rank, and those it did not submit
 _RUNNING = re.compile(r"Rank (\d+) is running (?:inconsistent )?collective: ?")
 _CALL = re.compile(r"OpType=(\w+)(?:, TensorShape=(\[[\d, ]*\]))?")
 _ASPECTS = re.compile(r"Collectives differ in the following aspects: ?(.*)")
@@ -75,11 +79,16 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d{1,7}", text)]
 
 
-def _flight_recorder(line: Line, found: re.Match[str]) -> list[Found]:
-    missing = _MISSING.search(" ".join([line.text, *line.below(12)]))
-    seq = int(found[1]) if found[1] else None
-    ranks = _numbers(missing[1]) if missing else []
-    return [event("desync", "torchfrtrace", rank=rank, seq=seq, text=line.text) for rank in ranks]
+def _not_all(line: Line, found: re.Match[str]) -> list[Found]:
+    """The ranks that a report of what is missing names below its heading."""
+    seq = int(found["seq"]) if found["seq"] else None
+    if missing := _MISSING.search(" ".join([line.text, *line.below(12)])):
+        code, ranks = "torchfrtrace", _numbers(missing[1])
+    else:
+        # With their numbers, which are taken for the prefix of a task elsewhere.
+        named = map(_WITH_TENSORS.search, line.raw_below(12))
+        code, ranks = "absent", [int(one[1]) for one in named if one]
+    return [event("desync", code, rank=rank, seq=seq, text=line.text) for rank in ranks]
 
 
 def _desync(line: Line) -> list[Found]:
@@ -164,7 +173,7 @@ def read(line: Line) -> Sequence[Found]:
         said = f"{found[2]} of {found[1]} threads came to the rendezvous"
         return [event("desync", "absent", text=said)]
     if found := _NOT_ALL.search(text):
-        return _flight_recorder(line, found)
+        return _not_all(line, found)
     return _desync(line)
 
 
@@ -175,6 +184,7 @@ DISAGREEMENTS = Recogniser(
         "but didn't finish",
         "failed to pass monitoredBarrier",
         "Not all ranks joining",
+        "submitted to be reduced",
         "is running collective",
         "is running inconsistent",
         "collective mismatch error",

@@ -22,7 +22,8 @@ _TASK = re.compile(
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
 _NODE_FAILED = re.compile(
     r"srun: error: Node failure on (?P<slurm>\S+)|"
-    r"The node with .*?(?:address|ip): (?P<ray>[\w.:-]+?),? .*has been marked dead because"
+    r"The node with .*?(?:address|ip): (?P<ray>[\w.:-]+?),? .*has been marked dead because|"
+    r"Remote daemon: \[\S+ on node (?P<mpi>\S+)"  # below "has lost communication with"
 )
 _LAUNCH = re.compile(
     r"srun: error: (?:Task launch for \S+ failed on node (?P<node>[\w.-]+)|"
@@ -88,7 +89,7 @@ def read(line: Line) -> Sequence[Found]:
         code = _REASONS.get(why, "cancelled")
         return [event("scheduler", code, text=text)]
     if found := _NODE_FAILED.search(text):
-        node = found["slurm"] or found["ray"]
+        node = found["slurm"] or found["ray"] or found["mpi"]
         return [event("scheduler", "node_failed", node=node, text=text)]
     if found := _LAUNCH.search(text):
         return [event("init", "launch", node=found["node"], text=text)]
@@ -131,6 +132,7 @@ SCHEDULERS = Recogniser(
         "DUE TO ",
         "Requeued SLURM job",
         "has been marked dead",
+        "Remote daemon: ",
         "TERM_RUNLIMIT",
         "walltime ",
         "' succeeded",
