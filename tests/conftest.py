@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from oncall.evidence import Incident
+
 # The same few examples each time, so that a change is judged by what it changed; `make test-slow`
 # draws others, and more.
 settings.register_profile("same", max_examples=20, derandomize=True, deadline=None)
@@ -315,6 +317,13 @@ def python_prints() -> Callable[[str], str]:
         return found.stdout.strip()
 
     return printed
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    """Without any evidence yet."""
+    with Incident.empty() as empty:
+        yield empty
 
 
 @pytest.fixture(scope="session")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence import Incident
 
 S = 10**9
 MS = 10**6
 MB = 10**6
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def place(incident: Incident, groups: dict[int, list[int]], per_node: int) -> None:
@@ -58,10 +52,8 @@ def train(incident: Incident, comm: int, members: list[int], durations_ms: list[
 
 
 def delays(incident: Incident) -> list[tuple[Any, ...]]:
-    incident.require(["group_delays"])
-    return incident.con.execute(
-        "SELECT comm, beside, round(ratio, 2), round(lost_share, 4) FROM group_delays ORDER BY comm"
-    ).fetchall()
+    columns = "comm, beside, round(ratio, 2), round(lost_share, 4)"
+    return found(incident, "group_delays", columns)
 
 
 def test_a_transfer_is_compared_with_what_it_took_before(incident: Incident) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence import Incident
 
@@ -12,12 +13,6 @@ from oncall.evidence import Incident
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]
 REPLICAS = [(0, 4), (1, 5), (2, 6), (3, 7)]
 GROUPS = [*PAIRS, *REPLICAS, tuple(range(8))]
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def count(incident: Incident, behind: Mapping[tuple[int, int], int]) -> None:
@@ -57,8 +52,7 @@ def calls(incident: Incident, comm: int, by_rank: Mapping[int, Mapping[str, int]
 
 def roots(incident: Incident) -> list[tuple[int | None, int, int]]:
     """Rank, communicator and number of every root."""
-    incident.require(["hang_roots"])
-    return incident.con.execute("SELECT rank, comm, seq FROM hang_roots ORDER BY ALL").fetchall()
+    return found(incident, "hang_roots", "rank, comm, seq")
 
 
 def test_a_lag_that_all_others_like_it_show_is_a_consequence(incident: Incident) -> None:

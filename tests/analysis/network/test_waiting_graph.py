@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.analysis.network import waiting_graph
 from oncall.evidence.incident import Incident
 from oncall.node.triggers.decomposition import decompose
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def ring(members: int, took: np.ndarray[Any, Any]) -> dict[str, Any]:

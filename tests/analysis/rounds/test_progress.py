@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.evidence import Incident
 
 
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
-
-
 def frontier(incident: Incident) -> list[tuple[Any, ...]]:
-    incident.require(["frontier"])
-    return incident.con.execute(
-        "SELECT rank, entered_seq, done_seq FROM frontier ORDER BY ALL"
-    ).fetchall()
+    return found(incident, "frontier", "rank, entered_seq, done_seq")
 
 
 @settings(max_examples=10, deadline=None)
