@@ -105,7 +105,7 @@ def test_a_process_that_is_gone_explains_every_lag(incident: Incident) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by_rank", "found"),
+    ("by_rank", "expected"),
     [
         ({0: {"AllReduce": 5}, 1: {"AllReduce": 7}}, []),  # merely behind
         (  # counted by two versions of NCCL
@@ -125,14 +125,11 @@ def test_a_process_that_is_gone_explains_every_lag(incident: Incident) -> None:
 def test_who_is_ahead_with_one_operation_and_behind_with_another_called_differently(
     incident: Incident,
     by_rank: Mapping[int, Mapping[str, int]],
-    found: Sequence[tuple[int, str, str, str]],
+    expected: Sequence[tuple[int, str, str, str]],
 ) -> None:
     calls(incident, 1, by_rank)
-    incident.require(["mismatched_counts"])
-    rows = incident.con.execute(
-        "SELECT rank, op, others, judged_by FROM mismatched_counts ORDER BY rank"
-    ).fetchall()
-    assert rows == found
+    rows = found(incident, "mismatched_counts", "rank, op, others, judged_by")
+    assert rows == expected
 
 
 def test_who_called_differently_hangs_the_job_though_no_counter_lags(incident: Incident) -> None:
@@ -149,6 +146,5 @@ def test_who_called_differently_hangs_the_job_though_no_counter_lags(incident: I
 def test_what_no_group_like_it_calls_is_odd(incident: Incident) -> None:
     calls(incident, 0, {0: {"AllGather": 5, "Broadcast": 0}, 1: {"AllGather": 4, "Broadcast": 1}})
     calls(incident, 1, {2: {"AllGather": 5}, 3: {"AllGather": 5}})
-    incident.require(["mismatched_counts"])
-    rows = incident.con.execute("SELECT rank, judged_by FROM mismatched_counts").fetchall()
+    rows = found(incident, "mismatched_counts", "rank, judged_by")
     assert rows == [(1, "siblings")]

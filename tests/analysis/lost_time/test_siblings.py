@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.sql import derived
+from tests.sql import derived, found
 
 from oncall.analysis.lost_time.iterations import iterations_shared
 from oncall.analysis.lost_time.limits import Limits
@@ -62,8 +62,7 @@ def test_iterations_of_one_group_each_refute_nobody() -> None:
     for apart, whole in ((columns, False), (mesh(slow_from=STEPS), True)):
         with Incident.empty() as incident:
             incident.append("ops", apart)
-            incident.require(["replayed_jobs"])
-            assert incident.con.execute("SELECT whole FROM replayed_jobs").fetchall() == [(whole,)]
+            assert found(incident, "replayed_jobs", "whole") == [(whole,)]
 
 
 def shared(columns: dict[str, Any], across: bool) -> tuple[int, int]:
