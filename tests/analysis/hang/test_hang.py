@@ -108,9 +108,8 @@ def test_alike_calls_are_not_odd(incident: Incident) -> None:
     assert found(incident, "odd_calls", ODD) == []
 
 
-@pytest.mark.parametrize(
-    ("columns", "odd", "others"),
-    [
+def test_the_minority_is_odd(incident: Incident) -> None:
+    calls: list[tuple[dict[str, list[Any]], str, str]] = [
         ({"op": ["AllReduce"] * 2 + ["Broadcast"]}, "Broadcast", "AllReduce"),
         ({"bytes": [64, 64, 32]}, "AllReduce 32 B", "AllReduce 64 B"),
         ({"count": [4, 4, 2]}, "AllReduce 2 elements", "AllReduce 4 elements"),
@@ -118,13 +117,12 @@ def test_alike_calls_are_not_odd(incident: Incident) -> None:
         ({"root": [0, 0, 1]}, "AllReduce root 1", "AllReduce root 0"),
         ({"algo": ["RING", "RING", "TREE"]}, "AllReduce TREE", "AllReduce RING"),
         ({"proto": ["LL", "LL", "SIMPLE"]}, "AllReduce SIMPLE", "AllReduce LL"),
-    ],
-)
-def test_the_minority_is_odd(
-    incident: Incident, columns: dict[str, list[Any]], odd: str, others: str
-) -> None:
-    ops(incident, seq=8, rank=[0, 1, 2], **columns)
-    assert found(incident, "odd_calls", ODD) == [(2, odd, others, "majority")]
+    ]
+    for job, (columns, *_) in enumerate(calls):
+        ops(incident, job=str(job), seq=8, rank=[0, 1, 2], **columns)
+    assert found(incident, "odd_calls", f"job, {ODD}") == [
+        (str(job), 2, odd, others, "majority") for job, (_, odd, others) in enumerate(calls)
+    ]
 
 
 def test_sizes_that_differ_by_design_are_not_odd(incident: Incident) -> None:
