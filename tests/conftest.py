@@ -40,7 +40,7 @@ os.environ["ONCALL_RUN_DIR_ON_DISK"] = "1"
 
 _REPOSITORY = Path(__file__).parents[1]
 
-# Took more than three seconds when last measured, and some shorter test covers the same room.
+# Took more than a second when last measured, and some shorter test covers the same room.
 _SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
 
 
