@@ -28,8 +28,7 @@ WriteNodes = Callable[..., dict[str, Path]]
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, write_nodes: WriteNodes) -> dict[str, Path]:
     fault = TrainingFault("H1", ranks=(3,), at_ns=8 * 10**9)
-    shape = {"tp": 2, "pp": 1, "dp": 4, "gpus_per_node": 2, "duration_ns": 20 * 10**9}
-    job = TrainingScenario(job="llama", faults=(fault,), **shape)
+    job = TrainingScenario(job="llama", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,))
     with simulate(job)[0] as incident:
         return write_nodes(incident, tmp_path_factory.mktemp("tree"), 1)
 
