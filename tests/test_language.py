@@ -37,6 +37,13 @@ class Phrase:
     pattern: str
     instead: str
 
+    @property
+    def needed(self) -> str:
+        """The longest word without which it cannot appear: most files are searched no further."""
+        plain = re.sub(r"\\.|\([^()]*\)|\[[^]]*\]", " ", self.pattern)
+        assert "|" not in plain
+        return max(re.findall(r"[a-z]+(?![a-z?*])", plain), key=len, default="")
+
 
 PHRASES = (
     # told
@@ -166,6 +173,7 @@ def test_a_banned_phrase_does_not_appear(phrase: Phrase) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}"
         for path, text in _checked_texts().items()
+        if phrase.needed in text.lower()
         for match in pattern.finditer(text)
     ]
     assert not found, f"write {phrase.instead!r} instead:\n" + "\n".join(found)
@@ -204,9 +212,8 @@ def test_no_name_comment_or_text_has_a_banned_word() -> None:
 @pytest.mark.parametrize("pattern", ENDINGS)
 def test_no_name_ends_in_a_banned_word(pattern: str) -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{number}: {match[0]!r}: write {ENDINGS[pattern]}"
+        f"{path.relative_to(ROOT)}: {match[0]!r}: write {ENDINGS[pattern]}"
         for path, text in _named_texts()
-        for number, line in enumerate(text.splitlines(), 1)
-        for match in re.finditer(pattern, line)
+        for match in re.finditer(pattern, text)
     ]
     assert not found, "\n".join(found)

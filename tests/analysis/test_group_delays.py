@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence import Incident
 
 S = 10**9
 MS = 10**6
 MB = 10**6
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def place(incident: Incident, groups: dict[int, list[int]], per_node: int) -> None:
@@ -58,10 +52,8 @@ def train(incident: Incident, comm: int, members: list[int], durations_ms: list[
 
 
 def delays(incident: Incident) -> list[tuple[Any, ...]]:
-    incident.require(["group_delays"])
-    return incident.con.execute(
-        "SELECT comm, beside, round(ratio, 2), round(lost_share, 4) FROM group_delays ORDER BY comm"
-    ).fetchall()
+    columns = "comm, beside, round(ratio, 2), round(lost_share, 4)"
+    return found(incident, "group_delays", columns)
 
 
 def test_a_transfer_is_compared_with_what_it_took_before(incident: Incident) -> None:
@@ -105,10 +97,7 @@ def test_a_group_with_a_member_of_unknown_place_is_neither_inside_nor_across(
 ) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1], "size": 2})
     incident.append("ranks", {"job": "j", "rank": [0], "node": "n0"})
-    incident.require(["group_places"])
-    assert incident.con.execute("SELECT nodes, across FROM group_places").fetchall() == [
-        (None, None)
-    ]
+    assert found(incident, "group_places", "nodes, across") == [(None, None)]
 
 
 def test_a_nic_is_judged_by_what_it_does_while_it_is_used(incident: Incident) -> None:
@@ -119,13 +108,12 @@ def test_a_nic_is_judged_by_what_it_does_while_it_is_used(incident: Incident) ->
     for node in ("n0", "n1"):
         columns = {"node": node, "nic": "mlx5_0", "port": 1, "at_ns": at, "tx_bytes": sent}
         incident.append("nics", columns)
-    incident.require(["nic_use"])
-    rows = incident.con.execute(
-        "SELECT rank, rail, round(busy, 2), round(tx_bytes_per_s / 1e6), "
-        "round(peak_tx_bytes_per_s / 1e6), round(used_bytes_per_s / 1e6) "
-        "FROM nic_use WHERE part = 5 ORDER BY rank"
-    ).fetchall()
-    assert rows == [(0, 0, 0.5, 20, 40, 40), (1, 0, 0.5, 20, 40, 40)]
+    rates = [f"round({rate}_bytes_per_s / 1e6)" for rate in ("tx", "peak_tx", "used")]
+    columns = ", ".join(("rank, rail, round(busy, 2)", *rates))
+    assert found(incident, "nic_use", columns, "part = 5") == [
+        (0, 0, 0.5, 20, 40, 40),
+        (1, 0, 0.5, 20, 40, 40),
+    ]
 
 
 def test_a_nic_whose_operations_are_not_recorded_has_no_known_use(incident: Incident) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.evidence import Incident
 
@@ -204,10 +205,7 @@ def test_host_latency_is_end_to_end_without_the_network_before_and_after() -> No
             ("network", range(30, 40, 5), None),
         ):
             incident.append("pings", between | pings(kind, at_s, rtt))
-        incident.require(["latency_split"])
-        rows = incident.con.execute(
-            "SELECT part, network_ns, host_ns, lost FROM latency_split ORDER BY part"
-        ).fetchall()
+        rows = found(incident, "latency_split", "part, network_ns, host_ns, lost")
     assert rows[0] == (0, 17_000, 3_000, 0)
     assert rows[3] == (3, 17_000, 28_000, 2)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +14,6 @@ S = 10**9
 MS = 10**6
 STEPS = 20
 CALLS = 8  # of a step, on the first communicator; then one on the second
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def rows(incident: Incident, relation: str, columns: str) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.findings import network_finding
 
 from oncall.archive.engine import engine_at
 from oncall.archive.history import Wanted, history
@@ -136,11 +137,7 @@ def test_a_component_tells_its_story(archive: Archive) -> None:
 
 
 def blaming(**where: Any) -> Finding:
-    kind = "nic" if "nic" in where else "rank"
-    return Finding(
-        "F1", "network", "NIC", "A NIC fails", "network", "critical", 0.9, None,
-        (Blame(kind, where),), {}, (),
-    )  # fmt: skip
+    return network_finding(Blame("nic" if "nic" in where else "rank", where))
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.findings import finding
 
 from oncall.cli import follow as module
 from oncall.cli.follow import follow
-from oncall.core.diagnosis import Coverage, Diagnosis, Finding
+from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.core.errors import BadInput, ExitCode, UsageError
 
 
 def diagnosis(found: bool) -> Diagnosis:
-    fault = Finding(
-        *("F1", "logs", "FIRST_ERROR", "failed", "application", "critical", 0.9, None),
-        blame=(),
-        case={},
-        story=(),
-    )
     coverage = Coverage(nodes=1, answered=1, ranks=1, ranks_seen=1)
-    return Diagnosis("job", None, None, coverage, (fault,) if found else (), checked=("logs",))
+    findings = (finding(title="failed"),) if found else ()
+    return Diagnosis("job", None, None, coverage, findings, checked=("logs",))
 
 
 def test_an_answer_is_printed_again_when_it_changes(

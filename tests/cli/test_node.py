@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from ..command import oncall
+
 COMMAND = (sys.executable, "-m", "oncall.cli.node")
 
 
@@ -68,9 +70,9 @@ def test_a_newer_console_is_reported_who_must_be_upgraded(place: tuple[str, ...]
     ],
 )
 def test_a_restricted_key_can_do_nothing_else(asked: str, place: tuple[str, ...]) -> None:
-    code, (output,) = run("query", *place, SSH_ORIGINAL_COMMAND=asked)
-    assert code == 2
-    assert output["reason"] == "request"
+    done = oncall("node", "query", *place, SSH_ORIGINAL_COMMAND=asked)
+    output = json.loads(done.stdout)
+    assert (done.returncode, output["reason"]) == (2, "request")
     assert "may run `oncall node serve` or `oncall node query` only" in output["error"]
 
 

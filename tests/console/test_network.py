@@ -129,20 +129,3 @@ def test_without_switches_a_paused_nic_is_the_last_known_edge(tmp_path: Path) ->
         )
     finally:
         opened.close()
-
-
-def test_no_steps_is_a_reason(tmp_path: Path) -> None:
-    with Incident.empty() as incident:
-        incident.append(
-            "ops",
-            {"job": "j", "comm": 1, "seq": 0, "rank": [0, 1], "kind": "coll", "op": "AllReduce",
-             "started_ns": 10**18, "ended_ns": 10**18 + 10**6},
-        )  # fmt: skip
-        incident.save(tmp_path / "none.oncall")
-    opened = open_recording([tmp_path / "none.oncall"], None)
-    try:
-        opened.ask(GetSnapshot())
-        with pytest.raises(UsageError, match="no steps of collectives recorded"):
-            opened.ask(GetNetwork())
-    finally:
-        opened.close()

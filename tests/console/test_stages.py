@@ -13,7 +13,6 @@ from oncall.console.queries import GetSnapshot, GetStages, GetStageTask
 from oncall.console.replay import Replay
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
-from oncall.evidence.incident import Incident
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 
@@ -74,20 +73,3 @@ def test_under_the_time_cursor_an_iteration_is_cut(session: Session) -> None:
     assert lane.boxes[-1].task == "backward" and lane.boxes[-1].ended_ns is None
     with pytest.raises(UsageError, match="no iteration 4"):
         session.ask(GetStages(4))
-
-
-def test_no_pipeline_is_a_reason(tmp_path: Path) -> None:
-    with Incident.empty() as incident:
-        incident.append(
-            "ops",
-            {"job": "j", "comm": 1, "seq": 0, "rank": [0, 1], "kind": "coll", "op": "AllReduce",
-             "started_ns": 10**18, "ended_ns": 10**18 + 10**6},
-        )  # fmt: skip
-        incident.save(tmp_path / "none.oncall")
-    opened = open_recording([tmp_path / "none.oncall"], None)
-    try:
-        opened.ask(GetSnapshot())
-        with pytest.raises(UsageError, match="no pipeline iterations recorded"):
-            opened.ask(GetStages())
-    finally:
-        opened.close()

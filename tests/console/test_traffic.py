@@ -9,7 +9,6 @@ import pytest
 from oncall.console.opening import open_recording
 from oncall.console.queries import GetCommunicator, GetSnapshot, GetTraffic
 from oncall.core.errors import UsageError
-from oncall.evidence.incident import Incident
 
 
 def test_an_operation_under_the_cursor(congestion: Path) -> None:
@@ -29,26 +28,5 @@ def test_an_operation_under_the_cursor(congestion: Path) -> None:
         session.ask(GetSnapshot(first.curves.first_ns - 10_000_000))
         with pytest.raises(UsageError):
             session.ask(GetTraffic(comm))
-    finally:
-        session.close()
-
-
-def test_no_traffic_is_a_reason(tmp_path: Path) -> None:
-    with Incident.empty() as incident:
-        now_ns = 1_700_000_000 * 10**9
-        for rank in (0, 1):
-            incident.append("comms", {"job": ["j"], "comm": [1], "rank": [rank], "size": [2]})
-            incident.append(
-                "ops",
-                {"job": ["j"], "comm": [1], "seq": [0], "rank": [rank], "kind": ["coll"],
-                 "op": ["AllReduce"], "started_ns": [now_ns], "ended_ns": [now_ns + 10**6]},
-            )  # fmt: skip
-        incident.save(tmp_path / "none.oncall")
-    session = open_recording([tmp_path / "none.oncall"], None)
-    try:
-        session.ask(GetSnapshot())
-        assert not session.ask(GetCommunicator(1)).has_traffic
-        with pytest.raises(UsageError, match="no traffic recorded"):
-            session.ask(GetTraffic(1))
     finally:
         session.close()

@@ -5,25 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.findings import network_finding
 
 from oncall.core.diagnosis import Blame, Finding
 from oncall.core.scheduler import MOST_NODES, Scheduler, with_removal
 
 SLURM = Scheduler("slurm")
-NIC = Finding(
-    id="F1",
-    rulebook="network",
-    verdict="NIC",
-    title="A NIC drops packets",
-    fault_class="network",
-    severity="critical",
-    confidence=0.9,
-    at_ns=None,
-    blame=(Blame("nic", {"node": "gpu003", "nic": "mlx5_0"}),),
-    case={},
-    story=(),
-    next=("Reseat the cable",),
-)
+NIC = network_finding(Blame("nic", {"node": "gpu003", "nic": "mlx5_0"}), next=("Reseat the cable",))
 
 
 def advice(finding: Finding, scheduler: Scheduler = SLURM) -> tuple[str, ...]:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from oncall.core.diagnosis import UNPLACED, Gap
 from oncall.evidence.coverage import measure
 from oncall.evidence.incident import Incident
 from oncall.views.coverage_words import gap_phrase, seen_phrase
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def test_an_empty_incident_expects_nobody(incident: Incident) -> None:

@@ -6,7 +6,6 @@ import resource
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from hypothesis import strategies as st
 from oncall.core.errors import BadInput, MissingEvidence, UsageError
 from oncall.evidence.incident import Incident, Words
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES, Column
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def values(incident: Incident, table: str, column: str) -> list[Any]:

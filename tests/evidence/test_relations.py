@@ -23,12 +23,6 @@ from oncall.evidence.schema import TABLES
 RANK = [("rank", "INTEGER", "", "a rank")]
 
 
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[dict[str, Relation]]:
     """What a test adds to the relations is gone after it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sql import rows
 
 from oncall.evidence.coverage import GATHERED
 from oncall.evidence.incident import Incident
@@ -105,10 +105,6 @@ def gathered(errors: dict[str, str | None], world: int = 4) -> Incident:
         {"node": [*errors], "source": GATHERED, "error": [*errors.values()]},
     )
     return incident
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 def test_one_silent_host_is_the_home_of_who_is_missing_and_that_is_noted() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sql import rows
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
@@ -16,12 +17,6 @@ from oncall.importers.detect import load
 
 BASE_NS = 1_760_000_000_000_000_000
 Event = dict[str, Any]
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def event(category: str, name: str, at_us: float, for_us: float, **said: Any) -> Event:
@@ -110,10 +105,6 @@ def write(folder: Path, content: Any, name: str = "trace.json") -> Path:
     text = content if isinstance(content, str) else json.dumps(content, indent=2)
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     return path
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 def note(incident: Incident) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sql import rows
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
@@ -41,10 +42,6 @@ def read(tmp_path: Path, incident: Incident, *files: list[str]) -> None:
         paths.append(tmp_path / f"rank[{i}]*.log")
         paths[-1].write_text("".join(text + "\n" for text in lines))
     nccl_inspector.read(paths, incident, "j")
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 def test_completed_operations(tmp_path: Path) -> None:

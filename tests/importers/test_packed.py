@@ -15,7 +15,7 @@ from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
 from oncall.importers.files import Stream
 
-TEXT = "".join(f"[rank{rank}]: KeyError: {rank * 7919}\n" for rank in range(300))
+TEXT = "".join(f"[rank{rank}]: KeyError: {rank * 7919}\n" for rank in range(100))
 COMPRESSED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 
 
@@ -38,7 +38,7 @@ def test_members_one_after_another_are_one_file(tmp_path: Path, ending: str) -> 
 @pytest.mark.parametrize("ending", COMPRESSED)
 def test_a_torn_log_gives_what_came_before(tmp_path: Path, ending: str) -> None:
     compress: Callable[[bytes], bytes] = COMPRESSED[ending]
-    data = b"".join(compress(TEXT[at : at + 3_000].encode()) for at in (0, 3_000))
+    data = b"".join(compress(TEXT[at : at + 1_000].encode()) for at in (0, 1_000))
     path = tmp_path / f"job.log.{ending}"
     path.write_bytes(data[:-40])
     with Incident.empty() as incident:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
@@ -18,12 +17,6 @@ from oncall.views.probe import summarise
 NODES = [f"gpu-node-{number:04}" for number in range(4)]
 BAD = NODES[2]
 US = 1_000
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def measure(incident: Incident, kind: str, rtt_ns: Any, lost: Any = lambda *_: False) -> None:

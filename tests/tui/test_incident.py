@@ -17,7 +17,7 @@ from .fake_session import FakeSession
 from .models.test_incident import another, with_findings
 from .pictures import check_picture
 from .snapshots import FAULT_NS, hang, hang_snapshot, healthy_snapshot, silent_snapshot, waiting
-from .waiting import until, until_seen
+from .until import until, until_seen
 
 NARROW, WIDE = (80, 24), (160, 48)
 

@@ -17,7 +17,7 @@ from .fake_session import FakeSession
 from .models.test_incident import with_findings
 from .pictures import check_picture
 from .snapshots import hang, hang_snapshot
-from .waiting import until, until_seen
+from .until import until, until_seen
 
 NARROW = (80, 24)
 

@@ -29,7 +29,7 @@ from oncall.tui.screens.rules.watching import WatchingScreen
 from .console import Running, console, piloted
 from .fake_session import RULE, FakeSession
 from .pictures import check_picture, in_both_looks
-from .waiting import until, until_seen
+from .until import until, until_seen
 
 NARROW, WIDE = (80, 24), (160, 48)
 

@@ -1,4 +1,4 @@
-"""Waiting for what comes by a timer: polled, with a deadline."""
+"""Waiting for what comes after a pause: a check of what was typed, the rows of a step."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Callable
 
 from .console import Running
 
-_DEADLINE_S = 20.0
+_DEADLINE_S = 30.0
 
 
 async def until(running: Running, holds: Callable[[], object]) -> None:
-    """The console at rest, and `holds()` true."""
+    """Until something holds; fails if it does not in half a minute."""
     deadline = time.monotonic() + _DEADLINE_S
-    while True:
-        await running.settle()
-        if holds():
-            return
-        assert time.monotonic() < deadline, f"it never came to that:\n{running.text()}"
+    while not holds():
+        assert time.monotonic() < deadline, f"it never held; seen:\n{running.text()}"
+        await running.pilot.pause(0.02)
+    await running.settle()
+
+
+async def until_seen(running: Running, text: str) -> None:
+    """Until a text is on the screen."""
+    await until(running, lambda: text in running.text())

@@ -6,6 +6,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from tests.findings import finding
 
 from oncall.core.diagnosis import Blame, BlameKind, Claim, Finding
 from oncall.core.places import Places
@@ -21,18 +22,14 @@ PLACES = Places(by_node={"n1": frozenset({0, 1}), "n2": frozenset({2, 3})})
 
 def event(verdict: str, where: dict[str, Any], at_min: float | None = 10, **more: Any) -> Finding:
     kind: BlameKind = "rank" if "rank" in where else "node"
-    return Finding(
+    return finding(
         id="",
         rulebook=verdict.lower(),
         verdict=verdict,
         title=verdict,
         fault_class="host",
-        severity="critical",
-        confidence=0.9,
         at_ns=None if at_min is None else int(at_min * NS_PER_MIN),
         blame=(Blame(kind, where),) if where else (),
-        case={},
-        story=(),
         claim=Claim("event", frozenset({"stop"}), declared=True),
         **more,
     )

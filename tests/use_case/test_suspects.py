@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.analysis.lost_time.jobs import Work, layers, no_offset
+from tests.findings import finding
 
 from oncall.core.diagnosis import Blame, Claim, Coverage, Diagnosis, Finding, Gap, Lost, Suspect
 from oncall.core.errors import ExitCode
@@ -150,11 +151,9 @@ def test_whom_others_wait_for_comes_before_who_is_silent() -> None:
 
 def slower(rank: int, share: float) -> Finding:
     lost = Lost(share, low=0.0, high=2 * share)
-    blame = (Blame("rank", {"rank": rank}),)
-    return Finding(
-        f"F{rank}", "b", "V", "Slow sender", "slow", "info", 0.5, None, blame, {}, (), lost=lost,
-        claim=Claim("effect", frozenset({"transfer"}), declared=True),
-    )  # fmt: skip
+    claim = Claim("effect", frozenset({"transfer"}), declared=True)
+    said = {"title": "Slow sender", "fault_class": "slow", "severity": "info", "confidence": 0.5}
+    return finding(blame=(Blame("rank", {"rank": rank}),), lost=lost, claim=claim, **said)
 
 
 def test_effects_that_are_not_proven_are_suspects_by_their_share() -> None:

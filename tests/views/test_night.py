@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from oncall.core.diagnosis import Blame, Coverage, Diagnosis, Finding, Step
+from tests import findings
+
+from oncall.core.diagnosis import Coverage, Diagnosis, Finding, Step
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.views.night import night_lines
@@ -12,20 +14,9 @@ ENDED_NS = BEGAN_NS + 600 * NS_PER_S
 
 
 def finding(name: str, title: str, after_s: int | None, root: str | None = None) -> Finding:
-    return Finding(
-        id=name,
-        rulebook="hang",
-        verdict="H1",
-        title=title,
-        fault_class="hang",
-        severity="critical",
-        confidence=0.9,
-        at_ns=None if after_s is None else BEGAN_NS + after_s * NS_PER_S,
-        blame=(Blame("rank", {"rank": 5}),),
-        case={},
-        story=(Step("Is it stopped?", "yes", "A signal stopped it.", "stopped", 1),),
-        explained_by=root,
-    )
+    at_ns = None if after_s is None else BEGAN_NS + after_s * NS_PER_S
+    story = (Step("Is it stopped?", "yes", "A signal stopped it.", "stopped", 1),)
+    return findings.finding(id=name, title=title, at_ns=at_ns, story=story, explained_by=root)
 
 
 def lines_of(incident: Incident, *findings: Finding) -> list[tuple[int, str]]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.findings import finding
 
 from oncall.core.diagnosis import Blame, Claim, Coverage, Diagnosis, Finding, Lost, Reason
 from oncall.views.why import why
 
-SLOW = Finding(
-    *("F1", "slow", "S1", "Slow computation", "slow", "warning", 0.8, None),
+SLOW = finding(
+    rulebook="slow",
+    verdict="S1",
+    title="Slow computation",
+    fault_class="slow",
+    confidence=0.8,
     blame=(Blame("rank", {"rank": 3}),),
-    case={"job": "j"},
-    story=(),
     claim=Claim("effect", frozenset({"compute"})),
     lost=Lost(0.2, 0.15, 0.25),
 )

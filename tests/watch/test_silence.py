@@ -70,9 +70,9 @@ def test_an_end_that_nothing_shows_is_said_plainly_and_once(tmp_path: Path) -> N
     (opened,) = watched(tmp_path, log, clock)
     assert "Ended or hangs: nothing has been written for" in opened
     assert opened.endswith("; last: step 40 of 5,000")
-    assert watched(tmp_path, log, clock) == []  # nor by a watch that starts anew
+    assert watched(tmp_path, log, clock, looks=2) == []  # nor by a watch that starts anew
     log.write_text(steps(40) + DONE)  # stamped now, by the real clock: the watch's is ahead
-    (closed,) = watched(tmp_path, log, clock)
+    (closed,) = watched(tmp_path, log, clock, looks=2)
     assert closed.endswith("has ended: its log says that it is done")
 
 
@@ -89,7 +89,7 @@ def test_processes_that_are_gone_have_ended(tmp_path: Path) -> None:
     log.write_text(plain(40))
     with writing(log):
         assert watched(tmp_path, log, clock, looks=1) == []
-    assert watched(tmp_path, log, clock) == []  # a watch that starts anew still knows them
+    assert watched(tmp_path, log, clock, looks=2) == []  # a watch that starts anew still knows them
     log.write_text(steps(40))
     (opened,) = watched(tmp_path, log, clock)
     assert "Ended early: nothing has been written for" in opened

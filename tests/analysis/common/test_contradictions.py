@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence.incident import Incident
 
@@ -42,11 +43,8 @@ def add(incident: Incident, table: str, **columns: Any) -> None:
     incident.append(table, {"job": "j"} | comm | fixed | columns)
 
 
-def found(incident: Incident) -> list[tuple[Any, ...]]:
-    incident.require(["contradictions"])
-    return incident.con.execute(
-        "SELECT what, example, tables, ranks FROM contradictions ORDER BY ALL"
-    ).fetchall()
+def reported(incident: Incident) -> list[tuple[Any, ...]]:
+    return found(incident, "contradictions", "what, example, tables, ranks")
 
 
 def test_sound_evidence_contradicts_nothing(incident: Incident) -> None:
@@ -58,7 +56,7 @@ def test_sound_evidence_contradicts_nothing(incident: Incident) -> None:
     board = {"launched": 5, "completed": 6, "source": "board"}
     add(incident, "launches", rank=1, at_ns=NOW + 80 * S, **board)
     add(incident, "ranks", rank=1, node="c", started_ns=NOW + 3600 * S)
-    assert found(incident) == []
+    assert reported(incident) == []
 
 
 @pytest.mark.parametrize(
@@ -155,7 +153,7 @@ def test_each_contradiction_is_reported_with_an_example(
     incident: Incident, table: str, columns: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
     add(incident, table, **columns)
-    assert found(incident) == [expected]
+    assert reported(incident) == [expected]
 
 
 def test_a_clock_years_away_is_reported(incident: Incident) -> None:
@@ -165,14 +163,14 @@ def test_a_clock_years_away_is_reported(incident: Incident) -> None:
         "WHERE rank = 1"
     )
     incident.con.execute("DELETE FROM launches; DELETE FROM ranks")
-    [(what, _, tables, ranks)] = found(incident)
+    [(what, _, tables, ranks)] = reported(incident)
     assert what == "1 rank recorded times years from the other ranks'"
     assert (tables, ranks) == (["ops"], [1])
 
 
 def test_counts_say_how_often(incident: Incident) -> None:
     incident.con.execute(f"UPDATE ops SET ended_ns = enqueued_ns - {S}")
-    [(what, example, _, ranks)] = found(incident)
+    [(what, example, _, ranks)] = reported(incident)
     assert what == "4 operations ended before they began"
     assert example == "AllReduce 2 of rank 1 1 s before"
     assert ranks == [0, 1]
@@ -183,7 +181,7 @@ def test_files_of_two_runs_are_reported(incident: Incident) -> None:
     at = NOW + 40 * S
     incident.con.execute("DELETE FROM launches; DELETE FROM ops WHERE rank = 0")
     add(incident, "ops", rank=0, seq=[50, 51], enqueued_ns=at, started_ns=at, ended_ns=at + S)
-    [(what, example, _, ranks)] = found(incident)
+    [(what, example, _, ranks)] = reported(incident)
     assert "files of different runs" in what and ranks == [1]
     assert example == "rank 1 came to number 2, 21 s after others had completed number 51"
 
@@ -192,4 +190,4 @@ def test_a_rank_that_was_recorded_earlier_contradicts_nothing(incident: Incident
     at = NOW + 90 * S
     incident.con.execute("DELETE FROM launches")
     add(incident, "ops", rank=0, seq=[50, 51], enqueued_ns=at, started_ns=at, ended_ns=at + S)
-    assert found(incident) == []
+    assert reported(incident) == []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.analysis.common.peers import binary_tree_depth, tree_depths
 from oncall.evidence import Incident
@@ -72,8 +73,7 @@ def test_unknown_hosts_are_one_host_each() -> None:
 
 
 def layers(incident: Incident) -> list[tuple[int, int, int]]:
-    incident.require(["layers"])
-    return incident.con.execute("SELECT comm, rank, layer FROM layers ORDER BY ALL").fetchall()
+    return found(incident, "layers", "comm, rank, layer")
 
 
 def test_only_communicators_with_trees_have_layers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
@@ -32,6 +33,5 @@ def test_what_says_that_a_job_is_done(text: str, finished: bool, tmp_path: Path)
     (tmp_path / "train.log").write_text(text)
     with Incident.empty() as incident:
         load([tmp_path / "train.log"], incident, "job")
-        incident.require(["log_progress"])
-        rows = incident.con.execute("SELECT finished FROM log_progress").fetchall()
+        rows = found(incident, "log_progress", "finished")
     assert rows == [(finished,)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence import Incident
 
@@ -12,12 +13,6 @@ from oncall.evidence import Incident
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]
 REPLICAS = [(0, 4), (1, 5), (2, 6), (3, 7)]
 GROUPS = [*PAIRS, *REPLICAS, tuple(range(8))]
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def count(incident: Incident, behind: Mapping[tuple[int, int], int]) -> None:
@@ -57,8 +52,7 @@ def calls(incident: Incident, comm: int, by_rank: Mapping[int, Mapping[str, int]
 
 def roots(incident: Incident) -> list[tuple[int | None, int, int]]:
     """Rank, communicator and number of every root."""
-    incident.require(["hang_roots"])
-    return incident.con.execute("SELECT rank, comm, seq FROM hang_roots ORDER BY ALL").fetchall()
+    return found(incident, "hang_roots", "rank, comm, seq")
 
 
 def test_a_lag_that_all_others_like_it_show_is_a_consequence(incident: Incident) -> None:
@@ -111,7 +105,7 @@ def test_a_process_that_is_gone_explains_every_lag(incident: Incident) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by_rank", "found"),
+    ("by_rank", "expected"),
     [
         ({0: {"AllReduce": 5}, 1: {"AllReduce": 7}}, []),  # merely behind
         (  # counted by two versions of NCCL
@@ -131,14 +125,11 @@ def test_a_process_that_is_gone_explains_every_lag(incident: Incident) -> None:
 def test_who_is_ahead_with_one_operation_and_behind_with_another_called_differently(
     incident: Incident,
     by_rank: Mapping[int, Mapping[str, int]],
-    found: Sequence[tuple[int, str, str, str]],
+    expected: Sequence[tuple[int, str, str, str]],
 ) -> None:
     calls(incident, 1, by_rank)
-    incident.require(["mismatched_counts"])
-    rows = incident.con.execute(
-        "SELECT rank, op, others, judged_by FROM mismatched_counts ORDER BY rank"
-    ).fetchall()
-    assert rows == found
+    rows = found(incident, "mismatched_counts", "rank, op, others, judged_by")
+    assert rows == expected
 
 
 def test_who_called_differently_hangs_the_job_though_no_counter_lags(incident: Incident) -> None:
@@ -155,6 +146,5 @@ def test_who_called_differently_hangs_the_job_though_no_counter_lags(incident: I
 def test_what_no_group_like_it_calls_is_odd(incident: Incident) -> None:
     calls(incident, 0, {0: {"AllGather": 5, "Broadcast": 0}, 1: {"AllGather": 4, "Broadcast": 1}})
     calls(incident, 1, {2: {"AllGather": 5}, 3: {"AllGather": 5}})
-    incident.require(["mismatched_counts"])
-    rows = incident.con.execute("SELECT rank, judged_by FROM mismatched_counts").fetchall()
+    rows = found(incident, "mismatched_counts", "rank, judged_by")
     assert rows == [(1, "siblings")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import pytest
 
@@ -12,12 +12,6 @@ S = 10**9
 START = 1_700_000_000 * S
 RANKS = 6
 CALLED = START + 60 * S
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as found:
-        yield found
 
 
 def stopped(incident: Incident, without: Collection[int], written_s: dict[int, int]) -> None:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.evidence import Incident
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
-
-
-def found(incident: Incident, relation: str, columns: str) -> list[tuple[Any, ...]]:
-    incident.require([relation])
-    return incident.con.execute(f"SELECT {columns} FROM {relation} ORDER BY ALL").fetchall()
 
 
 def ops(incident: Incident, **columns: Any) -> None:
@@ -119,9 +108,8 @@ def test_alike_calls_are_not_odd(incident: Incident) -> None:
     assert found(incident, "odd_calls", ODD) == []
 
 
-@pytest.mark.parametrize(
-    ("columns", "odd", "others"),
-    [
+def test_the_minority_is_odd(incident: Incident) -> None:
+    calls: list[tuple[dict[str, list[Any]], str, str]] = [
         ({"op": ["AllReduce"] * 2 + ["Broadcast"]}, "Broadcast", "AllReduce"),
         ({"bytes": [64, 64, 32]}, "AllReduce 32 B", "AllReduce 64 B"),
         ({"count": [4, 4, 2]}, "AllReduce 2 elements", "AllReduce 4 elements"),
@@ -129,13 +117,12 @@ def test_alike_calls_are_not_odd(incident: Incident) -> None:
         ({"root": [0, 0, 1]}, "AllReduce root 1", "AllReduce root 0"),
         ({"algo": ["RING", "RING", "TREE"]}, "AllReduce TREE", "AllReduce RING"),
         ({"proto": ["LL", "LL", "SIMPLE"]}, "AllReduce SIMPLE", "AllReduce LL"),
-    ],
-)
-def test_the_minority_is_odd(
-    incident: Incident, columns: dict[str, list[Any]], odd: str, others: str
-) -> None:
-    ops(incident, seq=8, rank=[0, 1, 2], **columns)
-    assert found(incident, "odd_calls", ODD) == [(2, odd, others, "majority")]
+    ]
+    for job, (columns, *_) in enumerate(calls):
+        ops(incident, job=str(job), seq=8, rank=[0, 1, 2], **columns)
+    assert found(incident, "odd_calls", f"job, {ODD}") == [
+        (str(job), 2, odd, others, "majority") for job, (_, odd, others) in enumerate(calls)
+    ]
 
 
 def test_sizes_that_differ_by_design_are_not_odd(incident: Incident) -> None:
@@ -172,31 +159,28 @@ def test_a_silent_member_calls_nothing_odd(incident: Incident) -> None:
     assert found(incident, "odd_calls", "rank") == []
 
 
-@pytest.mark.parametrize(
-    ("frames", "named"),
-    [
+def test_who_has_not_called_and_waits_in_a_call_is_no_culprit(incident: Incident) -> None:
+    in_a_call = "all_reduce at torch/distributed/distributed_c10d.py:9"
+    stacks: list[tuple[dict[int, str], list[int]]] = [
         ({}, [2, 3]),
-        (
-            {2: "save at metrics.py:7", 3: "all_reduce at torch/distributed/distributed_c10d.py:9"},
-            [2],
-        ),
-        ({3: "all_reduce at torch/distributed/distributed_c10d.py:9"}, [2]),
-        (dict.fromkeys((2, 3), "all_reduce at torch/distributed/distributed_c10d.py:9"), [2, 3]),
-    ],
-)
-def test_who_has_not_called_and_waits_in_a_call_is_no_culprit(
-    incident: Incident, frames: dict[int, str], named: list[int]
-) -> None:
+        ({2: "save at metrics.py:7", 3: in_a_call}, [2]),
+        ({3: in_a_call}, [2]),
+        ({2: in_a_call, 3: in_a_call}, [2, 3]),
+    ]
     late = 10 + 700 * 10**9
-    ops(incident, seq=3, rank=[0, 1, 2, 3], ended_ns=20, observed_ns=None)
-    ops(incident, seq=4, rank=[0, 1], enqueued_ns=30, observed_ns=late)
-    member = {"job": "j", "comm": 1, "comm_rank": [*range(4)], "size": 4}
-    incident.append("comms", member | {"rank": [*range(4)]})
-    if frames:
-        main = {"job": "j", "is_main": True, "thread": "main", "look": 1}
-        stacks = {"rank": [*frames], "frames": [[frame] for frame in frames.values()]}
-        incident.append("thread_stacks", main | stacks)
-    assert found(incident, "hang_suspects", "rank") == [(rank,) for rank in named]
+    for number, (frames, _) in enumerate(stacks):
+        of = {"job": f"j{number}"}
+        ops(incident, seq=3, rank=[0, 1, 2, 3], ended_ns=20, observed_ns=None, **of)
+        ops(incident, seq=4, rank=[0, 1], enqueued_ns=30, observed_ns=late, **of)
+        ranks = {"rank": [*range(4)], "comm_rank": [*range(4)], "size": 4}
+        incident.append("comms", of | {"comm": 1} | ranks)
+        if frames:
+            main = of | {"is_main": True, "thread": "main", "look": 1}
+            where = {"rank": [*frames], "frames": [[frame] for frame in frames.values()]}
+            incident.append("thread_stacks", main | where)
+    assert found(incident, "hang_suspects", "job, rank") == [
+        (f"j{number}", rank) for number, (_, named) in enumerate(stacks) for rank in named
+    ]
 
 
 @pytest.mark.parametrize("seen_before", [True, False])

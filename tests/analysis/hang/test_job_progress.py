@@ -140,12 +140,13 @@ def test_the_operation_of_most_ranks_is_the_one_that_is_not_met(tmp_path: Path, 
         assert found == [(21, "ReduceScatter")]
 
 
-def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
-    def last(rank: int) -> list[dict[str, Any]]:
-        open_ = WAITING | {"state": "scheduled"}
-        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
+def open_but_on_rank_5(rank: int) -> list[dict[str, Any]]:
+    open_ = WAITING | {"state": "scheduled"}
+    return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
 
-    with recorded(tmp_path, last) as incident:
+
+def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
+    with recorded(tmp_path, open_but_on_rank_5) as incident:
         assert state_of(incident) == "unclear"
         incident.require(["front"])
         rows = incident.con.execute("SELECT DISTINCT seq, missing FROM front").fetchall()
@@ -154,14 +155,9 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
 
 def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
     """That it was written shortly after the last call shows that the job ran; later says little."""
-
-    def last(rank: int) -> list[dict[str, Any]]:
-        open_ = WAITING | {"state": "scheduled"}
-        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
-
     found = []
     for later_s in (1, 3, 12, 20):
-        with recorded(tmp_path, last) as incident:
+        with recorded(tmp_path, open_but_on_rank_5) as incident:
             for rank in range(RANKS):  # as dumps differ
                 at = [NOW + later_s * S + (rank * 5 % RANKS) * 30 * MS, rank]
                 incident.con.execute("UPDATE recordings SET written_ns = ? WHERE rank = ?", at)
@@ -186,20 +182,22 @@ def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
 def test_times_of_copies_say_as_little_as_none(
     tmp_path: Path, written: Callable[[int], int | None]
 ) -> None:
-    def last(rank: int) -> list[dict[str, Any]]:
-        open_ = WAITING | {"state": "scheduled"}
-        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
-
-    with recorded(tmp_path, last) as incident:
+    with recorded(tmp_path, open_but_on_rank_5) as incident:
         for rank in range(RANKS):
             at = [written(rank), rank]
             incident.con.execute("UPDATE recordings SET written_ns = ? WHERE rank = ?", at)
         incident.require(["job_progress"])
         asked = "SELECT state, undated, why FROM job_progress"
         ((state, undated, why),) = incident.con.execute(asked).fetchall()
-        assert (state, undated) == ("unclear", True)
-        assert why.startswith("7 of 8 ranks wait, before for at most")
-        # It may have stopped, but nothing shows for how long: no finding, and who to look at.
+    assert (state, undated) == ("unclear", True)
+    assert why.startswith("7 of 8 ranks wait, before for at most")
+
+
+def test_without_any_time_who_to_look_at_is_said_and_nobody_is_accused(tmp_path: Path) -> None:
+    """It may have stopped, but nothing shows for how long."""
+
+    with recorded(tmp_path, open_but_on_rank_5) as incident:
+        incident.con.execute("UPDATE recordings SET written_ns = NULL")
         diagnosis = diagnose(incident, HANG)
     assert not diagnosis.findings
     assert diagnosis.result == "inconclusive"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -12,12 +12,6 @@ MS = 10**6
 ROUNDS = 41
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]
 WORLD = 9
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
 
 
 def record(incident: Incident, made: Mapping[int, int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,16 +22,22 @@ Calls = Mapping[int, Mapping[int, float]]  # number of a call: rank: when it mad
 
 def dumped(incident: Incident, job: str, calls: Calls, at_ms: float) -> None:
     """Add what the dumps of a job at that instant hold of its calls, which end with the last."""
+    all_dumped(incident, {job: (calls, at_ms)})
+
+
+def all_dumped(incident: Incident, jobs: Mapping[str, tuple[Calls, float]]) -> None:
     rows = [
-        (seq, rank, START + int(called * MS), max(made.values()) <= at_ms)
+        (job, seq, rank, START + int(called * MS), max(made.values()) <= at_ms)
+        for job, (calls, at_ms) in jobs.items()
         for seq, made in calls.items()
         for rank, called in made.items()
         if called <= at_ms
     ]
-    seqs, ranks, called_ns, done = zip(*rows, strict=True)
-    calls_of = {"seq": [*seqs], "rank": [*ranks], "enqueued_ns": [*called_ns], "done": [*done]}
-    incident.append("ops", {"job": job, "comm": 1, "kind": "coll", "op": "AllReduce"} | calls_of)
-    incident.append("comms", {"job": job, "comm": 1, "rank": [*range(RANKS)], "size": RANKS})
+    names = ("job", "seq", "rank", "enqueued_ns", "done")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    incident.append("ops", {"comm": 1, "kind": "coll", "op": "AllReduce"} | columns)
+    members = {"job": np.repeat([*jobs], RANKS), "rank": [*range(RANKS)] * len(jobs)}
+    incident.append("comms", {"comm": 1, "size": RANKS} | members)
 
 
 def shares(incident: Incident) -> dict[str, float]:
@@ -101,14 +108,16 @@ def test_a_running_job_is_seen_in_a_state_as_often_as_its_share_says() -> None:
     """Of 400 dumps at random instants, of jobs whose ranks call at random times."""
     draw = random.Random(4)
     instants = 400
+    jobs = {}
+    for number in range(instants):
+        spread = draw.choice((5, 20, 60))
+        calls = {
+            step: {rank: step * STEP_MS + draw.uniform(0, spread) for rank in range(RANKS)}
+            for step in range(1, 40)
+        }
+        jobs[f"j{number}"] = (calls, draw.uniform(20, 39) * STEP_MS)
     with Incident.empty() as incident:
-        for number in range(instants):
-            spread = draw.choice((5, 20, 60))
-            calls = {
-                step: {rank: step * STEP_MS + draw.uniform(0, spread) for rank in range(RANKS)}
-                for step in range(1, 40)
-            }
-            dumped(incident, f"j{number}", calls, draw.uniform(20, 39) * STEP_MS)
+        all_dumped(incident, jobs)
         found = sorted(shares(incident).values())
     for level in (0.05, 0.1, 0.2, 0.4):
         seen = sum(share <= level for share in found) / instants

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.core.units import NS_PER_S
 from oncall.evidence import Incident
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
-
-
-def found(incident: Incident, relation: str, columns: str) -> list[tuple[Any, ...]]:
-    incident.require([relation])
-    return incident.con.execute(f"SELECT {columns} FROM {relation} ORDER BY ALL").fetchall()
-
 
 # ---------------------------------------------------------------- played jobs
 

@@ -7,26 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from tests.sql import found
 
-from oncall.cli.commands import app
+from oncall.core.diagnosis import Diagnosis
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 from .profiles import Spent, write_job
 
 
-def diagnosed(folder: Path) -> dict[str, Any]:
-    said = CliRunner().invoke(app, ["diagnose", str(folder), "--format", "json"])
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
-
-
-def reason(folder: Path) -> list[tuple[Any, ...]]:
+def reasons_and_diagnosis(folder: Path) -> tuple[list[tuple[Any, ...]], Diagnosis]:
     with Incident.empty() as incident:
         load([folder], incident)
-        incident.require(["delay_reasons"])
-        return incident.con.execute("SELECT rank, kind, why FROM delay_reasons").fetchall()
+        diagnosis = diagnose(incident, load_rulebooks([shipped_folder()]))
+        return found(incident, "delay_reasons", "rank, kind, why"), diagnosis
 
 
 ON_GPUS = [
@@ -49,21 +45,20 @@ def test_a_profile_names_the_slow_rank_and_says_why(tmp_path: Path, devices: boo
         folder = tmp_path / kind
         folder.mkdir()
         write_job(folder, {2: spent}, devices=devices)
-        [(rank, found, why)] = reason(folder)
-        assert (rank, found) == (2, kind) and says in why
-        answer = diagnosed(folder)
-        [finding] = [one for one in answer["findings"] if one["explained_by"] is None]
-        assert (finding["verdict"], finding["blame"][0]["rank"]) == ("S1", 2)
-        assert any(why in step["say"] for step in finding["story"])
+        [(rank, reason, why)], diagnosis = reasons_and_diagnosis(folder)
+        assert (rank, reason) == (2, kind) and says in why
+        [finding] = [one for one in diagnosis.findings if one.explained_by is None]
+        assert (finding.verdict, finding.blame[0].where["rank"]) == ("S1", 2)
+        assert any(why in step.say for step in finding.story)
 
 
 def test_of_a_few_steps_the_likeliest_rank_is_named_first(tmp_path: Path) -> None:
     write_job(tmp_path, {1: Spent(kernel=11_200)}, steps=3)
-    answer = diagnosed(tmp_path)
-    assert answer["result"] == "inconclusive"
-    suspect = answer["suspects"][0]
-    assert [one["rank"] for one in suspect["blame"]] == [1]
-    assert "its GPU is slow" in suspect["why"]
+    _, diagnosis = reasons_and_diagnosis(tmp_path)
+    assert diagnosis.result == "inconclusive"
+    suspect = diagnosis.suspects[0]
+    assert [one.where["rank"] for one in suspect.blame] == [1]
+    assert "its GPU is slow" in suspect.why
 
 
 @pytest.mark.parametrize("devices", [True, False])
@@ -71,9 +66,8 @@ def test_nobody_is_accused_of_what_ranks_take_longer_by_turns(
     tmp_path: Path, devices: bool
 ) -> None:
     write_job(tmp_path, {rank: Spent(jitter=0.6) for rank in range(4)}, devices=devices)
-    answer = diagnosed(tmp_path)
-    assert not answer["findings"]
-    assert not reason(tmp_path)
+    reasons, diagnosis = reasons_and_diagnosis(tmp_path)
+    assert not diagnosis.findings and not reasons
 
 
 def test_what_differs_in_shape_is_not_compared(tmp_path: Path) -> None:
@@ -84,10 +78,11 @@ def test_what_differs_in_shape_is_not_compared(tmp_path: Path) -> None:
         if event["cat"] == "kernel" and "nccl" not in event["name"]:
             event["args"]["grid"][2] = 2
     (folder / "rank2.json").write_text(json.dumps(trace))
-    assert not reason(folder)
+    reasons, _ = reasons_and_diagnosis(folder)
+    assert not reasons
 
 
 def test_where_two_ranks_are_late_alike_no_all_clear_is_given(tmp_path: Path) -> None:
     write_job(tmp_path, {1: Spent(kernel=11_200), 2: Spent(kernel=11_200)})
-    answer = diagnosed(tmp_path)
-    assert (answer["result"], answer["findings"]) == ("inconclusive", [])
+    _, diagnosis = reasons_and_diagnosis(tmp_path)
+    assert (diagnosis.result, diagnosis.findings) == ("inconclusive", ())

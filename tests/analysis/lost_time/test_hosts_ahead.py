@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
-from oncall.evidence import Incident
+from tests.sql import derived
 
 from .jobs import GROUPS, LAYERS, MS, UNIX_NS
 
@@ -94,12 +93,7 @@ def job(slow: int | None, lead: float, *, overlap: bool) -> tuple[dict[str, Any]
 
 
 def entries(columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    with Incident.empty() as incident:
-        incident.append("ops", columns)
-        incident.require(["lost_time"])
-        return incident.con.execute(
-            "SELECT cause, rank, share FROM lost_time WHERE cause <> 'account' ORDER BY ALL"
-        ).fetchall()
+    return derived("ops", columns, "lost_time", "cause, rank, share", "cause <> 'account'")
 
 
 @pytest.mark.parametrize("lead", [0, 0.5, 0.8])

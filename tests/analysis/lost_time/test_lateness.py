@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.sql import derived
 
 from oncall.evidence import Incident
 
@@ -82,12 +83,7 @@ def played(
 
 def late(columns: dict[str, Any]) -> tuple[tuple[int, ...], float]:
     """The ranks that cost iterations time, and the share."""
-    with Incident.empty() as incident:
-        incident.append("ops", columns)
-        incident.require(["delay_causes"])
-        rows = incident.con.execute(
-            "SELECT rank, share FROM delay_causes WHERE cause = 'own' ORDER BY rank"
-        ).fetchall()
+    rows = derived("ops", columns, "delay_causes", "rank, share", "cause = 'own'")
     return tuple(rank for rank, _ in rows), rows[0][1] if rows else 0.0
 
 
@@ -159,10 +155,7 @@ PAIRS = [
 
 
 def causes(columns: dict[str, Any]) -> list[tuple[str, int]]:
-    with Incident.empty() as incident:
-        incident.append("ops", columns)
-        incident.require(["delay_causes"])
-        return incident.con.execute("SELECT cause, rank FROM delay_causes ORDER BY rank").fetchall()
+    return derived("ops", columns, "delay_causes", "cause, rank")
 
 
 @pytest.mark.parametrize(("slow", "blamed"), [(3, (1, 5)), (None, ())])

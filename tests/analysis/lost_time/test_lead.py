@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence import Incident
 
@@ -60,9 +61,8 @@ def job() -> dict[str, Any]:
 def test_one_place_that_lacks_much_time_shows_that_hosts_are_ahead() -> None:
     with Incident.empty() as incident:
         incident.append("ops", job())
-        incident.require(["lost_time"])
-        ((rank, iterations, share),) = incident.con.execute(
-            "SELECT rank, iterations, share FROM lost_time WHERE cause = 'own'"
-        ).fetchall()
+        ((rank, iterations, share),) = found(
+            incident, "lost_time", "rank, iterations, share", "cause = 'own'"
+        )
     assert (rank, iterations) == (CULPRIT, len(SLOW))
     assert share == pytest.approx(2 / 3, abs=0.05)

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-
-from oncall.evidence import Incident
+from tests.sql import derived
 
 from .jobs import MS, UNIX_NS
 
@@ -68,12 +67,7 @@ def pipeline(
 
 
 def named(columns: dict[str, Any]) -> list[tuple[str, int]]:
-    with Incident.empty() as incident:
-        incident.append("ops", columns)
-        incident.require(["lost_time"])
-        return incident.con.execute(
-            "SELECT cause, rank FROM lost_time WHERE rank IS NOT NULL ORDER BY ALL"
-        ).fetchall()
+    return derived("ops", columns, "lost_time", "cause, rank", "rank IS NOT NULL")
 
 
 @pytest.mark.parametrize("slow", [2, 5, 10])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from tests.sql import derived, found
 
 from oncall.analysis.lost_time.iterations import iterations_shared
 from oncall.analysis.lost_time.limits import Limits
@@ -42,12 +43,7 @@ def mesh(slow_from: int, apart_ms: float = 0.0) -> dict[str, Any]:
 
 
 def entries(columns: dict[str, Any]) -> list[tuple[str, int]]:
-    with Incident.empty() as incident:
-        incident.append("ops", columns)
-        incident.require(["lost_time"])
-        return incident.con.execute(
-            "SELECT cause, rank FROM lost_time WHERE rank IS NOT NULL ORDER BY ALL"
-        ).fetchall()
+    return derived("ops", columns, "lost_time", "cause, rank", "rank IS NOT NULL")
 
 
 def test_a_slow_rank_of_a_mesh_is_named_by_ranks_of_all_its_groups() -> None:
@@ -66,8 +62,7 @@ def test_iterations_of_one_group_each_refute_nobody() -> None:
     for apart, whole in ((columns, False), (mesh(slow_from=STEPS), True)):
         with Incident.empty() as incident:
             incident.append("ops", apart)
-            incident.require(["replayed_jobs"])
-            assert incident.con.execute("SELECT whole FROM replayed_jobs").fetchall() == [(whole,)]
+            assert found(incident, "replayed_jobs", "whole") == [(whole,)]
 
 
 def shared(columns: dict[str, Any], across: bool) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.sql import found
 
 from oncall.core.errors import MissingEvidence
 from oncall.evidence.incident import Incident
@@ -49,10 +50,7 @@ def test_a_message_is_late_against_its_own_best(incident: Incident) -> None:
         "flows",
         {"flow": [31], "src_host": ["a"], "dst_host": ["b"], "is_collective": [True]},
     )
-    incident.require(["late_steps"])
-    rows = incident.con.execute(
-        "SELECT seq, flow, src_host, dst_host, excess_ns, critical FROM late_steps"
-    ).fetchall()
+    rows = found(incident, "late_steps", "seq, flow, src_host, dst_host, excess_ns, critical")
     assert rows == [(4, 31, "a", "b", 900, True)]  # of what it took more, a tenth may be overhead
 
 
@@ -62,8 +60,7 @@ def test_what_hosts_traced_goes_before_what_their_traffic_shows(incident: Incide
         {"job": ["j"], "comm": np.array([7], np.uint64), "seq": [9], "flow": [1], "src": [0]}
         | {"dst": [1], "step": [1], "started_ns": [0], "ended_ns": [5]},
     )
-    incident.require(["collective_steps"])
-    assert incident.con.execute("SELECT seq FROM collective_steps").fetchall() == [(9,)]
+    assert found(incident, "collective_steps", "seq") == [(9,)]
 
 
 def test_of_many_late_collectives_the_worst_are_followed() -> None:
@@ -89,8 +86,7 @@ def test_of_many_late_collectives_the_worst_are_followed() -> None:
         incident.append(
             "switch_pauses", {"switch": ["s"], "port": [1], "at_ns": [0], "paused": [False]}
         )
-        incident.require(["late_steps"])
-        ((first, last, followed),) = incident.con.execute(
-            "SELECT min(seq), max(seq), count(DISTINCT seq) FROM late_steps"
-        ).fetchall()
+        ((first, last, followed),) = found(
+            incident, "late_steps", "min(seq), max(seq), count(DISTINCT seq)"
+        )
     assert (first, last, followed) == (count - MOST_FOLLOWED, count - 1, MOST_FOLLOWED)

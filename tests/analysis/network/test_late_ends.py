@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sql import found
 
 from oncall.evidence.incident import Incident
 
@@ -34,8 +35,7 @@ def read(incident: Incident, node: str, at_ms: list[int], nic: str = "n0", **cou
 
 
 def ends(incident: Incident, columns: str) -> list[tuple[Any, ...]]:
-    incident.require(["late_ends"])
-    return incident.con.execute(f"SELECT {columns} FROM late_ends ORDER BY ALL").fetchall()
+    return found(incident, "late_ends", columns)
 
 
 def test_a_reading_that_meets_both_late_steps_counts_once(incident: Incident) -> None:

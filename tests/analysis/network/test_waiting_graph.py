@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.analysis.network import waiting_graph
 from oncall.evidence.incident import Incident
 from oncall.node.triggers.decomposition import decompose
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def ring(members: int, took: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -75,10 +68,7 @@ def test_pruned_is_who_nobody_waits_for(incident: Incident) -> None:
     took = np.full((3, 4), 100)
     took[0, 1] = 150
     put_ring(incident, 4, took)
-    incident.require(["step_waits"])
-    rows = incident.con.execute(
-        "SELECT src, step FROM step_waits WHERE NOT kept ORDER BY ALL"
-    ).fetchall()
+    rows = found(incident, "step_waits", "src, step", "NOT kept")
     waited = incident.con.execute(
         "SELECT count(*) FROM step_waits WHERE kept AND waiters = 0 AND step < 3"
     ).fetchall()
@@ -90,23 +80,20 @@ def test_a_slow_step_is_found_with_what_it_cost(incident: Incident) -> None:
     took = np.full((3, 4), 104)
     took[1, 2] = 190
     put_ring(incident, 4, took)
-    incident.require(["critical_steps"])
-    rows = incident.con.execute(
-        "SELECT src, dst, step, excess_ns, share, lost_ns, took_ns FROM critical_steps WHERE late"
-    ).fetchall()
+    rows = found(
+        incident, "critical_steps", "src, dst, step, excess_ns, share, lost_ns, took_ns", "late"
+    )
     assert rows == [(2, 3, 2, 86, 1.0, 86, 104 + 190 + 104)]
 
 
 def test_overhead_that_all_steps_have_is_not_lateness(incident: Incident) -> None:
     put_ring(incident, 4, np.full((3, 4), 109))
-    incident.require(["step_waits"])
-    assert incident.con.execute("SELECT count(*) FROM step_waits WHERE late").fetchall() == [(0,)]
+    assert found(incident, "step_waits", "count(*)", "late") == [(0,)]
 
 
 def test_steps_that_are_all_slow_are_late(incident: Incident) -> None:
     put_ring(incident, 4, np.full((3, 4), 200))
-    incident.require(["step_waits"])
-    assert incident.con.execute("SELECT count(*) FROM step_waits WHERE late").fetchall() == [(12,)]
+    assert found(incident, "step_waits", "count(*)", "late") == [(12,)]
 
 
 def test_reported_dependencies_are_followed(incident: Incident) -> None:
@@ -125,10 +112,7 @@ def test_reported_dependencies_are_followed(incident: Incident) -> None:
             "waits_for_flow": [None, None, 1],
         },
     )
-    incident.require(["step_waits"])
-    rows = incident.con.execute(
-        "SELECT waited_for, after_src, after_dst, after_step FROM step_waits WHERE step = 2"
-    ).fetchall()
+    rows = found(incident, "step_waits", "waited_for, after_src, after_dst, after_step", "step = 2")
     assert rows == [("data", 0, 3, 1)]
 
 
@@ -146,10 +130,7 @@ def test_who_receives_goes_on_before_the_sender_knows_it(incident: Incident) -> 
             "ended_ns": [1_000_000, 2_000_000, 3_000_000],
         },
     )
-    incident.require(["step_waits"])
-    rows = incident.con.execute(
-        "SELECT waited_for, after_src, gap_ns FROM step_waits WHERE step = 2"
-    ).fetchall()
+    rows = found(incident, "step_waits", "waited_for, after_src, gap_ns", "step = 2")
     assert rows == [("data", 3, 0)]
 
 

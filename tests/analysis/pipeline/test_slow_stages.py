@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sql import found
 
 from oncall.analysis.pipeline.stage_costs import slowest
 from oncall.analysis.pipeline.stage_paths import beside_others
@@ -21,11 +22,8 @@ Play = Callable[..., Incident]
 
 
 def culprits(incident: Incident) -> list[tuple[Any, ...]]:
-    incident.require(["slow_stages"])
-    return incident.con.execute(
-        """SELECT iteration, replica, stage, micro_batch, task, rank, node, network
-        FROM slow_stages ORDER BY ALL"""
-    ).fetchall()
+    columns = "iteration, replica, stage, micro_batch, task, rank, node, network"
+    return found(incident, "slow_stages", columns)
 
 
 def test_one_task_on_the_path_is_named_with_its_rank(played: Play) -> None:

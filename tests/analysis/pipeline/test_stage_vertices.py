@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence import Incident
 
@@ -27,6 +28,5 @@ def test_a_member_with_a_hole_counts_where_no_other_was_recorded_whole(
              "micro_batch": 0, "whole": whole, "source": "calls",
              "started_ns": 1_000, "ended_ns": [1_100, 1_400]},
         )  # fmt: skip
-        incident.require(["stage_vertices"])
-        rows = incident.con.execute("SELECT ranks, ended_ns FROM stage_vertices").fetchall()
+        rows = found(incident, "stage_vertices", "ranks, ended_ns")
     assert rows == [vertex]

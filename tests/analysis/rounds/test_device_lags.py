@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.sql import found
 
 from oncall.evidence import Incident
 
@@ -22,10 +23,7 @@ def lag(end_after_ns: int, **more: Any) -> tuple[float | None, bool]:
             | {"ended_ns": [k * 50 * MS + 5 * MS + end_after_ns for k in range(10) for _ in "ab"]}
             | more,
         )
-        incident.require(["device_lags"])
-        ((lag_ns, hidden),) = incident.con.execute(
-            "SELECT lag_ns, hidden FROM device_lags"
-        ).fetchall()
+        ((lag_ns, hidden),) = found(incident, "device_lags", "lag_ns, hidden")
         return lag_ns, hidden
 
 

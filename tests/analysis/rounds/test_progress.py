@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.evidence import Incident
 
 
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as made:
-        yield made
-
-
 def frontier(incident: Incident) -> list[tuple[Any, ...]]:
-    incident.require(["frontier"])
-    return incident.con.execute(
-        "SELECT rank, entered_seq, done_seq FROM frontier ORDER BY ALL"
-    ).fetchall()
+    return found(incident, "frontier", "rank, entered_seq, done_seq")
 
 
 @settings(max_examples=10, deadline=None)
@@ -91,8 +82,7 @@ def test_a_row_of_the_end_outweighs_those_while_it_ran(incident: Incident) -> No
     rows = {"job": "j", "comm": 1, "kind": "coll", "rank": 0, "seq": 8, "enqueued_ns": 3}
     incident.append("ops", rows | {"observed_ns": [10, 20, 30], "ended_ns": [None, 15, None]})
     incident.append("ops", rows | {"rank": 1, "observed_ns": 30})
-    incident.require(["in_flight"])
-    assert incident.con.execute("SELECT rank, waited_ns FROM in_flight").fetchall() == [(1, 27)]
+    assert found(incident, "in_flight", "rank, waited_ns") == [(1, 27)]
 
 
 def test_counters_stand_in_where_no_operation_was_kept(incident: Incident) -> None:
@@ -145,10 +135,7 @@ def test_what_is_in_flight_at_several_seals_and_then_over_is_one_operation(
     incident.append("ops", row | {"rank": 1} | flying)
     incident.append("ops", row | {"observed_ns": 25, "ended_ns": 25, "done": True, "sends": 4})
     incident.append("ops", row | {"kind": "p2p", "op": "Send", "comm_peer": [1, 2]} | flying)
-    incident.require(["in_flight"])
-    rows = incident.con.execute(
-        "SELECT kind, rank, sends, comm_peer FROM in_flight ORDER BY ALL"
-    ).fetchall()
+    rows = found(incident, "in_flight", "kind, rank, sends, comm_peer")
     assert rows == [("coll", 1, 2, None), ("p2p", 0, 1, 1), ("p2p", 0, 2, 2)]
     assert frontier(incident) == [(0, 8, 8), (1, 8, 7)]
 
@@ -161,8 +148,7 @@ def test_where_no_profiler_tells_ends_what_was_called_is_not_open(incident: Inci
     incident.append(
         "launches", {"job": "j", "comm": 1, "rank": [0, 1], "launched": 9, "source": "board"}
     )
-    incident.require(["in_flight"])
-    open_now = incident.con.execute("SELECT rank, seq, waited_ns FROM in_flight").fetchall()
+    open_now = found(incident, "in_flight", "rank, seq, waited_ns")
     assert open_now == [(0, 9, 87)]
 
 
@@ -181,10 +167,7 @@ def test_a_process_is_observed_by_itself_and_its_host_by_any(incident: Incident)
     states = ["running", "unresponsive", "dead"]
     incident.append("launches", {"job": "j", "comm": 1, "rank": [4, 1, 2], "state": states})
     incident.append("recordings", {"job": "j", "rank": [3, 2], "problem": [None, "truncated"]})
-    incident.require(["processes"])
-    rows = incident.con.execute(
-        "SELECT rank, observed, node_observed FROM processes ORDER BY rank"
-    ).fetchall()
+    rows = found(incident, "processes", "rank, observed, node_observed")
     assert rows == [
         (0, True, True),
         (1, False, True),
@@ -216,5 +199,4 @@ def test_communicators_without_a_profiler_do_not_hang_beside_those_with_one(
         "launches",
         {"job": "j", "comm": [1, 2], "rank": 0, "launched": [1, 2], "source": "board"},
     )
-    incident.require(["in_flight"])
-    assert incident.con.execute("SELECT comm, seq FROM in_flight").fetchall() == []
+    assert found(incident, "in_flight", "comm, seq") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def tasks(incident: Incident, table: str, columns: str = "started_ns, ended_ns")
     return {row[:6]: row[6:] for row in rows}
 
 
+@cache
 def labelled(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") -> dict[Key, Any]:
     incident, _ = simulate_pipeline(scenario)
     with incident:
@@ -41,13 +43,15 @@ def labelled(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") 
         return tasks(incident, "labelled_tasks", columns)
 
 
-def recorded_tasks(
-    scenario: PipelineScenario, columns: str = "started_ns, ended_ns"
-) -> dict[Key, Any]:
-    whole = replace(scenario, recorder="tasks", holes=0.0, starts_in=0.0)
-    incident, _ = simulate_pipeline(whole)
+def recorded_tasks(scenario: PipelineScenario) -> dict[Key, Any]:
+    return _recorded_tasks(replace(scenario, recorder="tasks", holes=0.0, starts_in=0.0))
+
+
+@cache
+def _recorded_tasks(scenario: PipelineScenario) -> dict[Key, Any]:
+    incident, _ = simulate_pipeline(scenario)
     with incident:
-        return tasks(incident, "stage_tasks", columns)
+        return tasks(incident, "stage_tasks")
 
 
 NOT_STATED: dict[str, Any] = {"roles_recorded": False, "configuration_stated": False}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.sql import found
+
 from oncall.evidence.incident import Incident
 
 
@@ -24,11 +26,11 @@ def test_reported_tasks_come_with_node_place_and_common_time() -> None:
                 "ended_ns": [1_100, None],
             },
         )
-        incident.require(["stage_work"])
-        rows = incident.con.execute(
-            "SELECT rank, node, replica, tensor_rank, started_ns, ended_ns, clock_error_ns "
-            "FROM stage_work ORDER BY rank"
-        ).fetchall()
+        rows = found(
+            incident,
+            "stage_work",
+            "rank, node, replica, tensor_rank, started_ns, ended_ns, clock_error_ns",
+        )
     assert rows == [(0, "a", 0, 0, 1_000, 1_100, 3), (7, "b", 1, 1, 2_000, None, 7)]
 
 
@@ -90,8 +92,7 @@ def test_iterations_of_nodes_that_began_to_count_apart_are_one() -> None:
             incident.append(
                 "stage_tasks", tasks | times | {"rank": rank, "iteration": list(range(6 - first))}
             )
-        incident.require(["stage_work"])
-        rows = incident.con.execute("SELECT iteration, started_ns FROM stage_work").fetchall()
+        rows = found(incident, "stage_work", "iteration, started_ns")
     assert all(started_ns == 100 * iteration for iteration, started_ns in rows)
 
 
@@ -107,8 +108,5 @@ def test_a_node_that_counts_from_a_later_iteration_is_counted_like_the_others() 
              "task": "forward", "stage": [0] * 4 + [1] * 2, "whole": True, "source": "calls",
              "started_ns": began + began[2:], "ended_ns": [at + 900 for at in began + began[2:]]},
         )  # fmt: skip
-        incident.require(["stage_work"])
-        rows = incident.con.execute(
-            "SELECT rank, iteration FROM stage_work ORDER BY ALL"
-        ).fetchall()
+        rows = found(incident, "stage_work", "rank, iteration")
     assert rows == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 2), (1, 3)]

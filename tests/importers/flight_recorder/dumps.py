@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.sql import rows
+
 from oncall.importers import flight_recorder
 
 WORLD = {"0": ("default_pg", range(2))}
@@ -9,10 +11,6 @@ WORLD = {"0": ("default_pg", range(2))}
 
 def read(folder, incident):
     flight_recorder.read(sorted(folder.iterdir()), incident, "llama")
-
-
-def rows(incident, sql):
-    return incident.con.execute(sql).fetchall()
 
 
 def ops(incident, columns, where="true"):

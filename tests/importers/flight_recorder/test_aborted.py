@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.importers.flight_recorder.dumps import WORLD, ops, read, rows
+from tests.importers.flight_recorder.dumps import WORLD, ops, read
+from tests.sql import rows
 
 S = 10**9
 HELD = {"retired": False}

@@ -7,7 +7,8 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.importers.flight_recorder.dumps import WORLD, ops, read, rows
+from tests.importers.flight_recorder.dumps import WORLD, ops, read
+from tests.sql import rows
 
 from oncall.importers import flight_recorder
 

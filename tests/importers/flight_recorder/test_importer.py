@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.importers.flight_recorder.dumps import WORLD, ops, read, rows
+from tests.importers.flight_recorder.dumps import WORLD, ops, read
+from tests.sql import rows
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,6 @@ PORT = """CA 'mlx5_0'
 NO_GPU = "No devices were found"
 NO_DRIVER = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 LOST = "Unable to determine the device handle for GPU0000:9B:00.0: Unknown Error"
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def rows(incident: Incident, path: Path, text: str, columns: str, table: str) -> list[Any]:

@@ -8,6 +8,7 @@ import io
 from pathlib import Path
 
 import pytest
+from tests.sql import rows
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
@@ -27,10 +28,6 @@ TIMEOUT = (
     "collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
     "Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n"
 )
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[object, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 def headline(*paths: Path) -> tuple[str | None, list[int]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sql import rows
 
 from oncall.core.errors import ExitCode
 from oncall.evidence.incident import Incident
@@ -46,10 +47,6 @@ def read(tmp_path: Path, incident: Incident, logs: dict[str, str]) -> None:
     for path, text in zip(paths, logs.values(), strict=True):
         path.write_text(text)
     megatrace.read(paths, incident, "j")
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 # ---------------------------------------------------------------------- lines

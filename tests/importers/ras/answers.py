@@ -75,7 +75,3 @@ def read(tmp_path: Path, *texts: str) -> Iterator[Incident]:
     with Incident.empty() as incident:
         nccl_ras.read(paths, incident, "j")
         yield incident
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.importers.ras.answers import HEAD, WORLD, comm, poll, rank, rows
+from tests.importers.ras.answers import HEAD, WORLD, comm, poll, rank
+from tests.sql import rows
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.importers.ras.answers import HEAD, WORLD, comm, poll, rank, read, rows
+from tests.importers.ras.answers import HEAD, WORLD, comm, poll, rank, read
+from tests.sql import rows
 
 from oncall.evidence.coverage import NUMBERED_BY_HOST
 from oncall.importers.ras import importer as nccl_ras

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.importers.ras.answers import AHEAD, HEAD, WORLD, comm, poll, rank, read, rows
+from tests.importers.ras.answers import AHEAD, HEAD, WORLD, comm, poll, rank, read
+from tests.sql import rows
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from tests.sql import rows
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
@@ -39,22 +40,12 @@ STEP = """\
 """
 
 
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
-
-
 def write(folder: Path, *rows: str, name: str = "trace-x.csv", chunks: int = 1) -> Path:
     (folder / "meta-x.yaml").write_text(META.format(chunks))
     path = folder / name
     text = "\n".join((HEADER, *(row.strip() for row in rows))) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     return path
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 def tasks(incident: Incident, *names: str) -> list[tuple[Any, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -92,12 +91,6 @@ BNXT = """NIC statistics:
      pfc_pri3_rx_duration_us: 90
      tx_total_bytes: 10
 """
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def reported(incident: Incident, path: Path, text: str, table: str, columns: str) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,6 @@ PortXmitData:....................4294967295
 """
 RDMA = "link mlx5_2/1 out_of_sequence {} local_ack_timeout_err 7\n"
 SYSFS = "/sys/class/infiniband/mlx5_2/ports/1/hw_counters/local_ack_timeout_err:{}\n/sys/class/infiniband/mlx5_2/ports/1/counters/link_downed:0\n"  # noqa: E501
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def write(path: Path, text: str, written_s: int) -> None:

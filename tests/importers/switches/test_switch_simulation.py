@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,12 +66,6 @@ def folder(tmp_path: Path) -> Path:
     ):
         (tmp_path / name).write_text(text)
     return tmp_path
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def test_every_table_is_filled(folder: Path, incident: Incident) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -11,12 +10,6 @@ import pytest
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
-
-
-@pytest.fixture
-def incident() -> Iterator[Incident]:
-    with Incident.empty() as incident:
-        yield incident
 
 
 def test_csv_and_parquet_are_read_by_their_names(tmp_path: Path, incident: Incident) -> None:

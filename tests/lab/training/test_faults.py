@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.sql import rows
 
 from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S
@@ -29,10 +30,6 @@ def under(
     incident, truth = simulate(replace(base, faults=faults))
     with incident:
         yield incident, truth.faults[0]
-
-
-def rows(incident: Incident, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql, list(values)).fetchall()
 
 
 def in_flight(incident: Incident, truth: FaultTruth) -> dict[int, tuple[int, int, int]]:

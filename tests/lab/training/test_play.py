@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sql import rows
 
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -28,10 +29,6 @@ def healthy() -> Iterator[Incident]:
     assert truth.healthy
     yield incident
     incident.close()
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 def count(incident: Incident, sql: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sql import found
 
 from oncall.evidence.codes.event_catalogue import KERNEL, MEANINGS
 from oncall.evidence.codes.kernel_lines import CODES, known_line
@@ -351,8 +352,7 @@ def test_meanings_are_joined_by_code() -> None:
     incident = Incident.empty()
     codes = [*MEANINGS, "sxid_12028", "xid_999", "no_such_code"]
     incident.append("host_events", {"node": ["n"] * len(codes), "code": codes})
-    incident.require(["event_meanings"])
-    rows = incident.con.execute("SELECT code, part, weight, meaning FROM event_meanings").fetchall()
+    rows = found(incident, "event_meanings", "code, part, weight, meaning")
     meanings = {code: rest for code, *rest in rows}
     assert meanings.keys() == {*codes} - {"no_such_code"}
     assert meanings["xid_79"] == ["gpu", "fault", "the GPU has fallen off the PCIe bus"]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from oncall.core.errors import RulebookError
-from oncall.rules.authoring.testing import TestResult, run_tests, test_files
+from oncall.rules.authoring.testing import TestResult, _report, run_tests, test_files
 from oncall.rules.language.load import shipped_folder
-from oncall.rules.language.tests_file import TestCase, TestFile, communicator, evidence
+from oncall.rules.language.tests_file import TestCase, TestFile, communicator, evidence, load_tests
 
 DEFAULTS = """\
 rulebook: tiny
@@ -142,8 +142,27 @@ def test_short_rows_stand_for_many() -> None:
     assert found[-1] == (7, 3, communicator("tp0"), 2048, 3 * 10**9, None, False, "test")
 
 
+SHIPPED = pytest.mark.parametrize(
+    "file", sorted(shipped_folder().glob("*.test.yaml")), ids=lambda file: file.name
+)
+
+
+@SHIPPED
+def test_each_verdict_of_a_shipped_rulebook_is_reached_by_its_first_test(file: Path) -> None:
+    """What a change of a relation breaks shows here; simulated jobs are left to the test below."""
+    _, tests, rulebook = load_tests(file)
+    first: dict[str, TestCase] = {}
+    for test in tests.tests:
+        if test.simulate is None:
+            first = {one.verdict: test for one in test.expect} | first
+    by_name = {test.name: _report(tests, test, rulebook) for test in first.values()}
+    failed = [f"{name}\n{report}" for name, report in by_name.items() if report]
+    assert first and not failed, "\n".join(failed)
+
+
+@pytest.mark.slow  # minutes in all, and whoever changes a rulebook runs `oncall rules test`
 @pytest.mark.timeout(900)  # one of them is of fifty jobs, on a machine that does other things too
-@pytest.mark.parametrize("file", sorted(shipped_folder().glob("*.test.yaml")), ids=lambda f: f.name)
+@SHIPPED
 def test_the_shipped_rulebooks_pass_their_tests(file: Path) -> None:
     if "simulate:" in file.read_text(encoding="utf-8"):
         pytest.importorskip("oncall_lab", reason="the lab is not installed")

@@ -6,8 +6,9 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from tests.findings import finding
 
-from oncall.core.diagnosis import Blame, Coverage, Diagnosis, Finding
+from oncall.core.diagnosis import Blame, Coverage, Diagnosis
 from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -164,17 +165,12 @@ def test_the_svg_is_well_formed_and_marks_who_is_blamed(delayed: Incident) -> No
 
 def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident) -> None:
     blame = (Blame("rank", {"rank": 5, "node": "gpu001", "stage": 2}),)
-    finding = Finding(
-        "F1", "stages", "STAGE_SLOW", "", "slow", "warning", 0.9, None, blame, {}, (),
-        picture="timeline",
-    )  # fmt: skip
-    diagnosis = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (finding,))
+    slow = finding(fault_class="slow", blame=blame, picture="timeline")
+    diagnosis = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (slow,))
     lines = drawings_of(delayed, diagnosis, plain=True)["F1"]
     assert lines[0].startswith("Iteration 4, pipeline 1 of 0-1")
     assert any(line.startswith("> stage 2 rank 5") for line in lines)
-    other = Diagnosis(
-        "pipeline", None, None, Coverage(1, 1, 8, 8), (replace(finding, picture=None),)
-    )
+    other = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (replace(slow, picture=None),))
     assert drawings_of(delayed, other, plain=True) == {}
 
 

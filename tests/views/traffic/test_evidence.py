@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.findings import finding
 
-from oncall.core.diagnosis import Blame, Finding
+from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.views.traffic import operations as evidence
 from oncall.views.traffic.rate_curves import rate_curves
 
-
-def finding(*blame: Blame) -> Finding:
-    return Finding(
-        "F1",
-        "traffic",
-        "COMM_FAIL_SLOW",
-        "Slow sender",
-        "slow",
-        "warning",
-        0.9,
-        0,
-        blame,
-        {},
-        (),
-        picture="traffic",
-    )
+SENDER = finding(blame=(Blame("rank", {"rank": 2}),), picture="traffic", at_ns=0)
 
 
 def test_curves_hold_what_the_operation_sent(incident: Incident) -> None:
     assert evidence.has_traffic(incident)
-    reported = finding(Blame("rank", {"rank": 2}))
-    operation = evidence.reported_operation(incident, reported)
+    operation = evidence.reported_operation(incident, SENDER)
     assert operation is not None
-    traffic = evidence.operation_traffic(
-        incident, operation, evidence.blamed_ranks(incident, reported)
-    )
+    blamed = evidence.blamed_ranks(incident, SENDER)
+    traffic = evidence.operation_traffic(incident, operation, blamed)
     curves = rate_curves(traffic, 4000)
     assert [one.rank for one in traffic.senders] == [0, 1, 2, 3]
     assert traffic.blamed == {2}
@@ -62,12 +46,12 @@ def test_an_operation_is_found_by_its_number(incident: Incident) -> None:
 def test_a_blamed_node_is_all_its_ranks(incident: Incident) -> None:
     evidence.has_traffic(incident)
     ((node,),) = incident.con.execute("SELECT node FROM members WHERE rank = 1 LIMIT 1").fetchall()
-    assert evidence.blamed_ranks(incident, finding(Blame("node", {"node": node}))) == {1}
+    assert evidence.blamed_ranks(incident, finding(blame=(Blame("node", {"node": node}),))) == {1}
 
 
 def test_the_map_of_an_operation_is_a_part_of_that_of_the_job(incident: Incident) -> None:
     evidence.has_traffic(incident)
-    operation = evidence.reported_operation(incident, finding(Blame("rank", {"rank": 2})))
+    operation = evidence.reported_operation(incident, SENDER)
     one = evidence.traffic_map(incident, operation=operation)
     whole = evidence.traffic_map(incident)
     ((total,),) = incident.con.execute("SELECT sum(bytes) FROM traffic").fetchall()
@@ -80,7 +64,7 @@ def test_the_map_of_an_operation_is_a_part_of_that_of_the_job(incident: Incident
 def test_without_epochs_a_curve_is_unknown_and_not_zero(incident: Incident) -> None:
     evidence.has_traffic(incident)
     incident.con.execute("DELETE FROM flow_epochs; DELETE FROM flow_ends; DELETE FROM flow_comms")
-    operation = evidence.reported_operation(incident, finding(Blame("rank", {"rank": 2})))
+    operation = evidence.reported_operation(incident, SENDER)
     assert operation is not None
     traffic = evidence.operation_traffic(incident, operation)
     assert np.isnan(rate_curves(traffic, 100).rate).all()

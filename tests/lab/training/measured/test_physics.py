@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from tests.sql import rows
 
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -46,10 +46,6 @@ def operations(role: str) -> str:
         f"WHERE c.role = '{role}' AND o.bytes > 1000 AND o.done AND o.comm IN "
         f"(SELECT comm FROM comms WHERE rank = {RANK})) WHERE true"
     )
-
-
-def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
-    return incident.con.execute(sql).fetchall()
 
 
 def test_the_worked_case_of_the_paper() -> None:
