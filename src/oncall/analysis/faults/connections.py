@@ -12,7 +12,7 @@ from oncall.analysis.faults.lines import Attempt, Row
 from oncall.analysis.faults.rows import Cause, caused, link, once, once_known
 
 # What keeps a job from starting on the host that says so.
-_OF_ITS_HOST = {"no_interface", "port_in_use", "unscheduled", "ssh", "launch"} | {
+_OF_ITS_HOST = {"port_in_use", "unscheduled", "ssh", "launch"} | {
     *("memlock", "shared_memory", "address")
 }
 _LINK = {"port_error", "port_err", "fatal", "down", "device_fatal", "local_catastrophic_error"}
@@ -135,11 +135,11 @@ def _init(attempt: Attempt) -> list[Cause]:
     weak = ("store", "store_get", "rendezvous", "gloo", "clique")
     first = next((row for row in rows if row["code"] not in weak), rows[0] if rows else None)
     if first is None:
-        return []
+        return _half_made(attempt)
     if first["code"] == "absent":
         absent = [row for row in rows if row["code"] == "absent"]
         return [caused("init_hang", "absent", row) for row in once(absent, "rank")]
-    if is_unreachable(first["peer_host"]):
+    if is_unreachable(first["peer_host"]) or first["code"] == "no_interface":
         return _wrong_interface(attempt, first)
     alike = [row for row in rows if row["peer_host"] == first["peer_host"]]
     hosts = {row["node"] for row in alike if row["code"] == first["code"]} - {None}
@@ -171,8 +171,9 @@ def _text(value: object) -> str | None:
 
 
 def _wrong_interface(attempt: Attempt, row: Row) -> list[Cause]:
-    """A connection to an address that no other host can reach: the hosts that chose the address
-    are to blame; where none says that it did, the one that cannot connect is all that is known."""
+    """A host without the interface that it is to use, or a connection to an address that no other
+    host can reach: the hosts that chose the address are to blame; where none says that it did, the
+    one that cannot connect is all that is known."""
     chose = [
         one
         for one in attempt.of("net")
@@ -207,7 +208,7 @@ def _half_made(attempt: Attempt) -> list[Cause]:
         or attempt.steps
         or any((row["code"] or "").startswith("channel_") for row in attempt.of("net"))
         or not attempt.events
-        or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo", "init")
+        or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo")
     ):
         return []
     first = open_[0]
@@ -226,4 +227,4 @@ def _half_made(attempt: Attempt) -> list[Cause]:
     ] or [caused("init_hang", "not_complete", {**about, "rank": None, "node": None})]
 
 
-CONNECTIONS = (_link_down, _completions, _versions, _nvls, _fabric, _init, _half_made)
+CONNECTIONS = (_link_down, _completions, _versions, _nvls, _fabric, _init)

@@ -167,7 +167,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "nic_health": ("nic", "fault", "the NIC's firmware hangs or failed"),
     "nic_gone": ("nic", "fault", "the RDMA device disappeared"),
     "nic_hot": ("nic", "warning", "the NIC or its module is too hot"),
-    "nic_power": ("nic", "warning", "the PCIe slot gives the NIC too little power"),
+    "nic_power": ("nic", "notice", "the PCIe slot gives the NIC too little power"),
     "nic_command_timeout": ("nic", "fault", "the NIC's firmware did not answer the driver"),
     "nic_queue_timeout": ("nic", "fault", "a transmit queue of the NIC got stuck"),
     "aer_corrected": ("pcie", "warning", "PCIe errors that the link corrected"),

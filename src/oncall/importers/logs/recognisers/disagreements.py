@@ -72,7 +72,9 @@ _SHORT = re.compile(
     r"Termination timeout for .* exceeded.*Expected (\d+) threads to join the rendezvous, but only "
     r"(\d+) of them arrived"
 )
-_CALLS = re.compile(r"Mismatched collective detected(?:.*?rank (\d+)[.! ]*$)?")
+_CALLS = re.compile(
+    r"Mismatched (?:collective detected(?:.*?rank (\d+)[.! ]*$)?|[\w ]{1,40}: One rank )"
+)
 
 
 def _numbers(text: str) -> list[int]:
@@ -150,13 +152,9 @@ def read(line: Line) -> Sequence[Found]:
     if "wrong type" in text and (found := _TYPE.search(text)):
         said = f"a connection of type {found[1]} where one of type {found[2]} was expected"
         return [event("version", "connection", text=said)]
-    if "Mismatched collective detected" in text:
-        found = _CALLS.search(text)
-        return [
-            event(
-                "mismatch", "calls", rank=int(found[1]) if found and found[1] else None, text=text
-            )
-        ]
+    if found := _CALLS.search(text):
+        rank = int(found[1]) if found[1] else None
+        return [event("mismatch", "calls", rank=rank, text=text)]
     if found := _DRIVER.search(text):
         return [event("version", "driver", text=found[0])]
     for pattern, said in _ENDLESS:
@@ -191,8 +189,7 @@ DISAGREEMENTS = Recogniser(
         "essage truncated",
         "op.preamble.length <= op.nbytes",
         "wrong type",
-        "Mismatched NCCL version",
-        "Mismatched collective detected",
+        "Mismatched ",
         "system is too old",
         "is insufficient for CUDA",
         "library version mismatch",

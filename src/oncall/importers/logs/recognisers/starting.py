@@ -16,8 +16,9 @@ _CONNECT = re.compile(
     r"client socket has timed out after \S+ while trying to connect to "
     r"\(?\[?(?P<peer>[\w.:-]+?)\]?, ?(?P<port>\d+)\)"
 )
-_NCCL_CONNECT = re.compile(
-    r"[Cc]onnect to (?P<peer>[\w.:%-]+)<\d+> (?:returned|failed)[ :]*(?:\d+\()?(?P<why>[A-Z][\w ]+)"
+_NO_CONNECTION = re.compile(
+    r"[Cc]onnect (?:to )?\[?(?P<peer>[\w.:%-]+)\]?(?:<\d+> (?:returned|failed)|:\d+:)[ :]*"
+    r"(?:\d+\()?(?P<why>[A-Z][\w ]+)"
 )
 _REFUSED = re.compile(
     r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned (?P<why>Connection refused|\S[\w ]+?), "
@@ -100,7 +101,7 @@ def read(line: Line) -> Sequence[Found]:
         said = f"no connection to {found['peer']}:{found['port']}"
         return [event("init", "connect", peer_host=found["peer"], text=said)]
     if "onnect" in text:
-        found = _REFUSED.search(text) or _NCCL_CONNECT.search(text)
+        found = _REFUSED.search(text) or _NO_CONNECTION.search(text)
         if found is not None and "no error" not in text:
             peer = found["peer"]
             said = f"connect{f' to {peer}' if peer else ''}: {found['why'].strip()}"
@@ -141,6 +142,7 @@ STARTING = Recogniser(
         "client socket has timed out",
         "onnect to ",
         "connect returned",
+        "connect [",
         "ssh: connect to",
         "provide a placement group",
         "node types can fulfill",
