@@ -56,8 +56,8 @@ def blocked_calls(incident: Incident) -> tuple[BlockedCall, ...]:
         """
     ).fetchall()
     return tuple(
-        BlockedCall(*call, tuple(waiting), tuple(missing), size)
-        for *call, waiting, missing, size in rows
+        BlockedCall(comm, name, kind, op, seq, since_ns, tuple(waiting), tuple(missing), size)
+        for comm, name, kind, op, seq, since_ns, waiting, missing, size in rows
     )
 
 
