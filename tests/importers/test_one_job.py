@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +89,19 @@ def test_of_two_jobs_in_a_folder_the_newer_is_read(
     assert len(problems) == (2 if used == "log" else 1)
     assert all(one.startswith("not used: of another job (") for one in problems)
     assert all("the newest is diagnosed (--job " in one for one in problems)
+
+
+def test_a_time_that_is_only_the_file_s_is_none(fr: SimpleNamespace, tmp_path: Path) -> None:
+    """Of a dump written the moment that its only operation is stamped, it is not known."""
+    dumps(fr, tmp_path / "train", {0: 0, 1: 0})
+    stamp_ns = fr.entry(1, 1)["time_created_ns"] + 1000
+    for path in (tmp_path / "train").iterdir():
+        os.utime(path, ns=(stamp_ns, stamp_ns))
+    (tmp_path / "train" / "train.log").write_text(a_log("2025-12-20", 2))
+    with Incident.empty() as incident:
+        load([tmp_path / "train"], incident)
+        assert incident.rows("ops") == 2
+        assert not incident.is_empty("logged_steps")
 
 
 def test_the_other_job_can_be_chosen(fr: SimpleNamespace, tmp_path: Path) -> None:

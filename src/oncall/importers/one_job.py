@@ -18,9 +18,11 @@ from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.evidence.window import TIMED
+from oncall.importers.files import modified_ns
 
 FAR_NS = 24 * 3600 * 10**9  # beyond what clocks of other time zones differ by
 _NEAR_NS = 3600 * 10**9  # dumps, logs and profiles of one failure
+_FILE_TIME_NS = 10**6  # looks that a file holds are told apart by nanoseconds before its own time
 _YEAR_2001_NS = 10**18  # times before are those of a simulator
 # What only a job leaves: a row there is of one, a row of others if it names a rank.
 _OF_A_JOB = ("jobs", "ranks", "ops", "logged_steps", "watchdog_reports")
@@ -119,9 +121,15 @@ def identify(incident: Incident, read: OneKind) -> Identity | None:
         size,
         frozenset(host(str(node)) for _, node, _ in places if node is not None),
         frozenset((rank, pid) for rank, _, pid in places if pid is not None),
-        min(instants, default=None),
-        max(instants, default=None),
+        *((min(instants), max(instants)) if instants and not _of_files(instants, read) else ()),
     )
+
+
+def _of_files(instants: Sequence[int], read: OneKind) -> bool:
+    """Whether the last time is that of a file, which states none: it may be when it was copied."""
+    last_ns = max(instants)
+    written = (modified_ns(path) for path in read.files if path.is_file())
+    return any(abs(last_ns - at_ns) < _FILE_TIME_NS for at_ns in written)
 
 
 def differences(one: Identity, other: Identity) -> list[str]:
