@@ -32,6 +32,10 @@ _SEEN = """
     UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
     UNION SELECT rank FROM logged_steps UNION SELECT rank FROM thread_stacks
     UNION SELECT rank FROM recordings WHERE problem IS NULL"""
+# What tells of a rank by more than a text that names it.
+_RECORDED = " UNION ".join(
+    f"SELECT rank FROM {table}" for table in ("comms", "ops", "launches", "stage_tasks")
+)
 _WITH_OPERATIONS = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 # A note of recordings that name processes and not ranks, and of no communicator of the whole job.
 NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
@@ -53,11 +57,13 @@ _NODES_OBSERVED = " UNION ".join(
 )
 
 
-def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
+def measure(con: duckdb.DuckDBPyConnection, least: int = 0) -> tuple[Coverage, tuple[str, ...]]:
     """The coverage of the one job in this incident, and notes on what does not fit together.
 
     Expected ranks: the stated world size, and every rank that anything names, if only
-    as dead. Seen: those with an operation or task, a count of their own or a sound recording.
+    as dead; where only texts name ranks and none states the size, those up to the highest one
+    named, and `least`. Seen: those with an operation or task, a count of their own or a sound
+    recording.
     """
     stated, notes = _world_size(con)
     named = _numbers(con, _NAMED)
@@ -71,7 +77,9 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     ).fetchall()
     notes += [row[0] for row in inferred]
     seen = _numbers(con, _SEEN)
-    expected = named | seen | set(range(stated))
+    at_least = not stated and bool(named) and not _numbers(con, _RECORDED)
+    bound = max(least, max(named) + 1) if at_least else stated
+    expected = named | seen | set(range(min(bound, _MOST_RANKS)))
     homes = _homes(con)
     nodes, answered = _nodes(con, homes, seen)
     gaps = (
@@ -87,6 +95,7 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
         ranks=len(expected),
         ranks_seen=len(seen),
         gaps=gaps,
+        at_least=at_least,
     )
     return coverage, tuple(notes)
 

@@ -82,6 +82,12 @@ def nodes_of(incident: Incident) -> set[str]:
     return {node for (node,) in asked(incident, [], named) if node}
 
 
+def least_ranks(incident: Incident) -> int:
+    """How many ranks the job has at least, by what logs say of its groups and tasks."""
+    least = "SELECT max(greatest(size, least)) FROM log_causes"
+    return int(_one(incident, ["log_causes"], least) or 0)
+
+
 def gathered_job(incident: Incident) -> str | None:
     """The job as its nodes know it; None unless the evidence is from nodes."""
     exists = f"EXISTS (FROM collectors WHERE source = '{GATHERED}')"
