@@ -205,7 +205,7 @@ def on_demand(quiet_ms: int) -> Incident:
 
 
 @pytest.mark.parametrize("symptom", list(Symptom))
-def test_the_front_is_told_of_too_few_iterations_whatever_is_reported(symptom: Symptom) -> None:
+def test_the_front_is_named_of_too_few_iterations_whatever_is_reported(symptom: Symptom) -> None:
     with on_demand(quiet_ms=150) as incident:
         books = load_rulebooks([shipped_folder()])
         found = diagnose(incident, books, overrides=with_symptom({}, symptom))
@@ -217,7 +217,7 @@ def test_the_front_is_told_of_too_few_iterations_whatever_is_reported(symptom: S
     assert ("reported as hung" in said) is (symptom is Symptom.HUNG)
 
 
-def test_of_ranks_that_wait_in_several_calls_the_one_at_the_root_is_told() -> None:
+def test_of_ranks_that_wait_in_several_calls_the_one_at_the_root_is_named() -> None:
     with on_demand(quiet_ms=150) as incident:
         incident.append("comms", {"job": "j", "comm": 2, "rank": [8, 0], "size": 2})
         incident.append(

@@ -22,7 +22,7 @@ from oncall.importers.files import modified_ns
 
 FAR_NS = 24 * 3600 * 10**9  # beyond what clocks of other time zones differ by
 _NEAR_NS = 3600 * 10**9  # dumps, logs and profiles of one failure
-_FILE_TIME_NS = 10**6  # looks that a file holds are told apart by nanoseconds before its own time
+_FILE_TIME_NS = 10**6  # looks that one file holds are nanoseconds before its own time
 _YEAR_2001_NS = 10**18  # times before are those of a simulator
 # What only a job leaves: a row there is of one, a row of others if it names a rank.
 _OF_A_JOB = ("jobs", "ranks", "ops", "logged_steps", "watchdog_reports")

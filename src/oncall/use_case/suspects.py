@@ -34,7 +34,7 @@ def with_suspects(
 
     Where an engineer reports what nothing shows, the answer is no all-clear: it says what was
     compared. A job that may have stopped waits for ranks of which nothing is recorded. Where the
-    evidence ends with ranks that wait, the front is always told.
+    evidence ends with ranks that wait, their front is always named.
     """
     if diagnosis.result == "fault":
         return diagnosis
