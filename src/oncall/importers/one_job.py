@@ -91,7 +91,8 @@ def _better(kept: Sequence[Identity], other: Sequence[Identity]) -> str:
 
 def rows_so_far(incident: Incident) -> Rows:
     """How many rows each table has: where those of what is read next begin."""
-    return {table.name: incident.rows(table.name) for table in TABLES}
+    sizes = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE NOT temporary"
+    return dict(incident.con.execute(sizes).fetchall())
 
 
 def identify(incident: Incident, read: OneKind) -> Identity | None:
