@@ -48,6 +48,30 @@ def test_a_silent_rank_whose_node_nobody_named_is_said_to_be_so(incident: Incide
     assert seen_phrase(coverage) == "2/3 ranks · 2/2 known nodes · 1 rank without data"
 
 
+def test_ranks_that_only_texts_name_are_a_lower_bound(incident: Incident) -> None:
+    ranks = [rank for rank in range(64) if rank != 41]
+    incident.append("watchdog_reports", {"job": "j", "rank": ranks, "kind": "timeout"})
+    coverage, _ = measure(incident.con)
+    assert (coverage.ranks, coverage.ranks_seen, coverage.at_least) == (64, 63, True)
+    assert coverage.gaps == (Gap("left no recording", (), (41,), silent=True),)
+    assert seen_phrase(coverage) == "63 of at least 64 ranks · 1 rank without data"
+    beyond, _ = measure(incident.con, least=128)
+    assert seen_phrase(beyond) == "63 of at least 128 ranks · 65 ranks without data"
+
+
+def test_of_texts_the_nodes_are_those_known(incident: Incident) -> None:
+    incident.append("log_events", {"job": "j", "rank": 0, "node": "a", "kind": "echo"})
+    coverage, _ = measure(incident.con)
+    assert seen_phrase(coverage) == "1 of at least 1 rank · 1/1 known nodes"
+
+
+def test_what_texts_state_is_no_bound(incident: Incident) -> None:
+    incident.append("jobs", {"job": "j", "world_size": 4})
+    incident.append("log_events", {"job": "j", "rank": [0, 1], "kind": "echo"})
+    coverage, _ = measure(incident.con, least=2)
+    assert seen_phrase(coverage) == "2/4 ranks · 2 ranks without data"
+
+
 def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:
     incident.append("jobs", {"job": "j", "world_size": [2, 8]})
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 9]})

@@ -17,6 +17,7 @@ from oncall.rules.language.load import parse
 from oncall.rules.language.rulebook import Rulebook
 from oncall.use_case.diagnose import diagnose, exit_code
 from oncall.use_case.doubt import why_undecided
+from oncall.use_case.front import front
 from oncall.views import words
 
 _OPEN = """
@@ -296,6 +297,7 @@ def test_who_is_looked_at_first_is_said_with_its_stack(incident: Incident) -> No
     incident.append(
         "thread_stacks", {"job": "j", "rank": [0, 1], "is_main": True, "frames": frames}
     )
-    (suspect,) = why_undecided(incident, slow=False).suspects
-    said = "rank 0: 1 rank is waiting for it (in user code: load at train.py:7)"
+    suspect = front(incident)
+    assert suspect is not None
+    said = "rank 0: 1 of 3 ranks is in AllReduce 2; it is at 1, in user code: load at train.py:7"
     assert words.suspicion(suspect) == said

@@ -17,6 +17,7 @@ from oncall.render.text.report import to_text
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose, exit_code
 from oncall.use_case.doubt import Doubt
+from oncall.use_case.front import front
 from oncall.use_case.suspects import with_suspects
 from oncall.views import words
 
@@ -178,3 +179,59 @@ def test_a_log_that_ended_well_is_no_answer_to_a_report() -> None:
     assert ended.result == "none"
     found = suspected(ended, Doubt(), Symptom.SLOW)
     assert found.doubt == "nothing recorded shows whether the job is slow"
+
+
+# ------------------------------------------------------------------- where ranks wait
+
+
+def on_demand(quiet_ms: int) -> Incident:
+    """Dumps of 8 ranks, made `quiet_ms` after their last end: all but rank 5 are in AllReduce 3."""
+    made = Incident.empty()
+    calls = [(rank, seq) for rank in range(8) for seq in (1, 2, 3) if (rank, seq) != (5, 3)]
+    at = [100 * seq + rank for rank, seq in calls]
+    done = [seq < 3 for _, seq in calls]
+    called_ns = [ms * 10**6 for ms in at]
+    made.append("comms", {"job": "j", "comm": 1, "rank": list(range(8)), "size": 8})
+    made.append(
+        "ops",
+        {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce", "bytes": 1 << 20}
+        | {"rank": [rank for rank, _ in calls], "seq": [seq for _, seq in calls]}
+        | {"enqueued_ns": called_ns, "done": done}
+        | {"ended_ns": [ms * 10**6 + 10**7 if ms < 300 else None for ms in at]}
+        | {"observed_ns": [None if end else (217 + quiet_ms) * 10**6 for end in done]},
+    )  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("symptom", list(Symptom))
+def test_the_front_is_named_of_too_few_iterations_whatever_is_reported(symptom: Symptom) -> None:
+    with on_demand(quiet_ms=150) as incident:
+        books = load_rulebooks([shipped_folder()])
+        found = diagnose(incident, books, overrides=with_symptom({}, symptom))
+    assert found.result == "inconclusive"
+    assert found.suspects[0].blame == (Blame("rank", {"rank": 5}),)
+    said = words.doubt(found)
+    assert said.startswith("most likely rank 5: 7 of 8 ranks are in AllReduce 3; it is at 2; one ")
+    assert said.count("one look cannot show whether the job moves (nothing completed for ") == 1
+    assert ("reported as hung" in said) is (symptom is Symptom.HUNG)
+
+
+def test_of_ranks_that_wait_in_several_calls_the_one_at_the_root_is_named() -> None:
+    with on_demand(quiet_ms=150) as incident:
+        incident.append("comms", {"job": "j", "comm": 2, "rank": [8, 0], "size": 2})
+        incident.append(
+            "ops",
+            {"job": "j", "comm": 2, "kind": "coll", "op": "AllGather", "rank": 8, "seq": [1]}
+            | {"enqueued_ns": 310_000_000, "done": False, "observed_ns": 367_000_000},
+        )
+        found = front(incident)
+    assert found is not None
+    assert words.suspicion(found) == (
+        "rank 5: 8 ranks wait: 7 of 8 ranks are in AllReduce 3; it is at 2"
+    )
+
+
+def test_where_nobody_waits_there_is_no_front() -> None:
+    with Incident.empty() as incident:
+        incident.append("ops", layers(even, quick, ITERATIONS, timed=True, clock=no_offset))
+        assert front(incident) is None

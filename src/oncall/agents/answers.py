@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 from oncall.agents.bounded import Envelope, cell
 from oncall.render.contract import Count, DiagnosisDocument, Instant
 from oncall.render.json_schema import Schema, schema_of
-from oncall.views.front import BlockedCall
+from oncall.use_case.front import BlockedCall
 from oncall.views.snapshot import JobLine, RuleLine, StepRows
 from oncall.views.stacks import FoldedStacks, StackGroup
 

@@ -21,7 +21,7 @@ from oncall.console.shown import Shown
 from oncall.core.errors import MissingEvidence, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.importers.files import walk
-from oncall.views.front import BlockedCall, blocked_calls
+from oncall.use_case.front import BlockedCall, blocked_calls
 from oncall.views.snapshot import JobLine, Snapshot
 from oncall.views.stacks import FoldedStacks, folded
 

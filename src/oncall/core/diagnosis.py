@@ -259,6 +259,7 @@ class SkippedRule:
 class Coverage:
     """How much of the job was seen: ranks that left evidence, of those it has.
 
+    `at_least`: texts name ranks, and nothing states how many there are: `ranks` is a lower bound.
     `by_logs`, where logs are all that there is: why they show no healthy job; empty if they do.
     """
 
@@ -270,6 +271,13 @@ class Coverage:
     skipped_rules: tuple[SkippedRule, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
     by_logs: str | None = None
+    at_least: bool = False
+
+    @property
+    def of_ranks(self) -> str:
+        """`7 of 8 ranks`, `1 of at least 64 ranks`."""
+        bound = "at least " if self.at_least else ""
+        return f"{self.ranks_seen} of {bound}{self.ranks} {'rank' if self.ranks == 1 else 'ranks'}"
 
     @property
     def share(self) -> float:
@@ -338,7 +346,7 @@ class Diagnosis:
         if not self.coverage.ranks_seen and not self.coverage.answered:
             return "no data from any rank or node"
         if self.coverage.share < self.min_coverage:
-            few = f"only {self.coverage.ranks_seen} of {self.coverage.ranks} ranks were seen"
+            few = f"only {self.coverage.of_ranks} were seen"
             if self.undecided:
                 return f"{few}; {self.undecided}"
             return f"{few}, less than {self.min_coverage * 100:.0f} %"

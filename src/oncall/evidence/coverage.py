@@ -18,20 +18,19 @@ _MOST_RANKS = 1_000_000
 _MOST_NOTES = 8
 _Homes = dict[int, list[str]]  # rank -> the nodes it ran on
 
-_NAMED = " UNION ".join(
-    f"SELECT rank FROM {table}"
-    for table in (
-        *("comms", "ranks", "ops", "stage_tasks", "launches", "recordings"),
-        *("log_events", "watchdog_reports", "logged_steps", "thread_stacks"),
-    )
-)
-_SEEN = """
-    SELECT rank FROM ops UNION SELECT src FROM flow_steps UNION SELECT rank FROM stage_tasks
-    UNION SELECT rank FROM op_traffic UNION SELECT rank FROM epochs
+
+def _ranks_in(*tables: str) -> str:
+    return " UNION ".join(f"SELECT rank FROM {table}" for table in tables)
+
+
+_RECORDED = _ranks_in("comms", "ops", "launches", "stage_tasks")
+_IN_TEXTS = _ranks_in("log_events", "watchdog_reports", "logged_steps", "thread_stacks")
+_NAMED = f"{_RECORDED} UNION {_IN_TEXTS} UNION {_ranks_in('ranks', 'recordings')}"
+_SEEN = f"""
+    SELECT src FROM flow_steps
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
-    UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
-    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM thread_stacks
-    UNION SELECT rank FROM recordings WHERE problem IS NULL"""
+    UNION SELECT rank FROM recordings WHERE problem IS NULL
+    UNION {_ranks_in("ops", "stage_tasks", "op_traffic", "epochs")} UNION {_IN_TEXTS}"""
 _WITH_OPERATIONS = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 # A note of recordings that name processes and not ranks, and of no communicator of the whole job.
 NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
@@ -53,11 +52,13 @@ _NODES_OBSERVED = " UNION ".join(
 )
 
 
-def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
+def measure(con: duckdb.DuckDBPyConnection, least: int = 0) -> tuple[Coverage, tuple[str, ...]]:
     """The coverage of the one job in this incident, and notes on what does not fit together.
 
     Expected ranks: the stated world size, and every rank that anything names, if only
-    as dead. Seen: those with an operation or task, a count of their own or a sound recording.
+    as dead; where only texts name some of them and none states the size, those up to the
+    highest one named, and `least`. Seen: those with an operation or task, a count of their own
+    or a sound recording.
     """
     stated, notes = _world_size(con)
     named = _numbers(con, _NAMED)
@@ -71,7 +72,9 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     ).fetchall()
     notes += [row[0] for row in inferred]
     seen = _numbers(con, _SEEN)
-    expected = named | seen | set(range(stated))
+    at_least = not stated and bool(_numbers(con, _IN_TEXTS) - _numbers(con, _RECORDED))
+    bound = max(least, max(named) + 1) if at_least else stated
+    expected = named | seen | set(range(min(bound, _MOST_RANKS)))
     homes = _homes(con)
     nodes, answered = _nodes(con, homes, seen)
     gaps = (
@@ -87,6 +90,7 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
         ranks=len(expected),
         ranks_seen=len(seen),
         gaps=gaps,
+        at_least=at_least,
     )
     return coverage, tuple(notes)
 

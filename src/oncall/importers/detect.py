@@ -17,6 +17,7 @@ from oncall.importers.bounds import Meter, of_one_job
 from oncall.importers.files import kind, walk
 from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
 from oncall.importers.jobs import Job, Recording, choose
+from oncall.importers.one_job import OneKind, keep_one_job, rows_so_far
 from oncall.importers.printable import printable
 
 _HEAD_BYTES = 16384
@@ -114,13 +115,18 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
     by_kind: dict[str, list[Recording]] = defaultdict(list)
     for recording in chosen.recordings:
         by_kind[recording.importer.KIND].append(recording)
+    read: list[OneKind] = []
     for group in by_kind.values():
         importer = group[0].importer
         found = [path for one in group for path in one.files]
+        since = rows_so_far(incident)
         if importer.KIND in ASKING_LIVE_JOBS:
             importer.read(found, incident, chosen.name, risk_the_job=risk_the_job)
         else:
             importer.read(found, incident, chosen.name)
+        read.append(OneKind(importer.KIND, tuple(found), since, rows_so_far(incident)))
+    if len(read) > 1:
+        _note(keep_one_job(incident, read, job), incident, chosen.name)
     _note_unknown(_beside(looked, found_files, chosen), incident, chosen.name)
     _note(chosen.left_out, incident, chosen.name)
     _refuse_nothing_read(incident, chosen.name)

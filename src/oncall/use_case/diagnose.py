@@ -74,7 +74,7 @@ def diagnose(
     """
     name = keep_job(incident.con, job)
     incident.disbelieve()
-    coverage, notes = measure(incident.con)
+    coverage, notes = measure(incident.con, evidence.least_ranks(incident))
     since_ns, until_ns = span(incident.con)
     outcome = engine.run(
         incident,
@@ -193,7 +193,7 @@ def diagnose_stops(
     """
     name = keep_job(incident.con, job)
     incident.disbelieve()
-    coverage, notes = measure(incident.con)
+    coverage, notes = measure(incident.con, evidence.least_ranks(incident))
     since_ns, until_ns = span(incident.con)
     first = about_stops(rulebooks)
     outcome = engine.run(incident, first, progress=progress)

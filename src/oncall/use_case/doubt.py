@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from oncall.analysis.hang.activities import COLLECTIVE
 from oncall.core.diagnosis import Blame, Suspect
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.nodeset import fold_ranks
@@ -20,7 +19,6 @@ IN_PART = (
 )
 FEW = "too few iterations were recorded to show a rank that slows the job"
 _ITERATIONS = 4  # of which each call should be seen, where nothing shows how long they are
-_MOST_AWAITED = 3  # ranks of which it is said what their stacks show
 
 
 class Doubt(NamedTuple):
@@ -51,25 +49,14 @@ def _by_counters(incident: Incident) -> Doubt:
 
 
 def _waiting(incident: Incident) -> Doubt:
-    """How many ranks wait where nothing shows that the job went on, and for whom."""
-    count, why = evidence.waiting_ranks(incident)
-    if not count:
-        return Doubt()
-    ranks = "1 rank is waiting" if count == 1 else f"{count} ranks are waiting"
-    unknown = (
-        f"it is unclear whether the job goes on ({why})"
-        if why
-        else "nothing shows whether the job goes on"
-    )
-    named = evidence.awaited_ranks(incident)
-    if not named or len(named) >= max(count, _MOST_AWAITED + 1):
-        return Doubt(f"{ranks} for others, and {unknown}")
-    doing = evidence.doing(incident) if len(named) <= _MOST_AWAITED else {}
-    named = [rank for rank in named if doing.get(rank, ("",))[0] != COLLECTIVE] or named
-    where = ", ".join(f"in {': '.join(doing[rank])}" for rank in named if rank in doing)
-    whom = "it" if len(named) == 1 else "them"
-    against = f"{ranks} for {whom}" + (f" ({where})" if where else "")
-    return Doubt(unknown, suspects=(Suspect(blamed(named), against),))
+    """That nothing shows whether the job, of which ranks wait, goes on; empty if it is known."""
+    count, moving, why = evidence.waiting_ranks(incident)
+    return Doubt(one_look(why) if count and not moving else "")
+
+
+def one_look(why: str | None) -> str:
+    """The doubt about ranks that wait, and what speaks for and against."""
+    return "one look cannot show whether the job moves" + (f" ({why})" if why else "")
 
 
 def _ended_without(incident: Incident) -> Doubt:

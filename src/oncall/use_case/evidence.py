@@ -82,6 +82,12 @@ def nodes_of(incident: Incident) -> set[str]:
     return {node for (node,) in asked(incident, [], named) if node}
 
 
+def least_ranks(incident: Incident) -> int:
+    """How many ranks the job has at least, by what logs say of its groups and tasks."""
+    least = "SELECT max(greatest(size, least)) FROM log_causes"
+    return int(_one(incident, ["log_causes"], least) or 0)
+
+
 def gathered_job(incident: Incident) -> str | None:
     """The job as its nodes know it; None unless the evidence is from nodes."""
     exists = f"EXISTS (FROM collectors WHERE source = '{GATHERED}')"
@@ -119,22 +125,31 @@ def compared_of(incident: Incident, table: str, number: str) -> int:
 # ---------------------------------------------------------------------- what stopped
 
 
-def waiting_ranks(incident: Incident) -> tuple[int, str | None]:
-    """How many ranks wait where nothing shows that the job went on, and why it may have."""
+def waiting_ranks(incident: Incident) -> tuple[int, bool, str | None]:
+    """How many ranks wait, whether the job is known to go on all the same, and what speaks for and
+    against that."""
     rows = asked(
         incident,
         ["front", "job_progress"],
-        "SELECT count(DISTINCT rank), any_value(why) FILTER (moved) FROM front "
-        "LEFT JOIN job_progress USING (job) "
-        "WHERE NOT coalesce(moved AND state = 'moving', false)",
+        "SELECT count(DISTINCT rank), bool_and(coalesce(moved AND state = 'moving', false)), "
+        "any_value(why) FROM front LEFT JOIN job_progress USING (job)",
     )
-    return rows[0] if rows else (0, None)
+    return rows[0] if rows else (0, False, None)
 
 
 def awaited_ranks(incident: Incident) -> list[int]:
     """For whom ranks wait that are absent or silent."""
     roots = "SELECT DISTINCT rank FROM hang_roots WHERE how IN ('absent', 'silent') ORDER BY rank"
     return [rank for (rank,) in asked(incident, ["hang_roots"], roots)]
+
+
+def last_calls(incident: Incident, comm: int | None, ranks: Sequence[int]) -> list[int]:
+    """The numbers of the last collectives that these ranks called on a communicator."""
+    last = (
+        "SELECT DISTINCT entered_seq FROM frontier "
+        "WHERE comm = ? AND list_contains(?, rank) AND entered_seq IS NOT NULL"
+    )
+    return [seq for (seq,) in asked(incident, ["frontier"], last, [comm, list(ranks)])]
 
 
 def first_to_end(incident: Incident) -> tuple[int, list[int]] | None:

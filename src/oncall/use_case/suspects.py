@@ -10,7 +10,8 @@ from oncall.core.symptom import Symptom
 from oncall.evidence.incident import Incident
 from oncall.use_case import evidence
 from oncall.use_case.compose import COSTS_NOTHING
-from oncall.use_case.doubt import Doubt, blamed
+from oncall.use_case.doubt import Doubt, blamed, one_look
+from oncall.use_case.front import front
 
 # What may have been compared: table, the number of what, and how that is said.
 _COMPARED = (
@@ -32,20 +33,33 @@ def with_suspects(
     """An inconclusive diagnosis with its suspects, the likeliest first.
 
     Where an engineer reports what nothing shows, the answer is no all-clear: it says what was
-    compared. A job that may have stopped waits for ranks of which nothing is recorded.
+    compared. A job that may have stopped waits for ranks of which nothing is recorded. Where the
+    evidence ends with ranks that wait, their front is always named.
     """
     if diagnosis.result == "fault":
         return diagnosis
     slow = reported is Symptom.SLOW or doubt.lacks
     silent = () if slow else _silent(diagnosis.coverage)
-    suspects = (*doubt.suspects, *silent, *_unproven(diagnosis.findings))
+    others = (*silent, *_unproven(diagnosis.findings))
     if reported is not Symptom.UNKNOWN:
         known = doubt.why
         if reported is Symptom.SLOW:
-            known = (doubt.why or COSTS_NOTHING) if suspects else ""
+            known = (doubt.why or COSTS_NOTHING) if doubt.suspects or others else ""
         why = known or _nothing(diagnosis, doubt, incident, reported)
         diagnosis = replace(diagnosis, undecided=why)
-    return replace(diagnosis, suspects=suspects) if diagnosis.doubt else diagnosis
+    if not diagnosis.doubt:
+        return diagnosis
+    parts = (doubt.suspects, _waiting(incident, doubt))
+    first, second = reversed(parts) if reported is Symptom.HUNG else parts
+    return replace(diagnosis, suspects=(*first, *second, *others))
+
+
+def _waiting(incident: Incident, doubt: Doubt) -> tuple[Suspect, ...]:
+    """For whom ranks wait, and in what; and that this may pass, unless the doubt says so."""
+    if (found := front(incident)) is None:
+        return ()
+    unsure = one_look(evidence.waiting_ranks(incident)[2])
+    return (found if doubt.why == unsure else replace(found, why=f"{found.why}; {unsure}"),)
 
 
 def _silent(coverage: Coverage) -> tuple[Suspect, ...]:

@@ -18,13 +18,15 @@ _CITED = re.compile(r" \([^)]*\)")  # a paper and its section
 
 
 def seen_phrase(coverage: Coverage) -> str:
-    """`498/512 ranks · 60/64 nodes · 14 ranks without data`. If nobody named the nodes, there may
-    be more than the known ones."""
+    """`498/512 ranks · 60/64 nodes · 14 ranks without data`, of texts `7 of at least 8 ranks`. If
+    nobody named the nodes, there may be more than the known ones."""
     if not coverage.ranks:
         return "how many ranks the job has is unknown"
-    parts = [f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
+    bound = coverage.at_least
+    parts = [coverage.of_ranks if bound else f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
     if coverage.nodes:
-        known = " known" if any(gap.reason == UNPLACED for gap in coverage.gaps) else ""
+        unplaced = bound or any(gap.reason == UNPLACED for gap in coverage.gaps)
+        known = " known" if unplaced else ""
         parts.append(f"{coverage.answered}/{coverage.nodes}{known} nodes")
     if silent := coverage.ranks - coverage.ranks_seen:
         parts.append(f"{silent} {'rank' if silent == 1 else 'ranks'} without data")

@@ -286,7 +286,7 @@ def _nothing_found(diagnosis: Diagnosis) -> str:
     if diagnosis.doubt:
         return f"Inconclusive: {doubt(diagnosis)}"
     if coverage.ranks_seen < coverage.ranks:
-        return f"No fault found in the {coverage.ranks_seen} of {coverage.ranks} ranks seen"
+        return f"No fault found in the {coverage.of_ranks} seen"
     return "No fault found"
 
 

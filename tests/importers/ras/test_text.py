@@ -30,7 +30,7 @@ def diagnosed(tmp_path: Path, text: str) -> tuple[int, str]:
     ("looks", "code", "said"),
     [
         # Two ranks ahead at one instant are a job in motion; thirty that stay behind are not.
-        ([(640, 641)], 3, "2 ranks are waiting for others"),
+        ([(640, 641)], 3, "2 of 32 ranks are in call 641"),
         ([(640, 641), (640, 641)], 1, "Inconsistent operations: ranks 12-13"),
         ([(640, 641), (700, 701)], 0, "No fault found"),
         ([(641, 640)], 1, "the job may be stopped: ranks 12-13"),

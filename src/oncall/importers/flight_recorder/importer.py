@@ -11,6 +11,7 @@ import numpy as np
 
 from oncall.core.errors import BadInput
 from oncall.core.nodeset import fold_ranks
+from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident, Words
 from oncall.importers.bounds import check_rows
 from oncall.importers.files import modified_ns
@@ -19,6 +20,7 @@ from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name, re
 from oncall.importers.flight_recorder.entries import Array
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
 from oncall.importers.flight_recorder.identity import identify
+from oncall.importers.one_job import FAR_NS
 from oncall.importers.pool import on_cores
 from oncall.importers.printable import printable
 
@@ -67,10 +69,10 @@ class _Communicators:
 def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """See `flight_recorder.read`."""
     newest, left_out = _newest_of_each_rank(paths)
-    ordered = sorted(newest, key=lambda path: (rank_in_name(path) or 0, path))
-    shares = [ordered[at : at + _FILES_A_BATCH] for at in range(0, len(ordered), _FILES_A_BATCH)]
-    most = len(ordered) // _FEW_FILES
-    batches = _collected(on_cores(read_batch, shares, most, ordered[0], "dumps"))
+    batches = _batches(newest)
+    if old := _of_another_day(batches):
+        left_out |= old
+        batches = _batches([path for path in newest if path not in old])
     batches.append(Batch(notes=[Note(path, None, problem=why) for path, why in left_out.items()]))
     notes = [note for batch in batches for note in batch.notes]
     _refuse_mixture(batches)
@@ -89,6 +91,13 @@ def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
         _append_stacks(batch, known, incident, job)
         _append_operations(batch, known, incident, job)
         batch.parts.clear()  # the largest part of memory; the database holds it now
+
+
+def _batches(paths: Sequence[str]) -> list[Batch]:
+    ordered = sorted(paths, key=lambda path: (rank_in_name(path) or 0, path))
+    shares = [ordered[at : at + _FILES_A_BATCH] for at in range(0, len(ordered), _FILES_A_BATCH)]
+    most = len(ordered) // _FEW_FILES
+    return _collected(on_cores(read_batch, shares, most, ordered[0], "dumps"))
 
 
 def _collected(batches: Iterable[Batch]) -> list[Batch]:
@@ -123,6 +132,21 @@ def _newest_of_each_rank(paths: Sequence[Path]) -> tuple[list[str], dict[str, st
             why = f"not used: {Path(twin).name} and its like are of the same ranks, and no older"
             left_out |= dict.fromkeys(map(str, found), why)
     return newest, left_out
+
+
+def _of_another_day(batches: Sequence[Batch]) -> dict[str, str]:
+    """The dumps that a former job left among the newest ones, with why they are not used: ranks of
+    one job are blocked in the same hour."""
+    stamped = [note for batch in batches for note in batch.notes if note.newest_ns]
+    # A clock that is ahead of the file's own time makes no dump the newest.
+    ends = {note.path: min(note.newest_ns, modified_ns(Path(note.path))) for note in stamped}
+    last_ns = max(ends.values(), default=0)
+    return {
+        path: f"not used: of another job ({format_duration(last_ns - end_ns)} earlier); the newest "
+        "job is diagnosed"
+        for path, end_ns in ends.items()
+        if last_ns - end_ns > FAR_NS
+    }
 
 
 def _worth(paths: Sequence[Path]) -> tuple[int, int, bool]:
