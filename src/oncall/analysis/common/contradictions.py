@@ -164,7 +164,7 @@ _CROWDED = """
     params={
         "clock_slack": Param(
             "100 ms",
-            "a device's times are converted to the host's clock, and a watchdog sees an end late",
+            "within which a watchdog notices an end; and a device's times are converted",
         ),
         "board_slack": Param(
             16,

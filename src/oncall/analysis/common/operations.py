@@ -6,7 +6,7 @@ knows only that an operation retired; Megatrace knows only the call. These views
 
 from __future__ import annotations
 
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 OPERATION_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -169,7 +169,7 @@ def heads() -> str:
         ("op", "VARCHAR", "", "an operation whose sizes may differ between ranks, but do not here"),
     ],
     source="CCL-D 4.1.2",
-    params={"few": Param(3, "rounds: of no more than these, equal sizes say little")},
+    params={"few": "lost_time.few"},
 )
 def even_sizes() -> str:
     """Where all members always passed one size, a single round of two sizes is a mistake."""

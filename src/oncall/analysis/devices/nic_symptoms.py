@@ -7,7 +7,7 @@ RoCE: of smaller ones there are more, and shares are overstated by as much.
 
 from __future__ import annotations
 
-from oncall.analysis.devices.nic_use import RAILS
+from oncall.analysis.devices.nic_rates import RAILS
 from oncall.evidence import Param, relation
 
 # Shares of packets, with the counter and the direction they are taken of.

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from oncall.analysis.common.same_host import is_same_host
 from oncall.analysis.devices.node_events import in_words
 from oncall.evidence import Param, relation
+
+_ADDRESS = r"\d+[.]\d+[.]\d+[.]\d+"
+_NAME = f"regexp_extract(lower({{}}), '^({_ADDRESS}|[^.]+)', 1)"
+
+
+def is_same_host(one: str, other: str) -> str:
+    """True unless the columns have different names."""
+    return f"coalesce({_NAME.format(one)} = {_NAME.format(other)}, true)"
+
 
 # SQL: the one job that the text is about
 JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'job')"

@@ -47,7 +47,7 @@ GROWING = {
         "idle": Param("5 %", "of the time: nothing was launched there"),
         "low_power": Param("35 %", "of the limit: kernels that compute take more"),
         "low_watts": Param(200, "where no limit is listed: as much as 35 % of most GPUs' limits"),
-        "most": Param("50 %", "of the host's GPUs are busy at little power"),
+        "most": "machine_symptoms.mostly",
     },
 )
 def reported_levels() -> str:

@@ -252,18 +252,12 @@ def _narrow() -> str:
             "other host has the same one down and nobody disabled it; second ports of adapters "
             "are compared with second ports: often none of them is cabled",
         ),
-        "most_faster": Param(
-            "75 %", "of the other hosts, or of a host's other GPUs: what they have is what is meant"
-        ),
+        "most_faster": "machine_symptoms.nearly_all",
         "link_errors": Param(100, "between two snapshots: a good cable has one in hours"),
         "timeouts": Param(10, "between two snapshots: each holds a queue pair up for a while"),
-        "throttled": Param("50 %", "of a GPU's readings; a moment of it is no loss"),
-        "capped": Param(
-            "50 %", "of a host's GPUs at their power limit: under load all are, and none is odd"
-        ),
-        "together": Param(
-            "75 %", "of a host's GPUs, for the same reason: its supply or cooling, not a GPU's"
-        ),
+        "throttled": "machine_symptoms.mostly",
+        "capped": "machine_symptoms.mostly",
+        "together": "machine_symptoms.nearly_all",
         "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
     },
 )

@@ -10,7 +10,7 @@ with many of those.
 from __future__ import annotations
 
 from oncall.analysis.common.operations import CALL
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 
 def _mismatched() -> str:
@@ -126,8 +126,8 @@ def _lagging() -> str:
     ],
     source="VenusTrace Algorithm 1; CCL-D 4.1.2",
     params={
-        "agreed": Param(3, "rounds before a mismatch, in which all called the same"),
-        "ahead": Param(16, "calls that hosts may make ahead of their devices"),
+        "agreed": "lost_time.few",
+        "ahead": "lost_time.most_lead",
     },
 )
 def call_roots() -> str:

@@ -167,7 +167,7 @@ def _silences() -> str:
     ],
     source="VenusTrace 3.3 (n times the expected time)",
     params={
-        "fewest_rounds": Param(3, "rounds before, to have a baseline"),
+        "fewest_rounds": "lost_time.few",
         "spreads": Param(
             3, "times the baseline scatter, by which two clocks may differ beyond the baseline"
         ),
@@ -175,9 +175,7 @@ def _silences() -> str:
         "times": Param(
             2, "times the longest wait before (VenusTrace 4: n = 100 % beyond what is expected)"
         ),
-        "hiccup": Param(
-            "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
-        ),
+        "hiccup": "lost_time.hiccup",
     },
 )
 def overdue_calls() -> str:

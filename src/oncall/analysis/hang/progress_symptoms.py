@@ -8,8 +8,18 @@ odds: above 0 for stopped, below 0 for moving.
 
 from __future__ import annotations
 
-from oncall.analysis.common.durations import spoken
 from oncall.evidence import Param, relation
+
+
+def spoken(ns: str) -> str:
+    """SQL of a duration, an expression in ns, as people say it: `10 min 4 s`, `2.1 s`, `35 ms`."""
+    return f"""
+        CASE WHEN {ns} >= 60 * 1e9 THEN concat_ws(' ', ({ns} / 1e9)::BIGINT // 60 || ' min',
+                nullif(({ns} / 1e9)::BIGINT % 60, 0) || ' s')
+            WHEN {ns} >= 1e9 THEN round({ns} / 1e9, 1) || ' s'
+            WHEN {ns} >= 1e6 THEN round({ns} / 1e6)::BIGINT || ' ms'
+            ELSE 'less than 1 ms' END
+    """
 
 
 def _stillness() -> str:
@@ -326,7 +336,7 @@ def _reported_symptom() -> str:
         "standstill_after": Param(
             "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"
         ),
-        "blink": Param("2 s", "what any job may take between two of its operations"),
+        "blink": Param("2 s", "what any job may take between two of its operations, or sends"),
         "sure": Param(2.2, "the log odds of 0.9: at hang_after 97 % of waits never end"),
         "certain": Param(4, "log odds of what cannot be otherwise, clocks and recorders aside"),
         "likely": Param(1.8, "log odds of what is seen six times as often in one case"),
@@ -344,7 +354,7 @@ def _reported_symptom() -> str:
             "1 ms", "a file: as little are times out of order where files are copied at once"
         ),
         "times": "overdue_calls.times",
-        "hiccup": "overdue_calls.hiccup",
+        "hiccup": "lost_time.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
         "end_so": Param(
             0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"

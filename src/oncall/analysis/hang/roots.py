@@ -18,10 +18,8 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
-from oncall.analysis.hang.counted_lags import lags_of
-from oncall.analysis.hang.departures import departed
-from oncall.analysis.hang.habits import next_calls
-from oncall.analysis.hang.places import Edges, Node, Place
+from oncall.analysis.hang.departures import departed, next_calls
+from oncall.analysis.hang.odd_lags import lags_of
 from oncall.analysis.hang.ties import (
     EARLIER,
     FALLEN,
@@ -31,6 +29,9 @@ from oncall.analysis.hang.ties import (
     UNANSWERING,
     UNFINISHED,
     WITHOUT_TRANSFERS,
+    Edges,
+    Node,
+    Place,
     tie_common_lags,
     tie_earlier,
     tie_groups,

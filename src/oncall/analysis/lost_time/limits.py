@@ -13,7 +13,7 @@ class Limits:
 
     # How many are most, some, enough
     nearly_all: float = decides(
-        "90 %", "of ranks, or of calls: the rest was lost or is an exception"
+        "90 %", "of ranks, calls, pairs, bytes or time: the rest was lost or is an exception"
     )
     mostly: float = decides(
         "50 %", "of ranks, calls or time; of the largest excess: less is not representative"
@@ -22,7 +22,11 @@ class Limits:
     hardly: float = decides("10 %", "of ranks, calls or time: less does not shape a job")
     negligible: float = decides("1 %", "of calls, or of all time: not worth waking anyone for")
     fewest: int = decides(4, "like iterations, or calls in one: of fewer, there is no baseline")
-    few: int = decides(3, "ranks that have a median, or iterations that are no event")
+    few: int = decides(
+        3,
+        "ranks, links or groups that have a median: of two nobody knows which is the exception; or "
+        "rounds and iterations that are no event",
+    )
     enough: int = decides(
         12, "parts of a recording without iterations: so many show what is chance"
     )
@@ -42,12 +46,14 @@ class Limits:
         "quantile over iterations: what they take without a fault; of a length or of calls: what "
         "differs by less is alike",
     )
-    most_lead: int = decides(12, "calls that a host is ahead of its device by")
+    most_lead: int = decides(12, "calls that a host makes ahead of its device")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
     overlaps_time: float = decides("300 us", "of a call not waited for: it goes on beside")
 
     # Verdicts
-    least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
+    least_gain: float = decides(
+        "5 %", "of an iteration, a task or the time: less is within what these differ by"
+    )
     fewest_replayed: int = decides(2, "iterations: replays leave little to chance")
     most_causes: int = decides(4, "a job; what is left then is not worth a call")
     large: float = decides("20 %", "of an iteration, or of all time: more than any noise")

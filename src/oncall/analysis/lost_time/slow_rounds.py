@@ -42,11 +42,7 @@ _TIMES = [
     source="CCL-D 4.2.1",
     params={
         "barrier_below": "progress_symptoms.barrier_below",
-        "known": Param(
-            "90 %",
-            "of the members known in other rounds: with fewer, who came late may be unrecorded; "
-            "of rounds: one that is last so often from the start is no equal",
-        ),
+        "known": "lost_time.nearly_all",
     },
 )
 def numbered_rounds() -> str:
@@ -96,7 +92,7 @@ def numbered_rounds() -> str:
             "maxima above this many medians are hiccups or warm-up and would hide every later "
             "slowdown",
         ),
-        "groups_compared": "group_delays.few",
+        "groups_compared": "lost_time.few",
         "off_siblings": Param(
             2,
             "a baseline this many times that of the sibling groups is itself slow: jitter never "
@@ -106,7 +102,7 @@ def numbered_rounds() -> str:
             10,
             "fewer first rounds, those of its siblings counted, are no baseline, only a start",
         ),
-        "always": "numbered_rounds.known",
+        "always": "lost_time.nearly_all",
     },
 )
 def round_baselines() -> str:

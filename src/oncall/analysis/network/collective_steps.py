@@ -104,11 +104,9 @@ def _ring_steps() -> str:
         "most_step": Param(
             "2 MiB",
             "of a channel: half of its buffer of 4 MiB, which it passes on at once (NCCL's SIMPLE "
-            "protocol); a collective with a larger step goes round more than once",
+            "protocol); a collective with a larger step goes round again",
         ),
-        "counted": Param(
-            "90 %", "of the volume found in its epochs; otherwise missing data shifts all steps"
-        ),
+        "counted": "lost_time.nearly_all",
         "slack": Param(
             "2 %",
             "of the step's bytes: headers, and what is sent again, put its ends a little off its "

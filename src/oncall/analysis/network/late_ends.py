@@ -315,14 +315,10 @@ def _shows() -> str:
     source="Vedrfolnir III-B, III-D1: e(p, p), from the hosts' side; Pulse 5.2; DCQCN; "
     "IEEE 802.1Qbb; SONiC `show pfc counters`, `show queue watermark`",
     params={
-        "most_rounds": Param(
-            16,
-            "rounds of a communicator that are followed into the network, those that lost most: "
-            "what lasts is in them",
-        ),
+        "most_rounds": "late_steps.most_collectives",
         "best": "collective_steps.best",
         "late": "step_waits.late",
-        "least_lost": "critical_steps.least_lost",
+        "least_lost": "lost_time.negligible",
         "share": "network_causes.share",
         "paused": Param(
             "2 %",
@@ -352,10 +348,7 @@ def _shows() -> str:
         "without_end": Param(
             "80 %", "of the time: a host that is merely slow accepts some data between two pauses"
         ),
-        "rounds": Param(
-            3,
-            "rounds of a communicator, where nobody traced them: one among thousands is scatter",
-        ),
+        "rounds": "lost_time.few",
     },
 )
 def late_ends() -> str:

@@ -10,7 +10,7 @@ there is none where the host's link has set their pace.
 
 from __future__ import annotations
 
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 
 def _leaving() -> str:
@@ -183,11 +183,8 @@ def step_ports() -> str:
     source="Vedrfolnir III-D1",
     params={
         "least_queue": "network_roots.least_queue",
-        "full": Param("90 %", "of the step's rate alone: together they were that fast"),
-        "whole": Param(
-            "90 %",
-            "of the time of a flow's steps: with this much reported, all its packets are known",
-        ),
+        "full": "lost_time.nearly_all",
+        "whole": "lost_time.nearly_all",
     },
 )
 def step_flows() -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
 from oncall.analysis.pipeline.stage_paths import exchanged, sent_to
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,8 @@ class Lost:
     params={
         "others_below": "stage_paths.others_below",
         "slow_share": "training_iterations.slow_share",
-        "slowest_part": Param(
-            "50 %", "of what the slowest pipeline lost: one that lost less ends well before it"
-        ),
-        "alike": Param("5 %", "of a transfer: ends of one group call are recorded less apart"),
+        "slowest_part": "lost_time.mostly",
+        "alike": "stage_vertices.together",
     },
 )
 def stage_costs(

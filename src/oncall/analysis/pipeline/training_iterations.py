@@ -145,13 +145,9 @@ def _warming_up() -> str:
         "warm_up_most": Param(
             8, "caches and pools may take longer; more slow ones in a row are a slow job"
         ),
-        "complete": Param(
-            "90 %", "of a rank's tasks of an iteration: of fewer, the recording holds a part"
-        ),
-        "fewest": Param(3, "alike: of two, nothing says which is the baseline"),
-        "opening": Param(
-            3, "equal iterations that give the baseline before most of them were slow"
-        ),
+        "complete": "lost_time.nearly_all",
+        "fewest": "lost_time.few",
+        "opening": "lost_time.few",
         "warm_up": Param(
             2, "the first iterations allocate and compile (VenusTrace 3.3: from the third on)"
         ),

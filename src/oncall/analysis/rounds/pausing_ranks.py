@@ -74,13 +74,13 @@ def _iterations() -> str:
     ],
     source="beyond the papers; CCL-D 4.2.1 for who waits",
     params={
-        "few": Param(3, "members: of two others a median is their mean, and of one itself"),
-        "late": Param(1.15, "times its peers' own time: beyond ordinary jitter"),
+        "few": "lost_time.few",
+        "late": Param(1.15, "times as long as peers, or as before: beyond ordinary jitter"),
         "least": Param(
             "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
         ),
-        "explains": Param("50 %", "of the others' wait that its own time must explain"),
-        "least_rounds": Param(5, "rounds of an operation: fewer show no iterations"),
+        "explains": "lost_time.mostly",
+        "least_rounds": "late_culprits.repeat",
     },
 )  # fmt: skip
 def late_ranks() -> str:
@@ -153,7 +153,7 @@ def late_ranks() -> str:
     params={
         "cost_share": Param("2 %", "of the time that others wait; less is not looked for"),
         "always": Param("60 %", "of its operations: late so often it is slow, not stopped"),
-        "repeat": Param(5, "times at least: a late batch or two is ordinary, a habit is not"),
+        "repeat": "late_culprits.repeat",
         "not_fed": Param(
             "-1 %", "of its GPU's use against the others': nobody fed it meanwhile"
         ),

@@ -18,12 +18,14 @@ import duckdb
 
 from oncall.analysis.traffic.active_peers import (
     RING,
+    RING_OPERATIONS,
     TREE,
     Active,
     active_peers,
+    double_tree,
     inferred_algorithm,
+    ring_share,
 )
-from oncall.analysis.traffic.collective_volume import RING_OPERATIONS, double_tree, ring_share
 from oncall.analysis.traffic.flows import receiver_side
 from oncall.evidence import Param, relation
 

@@ -42,10 +42,7 @@ _SENDER = [
         "least_bytes": Param(
             "1 MiB", "smaller operations are a few epochs, which tell of latency and not of a rate"
         ),
-        "counted_within": Param(
-            "10 %",
-            "of the volume: where more was lost, or is another operation's, times mean nothing",
-        ),
+        "counted": "lost_time.nearly_all",
     },
 )
 def send_turns() -> str:
@@ -70,7 +67,7 @@ def send_turns() -> str:
                 least(active_ns, greatest(active_ns / 2,
                     coalesce(ended_ns - begun_ns + apart_ns, active_ns))) AS busy_ns
             FROM whole WHERE NOT coalesce(
-                undercount AND abs(bytes - expected_bytes) > $counted_within * expected_bytes,
+                undercount AND abs(bytes - expected_bytes) > (1 - $counted) * expected_bytes,
                 false))
         SELECT *, volume / busy_ns / median(volume / busy_ns) OVER others AS share,
             dense_rank() OVER (PARTITION BY job, comm ORDER BY turn DESC) AS back
@@ -95,7 +92,7 @@ def send_turns() -> str:
     source="Pulse 6.2",
     params={
         "last": Param(10, "operations over which a rank's rate is averaged (Pulse 6.2, k)"),
-        "repeat": Param(3, "fewer operations may be slow by chance"),
+        "repeat": "lost_time.few",
         "mostly": Param(
             "70 %", "a culprit has the lowest rate of its group nearly always, jitter by turns"
         ),
@@ -146,7 +143,7 @@ def slow_collective_senders() -> str:
     source="Pulse 6.2",
     params={
         "last": "slow_collective_senders.last",
-        "repeat": "slow_collective_senders.repeat",
+        "repeat": "lost_time.few",
     },
 )
 def custom_rates() -> str:

@@ -7,7 +7,7 @@ ranks that nobody suspects lose to one another in the same recording.
 
 from __future__ import annotations
 
-from oncall.analysis.traffic.computing_hosts import all_alike, computing_hosts, uneven_experts
+from oncall.analysis.traffic.compute_times import all_alike, computing_hosts, uneven_experts
 from oncall.analysis.traffic.cpu_shortages import pauses
 from oncall.analysis.traffic.send_rates import slow_senders
 from oncall.evidence import Param, relation
@@ -84,7 +84,7 @@ def _delays() -> str:
     source="Pulse 6.2, 7.2, 8.1; VERDICTS 3",
     params={
         "last": "slow_collective_senders.last",
-        "repeat": "slow_collective_senders.repeat",
+        "repeat": "lost_time.few",
         "mostly": "slow_collective_senders.mostly",
         "least_bytes": "send_turns.least_bytes",
         "custom_below": Param("87 %", "of the peers' rate, which varies with congestion at the "
@@ -100,8 +100,8 @@ def _delays() -> str:
                                   "besides"),
         "gap_above": Param("12 %", "pauses even in the last rank to begin, against its actual "
                            "time: more than epochs cut off"),
-        "past": Param(4, "the first of so many parts of the operations are a rank's past"),
-        "group_above": Param(1.15, "times their own past, for all ranks alike"),
+        "past": "arrivals.offset_part",
+        "group_above": "late_ranks.late",
         "uneven": Param(1.4, "tokens of the busiest expert against the median one: more than "
                         "capacity factors, 1.25 mostly, let pass"),
         "beyond": Param(4.5, "times the median deviation of the others: 3 sigma of a normal"),

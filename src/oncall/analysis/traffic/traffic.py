@@ -17,12 +17,13 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.analysis.traffic.buffered import begins_late, begins_within
 from oncall.analysis.traffic.segmentation import (
     NONE,
     Segments,
     Thresholds,
     Traffic,
+    begins_late,
+    begins_within,
     carries_data,
     epochs_of,
     measure,

@@ -1,4 +1,6 @@
-"""Processes that are gone: they wait for no other, whatever they have in flight."""
+"""Processes that are gone, which wait for no other, whatever they have in flight; and when each
+rank last did anything: one that is gone was gone from then on.
+"""
 
 from __future__ import annotations
 
@@ -41,4 +43,27 @@ def halted() -> str:
         SELECT * FROM ended e WHERE state = 'stopped' OR NOT EXISTS (
             FROM in_flight i WHERE i.job = e.job AND i.rank = e.rank
                 AND coalesce(i.waited_ns >= $hang_after, true))
+    """
+
+
+@relation(
+    "last_acts",
+    reads=["launches"],
+    optional=["ops"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank that is known to run, or to have run"),
+        ("act_ns", "BIGINT", "ns", "when it last began or ended an operation; NULL: not recorded"),
+    ],
+    source="CCL-D 2.2: a rank that is gone is one that does not enter",
+)
+def last_acts() -> str:
+    """Of each rank with a recorded process, the newest call or completion."""
+    return """
+        WITH acts AS (
+            SELECT job, rank, max(greatest(enqueued_ns, started_ns, ended_ns)) AS act_ns
+            FROM ops GROUP BY job, rank)
+        SELECT l.job, l.rank, any_value(a.act_ns) AS act_ns
+        FROM launches l LEFT JOIN acts a USING (job, rank)
+        WHERE l.rank IS NOT NULL GROUP BY l.job, l.rank
     """

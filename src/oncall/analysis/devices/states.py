@@ -1,4 +1,4 @@
-"""GPUs as they were at each reading, judged where a judgement is fair.
+"""GPUs and hosts as they were at each reading, judged where a judgement is fair.
 
 An idle GPU lowers its clock and its PCIe generation to save power, and says so as a throttle
 reason. So clocks, reasons and the generation count only while it works; the width of its link and
@@ -7,8 +7,8 @@ its errors always.
 
 from __future__ import annotations
 
-from oncall.analysis.common.counters import increase, readings
-from oncall.evidence import Param, relation
+from oncall.analysis.common.counters import before, increase, readings
+from oncall.evidence import relation
 from oncall.evidence.codes.throttle_reasons import REASONS, THROTTLING
 
 _COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays", "remapped_rows")
@@ -45,10 +45,7 @@ _COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays"
     ],
     source="TFD Table 1",
     params={
-        "loaded": Param(
-            "50 %",
-            "of the time before the reading busy: below, a GPU may lower its clock to save power",
-        ),
+        "loaded": "machine_symptoms.mostly",
     },
 )
 def gpu_states() -> str:
@@ -79,4 +76,44 @@ def gpu_states() -> str:
             nvlinks - nvlinks_up AS nvlinks_down, {grown}, remap_failed, xid, processes
         FROM readings LEFT JOIN named USING (throttle_reasons)
         WHERE took_ns IS NULL OR took_ns > 0
+    """
+
+
+@relation(
+    "host_states",
+    reads=["hosts"],
+    columns=[
+        ("node", "VARCHAR", "", "host"),
+        ("at_ns", "BIGINT", "ns", "the reading"),
+        ("took_ns", "BIGINT", "ns", "time since the reading before; NULL for the first"),
+        ("cpu_busy", "DOUBLE", "ratio", "share of CPU time busy"),
+        ("cpus", "INTEGER", "", "CPUs online"),
+        ("cpu_pressure", "DOUBLE", "ratio", "share of time that some task waited for a CPU"),
+        ("io_pressure", "DOUBLE", "ratio", "share of time that some task waited for storage"),
+        ("memory_pressure", "DOUBLE", "ratio", "share of time that some task waited for memory"),
+        ("cpu_mhz", "DOUBLE", "MHz", "mean CPU clock"),
+        ("clock_share", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
+        ("governor", "VARCHAR", "", "CPU frequency governor"),
+        ("memory_available_share", "DOUBLE", "ratio", "memory available"),
+        ("swap_used_bytes", "BIGINT", "bytes", "swapped out"),
+        ("swapped_bytes", "BIGINT", "bytes", "swapped out more than at the reading before"),
+        ("memory_corrected", "BIGINT", "", "corrected memory errors since the reading before"),
+        ("memory_uncorrected", "BIGINT", "", "uncorrected ones"),
+    ],
+    source="TFD Table 1",
+)
+def host_states() -> str:
+    """Each reading of each host, errors as increases and memory as shares."""
+    return f"""
+        WITH readings AS (
+            SELECT *, at_ns - since_ns AS took_ns,
+                swap_used_bytes - {before("swap_used_bytes")} AS swapped_bytes
+            FROM ({readings("hosts", ("memory_corrected", "memory_uncorrected"), "node")})
+            WINDOW w AS (PARTITION BY node ORDER BY at_ns))
+        SELECT node, at_ns, took_ns, cpu_busy, cpus, cpu_pressure, io_pressure, memory_pressure,
+            cpu_mhz, cpu_mhz / nullif(cpu_max_mhz, 0) AS clock_share, governor,
+            memory_available_bytes / nullif(memory_bytes, 0) AS memory_available_share,
+            swap_used_bytes, swapped_bytes, {increase("memory_corrected")} AS memory_corrected,
+            {increase("memory_uncorrected")} AS memory_uncorrected
+        FROM readings WHERE took_ns IS NULL OR took_ns > 0
     """
