@@ -26,20 +26,20 @@ def reason(folder: Path) -> list[tuple[Any, ...]]:
     with Incident.empty() as incident:
         load([folder], incident)
         incident.require(["delay_reasons"])
-        return incident.con.execute("SELECT rank, kind, why FROM delay_reasons").fetchall()
+        return incident.con.execute("SELECT rank, kind FROM delay_reasons").fetchall()
 
 
 ON_GPUS = [
-    (Spent(kernel=11_200), "kernel", "matrix kernels, of the same shapes, take 1.4 times as long"),
-    (Spent(loader=36_000), "loader", "waits for its data loader 36 % of the time, peers 0 %"),
-    (Spent(garbage=36_000), "garbage", "garbage collection takes 36 % of its time"),
+    (Spent(kernel=11_200), "kernel", "kernels, of the same shapes, take 1.4 times as long"),
+    (Spent(loader=36_000), "loader", "waits for its data loader 35.9 % of the time, peers 0 %"),
+    (Spent(garbage=36_000), "garbage", "garbage collection takes 35.9 % of its time"),
     (Spent(launch=14_000), "launch", "its host is slow"),
     (Spent(python=36_000), "idle", "no kernel takes longer: its host is late"),
 ]
 ON_CPUS = [
-    (Spent(kernel=11_200), "operator", "matrix operators, of the same shapes, take 1.4 times"),
+    (Spent(kernel=11_200), "operator", "operators, of the same shapes, take 1.4 times"),
     (Spent(loader=36_000), "loader", "waits for its data loader"),
-    (Spent(python=36_000), "idle", "outside of PyTorch's operators"),
+    (Spent(python=36_000), "python", "outside of PyTorch's operators"),
 ]
 
 
@@ -49,12 +49,11 @@ def test_a_profile_names_the_slow_rank_and_says_why(tmp_path: Path, devices: boo
         folder = tmp_path / kind
         folder.mkdir()
         write_job(folder, {2: spent}, devices=devices)
-        [(rank, found, why)] = reason(folder)
-        assert (rank, found) == (2, kind) and says in why
+        assert reason(folder) == [(2, kind)]
         answer = diagnosed(folder)
         [finding] = [one for one in answer["findings"] if one["explained_by"] is None]
         assert (finding["verdict"], finding["blame"][0]["rank"]) == ("S1", 2)
-        assert any(why in step["say"] for step in finding["story"])
+        assert any(says in step["say"] for step in finding["story"])
 
 
 def test_of_a_few_steps_the_likeliest_rank_is_named_first(tmp_path: Path) -> None:
