@@ -73,10 +73,6 @@ def _settings() -> str:
 @relation(
     "job_symptoms",
     reads=["ranks", MEASURED],
-    optional=[
-        *("nic_rates", "priority_rates", "nic_symptoms", "nics", "ops", "operations"),
-        "group_places",
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("code", "VARCHAR", "", "the symptom: spread_groups, sockets, few_channels, ..."),

@@ -45,12 +45,7 @@ CLOCKS = ["nic", "kernel", "program"]  # who stamps pings, the finest first
         ("target_ns", "BIGINT", "ns", "median turnaround of the one that answers"),
         ("pings", "BIGINT", "", "pings sent"),
         ("lost", "BIGINT", "", "of these without an answer"),
-        (
-            "clock",
-            "VARCHAR",
-            "",
-            "where the UDP pings got their time stamps, the coarsest: nic, kernel or program",
-        ),
+        ("clock", "VARCHAR", "", "who stamped the UDP pings, the coarsest: nic, kernel or program"),
     ],
     source="TFD 3.2 eq. 1-2, 3.3",
     params={"parts": Param(4, "of the time that pings span; the first is the baseline")},

@@ -219,10 +219,6 @@ def _unlike() -> str:
 @relation(
     "machine_symptoms",
     reads=["ranks", MEASURED],
-    optional=[
-        *("gpu_states", "host_states", "process_symptoms", "nic_symptoms", "nic_use"),
-        *("priority_rates", "node_events", "event_meanings", "nvlink_domains", "devices"),
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "the component: a PCIe port, a GPU, a rank, a host, ..."),

@@ -166,7 +166,6 @@ RAILS = """
 @relation(
     "nic_use",
     reads=["nic_rates", "nics"],
-    optional=["ranks", "operations", "group_places"],
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("nic", "VARCHAR", "", "RDMA device"),

@@ -152,7 +152,6 @@ def _latencies() -> str:
 @relation(
     "nic_symptoms",
     reads=["nics|gpus|hosts|host_processes"],
-    optional=["nic_rates", "nics", "ranks", "devices", "nic_use", "latency_shares"],
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("nic", "VARCHAR", "", "RDMA device"),
@@ -173,18 +172,8 @@ def _latencies() -> str:
         ("set_back", "BIGINT", "", "times its counters restarted: the adapter was reset"),
         ("down_ns", "BIGINT", "ns", "first reading after the link went down"),
         ("last_up_ns", "BIGINT", "ns", "last reading before it went down for good"),
-        (
-            "pcie_share",
-            "DOUBLE",
-            "ratio",
-            "least bandwidth of its PCIe link as share of the maximum",
-        ),
-        (
-            "link_share",
-            "DOUBLE",
-            "ratio",
-            "lowest link rate while up, of the best of its rail",
-        ),
+        ("pcie_share", "DOUBLE", "ratio", "least PCIe bandwidth, as share of the maximum"),
+        ("link_share", "DOUBLE", "ratio", "lowest rate of an up link, of its rail's best"),
         ("peak_share", "DOUBLE", "ratio", "highest rate now against that of its first quarter"),
         ("host_ns", "DOUBLE", "ns", "host-internal latency of its pings, beyond that of all"),
         ("network_ns", "DOUBLE", "ns", "network latency of its pings, beyond that of all"),

@@ -27,7 +27,7 @@ def _advice(code: str, weight: Weight) -> str:
             "part",
             "VARCHAR",
             "",
-            "gpu, nvlink, nic, pcie, fabric, memory, cpu, process, storage or host",
+            "part of a host: gpu, nvlink, nic, pcie, fabric, memory, cpu ...",
         ),
         ("weight", "VARCHAR", "", "fault, warning, program (its own doing) or notice"),
         ("meaning", "VARCHAR", "", "in words"),
@@ -113,7 +113,6 @@ def in_words(event: str, meaning: str, *, of_link: str, fatal: str) -> str:
 @relation(
     "node_events",
     reads=["host_events|hosts|nics|gpus|devices"],
-    optional=["ranks"],
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("at_ns", "BIGINT", "ns", "when it was logged"),
@@ -182,7 +181,6 @@ def node_events() -> str:
 @relation(
     "nvlink_domains",
     reads=["node_events", "event_meanings"],
-    optional=["devices", "log_events"],
     columns=[
         ("node", "VARCHAR", "", "a host of the domain; NULL: the text does not name it"),
         ("domain", "VARCHAR", "", "the NVLink domain, as recorded or by its first host"),

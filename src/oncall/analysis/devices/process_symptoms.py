@@ -21,12 +21,7 @@ MEASURED = "nics|gpus|hosts|host_processes"  # any readings of a machine
         ("took_ns", "BIGINT", "ns", "time between them"),
         ("cpus_used", "DOUBLE", "CPUs", "CPUs its threads used together"),
         ("waiting", "DOUBLE", "ratio", "share of time its main thread was ready and had no CPU"),
-        (
-            "throttled",
-            "DOUBLE",
-            "ratio",
-            "share of time its cgroup was throttled for exceeding the quota",
-        ),
+        ("throttled", "DOUBLE", "ratio", "share of time its cgroup was throttled by the quota"),
         ("cpu_quota", "DOUBLE", "CPUs", "the CPU quota of its cgroups; NULL: no quota"),
         ("cpus_allowed", "INTEGER", "", "CPUs that its affinity allows"),
         ("numa_nodes", "INTEGER[]", "", "NUMA nodes of these CPUs"),
@@ -61,7 +56,6 @@ def process_rates() -> str:
 @relation(
     "process_symptoms",
     reads=[MEASURED],
-    optional=["process_rates", "ranks", "devices"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "global rank"),

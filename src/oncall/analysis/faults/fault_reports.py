@@ -127,10 +127,6 @@ _COLUMNS = (
 @relation(
     "fault_reports",
     reads=["log_events|logged_steps|watchdog_reports|host_events|gpus|nics"],
-    optional=[
-        *("log_causes", "log_progress", "slow_steps", "slow_timers", "nan_losses"),
-        *("network_setup", "reported_faults", "reported_levels"),
-    ],
     columns=_COLUMNS,
     source="PyTorch and NCCL sources; NVIDIA Xid catalogue; kernel messages; schedulers",
 )

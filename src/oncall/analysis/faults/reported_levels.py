@@ -25,7 +25,6 @@ GROWING = {
 @relation(
     "reported_levels",
     reads=["host_events|gpus|nics"],
-    optional=["gpus", "nics", "nic_rates", "recordings", "ranks", "reported_faults"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         (

@@ -227,9 +227,6 @@ def _narrow() -> str:
 @relation(
     "reported_states",
     reads=["host_events|gpus|nics"],
-    optional=[
-        *("node_events", "gpu_states", "nic_rates", "devices", "recordings", "nics", "log_events"),
-    ],
     columns=[
         ("node", "VARCHAR", "", "host, if the text names it"),
         ("at_ns", "BIGINT", "ns", "when, if the text states it"),

@@ -22,7 +22,6 @@ from oncall.evidence import Param, relation
 @relation(
     "step_times",
     reads=["logged_steps"],
-    optional=["log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
@@ -62,19 +61,13 @@ def step_times() -> str:
 @relation(
     "slow_steps",
     reads=["log_events|logged_steps|watchdog_reports"],
-    optional=["step_times", "step_changes", "log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
         ("first_iteration", "BIGINT", "", "first iteration of the slow span"),
         ("last_iteration", "BIGINT", "", "last one"),
         ("steps", "BIGINT", "", "logged iterations in it"),
-        (
-            "times",
-            "DOUBLE",
-            "",
-            "their median against the baseline's, by the least of its measures",
-        ),
+        ("times", "DOUBLE", "", "their median against the baseline's, by its least measure"),
         ("processes", "BIGINT", "", "processes that logged them"),
         ("at_ns", "BIGINT", "ns", "when the first was logged"),
         ("spread", "VARCHAR", "", "the timer that differs most between ranks, and by how much"),
@@ -128,7 +121,6 @@ def slow_steps() -> str:
 @relation(
     "slow_timers",
     reads=["log_events"],
-    optional=["ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
@@ -178,18 +170,12 @@ def slow_timers() -> str:
 @relation(
     "log_progress",
     reads=["log_events|logged_steps|watchdog_reports"],
-    optional=["logged_steps", "log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("steps", "BIGINT", "", "iterations logged"),
         ("last_iteration", "BIGINT", "", "the last of them"),
         ("of_iterations", "BIGINT", "", "how many were wanted, if stated"),
-        (
-            "finished",
-            "BOOLEAN",
-            "",
-            "a line says that training is done and few steps follow, or the last one was logged",
-        ),
+        ("finished", "BOOLEAN", "", "training is said to be done, or the last step was logged"),
         ("silence_ns", "BIGINT", "ns", "how long other lines went on after the last step"),
         ("step_ns", "DOUBLE", "ns", "the longest iteration, if times are stated"),
         ("stopped", "BOOLEAN", "", "other lines went on much longer than an iteration takes"),

@@ -108,10 +108,6 @@ def _lagging() -> str:
 @relation(
     "call_roots",
     reads=["call_fronts", "awaited_callers"],
-    optional=[
-        *("joint_calls", "operations", "even_sizes", "comm_shapes", "log_ends"),
-        *("overdue_calls", "called_transfers", "last_calls"),
-    ],
     empty_without=["call_fronts"],
     columns=[
         ("job", "VARCHAR", "", "a job of which only calls are recorded"),

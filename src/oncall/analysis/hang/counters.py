@@ -15,7 +15,6 @@ from oncall.evidence import relation
 @relation(
     "counted_ahead",
     reads=["frontier"],
-    optional=["launches", "heads"],
     empty_without=["launches"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -16,7 +16,6 @@ from oncall.evidence import Param, relation
 @relation(
     "job_quiet",
     reads=["ops|launches"],
-    optional=["operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("looked_ns", "BIGINT", "ns", "when it was last looked at; NULL: not recorded"),
@@ -72,7 +71,6 @@ def job_quiet() -> str:
 @relation(
     "shared_waits",
     reads=["hang_roots", "front", "job_quiet"],
-    optional=["operations", "members", "witnesses"],
     empty_without=["front"],
     columns=[
         ("job", "VARCHAR", "", "a job with waiting ranks, looked at nobody knows when"),
@@ -167,7 +165,6 @@ def shared_waits() -> str:
 @relation(
     "job_progress",
     reads=["hang_roots"],
-    optional=["progress_symptoms"],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "a job with waiting ranks"),

@@ -102,7 +102,6 @@ def comm_shapes() -> str:
 @relation(
     "log_ends",
     reads=["call_fronts", "comm_shapes", "members"],
-    optional=["joint_calls", "last_calls"],
     empty_without=["call_fronts"],
     columns=[
         ("job", "VARCHAR", "", "a job of which calls alone are recorded"),

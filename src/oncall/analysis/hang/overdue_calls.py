@@ -143,7 +143,6 @@ def _silences() -> str:
 @relation(
     "overdue_calls",
     reads=["awaited_callers", "call_fronts", "joint_calls"],
-    optional=["operations"],
     empty_without=["awaited_callers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -158,12 +157,7 @@ def _silences() -> str:
         ("longest_ns", "BIGINT", "ns", "for how long as many ever waited there before"),
         ("silent_ns", "BIGINT", "ns", "for how long all inputs of its next call were there"),
         ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
-        (
-            "share",
-            "DOUBLE",
-            "0..1",
-            "of the time before, that in which as many waited where most do now",
-        ),
+        ("share", "DOUBLE", "0..1", "of the time before, that in which as many waited as now"),
     ],
     source="VenusTrace 3.3 (n times the expected time)",
     params={

@@ -299,23 +299,6 @@ def _reported_symptom() -> str:
 @relation(
     "progress_symptoms",
     reads=["hang_roots"],
-    optional=[
-        "hang_members",
-        "job_quiet",
-        "operations",
-        "frontier",
-        "witnesses",
-        "blocked_operations",
-        "shared_waits",
-        "odd_calls",
-        "overdue_calls",
-        "awaited_callers",
-        "last_calls",
-        "log_ends",
-        "halted",
-        "recordings",
-        "launches",
-    ],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

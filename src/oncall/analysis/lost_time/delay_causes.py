@@ -42,7 +42,6 @@ def _kinds() -> str:
 @relation(
     "delay_reasons",
     reads=["lost_time"],
-    optional=["profiled_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank that the others wait for, or may wait for"),
@@ -77,17 +76,11 @@ def delay_reasons() -> str:
 @relation(
     "replayed_jobs",
     reads=["lost_time"],
-    optional=["group_delays"],
     columns=[
         ("job", "VARCHAR", "", "a job whose iterations can be replayed"),
         ("iterations", "INTEGER", "", "that the account covers"),
         ("iteration_ns", "BIGINT", "ns", "median length of one"),
-        (
-            "replay_error",
-            "DOUBLE",
-            "ratio",
-            "median deviation of replayed from measured lengths; NULL: not replayed",
-        ),
+        ("replay_error", "DOUBLE", "ratio", "median error of replayed lengths; NULL: not replayed"),
         ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
         ("whole", "BOOLEAN", "", "what the account does not name costs nothing"),
     ],
@@ -240,17 +233,6 @@ def _sets() -> str:
 @relation(
     "delay_causes",
     reads=["operations"],
-    optional=[
-        "lost_time",
-        "replayed_jobs",
-        "group_delays",
-        "late_culprits",
-        "slow_round_transfers",
-        "rounds",
-        "members",
-        "ranks",
-        "stage_layout",
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),

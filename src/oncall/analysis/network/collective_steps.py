@@ -78,10 +78,6 @@ def _ring_steps() -> str:
 @relation(
     "collective_steps",
     reads=["flow_steps|op_traffic", "flow_steps|switch_ports|switch_pauses|nics"],
-    optional=[
-        *("ranks", "flows", "clocks", "ops"),
-        *("members", "flow_ends", "flow_comms", "flow_epochs"),
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),

@@ -25,12 +25,7 @@ _COLUMNS = [
     ("seq", "BIGINT", "", "the collective"),
     ("took_ns", "BIGINT", "ns", "the collective"),
     ("lost_ns", "DOUBLE", "ns", "what it lost on its critical path; or its latest flow"),
-    (
-        "side",
-        "VARCHAR",
-        "",
-        "sender, receiver; elsewhere: a host that sent pauses then; switch: pauses begin there",
-    ),
+    ("side", "VARCHAR", "", "sender, receiver, elsewhere (a host that paused others), switch"),
     ("node", "VARCHAR", "", "the host at this end, or the switch"),
     ("nic", "VARCHAR", "", "its NIC, or the switch's port"),
     ("tor_port", "VARCHAR", "", "the switch port behind it, where known"),
@@ -306,10 +301,6 @@ def _shows() -> str:
 @relation(
     "late_ends",
     reads=["late_steps", "nic_rates"],
-    optional=[
-        *("critical_steps", "network_roots", "op_traffic", "nic_priorities"),
-        *("links", "ranks", "clocks"),
-    ],
     empty_without=["late_steps|op_traffic", "nic_rates"],
     columns=_COLUMNS,
     source="Vedrfolnir III-B, III-D1: e(p, p), from the hosts' side; Pulse 5.2; DCQCN; "

@@ -278,10 +278,6 @@ def _found() -> str:
 @relation(
     "network_causes",
     reads=["critical_steps", "late_steps"],
-    optional=[
-        *("network_roots", "step_ports", "step_flows", "step_waits", "pause_spans", "links"),
-        *("ranks", "flow_sizes", "contributors", "forwarding_loops", "late_ends"),
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),

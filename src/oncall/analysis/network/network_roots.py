@@ -26,12 +26,7 @@ _COLUMNS = [
     ("label", "VARCHAR", "", "both"),
     ("host", "VARCHAR", "", "host behind the port, or that all it queues is bound for"),
     ("paused_label", "VARCHAR", "", "the port that was stopped by the root, if any"),
-    (
-        "spread",
-        "VARCHAR[]",
-        "",
-        "ports from the step's path to the root; of a deadlock: the cycle",
-    ),
+    ("spread", "VARCHAR[]", "", "ports from the path to the root; of a deadlock: the cycle"),
     ("lost_ns", "DOUBLE", "ns", "of the step's excess"),
     ("depth", "DOUBLE", "packets", "mean queue depth at the root"),
     ("longest_ns", "BIGINT", "ns", "longest pause of the port that was stopped by the root"),

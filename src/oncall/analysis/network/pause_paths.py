@@ -20,7 +20,6 @@ from oncall.evidence import relation
 @relation(
     "pause_spans",
     reads=["switch_pauses"],
-    optional=["links", "flow_steps", "switch_ports"],
     columns=[
         ("switch", "VARCHAR", "", "the device that had to stop"),
         ("port", "INTEGER", "", "its port"),

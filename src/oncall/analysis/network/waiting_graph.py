@@ -124,7 +124,6 @@ def step_waits(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, An
 @relation(
     "critical_steps",
     reads=["step_waits"],
-    optional=["ranks"],
     columns=[
         *_STEP_COLUMNS[:-3],
         ("position", "INTEGER", "", "place on the path, the first step is 1"),
@@ -306,7 +305,6 @@ def _whole(column: Any) -> Integers:
 @relation(
     "late_steps",
     reads=["step_waits"],
-    optional=["ranks", "flows"],
     columns=[
         ("id", "INTEGER", "", "number of the step among these"),
         ("job", "VARCHAR", "", "the job"),

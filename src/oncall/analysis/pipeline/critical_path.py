@@ -105,7 +105,6 @@ _KIND = "job, replica, stage, chunk, task"
 @relation(
     "stage_graph",
     reads=["stage_vertices", "stage_paths"],
-    optional=["stage_expectation"],
     empty_without=["stage_paths"],
     columns=[
         *VERTEX_COLUMNS,

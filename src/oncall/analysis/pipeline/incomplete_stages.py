@@ -172,7 +172,6 @@ def _silence() -> str:
 @relation(
     "incomplete_stages",
     reads=["stage_work", "training_iterations"],
-    optional=["operations", "in_flight", "hang_roots"],
     empty_without=["stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -239,7 +238,6 @@ def incomplete_stages() -> str:
 @relation(
     "stopped_stages",
     reads=["stage_suspects", "incomplete_stages", "stage_work"],
-    optional=["task_layout"],
     empty_without=["stage_suspects", "incomplete_stages"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -24,15 +24,6 @@ from oncall.evidence import Param, relation
 @relation(
     "stage_suspects",
     reads=["ranks|members|stage_tasks"],
-    optional=[
-        "operations",
-        "stage_tasks",
-        "jobs",
-        "lost_time",
-        "delay_causes",
-        "hang_roots",
-        "job_progress",
-    ],
     columns=[
         ("job", "VARCHAR", "", "a job that may have a pipeline"),
         ("rank", "INTEGER", "", "a rank that something else found at fault; NULL: none is named"),
@@ -143,7 +134,6 @@ def _members() -> str:
 @relation(
     "slow_stages",
     reads=["stage_graph", "stage_costs", "training_iterations", "stage_work"],
-    optional=["stage_transfers"],
     empty_without=["stage_costs"],
     columns=[
         *VERTEX_COLUMNS,
@@ -223,7 +213,6 @@ def _costs() -> str:
 @relation(
     "stage_culprits",
     reads=["stage_suspects", "slow_stages", "training_iterations", "stage_work"],
-    optional=["stopped_stages"],
     empty_without=["stage_suspects", "slow_stages"],
     columns=[
         *((one.name, one.type, one.unit, one.meaning) for one in slow_stages.columns),

@@ -80,7 +80,6 @@ def stage_expectation() -> str:
 @relation(
     "stage_imbalance",
     reads=["stage_suspects", "stage_vertices", "stage_expectation"],
-    optional=["training_iterations"],
     empty_without=["stage_suspects", "stage_expectation"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

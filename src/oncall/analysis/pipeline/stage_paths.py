@@ -72,12 +72,7 @@ class Tasks:
         ("source", "BIGINT", "", "the task that sent its input; NULL: none, or not observed"),
         ("duration_ns", "DOUBLE", "ns", "its own computation"),
         ("expected_ns", "DOUBLE", "ns", "what that should take, for its work"),
-        (
-            "work",
-            "DOUBLE",
-            "ratio",
-            "its micro-batch or iteration against others, all stages alike",
-        ),
+        ("work", "DOUBLE", "ratio", "its micro-batch or iteration against others, all alike"),
         ("latency_ns", "DOUBLE", "ns", "from the source's end to its start, as the path counts it"),
         ("baseline_latency_ns", "DOUBLE", "ns", "the baseline of such a transfer"),
         ("hold_ns", "DOUBLE", "ns", "how long the transfer of the task before it held the rank"),

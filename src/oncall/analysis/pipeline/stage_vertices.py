@@ -43,12 +43,7 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("ended_ns", "BIGINT", "ns", "when the group was done; NULL: no end observed"),
         ("duration_ns", "BIGINT", "ns", "from when the group could begin until it was done"),
         ("own_ns", "BIGINT", "ns", "own time of the member with most; NULL: not recorded"),
-        (
-            "head_ns",
-            "BIGINT",
-            "ns",
-            "how far apart its members were there, where only calls show it",
-        ),
+        ("head_ns", "BIGINT", "ns", "how far apart members were there, if only calls show it"),
         ("late_ns", "BIGINT", "ns", "how much later than the median member that one entered"),
         ("last_calls", "INTEGER", "calls", "calls in which it was the last to enter"),
         ("calls", "INTEGER", "calls", "calls of the group in the task"),

@@ -115,7 +115,6 @@ def _warming_up() -> str:
 @relation(
     "training_iterations",
     reads=["stage_work"],
-    optional=["operations"],
     empty_without=["stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -124,12 +123,7 @@ def _warming_up() -> str:
         ("started_ns", "BIGINT", "ns", "its first task began, common time"),
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
         ("duration_ns", "BIGINT", "ns", "the longest that a rank took, on that rank's clock"),
-        (
-            "baseline_ns",
-            "DOUBLE",
-            "ns",
-            "what as many micro-batches take; NULL: too few",
-        ),
+        ("baseline_ns", "DOUBLE", "ns", "of as many micro-batches; NULL: too few"),
         ("spread_ns", "DOUBLE", "ns", "by how much the faster ones differ from that"),
         ("excess_ns", "DOUBLE", "ns", "duration beyond the baseline"),
         ("slow", "BOOLEAN", "", "beyond the baseline by more than scatter"),

@@ -10,7 +10,6 @@ from oncall.evidence import Param, relation
 @relation(
     "halted",
     reads=["launches"],
-    optional=["in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank whose process no longer runs"),
@@ -49,7 +48,6 @@ def halted() -> str:
 @relation(
     "last_acts",
     reads=["launches"],
-    optional=["ops"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank that is known to run, or to have run"),

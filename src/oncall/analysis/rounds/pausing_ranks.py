@@ -53,7 +53,6 @@ def _iterations() -> str:
 @relation(
     "late_ranks",
     reads=["ranks"],
-    optional=["rounds", "own_time", "members", "operations", "gpu_states"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "global rank"),

@@ -15,7 +15,6 @@ from oncall.evidence import relation
 @relation(
     "frontier",
     reads=["members", "ops|launches"],
-    optional=["heads", "in_flight", "transfers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -73,7 +72,6 @@ def frontier() -> str:
 @relation(
     "progress",
     reads=["frontier", "members"],
-    optional=["in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),

@@ -124,7 +124,6 @@ def without_offsets(
 @relation(
     "rounds",
     reads=["operations"],
-    optional=["arrivals"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -137,12 +136,7 @@ def without_offsets(
         ("t_min_ns", "BIGINT", "ns", "shortest time in it"),
         ("last_rank", "INTEGER", "", "the member with the shortest time: the last to arrive"),
         ("basis", "VARCHAR", "", "duration; or arrival, where the transfer is not known"),
-        (
-            "stands_for",
-            "INTEGER",
-            "rounds",
-            "number of rounds that this one represents: its lost time counts that often",
-        ),
+        ("stands_for", "INTEGER", "rounds", "rounds that this one represents, each as costly"),
     ],
     source="CCL-D 4.2.1, eq. 1-3",
 )

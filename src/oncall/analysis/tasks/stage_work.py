@@ -121,7 +121,6 @@ def _layout(tasks: str) -> str:
 @relation(
     "stage_layout",
     reads=["ranks|members"],
-    optional=["jobs", "parallelism", "stage_tasks", "processes"],
     columns=_COLUMNS,
     source="VenusTrace 3.3; Megatron-LM parallel_state",
 )
@@ -133,7 +132,6 @@ def stage_layout() -> str:
 @relation(
     "task_layout",
     reads=["ranks|members"],
-    optional=["jobs", "parallelism", "labelled_tasks", "stage_tasks", "processes"],
     columns=_COLUMNS,
     source="VenusTrace 3.3; Megatron-LM parallel_state",
 )
@@ -163,7 +161,6 @@ def _tasks(names: str) -> str:
 @relation(
     "iteration_shifts",
     reads=["stage_tasks|labelled_tasks"],
-    optional=["clock_offsets", "task_layout"],
     empty_without=["stage_tasks|labelled_tasks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -203,7 +200,6 @@ def iteration_shifts() -> str:
     "stage_work",
     view=True,
     reads=["stage_tasks|labelled_tasks"],
-    optional=["ranks", "clock_offsets", "task_layout", "iteration_shifts"],
     empty_without=["stage_tasks|labelled_tasks"],
     columns=[
         *TASK_COLUMNS,

@@ -17,7 +17,6 @@ from oncall.evidence import relation
 @relation(
     "alike_ranks",
     reads=["members"],
-    optional=["parallelism"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "global rank"),
@@ -43,7 +42,6 @@ def alike_ranks() -> str:
 @relation(
     "compute_times",
     reads=["rank_traffic"],
-    optional=["traffic", "clocks", "alike_ranks", "parallelism"],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -57,15 +55,10 @@ def alike_ranks() -> str:
             "own_ns",
             "BIGINT",
             "ns",
-            "time since the rank last sent, or was sent, something; NULL within clocks' error",
+            "since the rank last sent or was sent something; NULL: unsure",
         ),
         ("error_ns", "BIGINT", "ns", "the error of that from the clocks of two hosts"),
-        (
-            "work",
-            "DOUBLE",
-            "ratio",
-            "data it received before, against its class: tokens to compute",
-        ),
+        ("work", "DOUBLE", "ratio", "data it received before, of its class: tokens to compute"),
         ("times", "DOUBLE", "ratio", "own time for that work, against the median of its class"),
         ("least_times", "DOUBLE", "ratio", "... if clocks are off by all of that error"),
     ],

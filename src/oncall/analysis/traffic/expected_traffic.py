@@ -203,7 +203,6 @@ def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, st
 @relation(
     "expected_traffic",
     reads=["operations"],
-    optional=["edge_shares", "members", "send_sides"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),

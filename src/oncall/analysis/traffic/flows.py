@@ -134,7 +134,6 @@ _SOURCE = f"""
 @relation(
     "flow_epochs",
     reads=["epochs"],
-    optional=["queue_pairs"],
     columns=[
         ("flow", "UBIGINT", "", "the flow, as in flows"),
         ("start_ns", "BIGINT", "ns", "epoch start"),
@@ -155,7 +154,6 @@ def flow_epochs() -> str:
 @relation(
     "flow_ends",
     reads=["epochs"],
-    optional=["queue_pairs", "members"],
     columns=[
         ("flow", "UBIGINT", "", "the flow"),
         ("job", "VARCHAR", "", "the job"),

@@ -80,7 +80,6 @@ def send_turns() -> str:
 @relation(
     "slow_collective_senders",
     reads=["send_turns"],
-    optional=["transfers"],
     empty_without=["send_turns"],
     columns=[
         *_SENDER,

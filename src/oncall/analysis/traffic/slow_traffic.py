@@ -49,10 +49,6 @@ def _delays() -> str:
 @relation(
     "slow_traffic",
     reads=["rank_traffic", "members"],
-    optional=[
-        *("send_turns", "slow_collective_senders", "custom_rates", "compute_times"),
-        *("cpu_shortages", "traffic", "rounds"),
-    ],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -161,7 +161,6 @@ def _senders() -> str:
 @relation(
     "stopped_traffic",
     reads=["rank_traffic", "members", "alike_ranks", "parallelism"],
-    optional=["traffic", "operations", "collectors"],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

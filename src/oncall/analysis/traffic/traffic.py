@@ -351,7 +351,6 @@ def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments, data_par
 @relation(
     "traffic",
     reads=["op_traffic|epochs"],
-    optional=["op_traffic", "segmented_traffic", "queue_pairs"],
     empty_without=["op_traffic|epochs"],
     columns=[
         *OP_TRAFFIC_COLUMNS,
