@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from oncall.analysis.hang.activities import COLLECTIVE
+from oncall.analysis.hang.main_threads import COLLECTIVE
 from oncall.core.diagnosis import Blame, Suspect
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.nodeset import fold_ranks

@@ -170,9 +170,7 @@ _CROWDED = """
             16,
             "a board is read while its process writes it: one number may be a few operations older",
         ),
-        "restart": Param(
-            "60 s", "a rank whose process starts elsewhere so much later was restarted there"
-        ),
+        "restart": Param("60 s", "a process that starts elsewhere so much later restarted there"),
         "apart": Param("3650 d", "no job runs for so long: clocks are apart"),
         "clocks": Param("10 s", "clocks of one cluster, or one set at boot, are not farther apart"),
     },

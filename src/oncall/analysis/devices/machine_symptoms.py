@@ -253,8 +253,7 @@ def _unlike() -> str:
         "below": Param("75 %", "of the others' PCIe bandwidth, of which a lane group or generation "
                        "less is half, or of their CPU clock, which varies by some percent"),
         "errors": Param(0.5, "a second: a sound link or module has a few a day"),
-        "pressed": Param("3 %", "of the time tasks wait for memory: training that fits hardly "
-                         "ever does"),
+        "pressed": Param("3 %", "of the time tasks wait for memory: training that fits never does"),
         "crowded": Param("10 %", "of the time tasks wait for a CPU, or for storage more than on a "
                          "median node: CPUs are free, and training reads little and in advance"),
         "busy": Param("75 %", "of CPU time: training leaves most CPUs idle"),

@@ -96,11 +96,7 @@ def _grown(counters: Sequence[str], table: str, port: str) -> str:
         ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate at its end"),
     ],
     source="TFD 2.3, 3.2",
-    params={
-        "longest": Param(
-            "30 s", "between two readings: a count over longer shows how much, not how fast"
-        )
-    },
+    params={"longest": Param("30 s", "between two readings: over longer, a count shows no rate")},
 )
 def nic_rates() -> str:
     """What each port did between two readings; NULL where a counter was set back or is absent.

@@ -184,9 +184,7 @@ def _latencies() -> str:
     params={
         "parts": "nic_use.parts",
         "lasting": Param(3, "parts of the recording: a burst is ordinary and a fault lasts"),
-        "alike": Param(
-            0.35, "in logarithms: counts of NICs that differ by a factor of 1.4 or less are alike"
-        ),
+        "alike": Param(0.35, "in logarithms: counts that differ by a factor of 1.4 are alike"),
         "packet": Param(
             "4 KiB",
             "the largest packet of RoCE: of smaller ones there are more, and shares are "

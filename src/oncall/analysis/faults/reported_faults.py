@@ -186,12 +186,8 @@ def _placed() -> str:
     ],
     source="NVIDIA Xid catalogue; kernel messages; states that tools print",
     params={
-        "before": Param(
-            "1 d", "before the job's first line: zones of two texts may differ by half a day"
-        ),
-        "rare": Param(
-            10, "corrected errors of one device: mcelog takes a page out of use at as many in a day"
-        ),
+        "before": Param("1 d", "before the job's first line: zones may differ by half a day"),
+        "rare": Param(10, "corrected errors of a device: mcelog retires a page at so many a day"),
     },
 )
 def reported_faults() -> str:

@@ -74,9 +74,7 @@ def step_times() -> str:
     ],
     source="step lines of training frameworks",
     params={
-        "slow": Param(
-            2, "iterations this many times the baseline are slow: lengths of samples vary"
-        ),
+        "slow": Param(2, "times the baseline: lengths of samples make iterations vary"),
         "span": "lost_time.few",
         "warm_up": Param(5, "the first ones logged compile kernels, tune them and fill caches"),
         "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
@@ -135,9 +133,7 @@ def slow_steps() -> str:
     ],
     source="Megatron's timers, a line for each rank; its and NVRx's detectors of stragglers",
     params={
-        "beyond": Param(
-            "120 %", "of the ranks' median: ranks of one stage differ by a few percent"
-        ),
+        "beyond": Param("120 %", "of the ranks' median: ranks of a stage differ by some percent"),
         "reports": Param(2, "in a row may be garbage collection, or long samples"),
     },
 )
@@ -329,9 +325,7 @@ def _change(
     ],
     source="step lines of training frameworks",
     params={
-        "several": Param(
-            3, "a scaler of mixed precision skips one or two, and the next is a number"
-        ),
+        "several": Param(3, "a scaler of mixed precision skips one or two"),
         "most": "lost_time.nearly_all",
     },
 )

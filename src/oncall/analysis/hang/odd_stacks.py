@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.hang.activities import (
+from oncall.analysis.hang.main_threads import (
     COLLECTIVE,
     COMPUTING,
     OCCUPIED,

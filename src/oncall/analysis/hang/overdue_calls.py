@@ -162,13 +162,9 @@ def _silences() -> str:
     source="VenusTrace 3.3 (n times the expected time)",
     params={
         "fewest_rounds": "lost_time.few",
-        "spreads": Param(
-            3, "times the baseline scatter, by which two clocks may differ beyond the baseline"
-        ),
+        "spreads": Param(3, "times the baseline scatter: two clocks may differ by as much"),
         "scatter": Param("1 ms", "what hosts do between two calls scatters by as much"),
-        "times": Param(
-            2, "times the longest wait before (VenusTrace 4: n = 100 % beyond what is expected)"
-        ),
+        "times": Param(2, "times the longest wait before (VenusTrace 4: n = 100 % beyond)"),
         "hiccup": "lost_time.hiccup",
     },
 )

@@ -324,24 +324,16 @@ def _reported_symptom() -> str:
         "certain": Param(4, "log odds of what cannot be otherwise, clocks and recorders aside"),
         "likely": Param(1.8, "log odds of what is seen six times as often in one case"),
         "weak": Param(0.7, "log odds of what is seen twice as often in one case"),
-        "unretired": Param(
-            0.2, "of the completions expected in the watchdog's last interval, those that count"
-        ),
-        "pause": Param(
-            "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
-        ),
+        "unretired": Param(0.2, "of completions expected in the watchdog's last interval"),
+        "pause": Param("200 ms", "two looks of PyTorch's watchdog: in between nothing ends"),
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
-        "copying": Param(
-            "1 ms", "a file: as little are times out of order where files are copied at once"
-        ),
+        "copying": Param("1 ms", "a file: times of files copied at once are so near"),
         "times": "overdue_calls.times",
         "hiccup": "lost_time.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
-        "end_so": Param(
-            0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"
-        ),
+        "end_so": Param(0.7, "of stopped jobs: all others wait for one call (or two stopped)"),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )

@@ -18,8 +18,8 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
+from oncall.analysis.hang.counters import lags_of
 from oncall.analysis.hang.departures import departed, next_calls
-from oncall.analysis.hang.odd_lags import lags_of
 from oncall.analysis.hang.ties import (
     EARLIER,
     FALLEN,

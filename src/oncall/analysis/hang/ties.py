@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from oncall.analysis.common.graph import reaching, sinks
-from oncall.analysis.hang.odd_lags import Lags
+from oncall.analysis.hang.counters import Lags
 
 
 @dataclass(frozen=True, order=True)

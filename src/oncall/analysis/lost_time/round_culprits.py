@@ -70,9 +70,7 @@ def _callers() -> str:
     params={
         "slow_ratio": "slow_rounds.slow_ratio",
         "alpha": Param(0.4, "P below this: the communication is slow (CCL-D 4.2.2)"),
-        "repeat": Param(
-            5, "one delay of a rank or link is cluster jitter; this many of the same are not"
-        ),
+        "repeat": Param(5, "delays of one rank or link: fewer are jitter of the cluster"),
         "fair_share": Param(
             2,
             "the part of a group's lost time that a culprit causes, in times of what its turn "

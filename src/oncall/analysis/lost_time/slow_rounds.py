@@ -79,9 +79,7 @@ def numbered_rounds() -> str:
     params={
         "baseline_rounds": "arrivals.offset_rounds",
         "baseline_part": "arrivals.offset_part",
-        "baseline_for": Param(
-            "2 min", "... or of those in this time, whichever is fewer (CCL-D 4.2.1)"
-        ),
+        "baseline_for": Param("2 min", "... or those in this time, if fewer (CCL-D 4.2.1)"),
         "expected_round": Param(
             "0 s",
             "T_base for the time before there is one, from experience with such models; 0: not "
@@ -188,9 +186,7 @@ def round_baselines() -> str:
             "a round is slow when R = (T_max - T_base) / T_base is above this; in practice close "
             "to 3 (CCL-D 4.2.1)",
         ),
-        "noticeable": Param(
-            "500 us", "smaller delays of a round are scheduling noise and cost a job nothing"
-        ),
+        "noticeable": Param("500 us", "smaller delays are scheduling noise and cost a job nothing"),
     },
 )
 def slow_rounds() -> str:

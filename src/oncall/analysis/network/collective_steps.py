@@ -108,12 +108,8 @@ def _ring_steps() -> str:
             "of the step's bytes: headers, and what is sent again, put its ends a little off its "
             "share",
         ),
-        "slack_bytes": Param(
-            "128 KiB", "at most: less than a switch accepts from a sender before it pauses it"
-        ),
-        "epochs_a_step": Param(
-            3, "at least; otherwise begin and end are lost in the epochs' length"
-        ),
+        "slack_bytes": Param("128 KiB", "at most: less than a switch accepts before it pauses"),
+        "epochs_a_step": Param(3, "at least; else begin and end are lost in the epochs' length"),
     },
 )
 def collective_steps() -> str:

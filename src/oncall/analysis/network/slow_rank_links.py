@@ -33,14 +33,10 @@ _WINDOW = """(ended_ns - first_ns) // greatest($window,
     ],
     source="NCCL proxy steps; VenusTrace 3.2.2 (posted and completed work)",
     params={
-        "least_bytes": Param(
-            "4 KiB", "of a step: a smaller one shows latency and the processor, not a rate"
-        ),
+        "least_bytes": Param("4 KiB", "of a step: a smaller one shows latency, not a rate"),
         "links_compared": "lost_time.few",
         "baseline_part": "arrivals.offset_part",
-        "slow_times": Param(
-            3, "times as long on the wire as on the other links; noise stays below 2"
-        ),
+        "slow_times": Param(3, "times as long on the wire as elsewhere; noise stays below 2"),
         "window": Param("1 min", "in each, the median of a link's transfers decides"),
         "repeat": "late_culprits.repeat",
         "cost_share": Param("1 %", "of the time: a link that costs less need not wake anyone"),

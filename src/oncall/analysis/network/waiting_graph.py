@@ -331,9 +331,7 @@ def _whole(column: Any) -> Integers:
             "late steps of a collective that are followed, those of the critical path first, "
             "then the worst: others show nothing new",
         ),
-        "most_collectives": Param(
-            32, "collectives of a communicator that are followed, those that lost most"
-        ),
+        "most_collectives": Param(32, "of a communicator are followed, those that lost most"),
     },
 )
 def late_steps() -> str:

@@ -227,9 +227,7 @@ def _costs() -> str:
     params={
         "slow_iteration": "lost_time.hardly",
         "cost_share": "lost_time.negligible",
-        "explains": Param(
-            "40 %", "of what the iteration lost: two culprits at once explain about half each"
-        ),
+        "explains": Param("40 %", "of what the iteration lost: two culprits explain half each"),
         "lasts": "lost_time.few",
         "pause_share": "lost_time.least_gain",
         "turns": Param(4, "as many culprits, one after the other, are no machine"),

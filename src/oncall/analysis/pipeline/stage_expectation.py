@@ -44,9 +44,7 @@ def _of_others(name: str) -> str:
     ],
     source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
     params={
-        "peers_below": Param(
-            "90 %", "of its own past: pipelines of one model differ by a few percent"
-        ),
+        "peers_below": Param("90 %", "of its own past: pipelines of a model differ by less"),
     },
 )
 def stage_expectation() -> str:

@@ -85,9 +85,7 @@ class Tasks:
     ],
     source="VenusTrace 3.3, Appendix A (Algorithm 3)",
     params={
-        "others_below": Param(
-            "50 %", "of its own past: ways through a fabric differ by less than a factor of two"
-        ),
+        "others_below": Param("50 %", "of its own past: ways differ by less than a factor of two"),
         "longer": Param(1.05, "times the baseline: below is scatter"),
     },
 )

@@ -55,12 +55,8 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
     ],
     source="VenusTrace 3.2.1, 3.3 (trace model), Fig. 6, Fig. 7",
     params={
-        "blocking": Param(
-            "99 %", "of tasks begin after the send before them is over: then sends delay ranks"
-        ),
-        "together": Param(
-            "5 %", "of a task or transfer: by so little two ends of one call are recorded apart"
-        ),
+        "blocking": Param("99 %", "of tasks begin after the send before: sends delay ranks"),
+        "together": Param("5 %", "of a task or transfer: two ends of a call are so far apart"),
     },
 )
 def stage_vertices() -> str:

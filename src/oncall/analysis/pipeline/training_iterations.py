@@ -133,18 +133,12 @@ def _warming_up() -> str:
     source="VenusTrace 3.3, Algorithm 2 (line 1)",
     params={
         "slow_share": Param("3 %", "beyond the baseline by this share: less is not worth a look"),
-        "slow_spreads": Param(
-            5, "and by this many times the scatter of the faster half of the iterations"
-        ),
-        "warm_up_most": Param(
-            8, "caches and pools may take longer; more slow ones in a row are a slow job"
-        ),
+        "slow_spreads": Param(5, "and by this many times the scatter of the faster iterations"),
+        "warm_up_most": Param(8, "caches may take longer; more slow ones in a row are a slow job"),
         "complete": "lost_time.nearly_all",
         "fewest": "lost_time.few",
         "opening": "lost_time.few",
-        "warm_up": Param(
-            2, "the first iterations allocate and compile (VenusTrace 3.3: from the third on)"
-        ),
+        "warm_up": Param(2, "iterations allocate and compile (VenusTrace 3.3: from the third)"),
     },
 )
 def training_iterations() -> str:

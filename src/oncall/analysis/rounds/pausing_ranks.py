@@ -75,9 +75,7 @@ def _iterations() -> str:
     params={
         "few": "lost_time.few",
         "late": Param(1.15, "times as long as peers, or as before: beyond ordinary jitter"),
-        "least": Param(
-            "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
-        ),
+        "least": Param("2 ms", "beyond its peers' own time: hosts scatter by less between calls"),
         "explains": "lost_time.mostly",
         "least_rounds": "late_culprits.repeat",
     },
@@ -153,9 +151,7 @@ def late_ranks() -> str:
         "cost_share": Param("2 %", "of the time that others wait; less is not looked for"),
         "always": Param("60 %", "of its operations: late so often it is slow, not stopped"),
         "repeat": "late_culprits.repeat",
-        "not_fed": Param(
-            "-1 %", "of its GPU's use against the others': nobody fed it meanwhile"
-        ),
+        "not_fed": Param("-1 %", "of its GPU's use against the others': nobody fed it meanwhile"),
         "one_place": Param(
             "80 %",
             "of the late operations begin a step there: batches are waited for where steps begin",

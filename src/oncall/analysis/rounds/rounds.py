@@ -33,12 +33,8 @@ from oncall.evidence import Param, relation
     ],
     source="CCL-D 4.2.1, without durations",
     params={
-        "offset_rounds": Param(
-            100, "first rounds that a rank's baseline offset is read from: CCL-D's m (4.2.1)"
-        ),
-        "offset_part": Param(
-            4, "a past is the first of this many parts: a short recording keeps some to compare"
-        ),
+        "offset_rounds": Param(100, "first ones for a rank's offset: CCL-D's m (4.2.1)"),
+        "offset_part": Param(4, "a past is the first of so many parts: some are left to compare"),
     },
 )
 def arrivals(

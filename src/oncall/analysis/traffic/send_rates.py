@@ -92,9 +92,7 @@ def send_turns() -> str:
     params={
         "last": Param(10, "operations over which a rank's rate is averaged (Pulse 6.2, k)"),
         "repeat": "lost_time.few",
-        "mostly": Param(
-            "70 %", "a culprit has the lowest rate of its group nearly always, jitter by turns"
-        ),
+        "mostly": Param("70 %", "a culprit has the lowest rate nearly always, jitter by turns"),
         "jitter": Param(
             "5 %",
             "of the peers' actual rate, gaps left out, that sound peers differ by 1 to 3 % in; and "

@@ -183,9 +183,7 @@ def _senders() -> str:
     source="Pulse 6.2, 7.2.3, D.4; the order of what is missing: beyond the paper",
     params={
         "stuck_after": "progress_symptoms.blink",
-        "pauses": Param(
-            3, "... for this many times the longest pause before: a checkpoint is no hang"
-        ),
+        "pauses": Param(3, "... for this many times the longest before: a checkpoint is no hang"),
         "same_moment": Param("1 ms", "of what is missing closer together, neither is the first"),
         "same_volume": "collective_steps.most_step",
     },
