@@ -3,7 +3,7 @@ and priorities. One shape for all, as in `machine_symptoms`."""
 
 from __future__ import annotations
 
-from oncall.analysis.devices.process_symptoms import MEASURED
+from oncall.analysis.devices.states import MEASURED
 from oncall.evidence import Param, relation
 
 

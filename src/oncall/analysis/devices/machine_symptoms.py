@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oncall.analysis.devices.node_events import in_words
-from oncall.analysis.devices.process_symptoms import MEASURED
+from oncall.analysis.devices.states import MEASURED
 from oncall.evidence import Param, relation
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
-from oncall.analysis.pipeline.task_work import lower_middle, work_ratio
+from oncall.analysis.pipeline.stage_expectation import lower_middle, work_ratio
 from oncall.evidence import Param, relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
