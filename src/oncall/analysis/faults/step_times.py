@@ -309,29 +309,11 @@ def _change(
     return cut, float(np.exp(low)), float(np.exp(high))
 
 
-@relation(
-    "nan_losses",
-    reads=["log_events", "logged_steps"],
-    columns=[
-        ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 1 first"),
-        ("rank", "INTEGER", "", "who logged it, if stated"),
-        ("iteration", "BIGINT", "", "the first with such a loss, if numbered"),
-        ("last_finite", "BIGINT", "", "the last before it whose loss is a number"),
-        ("steps", "BIGINT", "", "step lines with such a loss since"),
-        ("place", "VARCHAR", "", "the file and line of the first"),
-        ("at_ns", "BIGINT", "ns", "when it was logged"),
-        ("text", "VARCHAR", "", "the line"),
-    ],
-    source="step lines of training frameworks",
-    params={
-        "several": Param(3, "a scaler of mixed precision skips one or two"),
-        "most": "lost_time.nearly_all",
-    },
-)
 def nan_losses() -> str:
-    """Attempts whose loss is NaN or infinite from some step on."""
+    """Attempts whose loss is NaN or infinite from some step on, the first such iteration and the
+    last before it whose loss is a number."""
     return """
+        nan_losses AS (
         WITH lost AS (
             SELECT job, attempt, path, line, any_value(text) AS text FROM log_events
             WHERE kind = 'loss' GROUP BY ALL),
@@ -353,4 +335,5 @@ def nan_losses() -> str:
             FROM steps WHERE since IS NOT NULL GROUP BY job, attempt, path
             HAVING count(*) FILTER (is_lost) >= $several
                 AND count(*) FILTER (is_lost) >= $most * count(*) FILTER (line >= since))
-        ORDER BY job, attempt, iteration, place"""
+        ORDER BY job, attempt, iteration, place)
+    """

@@ -39,34 +39,15 @@ def alike_ranks() -> str:
     """
 
 
-@relation(
-    "compute_times",
-    reads=["rank_traffic"],
-    empty_without=["rank_traffic"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "global rank"),
-        ("node", "VARCHAR", "", "its host"),
-        ("class", "UBIGINT", "", "ranks it is compared with"),
-        ("comm", "UBIGINT", "", "communicator of the operation that follows"),
-        ("turn", "BIGINT", "", "the operation that follows, as in rank_traffic"),
-        ("started_ns", "BIGINT", "ns", "when that began to send"),
-        (
-            "own_ns",
-            "BIGINT",
-            "ns",
-            "since the rank last sent or was sent something; NULL: unsure",
-        ),
-        ("error_ns", "BIGINT", "ns", "the error of that from the clocks of two hosts"),
-        ("work", "DOUBLE", "ratio", "data it received before, of its class: tokens to compute"),
-        ("times", "DOUBLE", "ratio", "own time for that work, against the median of its class"),
-        ("least_times", "DOUBLE", "ratio", "... if clocks are off by all of that error"),
-    ],
-    source="Pulse 6.2, 7.2.4, 7.2.6",
-)
 def compute_times() -> str:
-    """A rank's own time before each operation, and how that compares with ranks of its class."""
+    """A rank's own time before each operation, and how that compares with ranks of its class.
+
+    `own_ns` is since it last sent or was sent something, NULL if unsure, with the clocks'
+    `error_ns`; `work` the data that it received before, of its class: tokens to compute; `times`
+    for that work against the median, `least_times` if clocks are off by all of the error.
+    """
     return """
+        compute_times AS MATERIALIZED (
         WITH clock AS (
             SELECT DISTINCT ON (node) node, offset_ns, error_ns FROM clocks
             ORDER BY node, at_ns DESC, offset_ns),
@@ -111,7 +92,7 @@ def compute_times() -> str:
         SELECT *, own_ns / nullif(baseline_ns, 0) / coalesce(nullif(work, 0), 1) AS times,
             (own_ns - error_ns) / nullif(baseline_ns + error_ns, 0) / coalesce(nullif(work, 0), 1)
                 AS least_times
-        FROM placed WHERE members > 1
+        FROM placed WHERE members > 1)
     """
 
 

@@ -125,28 +125,11 @@ def slow_collective_senders() -> str:
     """
 
 
-@relation(
-    "custom_rates",
-    reads=["rank_traffic"],
-    empty_without=["rank_traffic"],
-    columns=[
-        *_SENDER,
-        ("node", "VARCHAR", "", "its host"),
-        ("rounds", "BIGINT", "", "custom collectives averaged, the last ones"),
-        ("share", "DOUBLE", "ratio", "its rate, against the median of the other senders"),
-        ("senders", "BIGINT", "ranks", "senders that are compared"),
-        ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
-    ],
-    source="Pulse 6.2",
-    params={
-        "last": "slow_collective_senders.last",
-        "repeat": "lost_time.few",
-    },
-)
-def custom_rates() -> str:
+def _custom_rates() -> str:
     """Each sender's mean rate in the last custom collectives beside the other senders' of its
     communicator."""
     return """
+        custom_rates AS MATERIALIZED (
         WITH rates AS (
             SELECT job, comm, rank, any_value(node) AS node, count(*) AS rounds,
                 avg(rate_bytes_per_s) AS rate, min(started_ns) AS at_ns
@@ -161,7 +144,7 @@ def custom_rates() -> str:
             count(*) OVER (PARTITION BY job, comm) AS senders
         FROM rates
         WINDOW others AS (PARTITION BY job, comm
-            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW))
     """
 
 
@@ -215,7 +198,7 @@ def _paths() -> str:
 def slow_senders() -> str:
     """Every rank that sends slowly, with its NIC; `in_host` ranks of its host do."""
     return f"""
-        {_custom_senders()}, {_paths()},
+        {_custom_rates()}, {_custom_senders()}, {_paths()},
         slow_senders AS (
             SELECT f.*, m.node, m.gpu, m.nic,
                 count(DISTINCT f.rank) OVER (PARTITION BY f.job, m.node) AS in_host

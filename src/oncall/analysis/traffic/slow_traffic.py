@@ -7,7 +7,12 @@ ranks that nobody suspects lose to one another in the same recording.
 
 from __future__ import annotations
 
-from oncall.analysis.traffic.compute_times import all_alike, computing_hosts, uneven_experts
+from oncall.analysis.traffic.compute_times import (
+    all_alike,
+    compute_times,
+    computing_hosts,
+    uneven_experts,
+)
 from oncall.analysis.traffic.cpu_shortages import pauses
 from oncall.analysis.traffic.send_rates import slow_senders
 from oncall.evidence import Param, relation
@@ -109,8 +114,8 @@ def slow_traffic() -> str:
         WITH spans AS (
             SELECT job, nullif(max(ended_ns) - min(started_ns), 0) AS span_ns FROM rank_traffic
             GROUP BY job),
-        {slow_senders()}, {computing_hosts()}, {pauses()}, {all_alike()}, {uneven_experts()},
-        {_delays()},
+        {slow_senders()}, {compute_times()}, {computing_hosts()}, {pauses()}, {all_alike()},
+        {uneven_experts()}, {_delays()},
         slow AS (
             SELECT s.* EXCLUDE (rounds, in_host), s.rounds AS number,
                 -- Several NICs of one host that are slow at once are the host's affair.
