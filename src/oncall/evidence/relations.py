@@ -39,6 +39,7 @@ Where = Literal["node", "console"]
 Computed = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 Compute = Callable[..., Computed]
 USED = re.compile(r"\$([a-z_][a-z0-9_]*)")  # a parameter in a SELECT
+# What a SELECT reads, and the names of its steps.
 _SAID = re.compile(r"--[^\n]*|'[^']*'")
 _READ = re.compile(r"(?<!DISTINCT )\b(?:FROM|JOIN)\s+([a-z_]\w*)\b(?!\s*[.(])")
 _STEP = re.compile(r"\b([a-z_]\w*)(?:\([^()]*\))?\s+AS\s+(?:(?:NOT\s+)?MATERIALIZED\s+)?\(")
