@@ -116,31 +116,11 @@ def slow_steps() -> str:
           AND min(nth) = 1 AND min(iteration) <= max(iteration) - min(iteration))"""
 
 
-@relation(
-    "slow_timers",
-    reads=["log_events"],
-    columns=[
-        ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 1 first"),
-        ("rank", "INTEGER", "", "the slowest rank"),
-        ("node", "VARCHAR", "", "its host, if known"),
-        ("timer", "VARCHAR", "", "the timer in which it is slowest"),
-        ("reports", "BIGINT", "", "reports in which it is beyond the median by so much"),
-        ("of_reports", "BIGINT", "", "reports of that timer"),
-        ("times", "DOUBLE", "ratio", "its time against the ranks' median, half way"),
-        ("at_ns", "BIGINT", "ns", "the first of these reports"),
-        ("text", "VARCHAR", "", "the last of them"),
-    ],
-    source="Megatron's timers, a line for each rank; its and NVRx's detectors of stragglers",
-    params={
-        "beyond": Param("120 %", "of the ranks' median: ranks of a stage differ by some percent"),
-        "reports": Param(2, "in a row may be garbage collection, or long samples"),
-    },
-)
 def slow_timers() -> str:
     """The rank that computes slowest in report after report. Timers of communication are left out:
     there the others wait, and the slow rank has the shortest time."""
     return """
+        slow_timers AS (
         WITH reported AS (
             SELECT job, attempt, rank, code AS timer, number / 100 AS times, at_ns, text,
                 row_number() OVER same AS nth, count(*) OVER same_timer AS of_reports
@@ -158,9 +138,10 @@ def slow_timers() -> str:
         SELECT s.* EXCLUDE (since), r.node FROM slow s
         LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
             USING (job, rank)
-        WHERE timer = 'stated' OR (reports > $reports AND 2 * reports > since)
+        WHERE timer = 'stated' OR (reports > $few_reports AND 2 * reports > since)
         QUALIFY row_number() OVER (
-            PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1"""
+            PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1)
+    """
 
 
 @relation(
