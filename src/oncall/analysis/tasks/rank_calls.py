@@ -247,28 +247,20 @@ def _of_rank(
     comms: tuple[int | None, ...],
     kind: _Kind,
 ) -> RankCalls:
-    own = {name: part[name][kind.kept] for name in _OWN}
-    shared = kind.shared
+    own, shared = {name: part[name][kind.kept] for name in _OWN}, dict(kind.shared)
     return RankCalls(
         job=job,
         rank=int(part["rank"][0]),
         use=kind.use,
-        comm=own["place"],
-        word=shared["word"],
-        size_bytes=shared["size_bytes"],
-        reduces=shared["reduces"],
-        sums=shared["sums"],
-        seq=shared["seq"],
-        group=shared["group_id"],
-        peer=own["peer"].astype(np.int64),
-        peer_recorded=shared["peer_recorded"],
-        called_ns=own["called_ns"],
-        entered_ns=own["entered_ns"],
-        ended_ns=own["ended_ns"],
+        comm=own.pop("place"),
+        group=shared.pop("group_id"),
+        peer=own.pop("peer").astype(np.int64),
         lost=kind.lost,
         partners=kind.partners,
         comms=comms,
         alike=kind.number,
+        **own,
+        **shared,
     )
 
 
