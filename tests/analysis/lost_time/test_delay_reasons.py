@@ -30,14 +30,14 @@ def reason(folder: Path) -> list[tuple[Any, ...]]:
 
 
 ON_GPUS = [
-    (Spent(kernel=11_200), "kernel", "kernels, of the same shapes, take 1.4 times as long"),
+    (Spent(kernel=11_200), "kernel", "matrix kernels, of the same shapes, take 1.4 times as long"),
     (Spent(loader=36_000), "loader", "waits for its data loader 35.9 % of the time, peers 0 %"),
     (Spent(garbage=36_000), "garbage", "garbage collection takes 35.9 % of its time"),
     (Spent(launch=14_000), "launch", "its host is slow"),
     (Spent(python=36_000), "idle", "no kernel takes longer: its host is late"),
 ]
 ON_CPUS = [
-    (Spent(kernel=11_200), "operator", "operators, of the same shapes, take 1.4 times"),
+    (Spent(kernel=11_200), "operator", "matrix operators, of the same shapes, take 1.4 times"),
     (Spent(loader=36_000), "loader", "waits for its data loader"),
     (Spent(python=36_000), "python", "outside of PyTorch's operators"),
 ]

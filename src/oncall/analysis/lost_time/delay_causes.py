@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from oncall.evidence import Param, relation
 
+# In names of kernels and operators that multiply matrices, which is most of what GPUs do.
+_MATRIX = r"gemm|cutlass|xmma|wgmma|aten::(mm|addmm|bmm|baddbmm|matmul|linear)\b"
+
 
 def _kinds() -> str:
     """How long each kind of work takes each rank, its peers, and the rank that it takes longest
     beside it."""
-    return """
+    return f"""
         alike AS (
             SELECT job, rank, iteration, kind, name, spent_ns,
                 median(spent_ns) OVER peers AS peers_ns
@@ -25,6 +28,8 @@ def _kinds() -> str:
         summed AS (
             SELECT job, rank, kind, sum(spent_ns) AS spent_ns, sum(peers_ns) AS peers_ns,
                 sum(spent_ns - peers_ns) AS excess_ns,
+                sum(spent_ns - peers_ns) FILTER (regexp_matches(lower(name), '{_MATRIX}'))
+                    >= $mostly * sum(spent_ns - peers_ns) AS of_matrices,
                 max_by(name, spent_ns - peers_ns) AS example
             FROM alike WHERE peers_ns IS NOT NULL GROUP BY ALL),
         kinds AS (
@@ -33,6 +38,7 @@ def _kinds() -> str:
                     ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW
                 ) AS next_ns,
                 bool_or(kind = 'kernel') OVER rank AS device,
+                max(times) FILTER (kind = 'launch') OVER rank AS launch_times,
                 spent_ns / max(spent_ns) FILTER (kind = 'step') OVER rank AS part,
                 peers_ns / max(peers_ns) FILTER (kind = 'step') OVER rank AS peers_part
             FROM summed WINDOW rank AS (PARTITION BY job, rank))
@@ -46,10 +52,12 @@ def _kinds() -> str:
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank that the others wait for, or may wait for"),
         ("kind", "VARCHAR", "", "of work, as in profiled_work; python: idle, no device recorded"),
+        ("work", "VARCHAR", "", "the kind, or matrix kernel and operator where most of it is"),
         ("example", "VARCHAR", "", "the kernel or operator that takes most of it"),
         ("part", "DOUBLE", "ratio", "of the rank's time"),
         ("peers_part", "DOUBLE", "ratio", "of its peers' time"),
         ("times", "DOUBLE", "ratio", "as long as on peers"),
+        ("launch_times", "DOUBLE", "ratio", "the same of its launches of kernels"),
     ],
     source="beyond the papers",
     params={"mostly": "lost_time.mostly", "stands_out": "lost_time.stands_out"},
@@ -68,7 +76,8 @@ def delay_reasons() -> str:
             ORDER BY job, rank, list_position(
                 ['loader', 'garbage', 'launch', 'kernel', 'operator', 'idle'], kind))
         SELECT job, rank, if(kind = 'idle' AND NOT device, 'python', kind) AS kind,
-            example, part, peers_part, times
+            if(of_matrices, 'matrix ', '') || kind AS work, example, part, peers_part, times,
+            launch_times
         FROM reasons
     """
 
