@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oncall.analysis.devices.process_symptoms import MEASURED
+from oncall.analysis.devices.states import MEASURED
 from oncall.evidence import Incident
 
 S = 10**9

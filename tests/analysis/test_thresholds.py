@@ -37,18 +37,23 @@ FIXED = {
     "causes._MOST_NUMBERS",  # that fit into memory
     "arrays._NUMBERS_AT_ONCE",
     "graph._NUMBERS_AT_ONCE",
-    "likeness._ODD",  # mixes the bits of a hash
+    "call_patterns._ODD",  # mixes the bits of a hash
     "labelled_tasks._CALLS_AT_ONCE",  # in the cache of a processor
     "labelled_tasks._ROWS_AT_ONCE",  # in memory before they are stored
-    "rank_pieces.AT_ONCE",  # in memory before they are in order
+    "ordering.AT_ONCE",  # in memory before they are in order
     "clock_offsets._DEVIATION",  # of a normal distribution
     "judgement._QUANTILES",  # what the columns low and high are
+    "latency._TURNS",  # which no result depends on, as the last change nothing
+    "latency._SETTLED",
     "books._TURNS",  # after which medians stay as they are
     "contradictions._MOST_NAMED",  # ranks that a sentence names
     "arrays._CLOSE",  # a table instead of sorting: no result depends on it
     "network_paths.FAR",  # further than any way
     "step_views.FOREVER",
     "task_positions.NOWHERE",  # no place
+    # What nodes label tasks by, as they are installed there; so does `thresholds` in tasks.
+    *(f"parallelism.{name}" for name in ("SMALL_BYTES", "PAUSE_TIMES", "LONG_PAUSES")),
+    *("parallelism.INTERLEAVED", "parallelism.MORE"),
 }
 _NUMBERS = ("INTEGER", "DECIMAL", "FLOAT", "DOUBLE", "NUMERIC")
 

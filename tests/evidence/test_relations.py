@@ -260,10 +260,15 @@ def test_an_optional_input_without_evidence_is_empty(incident: Incident) -> None
     def counters() -> str:
         return "SELECT port AS rank FROM nics"
 
-    @relation("joined", reads=["ops"], optional=["counters", "gpus"], columns=RANK, source="test")
+    @relation("joined", reads=["ops"], columns=RANK, source="test")
     def joined() -> str:
-        return "SELECT rank FROM ops ANTI JOIN counters USING (rank)"
+        return """
+            WITH chosen AS (SELECT rank, pid IS DISTINCT FROM rank AS other FROM ranks  -- FROM gpus
+                WHERE node = 'FROM hosts'),
+            held(rank) AS NOT MATERIALIZED (FROM chosen)
+            SELECT rank FROM ops ANTI JOIN counters USING (rank) ANTI JOIN held USING (rank)"""
 
+    assert joined.optional == ("ranks", "counters")
     incident.append("ops", {"rank": [1, 2]})
     incident.require(["joined"])
     assert incident.rows("joined") == 2

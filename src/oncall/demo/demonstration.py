@@ -18,7 +18,6 @@ PARAMETERS = {
     "hang.hang_after": "3 s",
     "waits.stuck_after": "3 s",
     "slow_rounds.noticeable": "10 ms",
-    "rounds.cost_share": "5 %",
     "slow_rank_links.cost_share": "5 %",
 }
 _HEALTHY_STEPS = 25

@@ -26,7 +26,7 @@ them in one frozen dataclass, whose fields `decides(...)` declares and `params_o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from inspect import CO_VARKEYWORDS
@@ -39,6 +39,10 @@ Where = Literal["node", "console"]
 Computed = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 Compute = Callable[..., Computed]
 USED = re.compile(r"\$([a-z_][a-z0-9_]*)")  # a parameter in a SELECT
+# What a SELECT reads, and the names of its steps.
+_SAID = re.compile(r"--[^\n]*|'[^']*'")
+_READ = re.compile(r"(?<!DISTINCT )\b(?:FROM|JOIN)\s+([a-z_]\w*)\b(?!\s*[.(])")
+_STEP = re.compile(r"\b([a-z_]\w*)(?:\([^()]*\))?\s+AS\s+(?:(?:NOT\s+)?MATERIALIZED\s+)?\(")
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,10 @@ class Relation:
     """A named computation over evidence. Exactly one of `sql` and `compute` is set.
 
     `reads` are tables and relations without which it is MissingEvidence ("a|b": either will
-    do); `optional` ones may be empty. Without rows in an input of `empty_without` ("a|b": in
-    either) it is known to be empty and not computed. `at` says where it runs: beside the shards
-    as well, or in the console alone. A `view` is a cheap rewriting of rows that is stored only
-    where they are few.
+    do); `optional` ones may be empty: of a SELECT, what else it names. Without rows in an input
+    of `empty_without` ("a|b": in either) it is known to be empty and not computed. `at` says where
+    it runs: beside the shards as well, or in the console alone. A `view` is a cheap rewriting of
+    rows that is stored only where they are few.
     `params` are its own parameters, or the names of other relations'.
     """
 
@@ -127,20 +131,30 @@ def relation(
 
     def declare(function: Callable[..., Any]) -> Relation:
         takes_nothing = function.__code__.co_argcount == 0
+        sql = function() if takes_nothing else None
+        needed = {name for read in reads for name in read.split("|")}
+        named = (name for name in _named_in(sql or "") if name not in needed)
         return Relation(
             name=name,
             module=function.__module__,
             columns=tuple(Column(*column) for column in columns),
             reads=tuple(reads),
-            optional=tuple(optional),
+            optional=tuple(dict.fromkeys((*optional, *named))),
             empty_without=tuple(empty_without),
             at=at,
             source=source,
             doc=(function.__doc__ or "").strip(),
             view=view,
-            sql=function() if takes_nothing else None,
+            sql=sql,
             compute=None if takes_nothing else function,
             params=params or {},
         )
 
     return declare
+
+
+def _named_in(sql: str) -> Iterator[str]:
+    """What stands after FROM or JOIN in a SELECT, its own steps left out."""
+    said = _SAID.sub("''", sql)
+    steps = set(_STEP.findall(said))
+    yield from (name for name in _READ.findall(said) if name not in steps)

@@ -19,6 +19,16 @@ IN_PART = (
 )
 FEW = "too few iterations were recorded to show a rank that slows the job"
 _ITERATIONS = 4  # of which each call should be seen, where nothing shows how long they are
+# What a profile shows to take a rank longer, by the kinds of delay_reasons.
+_LONGER = {
+    "loader": "it waits for its data loader",
+    "garbage": "it collects garbage",
+    "launch": "it launches kernels slowly: its host is slow",
+    "kernel": "its kernels take longer: its GPU is slow",
+    "operator": "its operators take longer: its CPU is slow, or others use it",
+    "idle": "its GPU is idle and no kernel takes longer: its host is late",
+    "python": "it spends longer outside of PyTorch's operators",
+}
 
 
 class Doubt(NamedTuple):
@@ -117,7 +127,7 @@ def _by_chance(incident: Incident) -> Doubt:
     for ranks, share, low, high in rows:
         whom, why = ("it", because.get(ranks[0])) if len(ranks) == 1 else ("them", None)
         against = f"others wait for {whom} {100 * share:.0f} % of the time"
-        against += f": {why}" if why else ""
+        against += f": {_LONGER[why]}" if why else ""
         suspects.append(Suspect(blamed(ranks), against, share, low, high))
     other = ", or work that rank 0 does for all" if rows[0][0] == [0] else ""
     return Doubt(f"this could be chance{other}", "iterations", tuple(suspects))

@@ -251,8 +251,8 @@ def possible_losses(incident: Incident) -> Rows:
 
 
 def late_because(incident: Incident) -> dict[int, str]:
-    """What a profile shows to take longer on a rank that the others may wait for."""
-    return dict(asked(incident, ["delay_reasons"], "SELECT rank, why FROM delay_reasons"))
+    """The kind of work that a profile shows to take longer on a rank the others may wait for."""
+    return dict(asked(incident, ["delay_reasons"], "SELECT rank, kind FROM delay_reasons"))
 
 
 def account_of(incident: Incident) -> tuple[int | None, bool | None]:

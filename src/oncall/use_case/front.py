@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncall.analysis.hang.activities import COLLECTIVE
+from oncall.analysis.hang.main_threads import COLLECTIVE
 from oncall.core.diagnosis import Suspect
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident

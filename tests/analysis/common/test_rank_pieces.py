@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oncall.analysis.common.rank_pieces import in_order, rank_pieces
+from oncall.analysis.common.ordering import in_order, rank_pieces
 from oncall.evidence import Incident
 
 
@@ -28,7 +28,7 @@ def test_the_order_is_that_of_a_sort_by_all_keys(seed: int) -> None:
 
 
 def test_every_rank_is_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oncall.analysis.common.rank_pieces.AT_ONCE", 10)
+    monkeypatch.setattr("oncall.analysis.common.ordering.AT_ONCE", 10)
     with Incident.empty() as incident:
         ranks = np.repeat([7, 1, 2, 4], [4, 5, 30, 3])
         columns = {"job": "j", "rank": ranks, "comm": 1, "op": "AllReduce", "seq": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.analysis.faults.devices_behind import devices_behind
+from oncall.analysis.faults.log_causes import devices_behind
 from oncall.evidence.codes.event_catalogue import MEANINGS
 
 PARTS = {part for part, _, _ in MEANINGS.values()}

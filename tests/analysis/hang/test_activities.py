@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.analysis.hang.activities import activity_of
+from oncall.analysis.hang.main_threads import activity_of
 
 DDP = "torch/distributed/distributed_c10d.py:9"
 GRAPH = "_engine_run_backward at torch/autograd/graph.py:9"

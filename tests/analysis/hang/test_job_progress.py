@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oncall.analysis.hang.habits import following
+from oncall.analysis.hang.departures import following
 from oncall.evidence import Incident
 from oncall.importers import detect, flight_recorder
 from oncall.rules.language.load import load_rulebooks, shipped_folder

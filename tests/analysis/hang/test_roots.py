@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.analysis.common.graph import reaching
-from oncall.analysis.hang.places import Node, Place
 from oncall.analysis.hang.roots import Root, find_roots
-from oncall.analysis.hang.ties import tie_unfinished, tie_unrecorded, untie_silent
+from oncall.analysis.hang.ties import Node, Place, tie_unfinished, tie_unrecorded, untie_silent
 from oncall.evidence import Incident
 
 Edges = dict[Node, list[Node]]

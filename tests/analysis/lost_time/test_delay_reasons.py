@@ -22,20 +22,20 @@ def reasons_and_diagnosis(folder: Path) -> tuple[list[tuple[Any, ...]], Diagnosi
     with Incident.empty() as incident:
         load([folder], incident)
         diagnosis = diagnose(incident, load_rulebooks([shipped_folder()]))
-        return found(incident, "delay_reasons", "rank, kind, why"), diagnosis
+        return found(incident, "delay_reasons", "rank, kind"), diagnosis
 
 
 ON_GPUS = [
     (Spent(kernel=11_200), "kernel", "matrix kernels, of the same shapes, take 1.4 times as long"),
-    (Spent(loader=36_000), "loader", "waits for its data loader 36 % of the time, peers 0 %"),
-    (Spent(garbage=36_000), "garbage", "garbage collection takes 36 % of its time"),
+    (Spent(loader=36_000), "loader", "waits for its data loader 35.9 % of the time, peers 0 %"),
+    (Spent(garbage=36_000), "garbage", "garbage collection takes 35.9 % of its time"),
     (Spent(launch=14_000), "launch", "its host is slow"),
     (Spent(python=36_000), "idle", "no kernel takes longer: its host is late"),
 ]
 ON_CPUS = [
     (Spent(kernel=11_200), "operator", "matrix operators, of the same shapes, take 1.4 times"),
     (Spent(loader=36_000), "loader", "waits for its data loader"),
-    (Spent(python=36_000), "idle", "outside of PyTorch's operators"),
+    (Spent(python=36_000), "python", "outside of PyTorch's operators"),
 ]
 
 
@@ -45,11 +45,11 @@ def test_a_profile_names_the_slow_rank_and_says_why(tmp_path: Path, devices: boo
         folder = tmp_path / kind
         folder.mkdir()
         write_job(folder, {2: spent}, devices=devices)
-        [(rank, reason, why)], diagnosis = reasons_and_diagnosis(folder)
-        assert (rank, reason) == (2, kind) and says in why
+        rows, diagnosis = reasons_and_diagnosis(folder)
+        assert rows == [(2, kind)]
         [finding] = [one for one in diagnosis.findings if one.explained_by is None]
         assert (finding.verdict, finding.blame[0].where["rank"]) == ("S1", 2)
-        assert any(why in step.say for step in finding.story)
+        assert any(says in step.say for step in finding.story)
 
 
 def test_of_a_few_steps_the_likeliest_rank_is_named_first(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oncall.analysis.tasks.exchanges import interleaved_exchanges
-from oncall.analysis.tasks.schedules import INTERLEAVED, task_order
+from oncall.analysis.tasks.schedules import INTERLEAVED, interleaved_exchanges, task_order
 
 SHAPES = [(2, 2, 2), (2, 4, 3), (4, 8, 2), (4, 12, 2), (8, 8, 2), (8, 16, 3)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall.analysis.tasks.likeness import group_order, likenesses
+from oncall.analysis.tasks.call_patterns import group_order, likenesses
 
 SEND, RECV, SUM = 1, 2, 3
 

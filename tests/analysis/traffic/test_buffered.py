@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.traffic.buffered import begins_late, begins_within
+from oncall.analysis.traffic.segmentation import begins_late, begins_within
 
 
 def late(lane: list[int], expected: list[int], sent: list[int]) -> list[bool]:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.traffic.active_peers import inferred_algorithm
-from oncall.analysis.traffic.collective_volume import double_tree, ring_share
+from oncall.analysis.traffic.active_peers import double_tree, inferred_algorithm, ring_share
 from oncall.evidence import Incident
 from oncall_lab.traffic import TrafficScenario, simulate_traffic
 

@@ -164,15 +164,13 @@ _CROWDED = """
     params={
         "clock_slack": Param(
             "100 ms",
-            "a device's times are converted to the host's clock, and a watchdog sees an end late",
+            "within which a watchdog notices an end; and a device's times are converted",
         ),
         "board_slack": Param(
             16,
             "a board is read while its process writes it: one number may be a few operations older",
         ),
-        "restart": Param(
-            "60 s", "a rank whose process starts elsewhere so much later was restarted there"
-        ),
+        "restart": Param("60 s", "a process that starts elsewhere so much later restarted there"),
         "apart": Param("3650 d", "no job runs for so long: clocks are apart"),
         "clocks": Param("10 s", "clocks of one cluster, or one set at boot, are not farther apart"),
     },

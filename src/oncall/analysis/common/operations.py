@@ -6,7 +6,7 @@ knows only that an operation retired; Megatrace knows only the call. These views
 
 from __future__ import annotations
 
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 OPERATION_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -37,12 +37,7 @@ OPERATION_COLUMNS = [
     ("recv_rate", "DOUBLE", "1/s", "receive primitives a second"),
     ("observed_ns", "BIGINT", "ns", "when the row was written"),
     ("own_ns", "BIGINT", "ns", "own time before it, where the recorder measured it"),
-    (
-        "stands_for",
-        "INTEGER",
-        "rounds",
-        "number of rounds that this one represents; NULL: all were kept",
-    ),
+    ("stands_for", "INTEGER", "rounds", "rounds that this one represents; NULL: all were kept"),
     ("ops_row", "BIGINT", "", "its row in ops"),
 ]
 
@@ -67,17 +62,11 @@ MANNER = "nullif(concat_ws(' ', o.algo, o.proto), '')"
 @relation(
     "knowledge",
     reads=["ops"],
-    optional=["launches"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("completion", "BOOLEAN", "", "some recording of operations says whether they completed"),
         ("durations", "BOOLEAN", "", "some operation says how long it took"),
-        (
-            "live",
-            "INTEGER[]",
-            "",
-            "ranks recorded by hooks: what they have in flight was observed so",
-        ),
+        ("live", "INTEGER[]", "", "ranks recorded by hooks, which observed what is in flight"),
     ],
     at="node",
     source="CCL-D 4.1",
@@ -169,7 +158,7 @@ def heads() -> str:
         ("op", "VARCHAR", "", "an operation whose sizes may differ between ranks, but do not here"),
     ],
     source="CCL-D 4.1.2",
-    params={"few": Param(3, "rounds: of no more than these, equal sizes say little")},
+    params={"few": "lost_time.few"},
 )
 def even_sizes() -> str:
     """Where all members always passed one size, a single round of two sizes is a mistake."""
@@ -218,7 +207,6 @@ def in_flight() -> str:
 @relation(
     "members",
     reads=["ops|comms"],
-    optional=["heads", "ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -253,7 +241,6 @@ def members() -> str:
 @relation(
     "witnesses",
     reads=["ops|launches|recordings"],
-    optional=["heads"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank with evidence recorded on it"),
@@ -276,7 +263,6 @@ def witnesses() -> str:
 @relation(
     "processes",
     reads=["ranks|ops|launches|recordings"],
-    optional=["witnesses"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "global rank"),
@@ -285,12 +271,7 @@ def witnesses() -> str:
         ("nic", "VARCHAR", "", "RDMA device, if known"),
         ("pid", "BIGINT", "", "process id, if known"),
         ("observed", "BOOLEAN", "", "there is evidence recorded on the rank itself"),
-        (
-            "node_observed",
-            "BOOLEAN",
-            "",
-            "there is evidence from some rank of its host; NULL: host unknown",
-        ),
+        ("node_observed", "BOOLEAN", "", "some rank of its host left evidence; NULL: host unknown"),
     ],
     source="DESIGN 1",
 )

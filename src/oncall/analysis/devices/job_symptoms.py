@@ -3,7 +3,7 @@ and priorities. One shape for all, as in `machine_symptoms`."""
 
 from __future__ import annotations
 
-from oncall.analysis.devices.process_symptoms import MEASURED
+from oncall.analysis.devices.states import MEASURED
 from oncall.evidence import Param, relation
 
 
@@ -73,10 +73,6 @@ def _settings() -> str:
 @relation(
     "job_symptoms",
     reads=["ranks", MEASURED],
-    optional=[
-        *("nic_rates", "priority_rates", "nic_symptoms", "nics", "ops", "operations"),
-        "group_places",
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("code", "VARCHAR", "", "the symptom: spread_groups, sockets, few_channels, ..."),
@@ -103,9 +99,7 @@ def _settings() -> str:
                               "NIC; NCCL takes four or more"),
         "through_rdma": Param("20 %", "of what collectives must have sent at the least; the rest "
                               "went another way"),
-        "mostly": Param("50 %", "of the bytes, or of what RDMA did not carry, in the ordinary "
-                        "priority: TCP goes there, and training belongs into one that loses "
-                        "nothing"),
+        "mostly": "machine_symptoms.mostly",
         "more_than_own": Param("120 %", "of what NICs sent for each byte of training before"),
         "marks": Param("0.02 %", "of packets, for a quarter of the time, on nearly all NICs"),
         "loss": Param("0.005 %", "of packets, on nearly all NICs at once"),

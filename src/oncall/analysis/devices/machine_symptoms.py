@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oncall.analysis.devices.node_events import in_words
-from oncall.analysis.devices.process_symptoms import MEASURED
+from oncall.analysis.devices.states import MEASURED
 from oncall.evidence import Param, relation
 
 
@@ -219,10 +219,6 @@ def _unlike() -> str:
 @relation(
     "machine_symptoms",
     reads=["ranks", MEASURED],
-    optional=[
-        *("gpu_states", "host_states", "process_symptoms", "nic_symptoms", "nic_use"),
-        *("priority_rates", "node_events", "event_meanings", "nvlink_domains", "devices"),
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "the component: a PCIe port, a GPU, a rank, a host, ..."),
@@ -252,20 +248,19 @@ def _unlike() -> str:
     params={
         "lasting": Param("15 s", "hosts are read some seconds apart, and what lasts less is a "
                          "start, a checkpoint or a neighbour's burst"),
-        "mostly": Param("50 %", "... or of a shorter recording"),
+        "mostly": Param("50 %", "of readings, bytes, NICs or GPUs, or of a short recording"),
         "held": Param("92 %", "of the others' clock: GPUs at equal work differ by a few percent"),
         "below": Param("75 %", "of the others' PCIe bandwidth, of which a lane group or generation "
                        "less is half, or of their CPU clock, which varies by some percent"),
         "errors": Param(0.5, "a second: a sound link or module has a few a day"),
-        "pressed": Param("3 %", "of the time tasks wait for memory: training that fits hardly "
-                         "ever does"),
+        "pressed": Param("3 %", "of the time tasks wait for memory: training that fits never does"),
         "crowded": Param("10 %", "of the time tasks wait for a CPU, or for storage more than on a "
                          "median node: CPUs are free, and training reads little and in advance"),
         "busy": Param("75 %", "of CPU time: training leaves most CPUs idle"),
         "beyond": Param(2, "times as long as the median of the other nodes waits for a CPU; nodes "
                         "that do alike work differ by less"),
-        "clearly": Param(6, "times what NICs deviate by from one another, and over time: 4 sigma "
-                         "of a normal"),
+        "clearly": Param(6, "times what NICs, nodes, groups or tasks deviate by from one another, "
+                         "and over time: 4 sigma of a normal"),
         "stopped": Param("5 %", "of the time a quota stops a process, or other processes have its "
                          "CPUs, more than of a median rank"),
         "full": Param("97 %", "of GPU memory: then the allocator frees its cache and asks again, "
@@ -274,7 +269,8 @@ def _unlike() -> str:
         "faults": Param(10, "pages read back from disk a second; each stops a thread for a tenth "
                         "of a millisecond or more"),
         "nodes": Param(4, "of fewer nobody knows which one is the exception"),
-        "nearly_all": Param("75 %", "of the nodes: of an even split neither half is unlike"),
+        "nearly_all": Param("75 %", "of nodes or GPUs: what they have is what is meant; of an even "
+                            "split neither half is unlike"),
         "used": Param("10 %", "of what the busiest NIC of the job sends: less is no traffic of it"),
     },
 )  # fmt: skip

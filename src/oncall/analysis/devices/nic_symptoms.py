@@ -7,7 +7,7 @@ RoCE: of smaller ones there are more, and shares are overstated by as much.
 
 from __future__ import annotations
 
-from oncall.analysis.devices.nic_use import RAILS
+from oncall.analysis.devices.nic_rates import RAILS
 from oncall.evidence import Param, relation
 
 # Shares of packets, with the counter and the direction they are taken of.
@@ -152,7 +152,6 @@ def _latencies() -> str:
 @relation(
     "nic_symptoms",
     reads=["nics|gpus|hosts|host_processes"],
-    optional=["nic_rates", "nics", "ranks", "devices", "nic_use", "latency_shares"],
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("nic", "VARCHAR", "", "RDMA device"),
@@ -173,18 +172,8 @@ def _latencies() -> str:
         ("set_back", "BIGINT", "", "times its counters restarted: the adapter was reset"),
         ("down_ns", "BIGINT", "ns", "first reading after the link went down"),
         ("last_up_ns", "BIGINT", "ns", "last reading before it went down for good"),
-        (
-            "pcie_share",
-            "DOUBLE",
-            "ratio",
-            "least bandwidth of its PCIe link as share of the maximum",
-        ),
-        (
-            "link_share",
-            "DOUBLE",
-            "ratio",
-            "lowest link rate while up, of the best of its rail",
-        ),
+        ("pcie_share", "DOUBLE", "ratio", "least PCIe bandwidth, as share of the maximum"),
+        ("link_share", "DOUBLE", "ratio", "lowest rate of an up link, of its rail's best"),
         ("peak_share", "DOUBLE", "ratio", "highest rate now against that of its first quarter"),
         ("host_ns", "DOUBLE", "ns", "host-internal latency of its pings, beyond that of all"),
         ("network_ns", "DOUBLE", "ns", "network latency of its pings, beyond that of all"),
@@ -195,9 +184,7 @@ def _latencies() -> str:
     params={
         "parts": "nic_use.parts",
         "lasting": Param(3, "parts of the recording: a burst is ordinary and a fault lasts"),
-        "alike": Param(
-            0.35, "in logarithms: counts of NICs that differ by a factor of 1.4 or less are alike"
-        ),
+        "alike": Param(0.35, "in logarithms: counts that differ by a factor of 1.4 are alike"),
         "packet": Param(
             "4 KiB",
             "the largest packet of RoCE: of smaller ones there are more, and shares are "

@@ -1,10 +1,62 @@
-"""What hosts said, each line with the GPU or NIC that it is about."""
+"""What hosts said, each line with the GPU or NIC that it is about, and what its code means;
+and hosts whose GPUs share NVLinks: what fails there together has one cause.
+"""
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-from oncall.evidence.codes.event_catalogue import STATED
+from oncall.evidence import Param, relation
+from oncall.evidence.codes.event_catalogue import MEANINGS, STATED, Advice, Weight, advice_of
 from oncall.evidence.codes.nvlink_errors import FATAL, GONE, LINK, REGISTER, REGISTERS
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _advice(code: str, weight: Weight) -> str:
+    advice: Advice = advice_of(code, weight)
+    return f"{_quoted(advice.action)}, {_quoted(advice.command)}, {advice.there}"
+
+
+@relation(
+    "event_meanings",
+    reads=["host_events|hosts|nics|gpus|devices"],
+    columns=[
+        ("code", "VARCHAR", "", "as in host_events"),
+        (
+            "part",
+            "VARCHAR",
+            "",
+            "part of a host: gpu, nvlink, nic, pcie, fabric, memory, cpu ...",
+        ),
+        ("weight", "VARCHAR", "", "fault, warning, program (its own doing) or notice"),
+        ("meaning", "VARCHAR", "", "in words"),
+        ("action", "VARCHAR", "", "what to do, as a sentence"),
+        ("command", "VARCHAR", "", "a command that shows more; NIC, GPU, ... stand for the device"),
+        ("is_there", "BOOLEAN", "", "the command is typed on the event's host"),
+    ],
+    source="NVIDIA Xid catalogue; the kernel's own messages",
+)
+def event_meanings() -> str:
+    """What each code means; an Xid that was seen and is not known is a warning of its GPU."""
+    known = ", ".join(
+        f"('{code}', '{part}', '{weight}', {_quoted(meaning)}, {_advice(code, weight)})"
+        for code, (part, weight, meaning) in MEANINGS.items()
+    )
+    unknown = advice_of("", "warning")
+    return f"""
+        WITH known(code, part, weight, meaning, action, command, is_there) AS (VALUES {known}),
+        seen AS (
+            SELECT code, regexp_replace(code, '^sxid_\\d+$', 'sxid') AS known_as,
+                regexp_extract(code, '^xid_(\\d+)$', 1) AS xid
+            FROM (SELECT code FROM host_events WHERE code IS NOT NULL UNION SELECT code FROM known))
+        SELECT seen.code, coalesce(part, 'gpu') AS part, coalesce(weight, 'warning') AS weight,
+            coalesce(meaning, 'Xid ' || xid || ', see the driver''s documentation') AS meaning,
+            coalesce(action, {_quoted(unknown.action)}) AS action,
+            coalesce(command, {_quoted(unknown.command)}) AS command,
+            coalesce(is_there, {unknown.there}) AS is_there
+        FROM seen LEFT JOIN known ON known.code = known_as WHERE part IS NOT NULL OR xid <> ''
+    """
 
 
 def _registers() -> str:
@@ -61,7 +113,6 @@ def in_words(event: str, meaning: str, *, of_link: str, fatal: str) -> str:
 @relation(
     "node_events",
     reads=["host_events|hosts|nics|gpus|devices"],
-    optional=["ranks"],
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("at_ns", "BIGINT", "ns", "when it was logged"),
@@ -124,4 +175,60 @@ def node_events() -> str:
             coalesce(above, p.pcie_port) AS pcie_port, s.meant, s.fatal, s.nvlink
         FROM about a LEFT JOIN ports p ON p.node = a.node AND p.port = a.device
         JOIN said s ON s.code IS NOT DISTINCT FROM a.code AND s.text IS NOT DISTINCT FROM a.text
+    """
+
+
+@relation(
+    "nvlink_domains",
+    reads=["node_events", "event_meanings"],
+    columns=[
+        ("node", "VARCHAR", "", "a host of the domain; NULL: the text does not name it"),
+        ("domain", "VARCHAR", "", "the NVLink domain, as recorded or by its first host"),
+    ],
+    source="NVIDIA IMEX guide: an NVLink domain spans the hosts of one cluster UUID and clique",
+    params={
+        "together": Param("2 s", "stamps are whole seconds, and clocks differ by less than one"),
+    },
+)
+def nvlink_domains() -> str:
+    """The domain of each host with a GPU fault, where NVLinks fail in it.
+
+    A domain is a host, or the hosts of one clique. Where no clique is recorded, hosts whose faults
+    are of the same moment are taken to be one domain.
+    """
+    return """
+        WITH RECURSIVE recorded AS (
+            SELECT node, min(domain) AS clique FROM (
+                SELECT node, nvlink_domain AS domain FROM devices
+                UNION ALL
+                SELECT node, text FROM log_events WHERE kind = 'net' AND code = 'clique')
+            WHERE node IS NOT NULL AND domain IS NOT NULL GROUP BY node),
+        failing AS (
+            SELECT coalesce(e.node, '') AS node, at_ns, part <> 'gpu' AS of_link, clique
+            FROM node_events e JOIN event_meanings m ON m.code = e.meant
+            LEFT JOIN recorded r ON r.node = e.node
+            WHERE part IN ('nvlink', 'fabric') OR (part = 'gpu' AND weight = 'fault')),
+        moments AS (
+            SELECT *, count(*) FILTER (apart) OVER (
+                ORDER BY at_ns ROWS UNBOUNDED PRECEDING) AS moment
+            FROM (SELECT *, at_ns - lag(at_ns) OVER (ORDER BY at_ns) > $together AS apart
+                FROM failing WHERE at_ns IS NOT NULL)),
+        cliques AS (
+            SELECT *, coalesce(clique, if(min(clique) OVER one = max(clique) OVER one,
+                min(clique) OVER one, NULL)) AS of_moment, min(node) OVER one AS first
+            FROM moments WINDOW one AS (PARTITION BY moment)),
+        -- Names of recorded cliques come before those of hosts.
+        named AS (
+            SELECT DISTINCT node, coalesce('0' || of_moment, '1' || first) AS name FROM cliques
+            UNION SELECT node, coalesce('0' || clique, '1' || node) FROM failing),
+        joined AS (
+            FROM named UNION
+            SELECT j.node, b.name FROM joined j JOIN named a USING (name)
+            JOIN named b ON b.node = a.node),
+        placed AS (
+            SELECT node, bool_or(of_link) AS of_link,
+                'NVLinks of ' || coalesce(any_value(clique), min(name)[2:]) AS domain
+            FROM failing JOIN joined USING (node) GROUP BY node)
+        SELECT nullif(node, '') AS node, domain FROM placed
+        QUALIFY bool_or(of_link) OVER (PARTITION BY domain)
     """

@@ -38,9 +38,6 @@ def _sums() -> str:
 @relation(
     "node_metrics",
     reads=["pings|nics"],
-    optional=[
-        "latency_split", "latency_shares", "nic_rates", "nic_use", "host_states", "gpu_states",
-    ],
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("metric", "VARCHAR", "", "host_latency, send_rate, congestion, ..."),

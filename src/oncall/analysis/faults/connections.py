@@ -1,15 +1,33 @@
 """Causes that lines of the network and of the start state: links, completions, versions, NVLink
-SHARP, connections that fail."""
+SHARP, connections that fail.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncall.analysis.faults.interfaces import is_unreachable
-from oncall.analysis.faults.lines import Attempt, Row
-from oncall.analysis.faults.rows import Cause, caused, link, once, once_known
+from oncall.analysis.faults.lines import Attempt, Cause, Row, caused, link, once, once_known
+
+_VIRTUAL = re.compile(
+    r"^(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)", re.IGNORECASE
+)
+# 172.17.0.1 is the bridge of Docker, on every host that runs it.
+_LOCAL = re.compile(r"^(?:169\.254\.|fe80:|127\.|::1\b|172\.17\.0\.1\b)")
+_ON_BRIDGE = re.compile(r"%(?:veth|docker|virbr|cni)")
+
+
+def is_virtual(name: str | None) -> bool:
+    """Whether an interface belongs to containers or virtual machines of its own host."""
+    return bool(name and _VIRTUAL.match(name))
+
+
+def is_unreachable(address: str | None) -> bool:
+    """Whether an address is link-local or loopback: valid on one link or host only."""
+    return bool(address and (_LOCAL.match(address) or _ON_BRIDGE.search(address)))
+
 
 # What keeps a job from starting on the host that says so.
 _OF_ITS_HOST = {"port_in_use", "unscheduled", "ssh", "launch"} | {

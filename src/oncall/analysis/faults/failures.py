@@ -7,9 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from oncall.analysis.faults.connections import CONNECTIONS
-from oncall.analysis.faults.echoes import ENDED_BY_OTHERS, is_echo
-from oncall.analysis.faults.lines import Attempt, Row
-from oncall.analysis.faults.rows import Cause, caused, link, once, once_known, ranks_of
+from oncall.analysis.faults.lines import (
+    ENDED_BY_OTHERS,
+    Attempt,
+    Cause,
+    Row,
+    caused,
+    is_echo,
+    link,
+    once,
+    once_known,
+    ranks_of,
+)
 from oncall.evidence.codes.event_catalogue import MEANINGS
 from oncall.evidence.codes.nvlink_errors import is_fatal
 

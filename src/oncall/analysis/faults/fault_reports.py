@@ -6,7 +6,8 @@ about a start of the job, what hosts report about a device.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.analysis.faults.step_times import nan_losses, slow_timers
+from oncall.evidence import Param, relation
 
 # A cause that lines state is its own code; not so how the job was ended, nor a start of the job
 # that a later one outlived.
@@ -49,6 +50,7 @@ _DEVICES = """
 _STREAM = f"""
     WITH causes AS ({_CAUSES}),
     stopped AS (FROM log_progress ANTI JOIN causes USING (job) WHERE stopped),
+    {nan_losses()}, {slow_timers()},
     logged AS (
         FROM causes
         UNION ALL BY NAME SELECT *, 'rank ' || rank AS about,
@@ -127,12 +129,14 @@ _COLUMNS = (
 @relation(
     "fault_reports",
     reads=["log_events|logged_steps|watchdog_reports|host_events|gpus|nics"],
-    optional=[
-        *("log_causes", "log_progress", "slow_steps", "slow_timers", "nan_losses"),
-        *("network_setup", "reported_faults", "reported_levels"),
-    ],
     columns=_COLUMNS,
     source="PyTorch and NCCL sources; NVIDIA Xid catalogue; kernel messages; schedulers",
+    params={
+        "beyond": Param("120 %", "of the ranks' median: ranks of a stage differ by some percent"),
+        "few_reports": Param(2, "in a row may be garbage collection, or long samples"),
+        "several": Param(3, "losses of a scaler of mixed precision: it skips one or two"),
+        "most": "lost_time.nearly_all",
+    },
 )
 def fault_reports() -> str:
     """What failed, what ended the job and what hosts state, each with its code."""

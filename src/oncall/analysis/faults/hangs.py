@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncall.analysis.faults.echoes import is_echo
-from oncall.analysis.faults.lines import Attempt, Row
-from oncall.analysis.faults.rows import once, ranks_of
+from oncall.analysis.faults.lines import Attempt, Row, is_echo, once, ranks_of
 from oncall.analysis.faults.watchdogs import (
     Stuck,
     absent,

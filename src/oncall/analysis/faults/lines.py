@@ -1,16 +1,20 @@
-"""Log lines as the functions of this room read them, in the order in which they were written."""
+"""Log lines as the functions of this room read them, in the order in which they were written; what
+every cause states of its line; and which errors only follow from another.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import duckdb
+
+from oncall.core.nodeset import fold_ranks
 
 Row = Mapping[str, Any]
 # A folder of torchrun's --log-dir, of any start but the first.
@@ -136,3 +140,86 @@ def _by_attempt(con: duckdb.DuckDBPyConnection, sql: str) -> dict[tuple[str, int
         row = dict(zip(names, values, strict=True))
         found[row["job"], row["attempt"]].append(row)
     return found
+
+
+Cause = dict[str, Any]
+
+
+def caused(name: str, reason: str, row: Row, **more: Any) -> Cause:
+    """A cause that a row states, with where it states it."""
+    columns: tuple[str, ...] = (
+        "place",
+        "at_ns",
+        "path",
+        "line",
+        "rank",
+        "node",
+        "text",
+        "seq",
+        "process_group",
+    )
+    columns += ("before_ns",) if "before_ns" in row else ()
+    return {"cause": name, "reason": reason, **{one: row[one] for one in columns}, **more}
+
+
+def once(rows: Iterable[Row], *names: str) -> list[Row]:
+    """The first row of each value of these columns."""
+    seen: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        seen.setdefault(tuple(row[name] for name in names), row)
+    return list(seen.values())
+
+
+def once_known(rows: Sequence[Row], name: str = "rank") -> list[Row]:
+    """The first row of each known value, else the first row."""
+    return once([row for row in rows if row[name] is not None], name) or list(rows[:1])
+
+
+def link(row: Row) -> str | None:
+    """Both ends of a connection, as host and the peer that it names."""
+    return f"{row['node']} - {row['peer_host']}" if row["node"] and row["peer_host"] else None
+
+
+def ranks_of(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-7`."""
+    named = sorted(ranks)
+    return f"{'rank' if len(named) == 1 else 'ranks'} {fold_ranks(named)}"
+
+
+# Types that nothing but an echo has.
+_TYPES = {
+    *("DistBackendError", "ChildFailedError", "DistNetworkError", "ConnectionResetError"),
+    *("BrokenPipeError", "EOFError", "SignalException", "KeyboardInterrupt", "ConnectionError"),
+    *("RayActorError", "ActorDiedError", "RayTaskError", "ProcessExitedException", "DistError"),
+    *("WorkerCrashedError", "ConnectionRefusedError", "CancelledError", "CalledProcessError"),
+    *(
+        "RendezvousConnectionError",
+        "RendezvousTimeoutError",
+        "SystemExit",
+        "ProcessRaisedException",
+        "CheckpointException",
+    ),
+    *("RendezvousClosedError", "ConnectionAbortedError", "DistStoreError", "TimeoutExpired"),
+    *("TimeoutError", "GetTimeoutError", "EngineDeadError", "AsyncEngineDeadError"),
+}
+_SAID = re.compile(
+    r"NCCL|HCCL|Hccl[A-Z]|hccl api failed|"
+    r"ncclUnhandled|ncclSystemError|ncclInternalError|Watchdog caught|ProcessGroup|"
+    r"[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout|Broken pipe|remote peer|"
+    r"Pin memory thread exited|store->get|TCPStore|Timed out waiting|[Gg]loo|Detected mismatch|"
+    r"process \d+ terminated|SIGTERM|SIGABRT|Aborted|monitoredBarrier|rendezvous|"
+    r"[Ee]ngine ?[Cc]ore (?:initialization failed|encountered an issue)|"
+    r"exited unexpectedly|closing signal|"
+    r"^(?:DEADLINE_EXCEEDED|UNAVAILABLE|ABORTED|CANCELLED): |[Cc]oordination ?[Ss]ervice"
+)
+# Errors that are named after NCCL and are a process's own all the same.
+_OWN = re.compile(r"ncclInvalidUsage|Duplicate GPU detected|invalid usage|NCCL library not found")
+ENDED_BY_OTHERS = {"-6", "-15", "134", "143", "N/A"}
+
+
+def is_echo(row: Mapping[str, Any]) -> bool:
+    """Whether an exception is one that a process raises because another failed or did not come."""
+    text = row["text"] or ""
+    if _OWN.search(text):
+        return False
+    return row["code"] in _TYPES or bool(_SAID.search(text))

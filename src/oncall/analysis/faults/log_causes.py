@@ -2,21 +2,108 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
-from oncall.analysis.faults.devices_behind import devices_behind
 from oncall.analysis.faults.failures import count_echoes, stated_causes
 from oncall.analysis.faults.hangs import hang_cause
-from oncall.analysis.faults.lines import Attempt, attempts
-from oncall.analysis.faults.rows import Cause
-from oncall.analysis.faults.servers import server_cause
+from oncall.analysis.faults.lines import Attempt, Cause, Row, attempts, caused, ranks_of
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
+
+_GPU: Final = ("gpu", "nvlink", "fabric", "cpu", "kernel")
+_ANY: Final = (*_GPU, "nic", "pcie", "memory", "limit", "process", "storage", "host")
+
+_OF_CAUSE: Final[Mapping[str, tuple[str, ...]]] = {
+    "xid": _GPU,
+    "ecc": ("gpu",),
+    "gpu_error": _GPU,
+    "nvls": _GPU,
+    "fabric_manager": _GPU,
+    "oom_host": ("process",),
+    "data_loader": ("storage", "memory", "cpu", "process"),
+    "link_down": ("nic",),
+    **dict.fromkeys(("ib_error", "init_hang", "node_failed", "terminated"), _ANY),
+}
+
+_CRASH = r"^crash:|[Ss]egmentation fault|[Bb]us error|SIG(?:SEGV|BUS|ILL)"
+_ON_GPU = r"CUDA|NVML|\bGPU|^(?:busy|other):"
+_DAMAGED = r"[Cc]orrupt|[Cc]hecksum"
+# By the words of an error, its type first.
+_OF_ERROR: Final = tuple(
+    (part, re.compile(words))
+    for part, words in (
+        ("gpu", rf"{_CRASH}|{_ON_GPU}|CUBLAS|CUDNN|CUSOLVER|HIP|HSA|Accelerator|DEVICE_LOST"),
+        ("nvlink", _ON_GPU),
+        ("fabric", rf"{_ON_GPU}|NVLS|[Ff]abric"),
+        ("nic", r"[Nn]etwork|[Ss]ocket|[Cc]onnect|[Uu]nreachable|RDMA|UCX|OFI|[Ii]bv"),
+        ("storage", r"^OSError|I/O error|Input/output|[Ss]tale file|[Bb]us error|[Tt]imed? ?out"),
+        ("memory", rf"{_CRASH}|{_DAMAGED}"),
+        ("cpu", rf"{_CRASH}|{_DAMAGED}|[Tt]imed? ?out"),
+        ("kernel", rf"{_CRASH}|{_ON_GPU}|[Tt]imed? ?out"),
+        ("limit", r"^OSError|[Tt]oo many open files"),
+        ("process", rf"{_CRASH}|[Kk]illed|[Mm]emory|DataLoaderWorker"),
+    )
+)
+# Errors that only show that another process is gone, and exit codes, which say nothing of why.
+_UNSAID: Final = ("echo", "warning", "exit")
+
+
+def devices_behind(cause: Mapping[str, Any]) -> list[str]:
+    """The kinds of device, as in the event catalogue; none where the program did it itself."""
+    if cause["cause"] != "error":
+        return list(_OF_CAUSE.get(cause["cause"], ()))
+    if cause["reason"] in _UNSAID:
+        return list(_ANY)
+    said = f"{cause['reason']}: {cause['text'] or ''}"
+    return [part for part, words in _OF_ERROR if words.search(said)]
+
+
+# Reports in a row of requests that run and no token; vLLM reports every ten seconds, and a long
+# prompt is worked on for less.
+_REPORTS = 6
+# Lines in a row that workers read nothing: each is a minute. While a server starts it loads and
+# compiles for many minutes.
+_MINUTES, _MINUTES_OF_START = 2, 15
+
+
+def server_cause(attempt: Attempt) -> list[Cause]:
+    """One row, of no rank: servers print no word of the worker that hangs."""
+    rows = attempt.of("server")
+    if not rows:
+        return []
+    answers = [row for row in attempt.of("served") if row["path"] == rows[-1]["path"]]
+    last = max((row["line"] for row in answers), default=0)
+    open_rows = [row for row in rows if row["path"] == rows[-1]["path"] and row["line"] > last]
+    watchdogs = [row for row in open_rows if row["code"] == "watchdog"]
+    stated = [row for row in open_rows if row["code"] == "no_answer"]
+    waits = [row for row in open_rows if row["code"] == "no_block"]
+    idle = [row for row in open_rows if row["code"] == "no_token"]
+    about = {"rank": None, "node": None}
+    if watchdogs:
+        ranks = {row["rank"] for row in watchdogs if row["rank"] is not None}
+        said = watchdogs[0]["text"] + (f", printed by {ranks_of(ranks)}" if ranks else "")
+        return [caused("all_waiting", "forward", {**watchdogs[0], **about, "text": said})]
+    if stated:
+        return [caused("server_hung", "stated", {**stated[0], **about})]
+    if len(waits) >= (_MINUTES if answers or idle else _MINUTES_OF_START):
+        said = f"its workers have read nothing for {_minutes(waits)} min"
+        return [caused("server_hung", "waits", {**waits[0], **about, "text": said})]
+    if len(idle) >= _REPORTS:
+        count = idle[-1]["number"]
+        said = f"{count} {'request runs' if count == 1 else 'requests run'} and no token comes"
+        return [caused("server_hung", "idle", {**idle[0], **about, "text": said})]
+    return []
+
+
+def _minutes(waits: list[Row]) -> int:
+    return sum(row["number"] or 60 for row in waits) // 60
+
 
 # Hardware explains whatever else is in a log, and whenever: its lines come late or from elsewhere.
 # Then whatever a line states, in order; then what follows from waiting ranks; exit codes say least.
@@ -67,7 +154,7 @@ _COLUMNS = (
         "until_ns",
         "BIGINT",
         "ns",
-        "it was no later: the next stamp, or when others began to wait for the rank that failed",
+        "it was no later: the next stamp, or begin of the wait for it",
     ),
     ("path", "VARCHAR", "", "the file"),
     ("line", "BIGINT", "", "its line"),
@@ -77,12 +164,7 @@ _COLUMNS = (
     ("process_group", "VARCHAR", "", "the process group"),
     ("waiting", "BIGINT", "ranks", "ranks that wait; of ib_error: hosts that name the peer"),
     ("size", "BIGINT", "ranks", "ranks of the group, if known"),
-    (
-        "least",
-        "BIGINT",
-        "ranks",
-        "how many it has at least, by the ranks and tasks that lines name",
-    ),
+    ("least", "BIGINT", "ranks", "how many it has at least, by the ranks and tasks of lines"),
     ("timeout_ns", "BIGINT", "ns", "the watchdog's timeout"),
     ("waited_ns", "BIGINT", "ns", "how long it waited"),
     ("consequences", "BIGINT", "lines", "later lines that only follow from it"),

@@ -8,10 +8,9 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.faults.interfaces import is_unreachable, is_virtual
+from oncall.analysis.faults.connections import is_unreachable, is_virtual
 from oncall.analysis.faults.lines import Attempt, Row, attempts
 from oncall.evidence import relation
-from oncall.evidence.relations import Param
 
 # Adapters whose NCCL transport never has GPU Direct over verbs.
 _WITHOUT_GDR = ("hfi", "qib", "rxe", "siw")
@@ -43,9 +42,7 @@ _COLUMNS = (
     columns=_COLUMNS,
     source="NCCL's debug output (INIT, NET)",
     params={
-        "on_one_node": Param(
-            8, "communicators up to this size, all on one host in the log, need no network"
-        ),
+        "on_one_node": "delay_causes.few",
     },
 )
 def network_setup(con: duckdb.DuckDBPyConnection, *, on_one_node: float) -> Mapping[str, Any]:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from oncall.analysis.common.same_host import is_same_host
 from oncall.analysis.devices.node_events import in_words
 from oncall.evidence import Param, relation
+
+_ADDRESS = r"\d+[.]\d+[.]\d+[.]\d+"
+_NAME = f"regexp_extract(lower({{}}), '^({_ADDRESS}|[^.]+)', 1)"
+
+
+def is_same_host(one: str, other: str) -> str:
+    """True unless the columns have different names."""
+    return f"coalesce({_NAME.format(one)} = {_NAME.format(other)}, true)"
+
 
 # SQL: the one job that the text is about
 JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'job')"
@@ -141,11 +149,6 @@ def _placed() -> str:
 @relation(
     "reported_faults",
     reads=["reported_states", "event_meanings"],
-    optional=[
-        "nvlink_domains",
-        *("ranks", "devices", "log_events", "logged_steps", "watchdog_reports", "recordings"),
-        *("nics", "log_progress", "log_causes", "jobs"),
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "host and device, in words"),
@@ -174,31 +177,17 @@ def _placed() -> str:
         ("domain", "VARCHAR", "", "the NVLink domain in which it failed"),
         ("is_up", "BOOLEAN", "", "of a link: it came up again; of storage: it answers again"),
         ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
-        (
-            "is_unnamed",
-            "BOOLEAN",
-            "",
-            "the job's logs state a cause, and neither they nor other recordings name the host",
-        ),
+        ("is_unnamed", "BOOLEAN", "", "the logs state a cause, and no recording names the host"),
         ("is_known", "BOOLEAN", "", "the job is known to run on that host"),
         ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
         ("is_outlived", "BOOLEAN", "", "the device works on, and the job went on to a normal end"),
-        (
-            "is_elsewhere",
-            "BOOLEAN",
-            "",
-            "of a node that a scheduler reports: the job is not known to run there",
-        ),
+        ("is_elsewhere", "BOOLEAN", "", "of a scheduler's node: the job is not known to run there"),
         ("is_rare", "BOOLEAN", "", "errors that were corrected, and few of them"),
     ],
     source="NVIDIA Xid catalogue; kernel messages; states that tools print",
     params={
-        "before": Param(
-            "1 d", "before the job's first line: zones of two texts may differ by half a day"
-        ),
-        "rare": Param(
-            10, "corrected errors of one device: mcelog takes a page out of use at as many in a day"
-        ),
+        "before": Param("1 d", "before the job's first line: zones may differ by half a day"),
+        "rare": Param(10, "corrected errors of a device: mcelog retires a page at so many a day"),
     },
 )
 def reported_faults() -> str:

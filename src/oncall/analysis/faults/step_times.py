@@ -1,15 +1,27 @@
-"""How fast a job went by its own step lines, and whether it went on to a normal end."""
+"""What a log's step lines show: how fast a job went, whether it went on to a normal end, when its
+iterations became longer for good, and losses that became no number and stayed so.
+
+Single iterations vary with their samples, and a slow GPU or link may cost all of them a fifth. Over
+many iterations that shows: of all places to cut a log in two, one has the most different sides.
+Where a log states how much an iteration is, or its rate, these must show the change, too: a larger
+batch takes longer and is no slowdown.
+"""
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-from oncall.evidence.relations import Param
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.evidence import Param, relation
 
 
 @relation(
     "step_times",
     reads=["logged_steps"],
-    optional=["log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
@@ -49,29 +61,21 @@ def step_times() -> str:
 @relation(
     "slow_steps",
     reads=["log_events|logged_steps|watchdog_reports"],
-    optional=["step_times", "step_changes", "log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("attempt", "INTEGER", "", "start of the job, 1 first"),
         ("first_iteration", "BIGINT", "", "first iteration of the slow span"),
         ("last_iteration", "BIGINT", "", "last one"),
         ("steps", "BIGINT", "", "logged iterations in it"),
-        (
-            "times",
-            "DOUBLE",
-            "",
-            "their median against the baseline's, by the least of its measures",
-        ),
+        ("times", "DOUBLE", "", "their median against the baseline's, by its least measure"),
         ("processes", "BIGINT", "", "processes that logged them"),
         ("at_ns", "BIGINT", "ns", "when the first was logged"),
         ("spread", "VARCHAR", "", "the timer that differs most between ranks, and by how much"),
     ],
     source="step lines of training frameworks",
     params={
-        "slow": Param(
-            2, "iterations this many times the baseline are slow: lengths of samples vary"
-        ),
-        "span": Param(3, "fewer in a row are a checkpoint, an evaluation or garbage collection"),
+        "slow": Param(2, "times the baseline: lengths of samples make iterations vary"),
+        "span": "lost_time.few",
         "warm_up": Param(5, "the first ones logged compile kernels, tune them and fill caches"),
         "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
     },
@@ -112,34 +116,11 @@ def slow_steps() -> str:
           AND min(nth) = 1 AND min(iteration) <= max(iteration) - min(iteration))"""
 
 
-@relation(
-    "slow_timers",
-    reads=["log_events"],
-    optional=["ranks"],
-    columns=[
-        ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 1 first"),
-        ("rank", "INTEGER", "", "the slowest rank"),
-        ("node", "VARCHAR", "", "its host, if known"),
-        ("timer", "VARCHAR", "", "the timer in which it is slowest"),
-        ("reports", "BIGINT", "", "reports in which it is beyond the median by so much"),
-        ("of_reports", "BIGINT", "", "reports of that timer"),
-        ("times", "DOUBLE", "ratio", "its time against the ranks' median, half way"),
-        ("at_ns", "BIGINT", "ns", "the first of these reports"),
-        ("text", "VARCHAR", "", "the last of them"),
-    ],
-    source="Megatron's timers, a line for each rank; its and NVRx's detectors of stragglers",
-    params={
-        "beyond": Param(
-            "120 %", "of the ranks' median: ranks of one stage differ by a few percent"
-        ),
-        "reports": Param(2, "in a row may be garbage collection, or long samples"),
-    },
-)
 def slow_timers() -> str:
     """The rank that computes slowest in report after report. Timers of communication are left out:
     there the others wait, and the slow rank has the shortest time."""
     return """
+        slow_timers AS (
         WITH reported AS (
             SELECT job, attempt, rank, code AS timer, number / 100 AS times, at_ns, text,
                 row_number() OVER same AS nth, count(*) OVER same_timer AS of_reports
@@ -157,26 +138,21 @@ def slow_timers() -> str:
         SELECT s.* EXCLUDE (since), r.node FROM slow s
         LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
             USING (job, rank)
-        WHERE timer = 'stated' OR (reports > $reports AND 2 * reports > since)
+        WHERE timer = 'stated' OR (reports > $few_reports AND 2 * reports > since)
         QUALIFY row_number() OVER (
-            PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1"""
+            PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1)
+    """
 
 
 @relation(
     "log_progress",
     reads=["log_events|logged_steps|watchdog_reports"],
-    optional=["logged_steps", "log_events"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
         ("steps", "BIGINT", "", "iterations logged"),
         ("last_iteration", "BIGINT", "", "the last of them"),
         ("of_iterations", "BIGINT", "", "how many were wanted, if stated"),
-        (
-            "finished",
-            "BOOLEAN",
-            "",
-            "a line says that training is done and few steps follow, or the last one was logged",
-        ),
+        ("finished", "BOOLEAN", "", "training is said to be done, or the last step was logged"),
         ("silence_ns", "BIGINT", "ns", "how long other lines went on after the last step"),
         ("step_ns", "DOUBLE", "ns", "the longest iteration, if times are stated"),
         ("stopped", "BOOLEAN", "", "other lines went on much longer than an iteration takes"),
@@ -227,3 +203,118 @@ def log_progress() -> str:
           at_ns, phase, phase_path, phase_line
         FROM jobs_logged LEFT JOIN steps USING (job) LEFT JOIN said USING (job)
         LEFT JOIN phases USING (job)"""
+
+
+# What a step line may state of its cost, the most significant last: by a rate of operations, long
+# samples are no slower.
+_NAMES = ("cost", "of_work", "of_rate", "of_flops")
+_MEASURES = ", ".join(f"costs[{i}] AS {name}" for i, name in enumerate(_NAMES, start=1))
+_COLUMNS = [
+    ("job", "VARCHAR", "", "the job's name"),
+    ("attempt", "INTEGER", "", "start of the job, 1 first"),
+    ("regime", "BIGINT", "", "of these between changes of the batch that the log announces"),
+    ("nth", "BIGINT", "", "which of the attempt's logged iterations is the first longer one"),
+    ("times", "DOUBLE", "", "the median cost since, against that before"),
+]
+
+
+@relation(
+    "step_changes",
+    reads=["step_times"],
+    empty_without=["step_times"],
+    columns=_COLUMNS,
+    source="step lines of training frameworks",
+    params={
+        "lasting": "late_ranks.late",
+        "side": Param(10, "iterations before and after: fewer have no median that holds"),
+        "scatter": Param(3, "times what iterations scatter by, on either side"),
+        "at_once": Param("70 %", "of the change comes at one place: else it is a drift"),
+        "warm_up": "slow_steps.warm_up",
+    },
+)
+def step_changes(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
+    """The lasting change of each attempt between announced ones, if there is one."""
+    rows = con.execute(
+        f"SELECT job, attempt, regime, nth, {_MEASURES} FROM step_times WHERE nth > ? "
+        "ORDER BY job, attempt, nth",
+        [params["warm_up"]],
+    ).fetchnumpy()
+    measures = [np.ma.filled(rows[name].astype(np.float64), np.nan) for name in _NAMES]
+    begins = (rows["job"][1:] != rows["job"][:-1]) | (np.diff(rows["attempt"]) != 0)
+    begins |= np.diff(rows["regime"]) != 0
+    found: list[tuple[Any, ...]] = []
+    for mine in np.split(np.arange(len(rows["nth"])), np.flatnonzero(begins) + 1):
+        stated = [one[mine] for one in measures if len(mine) and not np.isnan(one[mine]).any()]
+        change = _change(stated[-1], params) if stated else None
+        times = min(_times(one, change[0]) for one in stated) if change else 0.0
+        if change is not None and times >= params["lasting"]:
+            first = mine[change[0]]
+            key = (int(rows[name][first]) for name in ("attempt", "regime", "nth"))
+            found.append((rows["job"][first], *key, times))
+    return {name: [row[i] for row in found] for i, (name, *_) in enumerate(_COLUMNS)}
+
+
+def _times(cost: NDArray[np.float64], cut: int) -> float:
+    """How many times the median cost (n,) before a place it is since."""
+    return float(np.median(cost[cut:]) / np.median(cost[:cut]))
+
+
+def _change(
+    cost: NDArray[np.float64], params: Mapping[str, Any]
+) -> tuple[int, float, float] | None:
+    """Where the costs (n,) become larger for good, and their medians before and since."""
+    side, n = int(params["side"]), len(cost)
+    if n < 2 * side:
+        return None
+    height = np.log(cost)
+    middle = np.median(height)
+    # Where most are printed alike, none scatters: the change itself is not evened out.
+    far = 2 * max(
+        params["scatter"] * float(np.median(np.abs(height - middle))), np.log(params["lasting"])
+    )
+    evened = np.clip(height, middle - far, middle + far)  # a checkpoint shifts no mean
+    at = np.arange(side, n - side + 1)
+    sums = np.cumsum(evened)
+    before, after = sums[at - 1] / at, (sums[-1] - sums[at - 1]) / (n - at)
+    cut = int(at[np.argmax(at * (n - at) * np.maximum(after - before, 0.0) ** 2)])
+    sides = height[:cut], height[cut:]
+    low, high = (float(np.median(one)) for one in sides)
+    change = high - low
+    scatter = float(np.median(np.abs(np.concatenate([sides[0] - low, sides[1] - high]))))
+    if change < np.log(params["lasting"]) or change < params["scatter"] * scatter:
+        return None
+    step = np.median(sides[1][:side]) - np.median(sides[0][-side:])
+    still = np.median(sides[1][-side:]) - low
+    if min(step, still) < params["at_once"] * change:
+        return None
+    return cut, float(np.exp(low)), float(np.exp(high))
+
+
+def nan_losses() -> str:
+    """Attempts whose loss is NaN or infinite from some step on, the first such iteration and the
+    last before it whose loss is a number."""
+    return """
+        nan_losses AS (
+        WITH lost AS (
+            SELECT job, attempt, path, line, any_value(text) AS text FROM log_events
+            WHERE kind = 'loss' GROUP BY ALL),
+        steps AS (
+            SELECT s.*, l.line IS NOT NULL AS is_lost, l.text,
+                min(s.line) FILTER (l.line IS NOT NULL) OVER (
+                    PARTITION BY s.job, s.attempt, s.path) AS since
+            FROM logged_steps s LEFT JOIN lost l
+                ON l.job = s.job AND l.attempt IS NOT DISTINCT FROM s.attempt
+                AND l.path = s.path AND l.line = s.line)
+        SELECT DISTINCT ON (job, attempt) * FROM (
+            SELECT job, attempt, any_value(rank) AS rank,
+                min(iteration) FILTER (is_lost) AS iteration,
+                max(iteration) FILTER (line < since) AS last_finite,
+                count(*) FILTER (is_lost) AS steps,
+                split_part(path, '/', -1) || ':' || min(since) AS place,
+                min(at_ns) FILTER (is_lost) AS at_ns,
+                arg_min(text, line) FILTER (is_lost) AS text
+            FROM steps WHERE since IS NOT NULL GROUP BY job, attempt, path
+            HAVING count(*) FILTER (is_lost) >= $several
+                AND count(*) FILTER (is_lost) >= $most * count(*) FILTER (line >= since))
+        ORDER BY job, attempt, iteration, place)
+    """

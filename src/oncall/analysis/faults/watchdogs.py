@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncall.analysis.faults.lines import Attempt, Row
-from oncall.analysis.faults.rows import ranks_of
+from oncall.analysis.faults.lines import Attempt, Row, ranks_of
 
 _ROOTED = {"BROADCAST", "REDUCE", "_BROADCAST_OOP", "_REDUCE_OOP", "SCATTER", "GATHER"}
 _PAIRED = {"SEND", "RECV", "COALESCED", "UNKNOWN", "gloo recv", "gloo send"}

@@ -13,7 +13,6 @@ from oncall.evidence import relation
 @relation(
     "joint_calls",
     reads=["ops", "knowledge"],
-    optional=["operations", "members"],
     columns=[
         ("job", "VARCHAR", "", "a job of which only calls are recorded"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -49,7 +48,6 @@ def joint_calls() -> str:
 @relation(
     "call_fronts",
     reads=["joint_calls", "members"],
-    optional=["witnesses"],
     empty_without=["joint_calls"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

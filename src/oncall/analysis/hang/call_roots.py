@@ -10,7 +10,7 @@ with many of those.
 from __future__ import annotations
 
 from oncall.analysis.common.operations import CALL
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 
 def _mismatched() -> str:
@@ -108,10 +108,6 @@ def _lagging() -> str:
 @relation(
     "call_roots",
     reads=["call_fronts", "awaited_callers"],
-    optional=[
-        *("joint_calls", "operations", "even_sizes", "comm_shapes", "log_ends"),
-        *("overdue_calls", "called_transfers", "last_calls"),
-    ],
     empty_without=["call_fronts"],
     columns=[
         ("job", "VARCHAR", "", "a job of which only calls are recorded"),
@@ -126,8 +122,8 @@ def _lagging() -> str:
     ],
     source="VenusTrace Algorithm 1; CCL-D 4.1.2",
     params={
-        "agreed": Param(3, "rounds before a mismatch, in which all called the same"),
-        "ahead": Param(16, "calls that hosts may make ahead of their devices"),
+        "agreed": "lost_time.few",
+        "ahead": "lost_time.most_lead",
     },
 )
 def call_roots() -> str:

@@ -12,7 +12,6 @@ from oncall.evidence import Param, relation
 @relation(
     "front",
     reads=["blocked_operations|call_fronts"],
-    optional=["holders", "heads", "operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank that waits"),
@@ -56,9 +55,6 @@ def front() -> str:
 @relation(
     "unmet_calls",
     reads=["hang_roots", "job_progress"],
-    optional=[
-        *("hang_members", "members", "front", "job_quiet", "processes"),
-    ],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -91,17 +91,6 @@ def _waits_of_members() -> str:
 @relation(
     "hang_members",
     reads=["hang_roots", "members", "frontier", "blocked_operations"],
-    optional=[
-        "even_sizes",
-        "operations",
-        "processes",
-        "in_flight",
-        "halted",
-        "layers",
-        "steps",
-        "call_fronts",
-        "call_roots",
-    ],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -116,12 +105,7 @@ def _waits_of_members() -> str:
         ("comm_name", "VARCHAR", "", "the communicator's name"),
         ("role", "VARCHAR", "", "what it is for"),
         ("state", "VARCHAR", "", "waiting, finished, absent (or left it), silent (no data)"),
-        (
-            "node_observed",
-            "BOOLEAN",
-            "",
-            "there is evidence from some rank of its host; NULL: host unknown",
-        ),
+        ("node_observed", "BOOLEAN", "", "some rank of its host left evidence; NULL: host unknown"),
         ("last_seq", "BIGINT", "", "last collective it entered here"),
         ("op", "VARCHAR", "", "what it calls"),
         ("bytes", "BIGINT", "bytes", "its size"),
@@ -193,7 +177,7 @@ _VOTE_COLUMNS = [
         "judged_by",
         "VARCHAR",
         "",
-        "majority, siblings, habit, code path, or tie: nothing distinguishes them",
+        "majority, siblings, habit, code path, or tie: none of them",
     ),
     ("entered_ns", "BIGINT", "ns", "when it entered"),
 ]

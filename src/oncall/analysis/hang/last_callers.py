@@ -24,7 +24,6 @@ Array = NDArray[Any]
 @relation(
     "last_calls",
     reads=["call_fronts"],
-    optional=["operations", "joint_calls"],
     empty_without=["call_fronts"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -60,7 +59,6 @@ def last_calls() -> str:
 @relation(
     "called_transfers",
     reads=["joint_calls", "operations", "members"],
-    optional=["stage_work", "last_calls"],
     empty_without=["joint_calls"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

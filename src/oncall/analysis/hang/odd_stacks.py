@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.hang.activities import (
+from oncall.analysis.hang.main_threads import (
     COLLECTIVE,
     COMPUTING,
     OCCUPIED,
@@ -77,7 +77,7 @@ _COLUMNS = (
     columns=_COLUMNS,
     source="the odd one out among equal stacks",
     params={
-        "few": Param("50 %", "of two ranks, one may hold the other; more than half are not few"),
+        "few": "lost_time.mostly",
         "few_computing": Param(
             "12.5 %", "one of eight; of fewer, who computes may only be the last to reach the call"
         ),

@@ -143,7 +143,6 @@ def _silences() -> str:
 @relation(
     "overdue_calls",
     reads=["awaited_callers", "call_fronts", "joint_calls"],
-    optional=["operations"],
     empty_without=["awaited_callers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -158,26 +157,15 @@ def _silences() -> str:
         ("longest_ns", "BIGINT", "ns", "for how long as many ever waited there before"),
         ("silent_ns", "BIGINT", "ns", "for how long all inputs of its next call were there"),
         ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
-        (
-            "share",
-            "DOUBLE",
-            "0..1",
-            "of the time before, that in which as many waited where most do now",
-        ),
+        ("share", "DOUBLE", "0..1", "of the time before, that in which as many waited as now"),
     ],
     source="VenusTrace 3.3 (n times the expected time)",
     params={
-        "fewest_rounds": Param(3, "rounds before, to have a baseline"),
-        "spreads": Param(
-            3, "times the baseline scatter, by which two clocks may differ beyond the baseline"
-        ),
+        "fewest_rounds": "lost_time.few",
+        "spreads": Param(3, "times the baseline scatter: two clocks may differ by as much"),
         "scatter": Param("1 ms", "what hosts do between two calls scatters by as much"),
-        "times": Param(
-            2, "times the longest wait before (VenusTrace 4: n = 100 % beyond what is expected)"
-        ),
-        "hiccup": Param(
-            "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
-        ),
+        "times": Param(2, "times the longest wait before (VenusTrace 4: n = 100 % beyond)"),
+        "hiccup": "lost_time.hiccup",
     },
 )
 def overdue_calls() -> str:

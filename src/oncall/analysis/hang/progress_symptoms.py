@@ -8,8 +8,18 @@ odds: above 0 for stopped, below 0 for moving.
 
 from __future__ import annotations
 
-from oncall.analysis.common.durations import spoken
 from oncall.evidence import Param, relation
+
+
+def spoken(ns: str) -> str:
+    """SQL of a duration, an expression in ns, as people say it: `10 min 4 s`, `2.1 s`, `35 ms`."""
+    return f"""
+        CASE WHEN {ns} >= 60 * 1e9 THEN concat_ws(' ', ({ns} / 1e9)::BIGINT // 60 || ' min',
+                nullif(({ns} / 1e9)::BIGINT % 60, 0) || ' s')
+            WHEN {ns} >= 1e9 THEN round({ns} / 1e9, 1) || ' s'
+            WHEN {ns} >= 1e6 THEN round({ns} / 1e6)::BIGINT || ' ms'
+            ELSE 'less than 1 ms' END
+    """
 
 
 def _stillness() -> str:
@@ -289,23 +299,6 @@ def _reported_symptom() -> str:
 @relation(
     "progress_symptoms",
     reads=["hang_roots"],
-    optional=[
-        "hang_members",
-        "job_quiet",
-        "operations",
-        "frontier",
-        "witnesses",
-        "blocked_operations",
-        "shared_waits",
-        "odd_calls",
-        "overdue_calls",
-        "awaited_callers",
-        "last_calls",
-        "log_ends",
-        "halted",
-        "recordings",
-        "launches",
-    ],
     empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -326,29 +319,21 @@ def _reported_symptom() -> str:
         "standstill_after": Param(
             "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"
         ),
-        "blink": Param("2 s", "what any job may take between two of its operations"),
+        "blink": Param("2 s", "what any job may take between two of its operations, or sends"),
         "sure": Param(2.2, "the log odds of 0.9: at hang_after 97 % of waits never end"),
         "certain": Param(4, "log odds of what cannot be otherwise, clocks and recorders aside"),
         "likely": Param(1.8, "log odds of what is seen six times as often in one case"),
         "weak": Param(0.7, "log odds of what is seen twice as often in one case"),
-        "unretired": Param(
-            0.2, "of the completions expected in the watchdog's last interval, those that count"
-        ),
-        "pause": Param(
-            "200 ms", "two looks of PyTorch's watchdog: a look into the gap sees that nothing ends"
-        ),
+        "unretired": Param(0.2, "of completions expected in the watchdog's last interval"),
+        "pause": Param("200 ms", "two looks of PyTorch's watchdog: in between nothing ends"),
         "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
-        "copying": Param(
-            "1 ms", "a file: as little are times out of order where files are copied at once"
-        ),
+        "copying": Param("1 ms", "a file: times of files copied at once are so near"),
         "times": "overdue_calls.times",
-        "hiccup": "overdue_calls.hiccup",
+        "hiccup": "lost_time.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),
-        "end_so": Param(
-            0.7, "of stopped jobs stand with all others waiting for one call (two may have stopped)"
-        ),
+        "end_so": Param(0.7, "of stopped jobs: all others wait for one call (or two stopped)"),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )

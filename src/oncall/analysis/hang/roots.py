@@ -18,10 +18,8 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
-from oncall.analysis.hang.counted_lags import lags_of
-from oncall.analysis.hang.departures import departed
-from oncall.analysis.hang.habits import next_calls
-from oncall.analysis.hang.places import Edges, Node, Place
+from oncall.analysis.hang.counters import lags_of
+from oncall.analysis.hang.departures import departed, next_calls
 from oncall.analysis.hang.ties import (
     EARLIER,
     FALLEN,
@@ -31,6 +29,9 @@ from oncall.analysis.hang.ties import (
     UNANSWERING,
     UNFINISHED,
     WITHOUT_TRANSFERS,
+    Edges,
+    Node,
+    Place,
     tie_common_lags,
     tie_earlier,
     tie_groups,
@@ -70,18 +71,8 @@ _ROOT_COLUMNS = [
     ("comm", "UBIGINT", "", "communicator where the cause shows"),
     ("kind", "VARCHAR", "", "coll or p2p"),
     ("seq", "BIGINT", "", "the operation that waits"),
-    (
-        "ends",
-        "INTEGER[]",
-        "",
-        "the ranks of a Send or Recv: one unmatched, both matched; else none",
-    ),
-    (
-        "how",
-        "VARCHAR",
-        "",
-        "absent, silent (no data), cycle (deadlock), or together: all members are in it",
-    ),
+    ("ends", "INTEGER[]", "", "ranks of a Send or Recv: one unmatched, both matched; else none"),
+    ("how", "VARCHAR", "", "absent, silent (no data), cycle (deadlock), together (all are in it)"),
     ("rank", "INTEGER", "", "a culprit; NULL where all members are in it"),
     ("victims", "INTEGER", "ranks", "ranks that wait because of it, anywhere"),
     ("victim_comms", "INTEGER", "", "communicators that wait because of it"),

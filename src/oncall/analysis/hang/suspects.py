@@ -194,19 +194,6 @@ def _by_reason() -> str:
 @relation(
     "hang_suspects",
     reads=["unmet_calls", "hang_members"],
-    optional=[
-        "hang_roots",
-        "odd_calls",
-        "in_flight",
-        "members",
-        "transfers",
-        "front",
-        "frontier",
-        "halted",
-        "main_threads",
-        "collectors",
-        "ranks",
-    ],
     empty_without=["unmet_calls"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -7,10 +7,30 @@ the rank that it waits for.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from oncall.analysis.common.graph import reaching, sinks
-from oncall.analysis.hang.counted_lags import Lags
-from oncall.analysis.hang.places import Edges, Place
+from oncall.analysis.hang.counters import Lags
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """An operation that a rank is blocked in.
+
+    `ends` names the ranks of a Send or Recv: one if unmatched, both if matched. Matched sides are
+    one place whatever number each gave it, so there `number` is 0 and `seq` only for show.
+    """
+
+    comm: int
+    kind: str
+    number: int
+    ends: tuple[int, ...] = ()
+    seq: int = field(default=0, compare=False)
+
+
+Node = int | Place  # a rank, or the operation it is blocked in
+Edges = dict[Node, list[Node]]
+
 
 # Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
 LACKED = """

@@ -87,7 +87,6 @@ def _compared() -> str:
 @relation(
     "open_pairs",
     reads=["in_flight"],
-    optional=["members", "operations"],
     empty_without=["in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -96,12 +95,7 @@ def _compared() -> str:
         ("rank", "INTEGER", "", "the rank with an open Send or Recv"),
         ("peer", "INTEGER", "", "its other side"),
         ("op", "VARCHAR", "", "Send or Recv"),
-        (
-            "state",
-            "VARCHAR",
-            "",
-            "unmatched, matched, or passed: the other side completed its half",
-        ),
+        ("state", "VARCHAR", "", "unmatched, matched, or passed: the other half is completed"),
     ],
     source="beyond CCL-D: Send and Recv in the wait-for graph",
 )
@@ -162,16 +156,6 @@ def _left_open() -> str:
 @relation(
     "blocked_operations",
     reads=["frontier"],
-    optional=[
-        "heads",
-        "in_flight",
-        "halted",
-        "open_pairs",
-        "operations",
-        "even_sizes",
-        "counted_ahead",
-        "members",
-    ],
     empty_without=["in_flight|counted_ahead"],
     columns=BLOCKED_COLUMNS,
     source="CCL-D 4.2.2",
@@ -315,7 +299,6 @@ def _transfer_holders() -> str:
 @relation(
     "holders",
     reads=["blocked_operations", "members", "frontier"],
-    optional=["processes", "in_flight", "witnesses", "open_pairs", "recordings"],
     empty_without=["blocked_operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -1,24 +1,95 @@
-"""Jobs whose iterations were replayed, and what each cause of delay costs, by all witnesses."""
+"""Jobs whose iterations were replayed, and what each cause of delay costs, by all witnesses.
+
+Why a rank is late, where a profile shows it: what takes longer on it than on its peers.
+
+Like is compared with like: what ran in the same step, under the same name, with the same shape and
+as often. Data loading, garbage collection and slow launches leave a device idle as well, so that
+the narrower reason counts.
+"""
 
 from __future__ import annotations
 
 from oncall.evidence import Param, relation
 
+# In names of kernels and operators that multiply matrices, which is most of what GPUs do.
+_MATRIX = r"gemm|cutlass|xmma|wgmma|aten::(mm|addmm|bmm|baddbmm|matmul|linear)\b"
+
+
+def _kinds() -> str:
+    """How long each kind of work takes each rank, its peers, and the rank that it takes longest
+    beside it."""
+    return f"""
+        alike AS (
+            SELECT job, rank, iteration, kind, name, spent_ns,
+                median(spent_ns) OVER peers AS peers_ns
+            FROM profiled_work WHERE kind != 'wait'
+            WINDOW peers AS (PARTITION BY job, iteration, kind, name, count
+                ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)),
+        summed AS (
+            SELECT job, rank, kind, sum(spent_ns) AS spent_ns, sum(peers_ns) AS peers_ns,
+                sum(spent_ns - peers_ns) AS excess_ns,
+                sum(spent_ns - peers_ns) FILTER (regexp_matches(lower(name), '{_MATRIX}'))
+                    >= $mostly * sum(spent_ns - peers_ns) AS of_matrices,
+                max_by(name, spent_ns - peers_ns) AS example
+            FROM alike WHERE peers_ns IS NOT NULL GROUP BY ALL),
+        kinds AS (
+            SELECT *, spent_ns / nullif(peers_ns, 0) AS times,
+                max(excess_ns) OVER (PARTITION BY job, kind
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW
+                ) AS next_ns,
+                bool_or(kind = 'kernel') OVER rank AS device,
+                max(times) FILTER (kind = 'launch') OVER rank AS launch_times,
+                spent_ns / max(spent_ns) FILTER (kind = 'step') OVER rank AS part,
+                peers_ns / max(peers_ns) FILTER (kind = 'step') OVER rank AS peers_part
+            FROM summed WINDOW rank AS (PARTITION BY job, rank))
+    """
+
+
+@relation(
+    "delay_reasons",
+    reads=["lost_time"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank that the others wait for, or may wait for"),
+        ("kind", "VARCHAR", "", "of work, as in profiled_work; python: idle, no device recorded"),
+        ("work", "VARCHAR", "", "the kind, or matrix kernel and operator where most of it is"),
+        ("example", "VARCHAR", "", "the kernel or operator that takes most of it"),
+        ("part", "DOUBLE", "ratio", "of the rank's time"),
+        ("peers_part", "DOUBLE", "ratio", "of its peers' time"),
+        ("times", "DOUBLE", "ratio", "as long as on peers"),
+        ("launch_times", "DOUBLE", "ratio", "the same of its launches of kernels"),
+    ],
+    source="beyond the papers",
+    params={"mostly": "lost_time.mostly", "stands_out": "lost_time.stands_out"},
+)
+def delay_reasons() -> str:
+    """The narrowest kind of work that takes a rank longer than its peers by most of what it costs,
+    and by far more than any other rank."""
+    return f"""
+        WITH {_kinds()},
+        late AS (
+            SELECT job, rank, max(gain_ns) AS gain_ns FROM lost_time
+            WHERE cause IN ('own', 'perhaps') GROUP BY ALL),
+        reasons AS (
+            SELECT DISTINCT ON (job, rank) * FROM kinds JOIN late USING (job, rank)
+            WHERE excess_ns >= $mostly * gain_ns AND excess_ns >= $stands_out * greatest(next_ns, 0)
+            ORDER BY job, rank, list_position(
+                ['loader', 'garbage', 'launch', 'kernel', 'operator', 'idle'], kind))
+        SELECT job, rank, if(kind = 'idle' AND NOT device, 'python', kind) AS kind,
+            if(of_matrices, 'matrix ', '') || kind AS work, example, part, peers_part, times,
+            launch_times
+        FROM reasons
+    """
+
 
 @relation(
     "replayed_jobs",
     reads=["lost_time"],
-    optional=["group_delays"],
     columns=[
         ("job", "VARCHAR", "", "a job whose iterations can be replayed"),
         ("iterations", "INTEGER", "", "that the account covers"),
         ("iteration_ns", "BIGINT", "ns", "median length of one"),
-        (
-            "replay_error",
-            "DOUBLE",
-            "ratio",
-            "median deviation of replayed from measured lengths; NULL: not replayed",
-        ),
+        ("replay_error", "DOUBLE", "ratio", "median error of replayed lengths; NULL: not replayed"),
         ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
         ("whole", "BOOLEAN", "", "what the account does not name costs nothing"),
     ],
@@ -171,17 +242,6 @@ def _sets() -> str:
 @relation(
     "delay_causes",
     reads=["operations"],
-    optional=[
-        "lost_time",
-        "replayed_jobs",
-        "group_delays",
-        "late_culprits",
-        "slow_round_transfers",
-        "rounds",
-        "members",
-        "ranks",
-        "stage_layout",
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
@@ -225,8 +285,8 @@ def _sets() -> str:
         "part": "lost_time.ordinary",
         "few": Param(
             8,
-            "ranks to look at one by one; where hosts are not recorded, neighbours up to this "
-            "share one: the GPUs of a host",
+            "the GPUs of a host: ranks to look at one by one, or a communicator within it; where "
+            "hosts are not recorded, neighbours up to this share one",
         ),
     },
 )

@@ -13,26 +13,24 @@ class Limits:
 
     # How many are most, some, enough
     nearly_all: float = decides(
-        "90 %", "of ranks, or of calls: the rest was lost or is an exception"
+        "90 %", "of ranks, calls, pairs, bytes or time: the rest was lost or is an exception"
     )
-    mostly: float = decides(
-        "50 %", "of ranks, calls or time; of the largest excess: less is not representative"
-    )
+    mostly: float = decides("50 %", "of ranks, calls, time or excess: less is not representative")
     same_calls: float = decides("70 %", "of the ranks do the same in iterations of one kind")
     hardly: float = decides("10 %", "of ranks, calls or time: less does not shape a job")
     negligible: float = decides("1 %", "of calls, or of all time: not worth waking anyone for")
     fewest: int = decides(4, "like iterations, or calls in one: of fewer, there is no baseline")
-    few: int = decides(3, "ranks that have a median, or iterations that are no event")
-    enough: int = decides(
-        12, "parts of a recording without iterations: so many show what is chance"
+    few: int = decides(
+        3,
+        "ranks, links or groups that have a median: of two nobody knows which is the exception; or "
+        "rounds and iterations that are no event",
     )
+    enough: int = decides(12, "parts of a recording without iterations: they show what is chance")
     event: int = decides(8, "iterations, of which one may differ: a warm-up, a checkpoint")
     most_compared: int = decides(
         48, "newest segments of a class, or ranks with the largest excess; more say nothing new"
     )
-    most_delays: int = decides(
-        1024, "the largest ones of an iteration are compared with all others"
-    )
+    most_delays: int = decides(1024, "the largest of an iteration are compared with all others")
 
     # Times of calls
     at_once: float = decides("30 us", "between calls made at once; 250 us is as good")
@@ -42,12 +40,12 @@ class Limits:
         "quantile over iterations: what they take without a fault; of a length or of calls: what "
         "differs by less is alike",
     )
-    most_lead: int = decides(12, "calls that a host is ahead of its device by")
+    most_lead: int = decides(12, "calls that a host makes ahead of its device")
     equally_good: float = decides("115 %", "of the best lead's impossible places: as good")
     overlaps_time: float = decides("300 us", "of a call not waited for: it goes on beside")
 
     # Verdicts
-    least_gain: float = decides("5 %", "of an iteration: less is within what iterations differ by")
+    least_gain: float = decides("5 %", "of an iteration, task or the time: these differ by as much")
     fewest_replayed: int = decides(2, "iterations: replays leave little to chance")
     most_causes: int = decides(4, "a job; what is left then is not worth a call")
     large: float = decides("20 %", "of an iteration, or of all time: more than any noise")
@@ -57,6 +55,4 @@ class Limits:
     alike: float = decides("80 %", "of the best gain: ranks that explain as much")
     inseparable: float = decides("97 %", "of the largest excess: they share all slow operations")
     by_chance: float = decides("2 %", "that a rank that is last by turns is last as often")
-    seen: float = decides(
-        "33 %", "of what late ranks cost: late iterations are so much longer than the others"
-    )
+    seen: float = decides("33 %", "of what late ranks cost: late iterations are so much longer")

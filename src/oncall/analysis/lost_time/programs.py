@@ -14,8 +14,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.analysis.common.ordering import sorted_by
-from oncall.analysis.common.rank_pieces import AT_ONCE, in_order, rank_pieces
+from oncall.analysis.common.ordering import AT_ONCE, in_order, rank_pieces, sorted_by
 from oncall.analysis.lost_time.arrays import (
     NONE,
     Codes,

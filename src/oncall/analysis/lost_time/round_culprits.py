@@ -70,20 +70,14 @@ def _callers() -> str:
     params={
         "slow_ratio": "slow_rounds.slow_ratio",
         "alpha": Param(0.4, "P below this: the communication is slow (CCL-D 4.2.2)"),
-        "repeat": Param(
-            5, "one delay of rounds is cluster jitter; this many by the same rank are not"
-        ),
+        "repeat": Param(5, "delays of one rank or link: fewer are jitter of the cluster"),
         "fair_share": Param(
             2,
             "the part of a group's lost time that a culprit causes, in times of what its turn "
             "would be",
         ),
         "mostly": Param("75 %", "... and in small groups at least this part, where turns are long"),
-        "cost_share": Param(
-            "5 %",
-            "a slowdown that costs the job less of its time than this is within what iterations "
-            "differ by",
-        ),
+        "cost_share": "lost_time.least_gain",
         "own_share": Param(
             0.3,
             "own time explains all lateness of a culprit alone, m/(m+p-1) of it where all p stages "
@@ -176,7 +170,7 @@ def _links() -> str:
         "alpha": "late_culprits.alpha",
         "beta": Param(0.6, "P above this: the computation is slow (CCL-D 4.2.2)"),
         "repeat": "late_culprits.repeat",
-        "cost_share": "late_culprits.cost_share",
+        "cost_share": "lost_time.least_gain",
         "rate_below": Param(0.8, "a rank within 20 % of its peers' mean rate is not singled out"),
     },
 )  # fmt: skip

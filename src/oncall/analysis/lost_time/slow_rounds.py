@@ -42,11 +42,7 @@ _TIMES = [
     source="CCL-D 4.2.1",
     params={
         "barrier_below": "progress_symptoms.barrier_below",
-        "known": Param(
-            "90 %",
-            "of the members known in other rounds: with fewer, who came late may be unrecorded; "
-            "of rounds: one that is last so often from the start is no equal",
-        ),
+        "known": "lost_time.nearly_all",
     },
 )
 def numbered_rounds() -> str:
@@ -83,9 +79,7 @@ def numbered_rounds() -> str:
     params={
         "baseline_rounds": "arrivals.offset_rounds",
         "baseline_part": "arrivals.offset_part",
-        "baseline_for": Param(
-            "2 min", "... or of those in this time, whichever is fewer (CCL-D 4.2.1)"
-        ),
+        "baseline_for": Param("2 min", "... or those in this time, if fewer (CCL-D 4.2.1)"),
         "expected_round": Param(
             "0 s",
             "T_base for the time before there is one, from experience with such models; 0: not "
@@ -96,7 +90,7 @@ def numbered_rounds() -> str:
             "maxima above this many medians are hiccups or warm-up and would hide every later "
             "slowdown",
         ),
-        "groups_compared": "group_delays.few",
+        "groups_compared": "lost_time.few",
         "off_siblings": Param(
             2,
             "a baseline this many times that of the sibling groups is itself slow: jitter never "
@@ -106,7 +100,7 @@ def numbered_rounds() -> str:
             10,
             "fewer first rounds, those of its siblings counted, are no baseline, only a start",
         ),
-        "always": "numbered_rounds.known",
+        "always": "lost_time.nearly_all",
     },
 )
 def round_baselines() -> str:
@@ -192,9 +186,7 @@ def round_baselines() -> str:
             "a round is slow when R = (T_max - T_base) / T_base is above this; in practice close "
             "to 3 (CCL-D 4.2.1)",
         ),
-        "noticeable": Param(
-            "500 us", "smaller delays of a round are scheduling noise and cost a job nothing"
-        ),
+        "noticeable": Param("500 us", "smaller delays are scheduling noise and cost a job nothing"),
     },
 )
 def slow_rounds() -> str:

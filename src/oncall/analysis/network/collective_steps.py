@@ -78,10 +78,6 @@ def _ring_steps() -> str:
 @relation(
     "collective_steps",
     reads=["flow_steps|op_traffic", "flow_steps|switch_ports|switch_pauses|nics"],
-    optional=[
-        *("ranks", "flows", "clocks", "ops"),
-        *("members", "flow_ends", "flow_comms", "flow_epochs"),
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -104,22 +100,16 @@ def _ring_steps() -> str:
         "most_step": Param(
             "2 MiB",
             "of a channel: half of its buffer of 4 MiB, which it passes on at once (NCCL's SIMPLE "
-            "protocol); a collective with a larger step goes round more than once",
+            "protocol); a collective with a larger step goes round again",
         ),
-        "counted": Param(
-            "90 %", "of the volume found in its epochs; otherwise missing data shifts all steps"
-        ),
+        "counted": "lost_time.nearly_all",
         "slack": Param(
             "2 %",
             "of the step's bytes: headers, and what is sent again, put its ends a little off its "
             "share",
         ),
-        "slack_bytes": Param(
-            "128 KiB", "at most: less than a switch accepts from a sender before it pauses it"
-        ),
-        "epochs_a_step": Param(
-            3, "at least; otherwise begin and end are lost in the epochs' length"
-        ),
+        "slack_bytes": Param("128 KiB", "at most: less than a switch accepts before it pauses"),
+        "epochs_a_step": Param(3, "at least; else begin and end are lost in the epochs' length"),
     },
 )
 def collective_steps() -> str:

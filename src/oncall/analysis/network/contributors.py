@@ -111,7 +111,6 @@ def port_scores(
 @relation(
     "flow_sizes",
     reads=["collective_steps"],
-    optional=["flows"],
     empty_without=["flows"],
     columns=[
         ("flow", "BIGINT", "", "a flow"),
@@ -147,7 +146,6 @@ def flow_sizes() -> str:
 @relation(
     "contributors",
     reads=["flow_scores", "critical_steps", "late_steps"],
-    optional=["flow_sizes"],
     empty_without=["flow_scores"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -25,12 +25,7 @@ _COLUMNS = [
     ("seq", "BIGINT", "", "the collective"),
     ("took_ns", "BIGINT", "ns", "the collective"),
     ("lost_ns", "DOUBLE", "ns", "what it lost on its critical path; or its latest flow"),
-    (
-        "side",
-        "VARCHAR",
-        "",
-        "sender, receiver; elsewhere: a host that sent pauses then; switch: pauses begin there",
-    ),
+    ("side", "VARCHAR", "", "sender, receiver, elsewhere (a host that paused others), switch"),
     ("node", "VARCHAR", "", "the host at this end, or the switch"),
     ("nic", "VARCHAR", "", "its NIC, or the switch's port"),
     ("tor_port", "VARCHAR", "", "the switch port behind it, where known"),
@@ -306,23 +301,15 @@ def _shows() -> str:
 @relation(
     "late_ends",
     reads=["late_steps", "nic_rates"],
-    optional=[
-        *("critical_steps", "network_roots", "op_traffic", "nic_priorities"),
-        *("links", "ranks", "clocks"),
-    ],
     empty_without=["late_steps|op_traffic", "nic_rates"],
     columns=_COLUMNS,
     source="Vedrfolnir III-B, III-D1: e(p, p), from the hosts' side; Pulse 5.2; DCQCN; "
     "IEEE 802.1Qbb; SONiC `show pfc counters`, `show queue watermark`",
     params={
-        "most_rounds": Param(
-            16,
-            "rounds of a communicator that are followed into the network, those that lost most: "
-            "what lasts is in them",
-        ),
+        "most_rounds": "late_steps.most_collectives",
         "best": "collective_steps.best",
         "late": "step_waits.late",
-        "least_lost": "critical_steps.least_lost",
+        "least_lost": "lost_time.negligible",
         "share": "network_causes.share",
         "paused": Param(
             "2 %",
@@ -352,10 +339,7 @@ def _shows() -> str:
         "without_end": Param(
             "80 %", "of the time: a host that is merely slow accepts some data between two pauses"
         ),
-        "rounds": Param(
-            3,
-            "rounds of a communicator, where nobody traced them: one among thousands is scatter",
-        ),
+        "rounds": "lost_time.few",
     },
 )
 def late_ends() -> str:

@@ -278,10 +278,6 @@ def _found() -> str:
 @relation(
     "network_causes",
     reads=["critical_steps", "late_steps"],
-    optional=[
-        *("network_roots", "step_ports", "step_flows", "step_waits", "pause_spans", "links"),
-        *("ranks", "flow_sizes", "contributors", "forwarding_loops", "late_ends"),
-    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -330,16 +326,10 @@ def _found() -> str:
             "of what the critical path lost, at a port or at one end, and of that by what a NIC "
             "counted: a cause of less is not what made the collective late",
         ),
-        "senders": Param(
-            3, "two senders to one host are a collision; the paper's incasts have three to eight"
-        ),
-        "together": Param(
-            "300 us", "one request or barrier begins an incast; further apart, flows only meet"
-        ),
+        "senders": Param(3, "two to one host are a collision; the paper's incasts have 3 to 8"),
+        "together": Param("300 us", "one request or barrier begins an incast; else flows meet"),
         "clearly": "late_ends.clearly",
-        "idle": Param(
-            "20 %", "of the queue's port's packets: even hashing leaves no parallel link that empty"
-        ),
+        "idle": Param("20 %", "of the port's packets: even hashing leaves no link that empty"),
     },
 )
 def network_causes() -> str:

@@ -33,18 +33,12 @@ _WINDOW = """(ended_ns - first_ns) // greatest($window,
     ],
     source="NCCL proxy steps; VenusTrace 3.2.2 (posted and completed work)",
     params={
-        "least_bytes": Param(
-            "4 KiB", "of a step: a smaller one shows latency and the processor, not a rate"
-        ),
-        "links_compared": Param(
-            3, "of two links both may be slow; then a link is compared with its own past"
-        ),
-        "baseline_part": Param(4, "a link's past is the first of this many parts of its transfers"),
-        "slow_times": Param(
-            3, "times as long on the wire as on the other links; noise stays below 2"
-        ),
+        "least_bytes": Param("4 KiB", "of a step: a smaller one shows latency, not a rate"),
+        "links_compared": "lost_time.few",
+        "baseline_part": "arrivals.offset_part",
+        "slow_times": Param(3, "times as long on the wire as elsewhere; noise stays below 2"),
         "window": Param("1 min", "in each, the median of a link's transfers decides"),
-        "repeat": Param(5, "a slow transfer alone is jitter; a median of this many is not"),
+        "repeat": "late_culprits.repeat",
         "cost_share": Param("1 %", "of the time: a link that costs less need not wake anyone"),
     },
 )
@@ -123,11 +117,12 @@ def slow_rank_links() -> str:
     ],
     source="NCCL proxy steps",
     params={
-        name: f"slow_rank_links.{name}"
-        for name in (
-            *("least_bytes", "links_compared", "slow_times"),
-            *("window", "repeat", "cost_share"),
-        )
+        "links_compared": "lost_time.few",
+        "repeat": "late_culprits.repeat",
+        **{
+            name: f"slow_rank_links.{name}"
+            for name in ("least_bytes", "slow_times", "window", "cost_share")
+        },
     },
 )
 def slow_receivers() -> str:

@@ -10,7 +10,7 @@ there is none where the host's link has set their pace.
 
 from __future__ import annotations
 
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
 
 
 def _leaving() -> str:
@@ -103,7 +103,6 @@ def _on_sender_links() -> str:
 @relation(
     "step_ports",
     reads=["late_steps"],
-    optional=["switch_ports", "pause_spans", "step_flows"],
     empty_without=["late_steps", "switch_ports|pause_spans|step_flows"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -158,7 +157,6 @@ def step_ports() -> str:
 @relation(
     "step_flows",
     reads=["late_steps"],
-    optional=["switch_flows", "step_waits", "flows", "switch_ports", "links"],
     empty_without=["late_steps", "switch_flows"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -169,12 +167,7 @@ def step_ports() -> str:
         ("queued", "DOUBLE", "packets", "packets that those met, summed"),
         ("part", "DOUBLE", "packets", "its part of all queues met there, epoch by epoch"),
         ("met", "DOUBLE", "packets", "its part of the queues that the late step's packets met"),
-        (
-            "deepest",
-            "DOUBLE",
-            "packets",
-            "mean queue there in the deepest epoch that saw it",
-        ),
+        ("deepest", "DOUBLE", "packets", "mean queue of the deepest epoch that saw it"),
         ("own", "BOOLEAN", "", "it is the late step's flow"),
         ("member", "BOOLEAN", "", "it is a flow of the collective"),
         ("name", "VARCHAR", "", "its name for display"),
@@ -183,11 +176,8 @@ def step_ports() -> str:
     source="Vedrfolnir III-D1",
     params={
         "least_queue": "network_roots.least_queue",
-        "full": Param("90 %", "of the step's rate alone: together they were that fast"),
-        "whole": Param(
-            "90 %",
-            "of the time of a flow's steps: with this much reported, all its packets are known",
-        ),
+        "full": "lost_time.nearly_all",
+        "whole": "lost_time.nearly_all",
     },
 )
 def step_flows() -> str:

@@ -27,16 +27,12 @@ INPUTS = [
 class Thresholds:
     """From where on a queue or a pause explains what a step lost."""
 
-    least_queue: float = decides(
-        5.0, "packets met on average: less is what two senders' bursts make"
-    )
+    least_queue: float = decides(5.0, "packets met on average: two senders' bursts make less")
     paused: float = decides("10 %", "of what a step lost: shorter pauses do not explain it")
     storm_ns: int = decides(
         "1 ms", "a queue stops its senders no longer than a full buffer drains: 12 MB at 100 Gb/s"
     )
-    mainly: float = decides(
-        "50 %", "of what a step lost: pauses of so much leave nothing else to explain"
-    )
+    mainly: float = decides("50 %", "of what a step lost: pauses of so much explain it")
     spreads: float = decides(
         "20 %", "of the time the port behind it was stopped: shorter pauses do not explain that"
     )

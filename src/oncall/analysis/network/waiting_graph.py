@@ -5,6 +5,8 @@ sender's previous step (the sender is still busy) or for the end of the step tha
 send on; the one that ended last is the one that it really waited for (Vedrfolnir Table I). So every
 step waits for at most one other, the graph is an array of predecessors, and its longest path is a
 walk along that array. Everything is O(steps).
+
+The steps that made a collective late are those that the network analysis starts from.
 """
 
 from __future__ import annotations
@@ -122,7 +124,6 @@ def step_waits(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, An
 @relation(
     "critical_steps",
     reads=["step_waits"],
-    optional=["ranks"],
     columns=[
         *_STEP_COLUMNS[:-3],
         ("position", "INTEGER", "", "place on the path, the first step is 1"),
@@ -135,9 +136,7 @@ def step_waits(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, An
         ("dst_node", "VARCHAR", "", "host of the receiver"),
     ],
     source="Vedrfolnir III-B, III-D1 (critical path), equation 3",
-    params={
-        "least_lost": Param("1 %", "of the collective's time; less is scatter, whatever its cause")
-    },
+    params={"least_lost": "lost_time.negligible"},
 )
 def critical_steps() -> str:
     """The steps whose time is the collective's time, with what each lost.
@@ -301,3 +300,63 @@ def _quantile(values: NDArray[np.float64], groups: Integers, share: float) -> ND
 def _whole(column: Any) -> Integers:
     """A column of whole numbers; NULL is far below any."""
     return np.ma.filled(np.ma.masked_array(column), NONE).astype(np.int64)
+
+
+@relation(
+    "late_steps",
+    reads=["step_waits"],
+    columns=[
+        ("id", "INTEGER", "", "number of the step among these"),
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        ("flow", "BIGINT", "", "its flow"),
+        ("src", "INTEGER", "", "sending rank"),
+        ("dst", "INTEGER", "", "receiving rank"),
+        ("step", "INTEGER", "", "step of the algorithm"),
+        ("started_ns", "BIGINT", "ns", "first byte"),
+        ("ended_ns", "BIGINT", "ns", "last byte"),
+        ("excess_ns", "DOUBLE", "ns", "its excess time"),
+        ("critical", "BOOLEAN", "", "on the longest path"),
+        ("over", "BOOLEAN", "", "it has ended"),
+        ("src_host", "VARCHAR", "", "host of the sender, as the topology calls it"),
+        ("dst_host", "VARCHAR", "", "host of the receiver"),
+        ("traced", "BOOLEAN", "", "recorded by the sender; false: found in a rank's traffic"),
+        ("bytes", "BIGINT", "bytes", "bytes of the step"),
+    ],
+    source="Vedrfolnir III-D1",
+    params={
+        "most_steps": Param(
+            200,
+            "late steps of a collective that are followed, those of the critical path first, "
+            "then the worst: others show nothing new",
+        ),
+        "most_collectives": Param(32, "of a communicator are followed, those that lost most"),
+    },
+)
+def late_steps() -> str:
+    """The late steps of each communicator's worst collectives that are late by them."""
+    return """
+        WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
+        named AS (
+            SELECT flow, any_value(src_host) AS src_host, any_value(dst_host) AS dst_host
+            FROM flows GROUP BY flow),
+        ranked AS (
+            SELECT w.*, row_number() OVER (PARTITION BY job, comm, seq
+                ORDER BY critical DESC, over, excess_ns DESC NULLS LAST, src, step) AS worst
+            FROM step_waits w WHERE late),
+        followed AS (
+            SELECT job, comm, seq FROM ranked WHERE critical GROUP BY job, comm, seq
+            QUALIFY row_number() OVER (PARTITION BY job, comm
+                ORDER BY sum(greatest(excess_ns, 0)) DESC NULLS LAST, seq) <= $most_collectives)
+        SELECT row_number() OVER (ORDER BY w.job, comm, seq, worst) AS id, w.job, comm, seq, flow,
+            src, dst, step, started_ns, ended_ns,
+            greatest(coalesce(excess_ns, ended_ns - started_ns), 0) AS excess_ns, critical, over,
+            coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host,
+            traced, bytes
+        FROM ranked w SEMI JOIN followed USING (job, comm, seq)
+        LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
+        LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
+        LEFT JOIN named f USING (flow)
+        WHERE worst <= $most_steps
+    """

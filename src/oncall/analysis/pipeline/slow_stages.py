@@ -4,6 +4,14 @@ A task counts if it is on the critical path of one of the slowest pipelines, too
 expected, and its stage explains a good part of the lost time (Algorithm 2). In a tensor-parallel
 group the others wait for the member with more time of its own or, where that is not recorded, for
 the one that enters their calls later (Fig. 6); of a transfer the slowest pair of ranks is named.
+
+A slowness that happened once must stand out by itself; a lasting one counts by what it costs. Where
+the account of lost time names a rank, its stage and task are added, and nobody else is accused.
+
+Tasks of every rank and the trace graph of every iteration cost more than the rest of a diagnosis,
+and of a sound job nobody asks. So a culprit's stage is looked for where a job with a pipeline has
+one: the account of lost time names a rank or leaves a loss open, or the job rather stopped. A trace
+that records tasks and no calls has no account: there the stages are the account.
 """
 
 from __future__ import annotations
@@ -11,6 +19,36 @@ from __future__ import annotations
 from oncall.analysis.pipeline.stage_expectation import PEERS
 from oncall.analysis.pipeline.stage_vertices import VERTEX, VERTEX_COLUMNS
 from oncall.evidence import Param, relation
+
+
+@relation(
+    "stage_suspects",
+    reads=["ranks|members|stage_tasks"],
+    columns=[
+        ("job", "VARCHAR", "", "a job that may have a pipeline"),
+        ("rank", "INTEGER", "", "a rank that something else found at fault; NULL: none is named"),
+        ("stopped", "BOOLEAN", "", "the job rather stopped; else it lost time"),
+    ],
+    source="VenusTrace 3.3: detection comes before location",
+    params={"rather_stopped": "unmet_calls.rather_stopped"},
+)
+def stage_suspects() -> str:
+    """The ranks at fault in jobs with a pipeline, whose stages are to be found."""
+    return """
+        WITH pipelined AS (
+            SELECT job FROM operations WHERE kind = 'p2p'
+            UNION SELECT job FROM jobs WHERE pp > 1
+            UNION SELECT job FROM stage_tasks GROUP BY job HAVING count(DISTINCT stage) > 1)
+        SELECT DISTINCT job, rank, stopped FROM (
+            SELECT job, rank, false AS stopped FROM delay_causes
+            UNION ALL SELECT job, rank, true FROM hang_roots
+            ANTI JOIN (FROM job_progress WHERE stopped < $rather_stopped) USING (job)
+            UNION ALL SELECT job, NULL, false FROM lost_time WHERE cause = 'open'
+            UNION ALL SELECT job, NULL, false FROM stage_tasks
+            ANTI JOIN (SELECT job FROM operations WHERE kind = 'coll') USING (job))
+        SEMI JOIN pipelined USING (job)
+    """
+
 
 _PLACE = ", ".join(VERTEX)
 
@@ -96,7 +134,6 @@ def _members() -> str:
 @relation(
     "slow_stages",
     reads=["stage_graph", "stage_costs", "training_iterations", "stage_work"],
-    optional=["stage_transfers"],
     empty_without=["stage_costs"],
     columns=[
         *VERTEX_COLUMNS,
@@ -120,16 +157,12 @@ def _members() -> str:
     source="VenusTrace 3.3, Algorithm 2 (lines 13-26), Fig. 6, Fig. 7",
     params={
         "others_below": "stage_paths.others_below",
-        "spreads": Param(6, "times the scatter of such tasks: anomalous"),
-        "share": Param("5 %", "and this share of their duration"),
+        "spreads": "machine_symptoms.clearly",
+        "share": "lost_time.least_gain",
         "explains": Param("20 %", "of an iteration's lost time: below, a stage is one of many"),
-        "least_saved": Param("1 %", "of the iteration: less lost time is not worth reporting"),
-        "on_path": Param(
-            "10 %", "of its excess: with less slack nearly all of it lengthens the iteration"
-        ),
-        "own_part": Param(
-            "50 %", "of the excess: this much more own time than the others' makes a rank the cause"
-        ),
+        "least_saved": "lost_time.negligible",
+        "on_path": "lost_time.hardly",
+        "own_part": "lost_time.mostly",
     },
 )
 def slow_stages() -> str:
@@ -151,4 +184,80 @@ def slow_stages() -> str:
         LEFT JOIN pairs x ON s.network AND x.job = s.job AND x.iteration = s.iteration
             AND x.replica = s.replica AND x.stage = s.stage AND x.chunk = s.chunk
             AND x.micro_batch = s.micro_batch AND x.task = s.task
+    """
+
+
+# What is one culprit, over all its tasks.
+_ONE = "job, replica, stage, rank, network"
+
+
+def _costs() -> str:
+    """What each culprit cost, over all iterations that it made longer."""
+    return f"""
+        numbered AS (
+            SELECT *, row_number() OVER (PARTITION BY job ORDER BY iteration) AS place
+            FROM training_iterations WHERE NOT warm_up),
+        total AS (SELECT job, sum(duration_ns) AS time_ns FROM numbered GROUP BY job),
+        each AS (
+            SELECT {_ONE}, place, max(saved_ns) AS cost_ns, min(s.started_ns) AS at_ns,
+                place - lag(place) OVER (PARTITION BY {_ONE} ORDER BY place) AS since
+            FROM slow_stages s JOIN numbered USING (job, iteration) GROUP BY {_ONE}, place),
+        costs AS (
+            SELECT {_ONE}, count(*) AS slow_iterations, min(at_ns) AS at_ns,
+                count(*) FILTER (since IS NULL OR since > 1) AS episodes,
+                sum(cost_ns)::BIGINT AS lag_ns, sum(cost_ns) / any_value(time_ns) AS share_of_time
+            FROM each JOIN total USING (job) GROUP BY {_ONE})
+    """
+
+
+@relation(
+    "stage_culprits",
+    reads=["stage_suspects", "slow_stages", "training_iterations", "stage_work"],
+    empty_without=["stage_suspects", "slow_stages"],
+    columns=[
+        *((one.name, one.type, one.unit, one.meaning) for one in slow_stages.columns),
+        ("suspect", "VARCHAR", "", "the rank, or its stage, as a sentence names it"),
+        ("slow_iterations", "INTEGER", "", "iterations that it made longer"),
+        ("episodes", "INTEGER", "", "how many runs of successive iterations it slowed"),
+        ("lag_ns", "BIGINT", "ns", "by how much it made them longer, in total"),
+        ("share_of_time", "DOUBLE", "ratio", "of the time of all iterations"),
+        ("at_ns", "BIGINT", "ns", "when it was first observed"),
+    ],
+    source="VenusTrace 3.3, Algorithm 2; OSDI '25: the share of the slow-down explained",
+    params={
+        "slow_iteration": "lost_time.hardly",
+        "cost_share": "lost_time.negligible",
+        "explains": Param("40 %", "of what the iteration lost: two culprits explain half each"),
+        "lasts": "lost_time.few",
+        "pause_share": "lost_time.least_gain",
+        "turns": Param(4, "as many culprits, one after the other, are no machine"),
+    },
+)
+def stage_culprits() -> str:
+    """Each culprit with its worst task."""
+    return f"""
+        WITH {_costs()},
+        seats AS (SELECT DISTINCT job, stage, rank FROM stage_work WHERE stage IS NOT NULL),
+        pipelined AS (SELECT job FROM seats GROUP BY job HAVING count(DISTINCT stage) > 1),
+        named AS (
+            SELECT s.job, s.rank, p.stage FROM stage_suspects s LEFT JOIN seats p USING (job, rank)
+            WHERE NOT stopped),
+        found AS (
+            SELECT s.*, slow_iterations, episodes, lag_ns, share_of_time, c.at_ns,
+                CASE WHEN s.rank IS NOT NULL THEN 'rank ' || s.rank
+                    ELSE 'stage ' || s.stage || ' of pipeline ' || s.replica END AS suspect
+            FROM slow_stages s JOIN costs c
+                ON c.job = s.job AND c.replica = s.replica AND c.stage = s.stage
+                AND c.network = s.network AND c.rank IS NOT DISTINCT FROM s.rank
+            WHERE s.explained >= $explains AND share_of_time >= $cost_share
+                AND (slow_iterations >= $lasts OR share_of_time >= $pause_share
+                    AND s.saved_ns >= $slow_iteration * s.baseline_iteration_ns)
+                AND EXISTS (FROM named n WHERE n.job = s.job AND (n.rank IS NULL
+                    OR n.rank = s.rank OR s.rank IS NULL AND n.stage = s.stage))
+            QUALIFY row_number() OVER (
+                PARTITION BY s.job, suspect ORDER BY s.saved_ns DESC, s.excess_ns DESC) = 1)
+        SELECT * FROM found SEMI JOIN pipelined USING (job)
+        -- In a job that stopped all wait for what stopped it.
+        ANTI JOIN stopped_stages USING (job)
+        QUALIFY count(*) OVER (PARTITION BY job) < $turns
     """

@@ -10,7 +10,7 @@ since pipelines that end earlier delay no other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
 from oncall.analysis.pipeline.stage_paths import exchanged, sent_to
-from oncall.evidence import Param, relation
+from oncall.evidence import relation
+
+_TIMES = ("took", "expected", "latency", "baseline_latency", "hold", "baseline_hold")
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,9 @@ class Lost:
         number = np.append(np.cumsum(chosen) - 1, NONE)
         previous, source = (number[one[chosen]] for one in (self.graph.previous, self.graph.source))
         pipeline = (np.cumsum(pipelines) - 1)[self.graph.pipeline[chosen]]
-        return Lost(
-            graph=trace_graph(pipeline, previous, source),
-            group=self.group[pipelines],
-            stage=self.stage[chosen],
-            took=self.took[chosen],
-            expected=self.expected[chosen],
-            latency=self.latency[chosen],
-            baseline_latency=self.baseline_latency[chosen],
-            hold=self.hold[chosen],
-            baseline_hold=self.baseline_hold[chosen],
-            with_forward=self.with_forward[chosen],
-            alike=self.alike,
-        )
+        tasks = {name: getattr(self, name)[chosen] for name in ("stage", "with_forward", *_TIMES)}
+        graph = trace_graph(pipeline, previous, source)
+        return replace(self, graph=graph, group=self.group[pipelines], **tasks)
 
 
 @relation(
@@ -96,10 +88,8 @@ class Lost:
     params={
         "others_below": "stage_paths.others_below",
         "slow_share": "training_iterations.slow_share",
-        "slowest_part": Param(
-            "50 %", "of what the slowest pipeline lost: one that lost less ends well before it"
-        ),
-        "alike": Param("5 %", "of a transfer: ends of one group call are recorded less apart"),
+        "slowest_part": "lost_time.mostly",
+        "alike": "stage_vertices.together",
     },
 )
 def stage_costs(
@@ -173,9 +163,10 @@ def _read(
             SELECT job, iteration FROM training_iterations i
             WHERE NOT warm_up AND whole AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)
                 OR EXISTS (FROM links l WHERE l.job = i.job AND l.iteration = i.iteration)))
-        SELECT job, iteration, replica, stage, p.vertex, p.duration_ns, expected_ns,
-            coalesce(latency_ns, 0) AS latency_ns, coalesce(baseline_latency_ns, 0) AS baseline_ns,
-            hold_ns, baseline_hold_ns, task = 'backward' AS backward,
+        SELECT job, iteration, replica, stage, p.vertex, p.duration_ns AS took,
+            expected_ns AS expected, coalesce(latency_ns, 0) AS latency,
+            coalesce(baseline_latency_ns, 0) AS baseline_latency, hold_ns AS hold,
+            baseline_hold_ns AS baseline_hold, task = 'backward' AS backward,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
             dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline
@@ -187,30 +178,14 @@ def _read(
     place = np.full(int(vertex.max(initial=NONE)) + 2, NONE)  # the last one for NONE
     place[vertex] = np.arange(len(vertex))
     previous, source = (place[one] for one in before)
-    times = (
-        np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
-        for name in (
-            "duration_ns", "expected_ns", "latency_ns", "baseline_ns",
-            "hold_ns", "baseline_hold_ns",
-        )
-    )  # fmt: skip
+    times: dict[str, Times] = {
+        name: np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
+        for name in _TIMES
+    }
     _, first = np.unique(pipeline, return_index=True)
     names = {name: np.asarray(found[name])[first] for name in ("job", "iteration", "replica")}
     graph = trace_graph(pipeline, previous, source)
-    took, expected, latency, baseline, hold, baseline_hold = times
     with_forward = np.asarray(found["backward"], np.bool_)
-    with_forward &= exchanged(graph, latency, hold, alike) != NONE
-    lost = Lost(
-        graph,
-        number[first],
-        stage,
-        took,
-        expected,
-        latency,
-        baseline,
-        hold,
-        baseline_hold,
-        with_forward,
-        alike,
-    )
-    return lost, names
+    with_forward &= exchanged(graph, times["latency"], times["hold"], alike) != NONE
+    group = number[first]
+    return Lost(graph, group, stage, with_forward=with_forward, alike=alike, **times), names

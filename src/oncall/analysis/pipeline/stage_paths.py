@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
-from oncall.analysis.pipeline.task_work import lower_middle, work_ratio
+from oncall.analysis.pipeline.stage_expectation import lower_middle, work_ratio
 from oncall.evidence import Param, relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
@@ -72,12 +72,7 @@ class Tasks:
         ("source", "BIGINT", "", "the task that sent its input; NULL: none, or not observed"),
         ("duration_ns", "DOUBLE", "ns", "its own computation"),
         ("expected_ns", "DOUBLE", "ns", "what that should take, for its work"),
-        (
-            "work",
-            "DOUBLE",
-            "ratio",
-            "its micro-batch or iteration against others, all stages alike",
-        ),
+        ("work", "DOUBLE", "ratio", "its micro-batch or iteration against others, all alike"),
         ("latency_ns", "DOUBLE", "ns", "from the source's end to its start, as the path counts it"),
         ("baseline_latency_ns", "DOUBLE", "ns", "the baseline of such a transfer"),
         ("hold_ns", "DOUBLE", "ns", "how long the transfer of the task before it held the rank"),
@@ -90,9 +85,7 @@ class Tasks:
     ],
     source="VenusTrace 3.3, Appendix A (Algorithm 3)",
     params={
-        "others_below": Param(
-            "50 %", "of its own past: ways through a fabric differ by less than a factor of two"
-        ),
+        "others_below": Param("50 %", "of its own past: ways differ by less than a factor of two"),
         "longer": Param(1.05, "times the baseline: below is scatter"),
     },
 )

@@ -115,7 +115,6 @@ def _warming_up() -> str:
 @relation(
     "training_iterations",
     reads=["stage_work"],
-    optional=["operations"],
     empty_without=["stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -124,12 +123,7 @@ def _warming_up() -> str:
         ("started_ns", "BIGINT", "ns", "its first task began, common time"),
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
         ("duration_ns", "BIGINT", "ns", "the longest that a rank took, on that rank's clock"),
-        (
-            "baseline_ns",
-            "DOUBLE",
-            "ns",
-            "what as many micro-batches take; NULL: too few",
-        ),
+        ("baseline_ns", "DOUBLE", "ns", "of as many micro-batches; NULL: too few"),
         ("spread_ns", "DOUBLE", "ns", "by how much the faster ones differ from that"),
         ("excess_ns", "DOUBLE", "ns", "duration beyond the baseline"),
         ("slow", "BOOLEAN", "", "beyond the baseline by more than scatter"),
@@ -139,22 +133,12 @@ def _warming_up() -> str:
     source="VenusTrace 3.3, Algorithm 2 (line 1)",
     params={
         "slow_share": Param("3 %", "beyond the baseline by this share: less is not worth a look"),
-        "slow_spreads": Param(
-            5, "and by this many times the scatter of the faster half of the iterations"
-        ),
-        "warm_up_most": Param(
-            8, "caches and pools may take longer; more slow ones in a row are a slow job"
-        ),
-        "complete": Param(
-            "90 %", "of a rank's tasks of an iteration: of fewer, the recording holds a part"
-        ),
-        "fewest": Param(3, "alike: of two, nothing says which is the baseline"),
-        "opening": Param(
-            3, "equal iterations that give the baseline before most of them were slow"
-        ),
-        "warm_up": Param(
-            2, "the first iterations allocate and compile (VenusTrace 3.3: from the third on)"
-        ),
+        "slow_spreads": Param(5, "and by this many times the scatter of the faster iterations"),
+        "warm_up_most": Param(8, "caches may take longer; more slow ones in a row are a slow job"),
+        "complete": "lost_time.nearly_all",
+        "fewest": "lost_time.few",
+        "opening": "lost_time.few",
+        "warm_up": Param(2, "iterations allocate and compile (VenusTrace 3.3: from the third)"),
     },
 )
 def training_iterations() -> str:

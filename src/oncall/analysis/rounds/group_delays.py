@@ -37,14 +37,10 @@ _FAMILY = "job, op, bytes, size, nodes"
     ],
     source="TFD 2.3, 3.3, 4.2",
     params={
-        "parts": Param(12, "of the recording: a burst is ordinary and a fault lasts"),
-        "least_bytes": Param("1 MiB", "smaller operations measure latency, not bandwidth"),
-        "few": Param(
-            3,
-            "groups: of fewer nobody knows which one is the exception; and the first parts, which "
-            "show what a transfer took before",
-        ),
-        "beyond": Param(6, "times the median deviation: 4 sigma of a normal"),
+        "parts": "nic_use.parts",
+        "least_bytes": "send_turns.least_bytes",
+        "few": "lost_time.few",
+        "beyond": "machine_symptoms.clearly",
         "least": Param("5 %", "longer: less is how NICs and links of one kind differ"),
         "lasting": Param(2, "parts at least: one may be a burst"),
     },

@@ -142,8 +142,7 @@ def left_off(line: Timeline) -> Ints:
             "own_ns",
             "BIGINT",
             "ns",
-            "time outside all operations since the last round here; NULL "
-            "if an operation in between was lost, or the host ran ahead",
+            "time outside all operations since the last round here",
         ),
     ],
     source="beyond CCL-D: separates late ranks from their victims",

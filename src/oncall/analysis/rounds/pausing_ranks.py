@@ -53,7 +53,6 @@ def _iterations() -> str:
 @relation(
     "late_ranks",
     reads=["ranks"],
-    optional=["rounds", "own_time", "members", "operations", "gpu_states"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "global rank"),
@@ -74,13 +73,11 @@ def _iterations() -> str:
     ],
     source="beyond the papers; CCL-D 4.2.1 for who waits",
     params={
-        "few": Param(3, "members: of two others a median is their mean, and of one itself"),
-        "late": Param(1.15, "times its peers' own time: beyond ordinary jitter"),
-        "least": Param(
-            "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
-        ),
-        "explains": Param("50 %", "of the others' wait that its own time must explain"),
-        "least_rounds": Param(5, "rounds of an operation: fewer show no iterations"),
+        "few": "lost_time.few",
+        "late": Param(1.15, "times as long as peers, or as before: beyond ordinary jitter"),
+        "least": Param("2 ms", "beyond its peers' own time: hosts scatter by less between calls"),
+        "explains": "lost_time.mostly",
+        "least_rounds": "late_culprits.repeat",
     },
 )  # fmt: skip
 def late_ranks() -> str:
@@ -153,10 +150,8 @@ def late_ranks() -> str:
     params={
         "cost_share": Param("2 %", "of the time that others wait; less is not looked for"),
         "always": Param("60 %", "of its operations: late so often it is slow, not stopped"),
-        "repeat": Param(5, "times at least: a late batch or two is ordinary, a habit is not"),
-        "not_fed": Param(
-            "-1 %", "of its GPU's use against the others': nobody fed it meanwhile"
-        ),
+        "repeat": "late_culprits.repeat",
+        "not_fed": Param("-1 %", "of its GPU's use against the others': nobody fed it meanwhile"),
         "one_place": Param(
             "80 %",
             "of the late operations begin a step there: batches are waited for where steps begin",

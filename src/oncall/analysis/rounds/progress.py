@@ -1,14 +1,80 @@
-"""How far each rank has come on each communicator: the frontier that hangs are read from."""
+"""How far each rank has come on each communicator: the frontier that hangs are read from; and
+processes that are gone: they wait for no other, whatever they have in flight.
+
+No operation can complete on some rank while another member never called it. Either that member's
+dump is older, or they failed: where a process ends, its peers' calls end with an error, which a
+recorder takes for completion. If a rank called something after such an operation, it had succeeded.
+If none did, both are possible.
+"""
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "halted",
+    reads=["launches"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank whose process no longer runs"),
+        ("state", "VARCHAR", "", "dead or stopped"),
+    ],
+    source="CCL-D 2.2: a rank that is gone is one that does not enter",
+    params={
+        "hang_after": Param(
+            "5 min",
+            "longer than the longest legal operation, a checkpoint; 97 % of longer waits never "
+            "end (CCL-D 6.1)",
+        ),
+    },
+)
+def halted() -> str:
+    """Ranks that the newest look found dead or stopped, and running on no communicator.
+
+    A process that died after a long wait was ended because of a hang, by a watchdog or a person:
+    what it waited for is the cause still, and it is not among them.
+    """
+    return """
+        WITH newest AS (
+            SELECT * FROM launches WHERE rank IS NOT NULL
+            QUALIFY coalesce(at_ns, 0) = max(coalesce(at_ns, 0)) OVER (PARTITION BY job, rank)),
+        ended AS (
+            SELECT job, rank, min(state) FILTER (state IN ('dead', 'stopped')) AS state
+            FROM newest GROUP BY job, rank
+            HAVING bool_or(state IN ('dead', 'stopped'))
+                AND NOT coalesce(bool_or(state IN ('running', 'init')), false))
+        SELECT * FROM ended e WHERE state = 'stopped' OR NOT EXISTS (
+            FROM in_flight i WHERE i.job = e.job AND i.rank = e.rank
+                AND coalesce(i.waited_ns >= $hang_after, true))
+    """
+
+
+@relation(
+    "last_acts",
+    reads=["launches"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank that is known to run, or to have run"),
+        ("act_ns", "BIGINT", "ns", "when it last began or ended an operation; NULL: not recorded"),
+    ],
+    source="CCL-D 2.2: a rank that is gone is one that does not enter",
+)
+def last_acts() -> str:
+    """Of each rank with a recorded process, the newest call or completion."""
+    return """
+        WITH acts AS (
+            SELECT job, rank, max(greatest(enqueued_ns, started_ns, ended_ns)) AS act_ns
+            FROM ops GROUP BY job, rank)
+        SELECT l.job, l.rank, any_value(a.act_ns) AS act_ns
+        FROM launches l LEFT JOIN acts a USING (job, rank)
+        WHERE l.rank IS NOT NULL GROUP BY l.job, l.rank
+    """
 
 
 @relation(
     "frontier",
     reads=["members", "ops|launches"],
-    optional=["heads", "in_flight", "transfers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -66,7 +132,6 @@ def frontier() -> str:
 @relation(
     "progress",
     reads=["frontier", "members"],
-    optional=["in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -93,4 +158,37 @@ def progress() -> str:
             o.seq IS NOT NULL AS in_flight, o.waited_ns, o.op, o.bytes, f.entered_seq, f.done_seq
         FROM frontier f JOIN members m USING (job, comm, rank)
         LEFT JOIN open o USING (job, comm, rank)
+    """
+
+
+@relation(
+    "uncalled_ends",
+    reads=["operations", "frontier", "recordings"],
+    columns=[
+        ("job", "VARCHAR", "", "a job in which no rank went on after such an operation"),
+        ("rank", "INTEGER", "", "the member that never called it"),
+        ("ended", "INTEGER[]", "ranks", "on which it completed, and which called nothing since"),
+    ],
+    source="beyond CCL-D: what is aborted counts as completed",
+)
+def uncalled_ends() -> str:
+    """Members without the last call of others that completed, where nobody went on."""
+    return """
+        WITH done AS (
+            SELECT job, comm, rank, max(seq) AS seq, max(called_ns) AS called_ns FROM operations
+            WHERE done AND kind = 'coll'
+                AND op IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')
+            GROUP BY ALL),
+        newest AS (SELECT job, rank, max(called_ns) AS called_ns FROM operations GROUP BY ALL),
+        uncalled AS (
+            SELECT d.job, f.rank, d.rank AS ended,
+                n.called_ns > d.called_ns OR d.seq > f.entered_seq + 1 AS went_on
+            FROM done d JOIN frontier f ON f.job = d.job AND f.comm = d.comm
+                AND f.entered_seq < d.seq
+            SEMI JOIN recordings r ON r.job = f.job AND r.rank = f.rank
+                AND r.kind = 'flight_recorder' AND r.problem IS NULL
+            JOIN newest n ON n.job = d.job AND n.rank = d.rank)
+        SELECT job, rank, list(DISTINCT ended ORDER BY ended) AS ended FROM uncalled
+        ANTI JOIN (FROM uncalled WHERE coalesce(went_on, true)) USING (job)
+        GROUP BY job, rank
     """

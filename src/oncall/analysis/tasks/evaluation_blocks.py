@@ -17,11 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from oncall.analysis.tasks.call_patterns import most_frequent
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.pipeline_places import Seated, shapes_of
 from oncall.analysis.tasks.rank_calls import RECV, SEND
 from oncall.analysis.tasks.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, Array, warm_up
-from oncall.analysis.tasks.tensor_patterns import most_frequent
 
 
 def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:

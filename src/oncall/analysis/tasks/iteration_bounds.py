@@ -20,9 +20,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
+from oncall.analysis.tasks.call_patterns import most_frequent, period
 from oncall.analysis.tasks.rank_calls import OUTSIDE, RECV, REPLICAS, SEND, TASK, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.tensor_patterns import most_frequent, period
 
 
 @dataclass(frozen=True)
@@ -177,12 +178,12 @@ def whole_blocks(blocks: list[Block]) -> Array:
 def _first_exchanges(calls: RankCalls, at: Array) -> Array:
     """Which of the exchanges `at` are the first of an iteration (n,); the very first is one if
     it is like the others."""
-    words, thresholds = calls.word[at], calls.thresholds
+    words = calls.word[at]
     pauses = calls.entered_ns[at[1:]] - _left(calls, at[:-1])
     starts = np.concatenate([[0], np.flatnonzero(calls.lost[at][1:]) + 1])
-    length = period(words, starts, thresholds)
+    length = period(words, starts)
     if length is None:
-        long = pauses > thresholds.exchange_times * np.median(pauses)
+        long = pauses > thresholds.EXCHANGE_TIMES * np.median(pauses)
         if not long.any():
             long[:] = True  # one exchange each
         return np.concatenate([[False], long])
@@ -194,8 +195,8 @@ def _first_exchanges(calls: RankCalls, at: Array) -> Array:
     first = begin + 1 + int(np.flatnonzero(phases == np.argmax(baseline_ns))[0])
     alike = (words[1:] == words[first]) & (words[:-1] == words[first - 1])
     # The same two exchanges may follow one another within an iteration, too.
-    if alike.sum() > thresholds.repeated * len(at) / length:
-        alike &= pauses > thresholds.long_pause * baseline_ns.max()
+    if alike.sum() > thresholds.REPEATED * len(at) / length:
+        alike &= pauses > thresholds.LONG_PAUSE * baseline_ns.max()
     return np.concatenate([[words[0] == words[first]], alike])
 
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
 from oncall.analysis.tasks.row_quantiles import after, quantile_of
 from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.traffic import parallelism
 
 _FAR = np.iinfo(np.int64).max
 
@@ -52,7 +54,7 @@ def iteration_ends(
     kept = (block >= 0) & np.any(over_ns >= 0, axis=0)[block]
     kept[kept] = mine[kept] < np.array([b.until for b in blocks])[block[kept]]
     mine, block = mine[kept], block[kept]
-    large, behind = calls.size_bytes[mine] >= calls.thresholds.small_bytes, mine > last[block]
+    large, behind = calls.size_bytes[mine] >= parallelism.SMALL_BYTES, mine > last[block]
     replicas, outside = calls.use[mine] == REPLICAS, calls.use[mine] == OUTSIDE
     # Gradients may be reduced while the last backward runs; what is seen of it comes after that.
     gradients = replicas & calls.reduces[mine] & large
@@ -131,7 +133,7 @@ class _Pauses:
         last = np.append(self.block, -1)[next_closing] != self.block
         shown = closing & last & (self.pause > 0)
         baseline = np.nan_to_num(quantile_of(self.pause, shown, 0.25))
-        most = baseline + self.calls.thresholds.pause * self.iteration_ns
+        most = baseline + thresholds.PAUSE * self.iteration_ns
         expected = self.since + baseline.astype(np.int64)[:, np.newaxis]
         until = np.where(self.pause > most[:, np.newaxis], expected, self.until)
         self.baseline = np.where(shown, baseline[:, np.newaxis], 0.0)
@@ -144,18 +146,18 @@ class _Pauses:
             return np.zeros(self.pause.shape, dtype=np.bool_)
         pause = self.pause[:, allowed]
         pauses = np.stack([_baseline(pause[:, number == i]) for i in range(len(words))], axis=1)
-        often = np.bincount(number) >= self.calls.thresholds.usually * len(np.unique(self.block))
+        often = np.bincount(number) >= thresholds.USUALLY * len(np.unique(self.block))
         best = words[np.argmax(np.where(often, pauses, -1), axis=1)]
         return np.asarray(allowed & (self.word == best[:, np.newaxis]))
 
     def others(self, optimizer_ns: Array) -> list[Ends]:
         """Pauses that take a good part of an iteration and do not occur in every iteration. If a
         call follows that occurs only with them, they are checkpoints."""
-        part = (self.calls.thresholds.pause * self.iteration_ns)[:, np.newaxis]
+        part = (thresholds.PAUSE * self.iteration_ns)[:, np.newaxis]
         much = self.pause > self.baseline + self._baseline_after() + part
         following = np.append(self.calls.word, self.calls.word[:1])[self.at + 1]
         words, number, counts = np.unique(following, return_inverse=True, return_counts=True)
-        rare = counts[number] <= self.calls.thresholds.usually * self.blocks if len(words) else much
+        rare = counts[number] <= thresholds.USUALLY * self.blocks if len(words) else much
         updated = np.where(self.baseline > 0, optimizer_ns.astype(np.int64)[:, np.newaxis], 0)
         none = np.full(len(self.at), UNKNOWN, dtype=np.int64)
         return [
@@ -171,9 +173,7 @@ class _Pauses:
         baseline = np.stack(
             [_baseline(self.pause[:, number == i]) for i in range(len(words))], axis=1
         )
-        often = (
-            np.bincount(number, minlength=len(words)) >= self.calls.thresholds.usually * self.blocks
-        )
+        often = np.bincount(number, minlength=len(words)) >= thresholds.USUALLY * self.blocks
         following = np.where(often, baseline, 0.0)[:, number]
         return np.asarray(np.where(self.baseline > 0, 0.0, following))
 

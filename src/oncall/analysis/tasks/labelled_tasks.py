@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import duckdb
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.evaluation_blocks import micro_batch_counts, split_evaluations
 from oncall.analysis.tasks.iteration_bounds import (
     Block,
@@ -31,8 +32,7 @@ from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
 from oncall.analysis.tasks.task_lateness import lateness, together
 from oncall.analysis.tasks.task_positions import place_alone, place_tasks
 from oncall.analysis.tasks.task_rows import TASK_COLUMNS, Labelled, columns_of, rows
-from oncall.analysis.tasks.thresholds import Thresholds
-from oncall.evidence import params_of, relation
+from oncall.evidence import relation
 
 _Value = TypeVar("_Value")
 _CALLS_AT_ONCE = 1 << 17  # of which the times take 3 MB
@@ -46,11 +46,9 @@ _ROWS_AT_ONCE = 1 << 17  # of tasks, 20 MB
     columns=TASK_COLUMNS,
     source="VenusTrace 3.3",
     at="node",
-    params=params_of(Thresholds),
 )
-def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Mapping[str, Any]]:
+def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Iterator[Mapping[str, Any]]:
     """The tasks of every rank whose operations are all here; none if its calls show no tasks."""
-    thresholds = Thresholds(**params)
     stated = _stated(con)
     sizes = dict(
         con.execute(
@@ -58,14 +56,14 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Ma
             "GROUP BY comm"
         ).fetchall()
     )
-    found = _found(con, thresholds)
+    found = _found(con)
     for job in [*found]:
         said = stated.get(job, Stated())
         places = _places(con, job, found[job], said)
         labelled = _labelled(found.pop(job), said, _pipeline_length(places))
         parts: list[Mapping[str, Any]] = []
         held = 0
-        for part in _rows_of(labelled, sizes, thresholds):
+        for part in _rows_of(labelled, sizes):
             parts.append(part)
             held += len(part["started_ns"])
             if held > _ROWS_AT_ONCE:
@@ -74,10 +72,10 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Iterator[Ma
         yield columns_of(parts)
 
 
-def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, list[Found]]:
+def _found(con: duckdb.DuckDBPyConnection) -> dict[str, list[Found]]:
     by_job: dict[str, list[Found]] = {}
     blocks: dict[int, list[Block]] = {}
-    for calls in read_calls(con, thresholds):
+    for calls in read_calls(con):
         if calls.alike not in blocks:
             blocks[calls.alike] = find_blocks(calls)
         by_job.setdefault(calls.job, []).append(Found(calls, blocks[calls.alike]))
@@ -106,16 +104,14 @@ def _labelled(ranks: Sequence[Found], stated: Stated, places: dict[int, Place]) 
     return [one for one in labelled if len(one.tasks) or one.replicas_alone]
 
 
-def _rows_of(
-    labelled: list[Labelled], sizes: Mapping[int, int], thresholds: Thresholds
-) -> Iterator[dict[str, Any]]:
+def _rows_of(labelled: list[Labelled], sizes: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     """Columns of their rows, some of them at a time; the ranks' calls go with their rows."""
     calls = [each for one in labelled for each in one.ranks]
     began_ns = left_together(calls, [one.blocks for one in labelled for _ in one.ranks])
     known = [each for one in labelled for each in [_numbered(one)] * len(one.ranks)]
     numbers = number_blocks(
         [replace(one, began_ns=mine) for one, mine in zip(known, began_ns, strict=True)],
-        thresholds.together,
+        thresholds.TOGETHER,
     )
     late = lateness(calls, sizes)
     sent = _inputs_sent(labelled, numbers)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oncall.analysis.tasks.call_patterns import most_frequent
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.pipeline_layouts import Memberships, layouts
 from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN, RankCalls
@@ -26,7 +27,6 @@ from oncall.analysis.tasks.schedule_fit import (
     seen_of,
 )
 from oncall.analysis.tasks.schedules import ONE_FORWARD_ONE_BACKWARD, Array
-from oncall.analysis.tasks.tensor_patterns import most_frequent
 
 
 @dataclass(frozen=True)

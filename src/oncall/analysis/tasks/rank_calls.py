@@ -8,17 +8,18 @@ and rare ones to gradients and parameters, all others to the end of an iteration
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import duckdb
 import numpy as np
 
-from oncall.analysis.common.rank_pieces import in_order, rank_pieces
-from oncall.analysis.tasks.likeness import group_order, likenesses
+from oncall.analysis.common.ordering import in_order, rank_pieces
+from oncall.analysis.tasks import thresholds
+from oncall.analysis.tasks.call_patterns import group_order, likenesses
 from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.thresholds import Thresholds
+from oncall.analysis.traffic import parallelism
 
 SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
 UNKNOWN = -1
@@ -104,7 +105,6 @@ class RankCalls:
     lost: Array
     partners: Array  # positions of one Send or Recv of the pipeline of each communicator and peer
     comms: tuple[int | None, ...]
-    thresholds: Thresholds = field(default_factory=Thresholds)
     alike: int = 0
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class RankCalls:
         return bool((self.ended_ns >= 0).any())
 
 
-def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterator[RankCalls]:
+def read_calls(con: duckdb.DuckDBPyConnection) -> Iterator[RankCalls]:
     """The calls of every rank of which all were kept; from relations operations, members and
     in_flight."""
     comms: dict[str, list[int | None]] = {}
@@ -137,7 +137,7 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
         }
         every = tuple(mine)  # one for all ranks: a job may have thousands
         for first, last in rank_pieces(con, job):
-            columns = _columns(con, job, (first, last), mine, thresholds)
+            columns = _columns(con, job, (first, last), mine)
             begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
             bounds = pairwise([*begins.tolist(), len(columns["rank"])])
             alike = likenesses(columns, begins, named)
@@ -147,12 +147,12 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
                     continue
                 kind = kinds.get((job, likeness))
                 if kind is None:
-                    kind = _kind(part, named, thresholds, len(kinds))
+                    kind = _kind(part, named, len(kinds))
                     kinds[job, likeness] = kind
                 if kind.by_time:
-                    kind = _kind(part, named, thresholds, len(kinds))
+                    kind = _kind(part, named, len(kinds))
                     kind = kinds.setdefault((job, likeness, kind.use.tobytes()), kind)
-                yield _of_rank(job, part, every, kind, thresholds)
+                yield _of_rank(job, part, every, kind)
 
 
 def _columns(
@@ -160,12 +160,11 @@ def _columns(
     job: str,
     ranks: tuple[int, int],
     comms: list[int | None],
-    thresholds: Thresholds,
 ) -> dict[str, Array]:
     """The calls of some ranks, from the first to the last, each rank's in its order; `place`: the
     place of a call's communicator among `comms`, those of the job in order."""
     first, last = ranks
-    wanted = {"job": job, "first": first, "last": last, "element_bytes": thresholds.element_bytes}
+    wanted = {"job": job, "first": first, "last": last, "element_bytes": thresholds.ELEMENT_BYTES}
     found = con.execute(_CALLS, wanted).fetchnumpy()
     named = np.array([comm for comm in comms if comm is not None], dtype=np.uint64)
     columns = {name: np.ma.getdata(values) for name, values in found.items()}
@@ -174,7 +173,7 @@ def _columns(
     order = in_order(*(columns[name] for name in ("rank", "called_ns", "seq", "place")))
     if order is not None:
         columns = {name: values[order] for name, values in columns.items()}
-    order = group_order(columns, thresholds.goes_on_ns)
+    order = group_order(columns, thresholds.GOES_ON_NS)
     for name in columns:
         columns[name] = columns[name][order]
     return columns
@@ -218,13 +217,12 @@ class _Kind:
 def _kind(
     part: dict[str, Array],
     named: dict[int, int | None],
-    thresholds: Thresholds,
     number: int,
 ) -> _Kind:
-    use, by_time = _uses(part, named, thresholds)
+    use, by_time = _uses(part, named)
     kept = ~_repeated(part, use)
     size_bytes = part["size_bytes"]
-    announced = (use <= RECV) & (size_bytes < thresholds.shape_bytes) & (size_bytes > 0) & kept
+    announced = (use <= RECV) & (size_bytes < thresholds.SHAPE_BYTES) & (size_bytes > 0) & kept
     if announced.any() and not announced[(use <= RECV) & kept].all():
         kept &= ~announced
     lanes = (part["place"] * 2 + part["p2p"])[kept]
@@ -248,31 +246,21 @@ def _of_rank(
     part: dict[str, Array],
     comms: tuple[int | None, ...],
     kind: _Kind,
-    thresholds: Thresholds,
 ) -> RankCalls:
-    own = {name: part[name][kind.kept] for name in _OWN}
-    shared = kind.shared
+    own, shared = {name: part[name][kind.kept] for name in _OWN}, dict(kind.shared)
     return RankCalls(
         job=job,
         rank=int(part["rank"][0]),
         use=kind.use,
-        comm=own["place"],
-        word=shared["word"],
-        size_bytes=shared["size_bytes"],
-        reduces=shared["reduces"],
-        sums=shared["sums"],
-        seq=shared["seq"],
-        group=shared["group_id"],
-        peer=own["peer"].astype(np.int64),
-        peer_recorded=shared["peer_recorded"],
-        called_ns=own["called_ns"],
-        entered_ns=own["entered_ns"],
-        ended_ns=own["ended_ns"],
+        comm=own.pop("place"),
+        group=shared.pop("group_id"),
+        peer=own.pop("peer").astype(np.int64),
         lost=kind.lost,
         partners=kind.partners,
         comms=comms,
-        thresholds=thresholds,
         alike=kind.number,
+        **own,
+        **shared,
     )
 
 
@@ -309,11 +297,9 @@ def lost_before(lane: Array, seq: Array) -> Array:
 # ------------------------------------------------------------------ what for
 
 
-def _uses(
-    part: dict[str, Array], named: dict[int, int | None], thresholds: Thresholds
-) -> tuple[Array, bool]:
+def _uses(part: dict[str, Array], named: dict[int, int | None]) -> tuple[Array, bool]:
     """What each call is for (n,), and whether that follows from when they were called, too."""
-    pipeline = _pipeline(part, named, thresholds.cut_groups)
+    pipeline = _pipeline(part, named)
     use = np.full(len(pipeline), OUTSIDE, dtype=np.int8)
     use[pipeline] = np.where(part["send"][pipeline], SEND, RECV)
     unnamed: list[_Use] = []
@@ -325,14 +311,14 @@ def _uses(
         elif part["p2p"][mine].any():
             use[mine] = TASK  # keys around a ring, tokens to experts
         else:
-            unnamed.append(_use(part, mine, pipeline, thresholds))
+            unnamed.append(_use(part, mine, pipeline))
     is_named = bool((use == TASK).any())
     for one in unnamed:
-        use[one.mine] = _inferred(one, unnamed, is_named, thresholds)
+        use[one.mine] = _inferred(one, unnamed, is_named)
     return use, bool(unnamed)
 
 
-def _pipeline(part: dict[str, Array], named: dict[int, int | None], cut_groups: float) -> Array:
+def _pipeline(part: dict[str, Array], named: dict[int, int | None]) -> Array:
     """Which calls are the pipeline's Sends and Recvs (n,)."""
     p2p = part["p2p"].astype(np.bool_)
     sending = [place for place, use in named.items() if use == SEND]
@@ -340,26 +326,26 @@ def _pipeline(part: dict[str, Array], named: dict[int, int | None], cut_groups: 
         return p2p & np.isin(part["place"], sending)
     for place in np.unique(part["place"][p2p]).tolist():
         mine = np.flatnonzero(p2p & (part["place"] == place))
-        if named.get(place) is not None or not _is_chain(part, mine, cut_groups):
+        if named.get(place) is not None or not _is_chain(part, mine):
             p2p[mine] = False
     return p2p
 
 
-def _is_chain(part: dict[str, Array], mine: Array, cut_groups: float) -> bool:
+def _is_chain(part: dict[str, Array], mine: Array) -> bool:
     """Sends and Recvs with at most two others, and some that go one way only."""
     peers = np.unique(part["peer"][mine])
     known = bool((peers != UNKNOWN).all())
-    return not (known and len(peers) > 2) and not _goes_both_ways(part, mine, cut_groups)
+    return not (known and len(peers) > 2) and not _goes_both_ways(part, mine)
 
 
-def _goes_both_ways(part: dict[str, Array], mine: Array, cut_groups: float) -> bool:
+def _goes_both_ways(part: dict[str, Array], mine: Array) -> bool:
     """Every group call has as many Sends as Recvs, but for those at whose ends calls were lost."""
     if not (part["group_id"][mine] >= 0).all():
         return False
     _, group = np.unique(part["group_id"][mine], return_inverse=True)
     uneven = np.bincount(group, np.where(part["send"][mine], 1, -1)) != 0
     losses = int((np.diff(np.unique(part["seq"][mine])) > 1).sum())
-    return bool(uneven.sum() <= 2 * (losses + 2) and uneven.mean() < cut_groups)
+    return bool(uneven.sum() <= 2 * (losses + 2) and uneven.mean() < thresholds.CUT_GROUPS)
 
 
 @dataclass(frozen=True)
@@ -373,18 +359,18 @@ class _Use:
     long_pauses: float  # share of its time in pauses far longer than its median one
 
 
-def _use(part: dict[str, Array], mine: Array, pipeline: Array, thresholds: Thresholds) -> _Use:
+def _use(part: dict[str, Array], mine: Array, pipeline: Array) -> _Use:
     at = part["called_ns"][mine]
     pauses = np.diff(at)
     median = np.median(pauses) if len(pauses) else 0
-    long = pauses[pauses > thresholds.pause_times * median].sum() / max(1, pauses.sum())
+    long = pauses[pauses > parallelism.PAUSE_TIMES * median].sum() / max(1, pauses.sum())
     events = np.flatnonzero(pipeline)
     sends = part["send"][events].astype(np.bool_)
     before_sends = None
     if sends.any():
         upto = np.concatenate([[0], np.cumsum(mine)])
         group, at_ns = part["group_id"][events], part["called_ns"][events]
-        first = exchange_starts(group, at_ns, events, thresholds.goes_on_ns)
+        first = exchange_starts(group, at_ns, events, thresholds.GOES_ON_NS)
         calls = np.where(first, upto[events] - upto[np.concatenate([[0], events[:-1]])], 0)
         sends_of = np.bincount(np.cumsum(first) - 1, sends)
         before_sends = float(np.average(calls[first] > 0, weights=sends_of))
@@ -403,17 +389,17 @@ def exchange_starts(group: Array, at_ns: Array, position: Array, goes_on_ns: int
     return np.concatenate([[True], ~together])
 
 
-def _inferred(one: _Use, others: list[_Use], is_named: bool, thresholds: Thresholds) -> int:
+def _inferred(one: _Use, others: list[_Use], is_named: bool) -> int:
     """What a communicator of collectives without a name that says it is for."""
-    if one.before_sends is not None and one.before_sends > thresholds.interleaved:
+    if one.before_sends is not None and one.before_sends > parallelism.INTERLEAVED:
         return TASK
-    if one.largest_bytes < thresholds.small_bytes:
+    if one.largest_bytes < parallelism.SMALL_BYTES:
         return OUTSIDE
     if one.before_sends is not None or is_named:
         return REPLICAS
-    large = [other for other in others if other.largest_bytes >= thresholds.small_bytes]
-    if any(other.calls > thresholds.more * one.calls for other in large):
+    large = [other for other in others if other.largest_bytes >= parallelism.SMALL_BYTES]
+    if any(other.calls > parallelism.MORE * one.calls for other in large):
         return REPLICAS
-    if any(thresholds.more * other.calls < one.calls for other in large):
+    if any(parallelism.MORE * other.calls < one.calls for other in large):
         return TASK
-    return REPLICAS if one.long_pauses > thresholds.long_pauses else TASK
+    return REPLICAS if one.long_pauses > parallelism.LONG_PAUSES else TASK

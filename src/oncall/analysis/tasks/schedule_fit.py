@@ -9,12 +9,13 @@ name tasks differently are equally near, none is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedules import (
@@ -25,7 +26,6 @@ from oncall.analysis.tasks.schedules import (
     Order,
     task_order,
 )
-from oncall.analysis.tasks.thresholds import Thresholds
 
 _FORMS = ("one after the other", "exchanged together", "asked for ahead")
 
@@ -80,7 +80,6 @@ class Seen:
     directed: bool
     neighbours: int  # ranks that it exchanges with; 0: not known
     shapes: Sequence[tuple[bytes, int]]
-    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def micro_batches(self, place: tuple[int, int], chunks: int) -> int | None:
         """In its most common iteration, were it at this stage; None: a part of one would be
@@ -121,14 +120,13 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
     by_frequency = sorted(counts.items(), key=lambda item: -item[1])
     peers = np.unique(calls.peer[events])
     neighbours = 0 if (peers == UNKNOWN).any() or len(peers) > 2 else len(peers)
-    shapes = by_frequency[: calls.thresholds.most_shapes]
-    return Seen(calls.rank, forward is not None, neighbours, shapes, calls.thresholds)
+    shapes = by_frequency[: thresholds.MOST_SHAPES]
+    return Seen(calls.rank, forward is not None, neighbours, shapes)
 
 
 def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit:
     """The hypothesis that explains the ranks best, of equal ones the first layout's."""
     ranks = [one for one in ranks if one.shapes]
-    thresholds = ranks[0].thresholds if ranks else Thresholds()
     found: list[tuple[float, Hypothesis]] = []
     for layout in layouts:
         if not ranks or not all(one.rank in layout.seats for one in ranks):
@@ -137,13 +135,13 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit
             misfit = _misfit(hypothesis, ranks)
             if misfit == 0 and hypothesis.is_reported and stated.schedule:
                 return Fit(hypothesis)
-            misfit += thresholds.against_stated * (not hypothesis.is_reported)
+            misfit += thresholds.AGAINST_STATED * (not hypothesis.is_reported)
             found.append((misfit, hypothesis))
     found.sort(key=lambda one: one[0])
-    if not found or found[0][0] > thresholds.fits:
+    if not found or found[0][0] > thresholds.FITS:
         return Fit(None)
     least, best = found[0]
-    alike = [other for misfit, other in found[1:] if misfit <= thresholds.alike * least]
+    alike = [other for misfit, other in found[1:] if misfit <= thresholds.ALIKE * least]
     # What is known of a place in the pipeline goes before what is only assumed.
     rivals = [other for other in alike if other.layout.because == best.layout.because]
     for other in rivals:
@@ -155,7 +153,7 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit
 def _hypotheses(layout: Layout, ranks: Sequence[Seen], stated: Stated) -> Iterator[Hypothesis]:
     """Every schedule that the counts of transfers allow."""
     in_chunks = stated.schedule == INTERLEAVED or (stated.chunks or 1) > 1
-    for chunks in range(1, ranks[0].thresholds.most_chunks + 1):
+    for chunks in range(1, thresholds.MOST_CHUNKS + 1):
         if 2 * sum(_may_be(one, layout.seats[one.rank], chunks) for one in ranks) < len(ranks):
             continue
         if chunks > 1 and not in_chunks and any(layout.seats[one.rank][1] == 2 for one in ranks):
@@ -212,7 +210,7 @@ def explained(one: Hypothesis, rank: Seen) -> list[int]:
         count
         for shape, _ in rank.shapes
         if (count := _micro_batches(len(shape), place, one.chunks)) is not None
-        and _distance(one, rank, shape) < rank.thresholds.explained
+        and _distance(one, rank, shape) < thresholds.EXPLAINED
     ]
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
+from oncall.analysis.tasks.call_patterns import most_frequent, split
 from oncall.analysis.tasks.rank_calls import TASK, RankCalls
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_positions import NOWHERE, Tasks
-from oncall.analysis.tasks.tensor_patterns import most_frequent, split
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class _Lengths:
         """By what the calls are and how they follow one another, of pairs of equal length."""
         at = self.positions[self.first[mine][:, None] + np.arange(length)]
         gaps = np.diff(np.concatenate(self.calls.entered_ns[:, at]), axis=1)
-        small = self.calls.thresholds.loss
+        small = thresholds.LOSS
         pace = np.median(gaps, axis=0)
         begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], pace, small)
         return begin, length - begin

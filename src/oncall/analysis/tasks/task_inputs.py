@@ -55,9 +55,7 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
         sent = np.full(len(one.tasks), UNKNOWN, dtype=np.int64)
         mates = in_lane[lanes[place]] if lanes[place] is not None else []
         for other in (mate for mate in mates if mate != place):
-            moved = corrections_of(
-                np.array([other, place]), known, one.calls.thresholds.clock_error_ns
-            )
+            moved = corrections_of(np.array([other, place]), known)
             sent_by_peer = _sent_to(one, placed[other][1])
             sent = np.where(sent_by_peer >= 0, sent_by_peer + int(moved[0] - moved[1]), sent)
         sent = np.where(sent < 0, _all_there(place, computing, joint, known), sent)
@@ -137,7 +135,7 @@ def _all_there(
         if other == place or ranks[other].calls.comms != one.calls.comms:
             continue
         numbers, called = joint.of_rank[other]
-        moved = corrections_of(np.array([other, place]), known, one.calls.thresholds.clock_error_ns)
+        moved = corrections_of(np.array([other, place]), known)
         found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
         theirs = called[found] + int(moved[0] - moved[1])
         same = (numbers[found] == wanted) & (there >= 0)

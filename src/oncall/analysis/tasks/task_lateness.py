@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, SEND, TASK, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import Inside
-from oncall.analysis.tasks.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _corrections(ranks: Sequence[RankCalls], positions: Sequence[Array]) -> Arra
     for each in np.unique(comm).tolist():
         mine = np.flatnonzero(comm == each)
         members, place = np.unique(number[mine], return_inverse=True)
-        moved[mine] = corrections_of(members, known, ranks[0].thresholds.clock_error_ns)[place]
+        moved[mine] = corrections_of(members, known)[place]
     return moved
 
 
@@ -135,15 +135,13 @@ def clock_corrections(ranks: Sequence[RankCalls]) -> list[dict[int, int]]:
     found = []
     for each in np.unique(comm).tolist():
         mine = comm == each
-        apart = _apart(seq[mine], rank[mine], left[mine], stayed[mine], ranks[0].thresholds)
-        if any(abs(ns) > ranks[0].thresholds.clock_error_ns for ns in apart.values()):
+        apart = _apart(seq[mine], rank[mine], left[mine], stayed[mine])
+        if any(abs(ns) > thresholds.CLOCK_ERROR_NS for ns in apart.values()):
             found.append(apart)
     return found
 
 
-def _apart(
-    seq: Array, rank: Array, left: Array, stayed: Array, thresholds: Thresholds
-) -> dict[int, int]:
+def _apart(seq: Array, rank: Array, left: Array, stayed: Array) -> dict[int, int]:
     """The median difference of each rank to the middle member, over prompt rounds of all."""
     members = np.unique(rank)
     rounds, counts = np.unique(seq, return_counts=True)
@@ -151,22 +149,22 @@ def _apart(
     if len(members) < 2 or not whole.any():
         return {}
     shape = (-1, len(members))
-    prompt = stayed[whole].reshape(shape).min(axis=1) <= thresholds.prompt_ns
+    prompt = stayed[whole].reshape(shape).min(axis=1) <= thresholds.PROMPT_NS
     moments = left[whole].reshape(shape)[prompt]
-    if len(moments) < thresholds.fewest_rounds:
+    if len(moments) < thresholds.FEWEST_ROUNDS:
         return {}
     middle = np.sort(moments, axis=1)[:, (len(members) - 1) // 2]
     apart = np.median(moments - middle[:, np.newaxis], axis=0)
     return dict(zip(members.tolist(), np.rint(apart).astype(np.int64).tolist(), strict=True))
 
 
-def corrections_of(members: Array, known: Sequence[dict[int, int]], error_ns: int) -> Array:
+def corrections_of(members: Array, known: Sequence[dict[int, int]]) -> Array:
     """By how much to move the times of these ranks (n,) to have them on one clock: 0 where no
-    communicator has them all, or where they are not apart by more than `error_ns`."""
+    communicator has them all, or where they are not apart by more than clocks are."""
     for apart in known:
         if all(member in apart for member in members.tolist()):
             offsets = np.array([apart[member] for member in members.tolist()], dtype=np.int64)
-            if np.ptp(offsets) > error_ns:
+            if np.ptp(offsets) > thresholds.CLOCK_ERROR_NS:
                 return -offsets
             return np.zeros(len(members), dtype=np.int64)
     return np.zeros(len(members), dtype=np.int64)

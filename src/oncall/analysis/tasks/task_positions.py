@@ -14,8 +14,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
+from oncall.analysis.tasks.call_patterns import most_frequent, period
 from oncall.analysis.tasks.evaluation_blocks import is_whole
-from oncall.analysis.tasks.exchanges import Exchanges, interleaved_exchanges
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.pipeline_places import Place, Seated
 from oncall.analysis.tasks.rank_calls import SEND, UNKNOWN, RankCalls
@@ -23,10 +24,11 @@ from oncall.analysis.tasks.schedules import (
     FORWARD_ONLY,
     INTERLEAVED,
     Array,
+    Exchanges,
     Order,
+    interleaved_exchanges,
     task_order,
 )
-from oncall.analysis.tasks.tensor_patterns import most_frequent, period
 
 NOWHERE = -2  # before the first call is -1
 
@@ -138,7 +140,7 @@ def _together(
     tasks = _in_blocks(calls, blocks, [whole[len(whole) // 2]], forward, together=False)
     inverted = (tasks.send_at >= 0) & (tasks.send_at < tasks.low)
     late = (tasks.low > NOWHERE) & (tasks.high >= 0) & (tasks.high < tasks.low)
-    return bool((inverted | late).mean() > calls.thresholds.inverted)
+    return bool((inverted | late).mean() > thresholds.INVERTED)
 
 
 def _in_blocks(
@@ -327,7 +329,7 @@ def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | 
     events = np.concatenate([block.events for block in blocks])
     sizes = np.array([len(block.events) for block in blocks])
     starts = np.cumsum(sizes) - sizes
-    length = period(calls.word[events], starts, calls.thresholds)
+    length = period(calls.word[events], starts)
     each = most_frequent(sizes)
     if length is None and each:
         length = each // (micro_batches or 1)

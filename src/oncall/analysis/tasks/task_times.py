@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.iteration_bounds import Block, started_ns
 from oncall.analysis.tasks.rank_calls import (
     OUTSIDE,
@@ -59,11 +60,11 @@ def time_tasks(
     started = _started(calls, blocks, tasks, ended, begins, recorded)
     ahead = np.zeros(started.shape, dtype=np.bool_)
     if not calls.knows_ends:
-        ahead = _runs_ahead(tasks, started, ended, last, count, calls.thresholds.ahead_share)
+        ahead = _runs_ahead(tasks, started, ended, last, count, thresholds.AHEAD_SHARE)
     # A host that does not wait for its device between two tasks shows when both were over.
     apart = any_call & ~(ahead & after(ahead, False))
     follows = before(~_is_last(tasks) & ~apart, False)
-    started, ended = _shared(tasks, apart, started, ended, calls.thresholds.backward_share)
+    started, ended = _shared(tasks, apart, started, ended, thresholds.BACKWARD_SHARE)
     started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that no rank waits for, holds up no task.
     begun = (first >= 0) & (started > first) & ~(ahead & follows)
@@ -373,7 +374,7 @@ def transfers_over(calls: RankCalls) -> Array:
     sends = calls.use[transfers] == SEND
     alone = sends & ~with_next & ~np.append(False, with_next[:-1]) & (over >= 0)
     took = median_of(over - calls.entered_ns[:, transfers], alone)
-    at_once = np.isnan(took) | (np.nan_to_num(took) < calls.thresholds.goes_on_ns)
+    at_once = np.isnan(took) | (np.nan_to_num(took) < thresholds.GOES_ON_NS)
     result = np.full(calls.entered_ns.shape, UNKNOWN, dtype=np.int64)
     result[:, transfers] = np.where(sends & at_once[:, np.newaxis], UNKNOWN, over)
     return result

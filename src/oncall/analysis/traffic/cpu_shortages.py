@@ -45,7 +45,6 @@ def _proxies() -> str:
 @relation(
     "cpu_shortages",
     reads=["rank_traffic", "members"],
-    optional=["hosts", "transfers", "slow_collective_senders"],
     empty_without=["hosts|transfers"],
     columns=[
         ("node", "VARCHAR", "", "host"),

@@ -18,12 +18,14 @@ import duckdb
 
 from oncall.analysis.traffic.active_peers import (
     RING,
+    RING_OPERATIONS,
     TREE,
     Active,
     active_peers,
+    double_tree,
     inferred_algorithm,
+    ring_share,
 )
-from oncall.analysis.traffic.collective_volume import RING_OPERATIONS, double_tree, ring_share
 from oncall.analysis.traffic.flows import receiver_side
 from oncall.evidence import Param, relation
 
@@ -201,7 +203,6 @@ def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, st
 @relation(
     "expected_traffic",
     reads=["operations"],
-    optional=["edge_shares", "members", "send_sides"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),

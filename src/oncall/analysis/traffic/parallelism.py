@@ -21,35 +21,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.traffic.pace import Moments, pace_of
-from oncall.evidence import decides, params_of, relation
+from oncall.evidence import Param, relation
+
+# What distinguishes uses of communicators, on all ranks' calls or on one rank's alone. Nodes label
+# tasks by the same numbers, as they are installed there: no site can replace them.
+SMALL_BYTES = 256 << 10  # losses, norms and flags are of some elements, activations of thousands
+PAUSE_TIMES = 5  # times the median pause: a longer one lies between bursts
+LONG_PAUSES = 0.3  # of the time: gradients come together, once an iteration, and then pause
+INTERLEAVED = 0.5  # of transfers: activations come between all of them, gradients apart
+MORE = 1.5  # times the operations of another group of the rank (Figure 5): less is alike
 
 
-@dataclass(frozen=True)
-class UseThresholds:
-    """What distinguishes uses of communicators, on all ranks' calls or on one rank's alone."""
-
-    small_bytes: int = decides(
-        "256 KiB", "losses, norms and flags are of some elements, activations of many thousands"
-    )
-    pause_times: float = decides(5, "times the median pause: a longer one lies between bursts")
-    long_pauses: float = decides(
-        "30 %", "of the time: gradients come together, once an iteration, and then pause"
-    )
-    interleaved: float = decides(
-        "50 %", "of the transfers: activations come between all of them, gradients apart"
-    )
-    more: float = decides(
-        1.5, "times the operations of another group of the rank (Figure 5): less is alike"
-    )
-
-
-@dataclass(frozen=True)
-class Thresholds(UseThresholds):
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
     """What distinguishes the roles of communicators."""
 
-    layer_ns: int = decides("250 ms", "a layer's computation takes less")
-    uneven: float = decides("2 %", "relative spread of sizes: above, they follow a routing")
-    mesh: float = decides("90 %", "of all pairs: then each sends to each")
+    layer_ns: int
+    uneven: float
+    mesh: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +68,7 @@ def roles(
     collective: dict[str, list[Use]] = defaultdict(list)
     uses = list(uses)
     for use in uses:
-        if use.largest_bytes < thresholds.small_bytes:
+        if use.largest_bytes < SMALL_BYTES:
             found[use.job, use.comm] = None, "only small operations"
         elif use.all_to_alls:
             found[use.job, use.comm] = "ep", "all-to-all"
@@ -131,19 +120,19 @@ def _of_collectives(
         if use.members & other.members
         and not (use.members <= other.members or other.members <= use.members)
     ]
-    busier = any(other.collectives > thresholds.more * use.collectives for other in others)
-    calmer = any(thresholds.more * other.collectives < use.collectives for other in others)
+    busier = any(other.collectives > MORE * use.collectives for other in others)
+    calmer = any(MORE * other.collectives < use.collectives for other in others)
     if busier and not calmer:
         return "dp", "fewer operations than another group of its ranks"
     if calmer and not busier:
         return "tp", "more operations than another group of its ranks"
     if use.interleaved is not None:
-        if use.interleaved > thresholds.interleaved:
+        if use.interleaved > INTERLEAVED:
             return "tp", "operations between all Sends and Recvs"
         return "dp", "operations apart from Sends and Recvs"
     if use.apart_ns > thresholds.layer_ns:
         return "dp", "operations further apart than layers"
-    if use.long_pauses > thresholds.long_pauses:
+    if use.long_pauses > LONG_PAUSES:
         return "dp", "operations in bursts, an iteration apart"
     return "tp", "operations all the time"
 
@@ -215,13 +204,17 @@ _COLUMNS = [
     optional=["members", "operations", "jobs"],
     columns=_COLUMNS,
     source="Pulse 5.2, Figure 5",
-    params={**params_of(Thresholds), **params_of(UseThresholds, of="labelled_tasks")},
+    params={
+        "layer_ns": Param("250 ms", "a layer's computation takes less"),
+        "uneven": Param("2 %", "relative spread of sizes: above, they follow a routing"),
+        "mesh": "lost_time.nearly_all",
+    },
 )
 def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """What each communicator is for, by its use, and whether that fits the job's configuration."""
     thresholds = Thresholds(**params)
     named = con.execute("SELECT DISTINCT job FROM members ORDER BY job").fetchall()
-    uses = [use for (job,) in named for use in _uses(con, job, **params)]
+    uses = [use for (job,) in named for use in _uses(con, job)]
     recorded: dict[tuple[str, int], str] = {
         (job, comm): role.lower()
         for job, comm, role in con.execute(
@@ -251,15 +244,13 @@ def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, A
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
 
 
-def _uses(
-    con: duckdb.DuckDBPyConnection, job: str, *, small_bytes: int, pause_times: float, **_: Any
-) -> list[Use]:
+def _uses(con: duckdb.DuckDBPyConnection, job: str) -> list[Use]:
     """How each communicator of a job was used, as far as it was used."""
     found = con.execute(_COMMUNICATORS, {"job": job}).fetchall()
     if not found:
         return []
     comms = np.array([comm for comm, *_ in found], dtype=np.uint64)
-    wanted = {"job": job, "small_bytes": small_bytes}
+    wanted = {"job": job, "small_bytes": SMALL_BYTES}
     collectives = con.execute(_COLLECTIVES, wanted).fetchnumpy()
     transfers = con.execute(_TRANSFERS, {"job": job}).fetchnumpy()
     sent = con.execute(_SENT, {"job": job}).fetchall() if len(transfers["comm"]) else []
@@ -270,7 +261,7 @@ def _uses(
         collectives["times"][here],
         _moments(transfers, transfers["at_ns"] >= 0),
         len(comms),
-        pause_times,
+        PAUSE_TIMES,
     )
     place, here = _places(comms, transfers["comm"])
     here &= transfers["known"]

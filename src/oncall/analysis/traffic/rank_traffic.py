@@ -13,7 +13,6 @@ from oncall.evidence import relation
 @relation(
     "rank_traffic",
     reads=["traffic"],
-    optional=["clocks", "members", "operations"],
     empty_without=["traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

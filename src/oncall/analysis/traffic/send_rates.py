@@ -42,10 +42,7 @@ _SENDER = [
         "least_bytes": Param(
             "1 MiB", "smaller operations are a few epochs, which tell of latency and not of a rate"
         ),
-        "counted_within": Param(
-            "10 %",
-            "of the volume: where more was lost, or is another operation's, times mean nothing",
-        ),
+        "counted": "lost_time.nearly_all",
     },
 )
 def send_turns() -> str:
@@ -70,7 +67,7 @@ def send_turns() -> str:
                 least(active_ns, greatest(active_ns / 2,
                     coalesce(ended_ns - begun_ns + apart_ns, active_ns))) AS busy_ns
             FROM whole WHERE NOT coalesce(
-                undercount AND abs(bytes - expected_bytes) > $counted_within * expected_bytes,
+                undercount AND abs(bytes - expected_bytes) > (1 - $counted) * expected_bytes,
                 false))
         SELECT *, volume / busy_ns / median(volume / busy_ns) OVER others AS share,
             dense_rank() OVER (PARTITION BY job, comm ORDER BY turn DESC) AS back
@@ -83,7 +80,6 @@ def send_turns() -> str:
 @relation(
     "slow_collective_senders",
     reads=["send_turns"],
-    optional=["transfers"],
     empty_without=["send_turns"],
     columns=[
         *_SENDER,
@@ -95,10 +91,8 @@ def send_turns() -> str:
     source="Pulse 6.2",
     params={
         "last": Param(10, "operations over which a rank's rate is averaged (Pulse 6.2, k)"),
-        "repeat": Param(3, "fewer operations may be slow by chance"),
-        "mostly": Param(
-            "70 %", "a culprit has the lowest rate of its group nearly always, jitter by turns"
-        ),
+        "repeat": "lost_time.few",
+        "mostly": Param("70 %", "a culprit has the lowest rate nearly always, jitter by turns"),
         "jitter": Param(
             "5 %",
             "of the peers' actual rate, gaps left out, that sound peers differ by 1 to 3 % in; and "
@@ -131,28 +125,11 @@ def slow_collective_senders() -> str:
     """
 
 
-@relation(
-    "custom_rates",
-    reads=["rank_traffic"],
-    empty_without=["rank_traffic"],
-    columns=[
-        *_SENDER,
-        ("node", "VARCHAR", "", "its host"),
-        ("rounds", "BIGINT", "", "custom collectives averaged, the last ones"),
-        ("share", "DOUBLE", "ratio", "its rate, against the median of the other senders"),
-        ("senders", "BIGINT", "ranks", "senders that are compared"),
-        ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
-    ],
-    source="Pulse 6.2",
-    params={
-        "last": "slow_collective_senders.last",
-        "repeat": "slow_collective_senders.repeat",
-    },
-)
-def custom_rates() -> str:
+def _custom_rates() -> str:
     """Each sender's mean rate in the last custom collectives beside the other senders' of its
     communicator."""
     return """
+        custom_rates AS MATERIALIZED (
         WITH rates AS (
             SELECT job, comm, rank, any_value(node) AS node, count(*) AS rounds,
                 avg(rate_bytes_per_s) AS rate, min(started_ns) AS at_ns
@@ -167,7 +144,7 @@ def custom_rates() -> str:
             count(*) OVER (PARTITION BY job, comm) AS senders
         FROM rates
         WINDOW others AS (PARTITION BY job, comm
-            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW))
     """
 
 
@@ -221,7 +198,7 @@ def _paths() -> str:
 def slow_senders() -> str:
     """Every rank that sends slowly, with its NIC; `in_host` ranks of its host do."""
     return f"""
-        {_custom_senders()}, {_paths()},
+        {_custom_rates()}, {_custom_senders()}, {_paths()},
         slow_senders AS (
             SELECT f.*, m.node, m.gpu, m.nic,
                 count(DISTINCT f.rank) OVER (PARTITION BY f.job, m.node) AS in_host

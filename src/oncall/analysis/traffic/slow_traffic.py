@@ -7,7 +7,12 @@ ranks that nobody suspects lose to one another in the same recording.
 
 from __future__ import annotations
 
-from oncall.analysis.traffic.computing_hosts import all_alike, computing_hosts, uneven_experts
+from oncall.analysis.traffic.compute_times import (
+    all_alike,
+    compute_times,
+    computing_hosts,
+    uneven_experts,
+)
 from oncall.analysis.traffic.cpu_shortages import pauses
 from oncall.analysis.traffic.send_rates import slow_senders
 from oncall.evidence import Param, relation
@@ -49,10 +54,6 @@ def _delays() -> str:
 @relation(
     "slow_traffic",
     reads=["rank_traffic", "members"],
-    optional=[
-        *("send_turns", "slow_collective_senders", "custom_rates", "compute_times"),
-        *("cpu_shortages", "traffic", "rounds"),
-    ],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -84,7 +85,7 @@ def _delays() -> str:
     source="Pulse 6.2, 7.2, 8.1; VERDICTS 3",
     params={
         "last": "slow_collective_senders.last",
-        "repeat": "slow_collective_senders.repeat",
+        "repeat": "lost_time.few",
         "mostly": "slow_collective_senders.mostly",
         "least_bytes": "send_turns.least_bytes",
         "custom_below": Param("87 %", "of the peers' rate, which varies with congestion at the "
@@ -100,8 +101,8 @@ def _delays() -> str:
                                   "besides"),
         "gap_above": Param("12 %", "pauses even in the last rank to begin, against its actual "
                            "time: more than epochs cut off"),
-        "past": Param(4, "the first of so many parts of the operations are a rank's past"),
-        "group_above": Param(1.15, "times their own past, for all ranks alike"),
+        "past": "arrivals.offset_part",
+        "group_above": "late_ranks.late",
         "uneven": Param(1.4, "tokens of the busiest expert against the median one: more than "
                         "capacity factors, 1.25 mostly, let pass"),
         "beyond": Param(4.5, "times the median deviation of the others: 3 sigma of a normal"),
@@ -113,8 +114,8 @@ def slow_traffic() -> str:
         WITH spans AS (
             SELECT job, nullif(max(ended_ns) - min(started_ns), 0) AS span_ns FROM rank_traffic
             GROUP BY job),
-        {slow_senders()}, {computing_hosts()}, {pauses()}, {all_alike()}, {uneven_experts()},
-        {_delays()},
+        {slow_senders()}, {compute_times()}, {computing_hosts()}, {pauses()}, {all_alike()},
+        {uneven_experts()}, {_delays()},
         slow AS (
             SELECT s.* EXCLUDE (rounds, in_host), s.rounds AS number,
                 -- Several NICs of one host that are slow at once are the host's affair.

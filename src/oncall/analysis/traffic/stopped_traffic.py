@@ -161,7 +161,6 @@ def _senders() -> str:
 @relation(
     "stopped_traffic",
     reads=["rank_traffic", "members", "alike_ranks", "parallelism"],
-    optional=["traffic", "operations", "collectors"],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -183,14 +182,10 @@ def _senders() -> str:
     ],
     source="Pulse 6.2, 7.2.3, D.4; the order of what is missing: beyond the paper",
     params={
-        "stuck_after": Param("2 s", "nothing is sent by anyone for as long, and ..."),
-        "pauses": Param(
-            3, "... for this many times the longest pause before: a checkpoint is no hang"
-        ),
+        "stuck_after": "progress_symptoms.blink",
+        "pauses": Param(3, "... for this many times the longest before: a checkpoint is no hang"),
         "same_moment": Param("1 ms", "of what is missing closer together, neither is the first"),
-        "same_volume": Param(
-            "2 MiB", "completed volumes that differ by less than a chunk in flight are equal"
-        ),
+        "same_volume": "collective_steps.most_step",
     },
 )  # fmt: skip
 def stopped_traffic() -> str:

@@ -17,12 +17,13 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.analysis.traffic.buffered import begins_late, begins_within
 from oncall.analysis.traffic.segmentation import (
     NONE,
     Segments,
     Thresholds,
     Traffic,
+    begins_late,
+    begins_within,
     carries_data,
     epochs_of,
     measure,
@@ -350,7 +351,6 @@ def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments, data_par
 @relation(
     "traffic",
     reads=["op_traffic|epochs"],
-    optional=["op_traffic", "segmented_traffic", "queue_pairs"],
     empty_without=["op_traffic|epochs"],
     columns=[
         *OP_TRAFFIC_COLUMNS,

@@ -1,4 +1,12 @@
-"""Each NIC's own share of the latencies that are measured between pairs of NICs.
+"""Latency split into the part of the network and the part of the hosts at its ends, and into each
+NIC's own share.
+
+    network     = UDP ping, stamped as near to the wire as the NIC can
+    end_to_end  = RDMA UD ping, seen by the program
+    host        = end_to_end - network          (TFD 3.3; eq. 1 and 2)
+
+Each is a median over the pings between two NICs in a part of the time, so that a single slow answer
+says nothing and a change within the recording shows.
 
 A ping that passes a slow host is slow from both ends, so a node's own pings do not show whether it
 or its targets are slow. What is measured between i and j is taken as a share of i plus one of j;
@@ -17,10 +25,61 @@ import numpy.typing as npt
 
 from oncall.evidence import Param, relation
 
+CLOCKS = ["nic", "kernel", "program"]  # who stamps pings, the finest first
+
+
+@relation(
+    "latency_split",
+    reads=["pings"],
+    columns=[
+        ("node", "VARCHAR", "", "the node that pings"),
+        ("nic", "VARCHAR", "", "its NIC"),
+        ("target_node", "VARCHAR", "", "the node that answers"),
+        ("target_nic", "VARCHAR", "", "its NIC"),
+        ("part", "INTEGER", "", "which quarter of the time that pings span, from 0"),
+        ("at_ns", "BIGINT", "ns", "first ping of it"),
+        ("network_ns", "BIGINT", "ns", "median round trip of UDP pings"),
+        ("network_high_ns", "BIGINT", "ns", "nine in ten of them are below"),
+        ("end_to_end_ns", "BIGINT", "ns", "median round trip of RDMA pings"),
+        ("host_ns", "BIGINT", "ns", "the rest of that without the network, at least 0"),
+        ("target_ns", "BIGINT", "ns", "median turnaround of the one that answers"),
+        ("pings", "BIGINT", "", "pings sent"),
+        ("lost", "BIGINT", "", "of these without an answer"),
+        ("clock", "VARCHAR", "", "who stamped the UDP pings, the coarsest: nic, kernel or program"),
+    ],
+    source="TFD 3.2 eq. 1-2, 3.3",
+    params={"parts": Param(4, "of the time that pings span; the first is the baseline")},
+)
+def latency_split() -> str:
+    """Network, end-to-end and host-internal latency between NICs, in each quarter of the time."""
+    return f"""
+        WITH span AS (SELECT min(at_ns) AS first_ns, max(at_ns) + 1 AS until_ns FROM pings),
+        placed AS (
+            SELECT p.*, $parts * (at_ns - first_ns) // (until_ns - first_ns) AS part,
+                coalesce(lost, rtt_ns IS NULL) AS gone,
+                CASE WHEN rtt_ns >= 0 AND NOT coalesce(lost, false) THEN rtt_ns END AS took_ns
+            FROM pings p, span),
+        split AS (
+            SELECT node, nic, target_node, target_nic, part, min(at_ns) AS at_ns,
+                median(took_ns) FILTER (kind = 'network') AS network_ns,
+                quantile_cont(took_ns, 0.9) FILTER (kind = 'network') AS network_high_ns,
+                median(took_ns) FILTER (kind = 'end_to_end') AS end_to_end_ns,
+                median(target_ns) AS target_ns, count(*) AS pings, count(*) FILTER (gone) AS lost,
+                -- The coarsest clock says what the network's figure may hold besides.
+                arg_max(clock, list_position({CLOCKS}, clock)) FILTER (kind = 'network') AS clock
+            FROM placed GROUP BY ALL)
+        SELECT *, CASE WHEN end_to_end_ns < network_ns THEN 0 ELSE end_to_end_ns - network_ns END
+            AS host_ns
+        FROM split
+    """
+
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LATENCIES = ("network", "host", "end_to_end")
+_TURNS = 12
+_SETTLED = 0.005  # of an ordinary share
 
 
 @relation(
@@ -36,14 +95,8 @@ LATENCIES = ("network", "host", "end_to_end")
         ("end_to_end_ns", "DOUBLE", "ns", "the same, both together"),
     ],
     source="TFD 3.2; additive shares are beyond the paper",
-    params={
-        "turns": Param(12, "at most; each halves what is left of the way"),
-        "settled": Param("0.5 %", "of an ordinary share: a turn that changes less is the last"),
-    },
 )
-def latency_shares(
-    con: duckdb.DuckDBPyConnection, *, turns: int, settled: float
-) -> Mapping[str, Any]:
+def latency_shares(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """What a ping between each NIC and an ordinary one takes, in each quarter of the time."""
     rows = con.execute(
         f"""
@@ -68,7 +121,7 @@ def latency_shares(
             found[name].append(rows[name][here[first]])
         for name, columns in measured.items():
             value = np.ma.filled(rows[name][here], np.nan)
-            share = shares(rows["sender"][here], rows["target"][here], value, turns, settled)
+            share = shares(rows["sender"][here], rows["target"][here], value)
             ordinary = share[~np.isnan(share)]
             columns.append(share[senders] + (np.median(ordinary) if len(ordinary) else np.nan))
     joined: dict[str, Any] = {
@@ -81,10 +134,10 @@ def latency_shares(
     }
 
 
-def shares(sender: Ints, target: Ints, value: Floats, turns: int, settled: float) -> Floats:
+def shares(sender: Ints, target: Ints, value: Floats) -> Floats:
     """The share (ends,) of each end in the `value` (n,) between pairs; NaN where none is known.
 
-    At most so many turns, or until none changes by `settled` of an ordinary share.
+    Each turn halves what is left of the way; the last one changes none noticeably.
     """
     known = ~np.isnan(value)
     ends = int(max(sender.max(initial=-1), target.max(initial=-1))) + 1
@@ -96,11 +149,11 @@ def shares(sender: Ints, target: Ints, value: Floats, turns: int, settled: float
         return share
     start = float(np.median(both)) / 2
     share[np.unique(one)] = start
-    for _ in range(turns):
+    for _ in range(_TURNS):
         # Half a step at a time: pairs alone would swap their shares for ever.
         step = (_medians(one, both - share[other], ends) - share) / 2
         share = share + step
-        if np.nanmax(np.abs(step)) <= settled * abs(start):
+        if np.nanmax(np.abs(step)) <= _SETTLED * abs(start):
             break
     return share
 
