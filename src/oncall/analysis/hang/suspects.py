@@ -245,8 +245,10 @@ def hang_suspects() -> str:
     return f"""
         WITH {",".join(stages)}
         SELECT s.job, s.comm, s.seq, s.rank, coalesce(s.node, m.node) AS node, gpu, nic,
-            coalesce(s.pid, m.pid) AS pid, u.comm_name, u.op, s.kind, s.ranks, reason,
-            detail, number, called, others,
+            coalesce(s.pid, m.pid) AS pid, u.comm_name, u.op, s.kind, s.ranks,
+            -- A rank that recorded nothing and whose stack is elsewhere is not in the call.
+            CASE WHEN reason = 'unseen' AND m.activity <> 'collective' THEN 'uncalled'
+                ELSE reason END AS reason, detail, number, called, others,
             s.at_ns, m.activity, m.frame
         FROM suspects s JOIN unmet_calls u USING (job, comm, seq)
         LEFT JOIN main_threads m ON m.job = s.job AND m.rank = s.rank AND m.looks > 0
