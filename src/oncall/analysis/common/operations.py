@@ -65,6 +65,7 @@ MANNER = "nullif(concat_ws(' ', o.algo, o.proto), '')"
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("completion", "BOOLEAN", "", "some recording of operations says whether they completed"),
+        ("ends", "BOOLEAN", "", "... by their end alone: an operation without one goes on"),
         ("durations", "BOOLEAN", "", "some operation says how long it took"),
         ("live", "INTEGER[]", "", "ranks recorded by hooks, which observed what is in flight"),
     ],
@@ -81,10 +82,13 @@ def knowledge() -> str:
                 bool_or(done IS NOT NULL
                     OR coalesce(ended_ns, duration_ns, observed_ns) IS NOT NULL)
                     AS completion,
+                bool_or(done IS NULL
+                    AND coalesce(ended_ns, duration_ns, observed_ns) IS NOT NULL) AS ends,
                 bool_or(duration_ns IS NOT NULL
                     OR (started_ns IS NOT NULL AND ended_ns IS NOT NULL)) AS durations
             FROM ops LEFT JOIN hooked USING (job, rank) GROUP BY job, rank)
         SELECT job, bool_or(completion AND live IS NULL) AS completion,
+            bool_or(ends AND live IS NULL) AS ends,
             bool_or(durations) AS durations, coalesce(list(rank) FILTER (live), []) AS live
         FROM recorded_comms GROUP BY job
     """
@@ -109,7 +113,7 @@ def operations() -> str:
                      WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true
                      -- A join here would be paid by every reader for every operation.
                      WHEN observed_ns IS NOT NULL THEN false
-                     WHEN list_contains((SELECT list(job) FROM knowledge WHERE completion), job)
+                     WHEN list_contains((SELECT list(job) FROM knowledge WHERE ends), job)
                          AND NOT list_contains((SELECT flatten(list(live)) FROM knowledge), rank)
                          THEN false
                      END AS done),
