@@ -60,14 +60,17 @@ def rank_by_prefix(logs: Sequence[LogFile]) -> None:
 
 def rank_by_task(logs: Sequence[LogFile]) -> None:
     """`srun -l` puts the task's number before each line. Tasks are ranks where no line of a task
-    names another rank, and none is of an agent, whose task has processes of its own."""
+    names another rank as its own, and none is of an agent, whose task has processes of its own."""
     rows = [row for log in logs for each in log.rows.values() for row in each]
     tasks = {row["task"] for row in rows if row.get("task") is not None}
     world = max((log.world for log in logs), default=0)
     if len(tasks) < 2 or (world and max(tasks) >= world):
         return
-    ranked = [row for row in rows if row.get("task") is not None and row.get("rank") is not None]
-    if any(row["task"] != row["rank"] for row in ranked) or any(map(_of_agent, rows)):
+    own = [row for row in rows if row.get("kind") != "desync"]  # which name those that are absent
+    differ = any(
+        None not in (row.get("task"), row.get("rank")) and row["task"] != row["rank"] for row in own
+    )
+    if differ or any(map(_of_agent, rows)):
         return
     for row in rows:
         # What NCCL prints of the network is its host's.
