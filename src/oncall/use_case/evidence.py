@@ -189,7 +189,7 @@ _BY_COUNTERS = """
             THEN 'all ' || (SELECT count(DISTINCT rank) FROM launches) || ' ranks answer NCCL RAS, '
                 || 'and their states and counts agree; one look cannot show whether they move'
         WHEN looks = 0 THEN 'no counts of operations are recorded: the job may be stopped'
-        WHEN looks = 1 THEN 'one snapshot of counters cannot show whether the job moves'
+        WHEN looks = 1 THEN 'one look cannot show whether the job moves'
         WHEN NOT EXISTS (FROM looks WHERE counts > 1)
             THEN 'no rank launched an operation between ' || looks || ' looks'
                 || CASE WHEN span_s >= 0.1 THEN printf(' (%.0f s)', span_s) ELSE '' END

@@ -68,9 +68,9 @@ def front(incident: Incident) -> Suspect | None:
         calls = blocked_calls(incident)
     except (MissingEvidence, RelationFailed):
         return None
-    if not calls:
-        return None
     awaited = evidence.awaited_ranks(incident)
+    if not calls:  # of counters, those that wait may go unnamed
+        return Suspect(blamed(awaited), "others of the communicator are ahead") if awaited else None
     call = max(calls, key=lambda one: (bool({*awaited} & {*one.missing}), len(one.waiting)))
     waiting = len({rank for each in calls for rank in each.waiting})
     said = str(call) if waiting == len(call.waiting) else f"{waiting} ranks wait: {call}"

@@ -140,23 +140,35 @@ def test_groups_of_which_none_is_named_are_not_assigned(tmp_path: Path) -> None:
         assert "18 at 7, 14 at 6" in rows(incident, "SELECT note FROM recordings")[0][0]
 
 
-def test_a_subgroup_alone_in_text_has_no_rank_for_the_unnamed(tmp_path: Path) -> None:
-    table = WORLD.replace("MISMATCH", "OK") + WORLD.replace(
-        " 0         1 ", " 1         8 "
-    ).replace("32        32", " 4        32")
-    block = """
+SUBGROUP = """
 #1-3 (0000000000000aaa) MISMATCH
   Communicator ranks have different AllReduce operation counts
   3 ranks have launched up to operation 9
   Rank 2 has launched up to operation 8 -- GPU 6 managed by process 86 on node 10.0.0.1
 """
-    with read(tmp_path, HEAD + table + block) as incident:
+OF_SUBGROUP = WORLD.replace("MISMATCH", "OK") + WORLD.replace(
+    " 0         1 ", " 1         8 "
+).replace("32        32", " 4        32")
+
+
+def test_a_subgroup_alone_in_text_has_no_rank_for_the_unnamed(tmp_path: Path) -> None:
+    with read(tmp_path, HEAD + OF_SUBGROUP + SUBGROUP) as incident:
         found = rows(
             incident, "SELECT rank, launched FROM launches WHERE comm = 2730 ORDER BY rank"
         )
         assert found == [(0, 8), (None, 9), (None, 9), (None, 9)]
         assert rows(incident, "SELECT comm_rank, size FROM comms") == [(2, 4)]
         assert rows(incident, "SELECT node, gpu FROM ranks") == [("10.0.0.1", 6)]
+
+
+def test_who_is_behind_is_named_though_those_that_wait_are_not(tmp_path: Path) -> None:
+    one = HEAD + OF_SUBGROUP + SUBGROUP + END
+    code, said = diagnosed(tmp_path, one)
+    assert code == 3
+    assert "most likely rank 0: others of the communicator are ahead; one look cannot" in said
+    code, said = diagnosed(tmp_path, one + one)
+    assert code == 1 and "Not-entered hang: rank 0 on 10.0.0.1" in said
+    assert "3 of 32 ranks wait" in said and "3 ranks are blocked because of it" in said
 
 
 def test_two_polls_of_text_keep_their_order(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def unmet_calls() -> str:
                 count(*) FILTER (state <> 'silent') AS reporting, min(entered_ns) AS at_ns,
                 count(*) FILTER (state = 'absent') AS absent
             FROM hang_members GROUP BY ALL),
-        -- Missing data is evidence, never health.
+        -- Missing data is evidence, never health; of counters alone they are those that wait.
         unknown AS (
             SELECT job, comm, max(size) - count(DISTINCT rank) AS unknown FROM members
             GROUP BY ALL HAVING unknown > 0),
@@ -119,7 +119,8 @@ def unmet_calls() -> str:
                     || p.comm_name,
                 'the communicator') AS label, r.how, g.state, g.stopped,
             g.why, p.size, p.reporting, u.unknown,
-            r.victims, c.waiting, w.ranks, p.at_ns, q.quiet_ns
+            coalesce(nullif(r.victims, 0), u.unknown, 0) AS victims,
+            coalesce(c.waiting, u.unknown) AS waiting, w.ranks, p.at_ns, q.quiet_ns
         FROM roots r JOIN jobs j USING (job) JOIN places p USING (job, comm, seq)
         JOIN job_progress g USING (job)
         LEFT JOIN unknown u USING (job, comm) LEFT JOIN crowd c USING (job)
