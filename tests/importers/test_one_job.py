@@ -11,7 +11,14 @@ import pytest
 
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
-from oncall.importers.one_job import Identity, differences, jobs_of
+from oncall.importers.one_job import (
+    Identity,
+    OneKind,
+    differences,
+    jobs_of,
+    keep_one_recorder,
+    rows_so_far,
+)
 
 NOW = 1_796_000_000 * 10**9
 MINUTE, HOUR, DAY = 60 * 10**9, 3600 * 10**9, 24 * 3600 * 10**9
@@ -122,3 +129,39 @@ def test_a_dump_that_a_former_job_left_is_not_used(fr: SimpleNamespace, tmp_path
         ((problem,),) = incident.con.execute(left).fetchall()
     assert seen == [(0,)]
     assert problem == "not used: of another job (7 d earlier); the newest job is diagnosed"
+
+
+def recorded(incident: Incident, kind: str, comm: int, ranks: range, **says: object) -> OneKind:
+    """Four rounds of the ranks in a communicator, as a recorder of that kind has them."""
+    since = rows_so_far(incident)
+    each = [(rank, seq) for rank in ranks for seq in range(4)]
+    made = {"job": "j", "comm": comm, "kind": "coll", "op": "AllReduce"}
+    made |= {"rank": [rank for rank, _ in each], "seq": [seq for _, seq in each]}
+    incident.append("ops", made | {"enqueued_ns": [NOW + seq for _, seq in each]} | says)
+    incident.append("comms", {"job": "j", "comm": comm, "rank": list(ranks), "size": len(ranks)})
+    incident.append("recordings", {"job": "j", "path": f"{kind}.0", "kind": kind})
+    return OneKind(kind, (Path(f"{kind}.0"),), since, rows_so_far(incident))
+
+
+def test_of_two_recorders_of_the_same_operations_the_one_that_knows_their_end_counts() -> None:
+    with Incident.empty() as incident:
+        dumps = recorded(incident, "flight_recorder", 1, range(2), done=True)
+        calls = recorded(incident, "megatrace", 2, range(4))
+        keep_one_recorder(incident, [dumps, calls])
+        ranks = "SELECT comm, list(DISTINCT rank ORDER BY rank) FROM {} GROUP BY comm ORDER BY comm"
+        for table in ("ops", "comms"):  # of ranks 2 and 3 nothing else is known
+            assert incident.con.execute(ranks.format(table)).fetchall() == [
+                (1, [0, 1]),
+                (2, [2, 3]),
+            ]
+        notes = incident.con.execute("SELECT kind, note FROM recordings ORDER BY kind").fetchall()
+        assert notes[0] == ("flight_recorder", None)
+        assert notes[1][1].startswith("its calls are not used: flight_recorder says")
+
+
+@pytest.mark.parametrize("says", [{}, {"done": True}])
+def test_recorders_that_know_as_much_both_count(says: dict[str, object]) -> None:
+    with Incident.empty() as incident:
+        both = [recorded(incident, kind, 1, range(2), **says) for kind in ("kineto", "rings")]
+        keep_one_recorder(incident, both)
+        assert incident.con.execute("SELECT count(*) FROM ops").fetchall() == [(16,)]

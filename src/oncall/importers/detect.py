@@ -17,7 +17,7 @@ from oncall.importers.bounds import Meter, of_one_job
 from oncall.importers.files import kind, walk
 from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
 from oncall.importers.jobs import Job, Recording, choose
-from oncall.importers.one_job import OneKind, keep_one_job, rows_so_far
+from oncall.importers.one_job import OneKind, keep_one_job, keep_one_recorder, rows_so_far
 from oncall.importers.printable import printable
 
 _HEAD_BYTES = 16384
@@ -126,7 +126,9 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
             importer.read(found, incident, chosen.name)
         read.append(OneKind(importer.KIND, tuple(found), since, rows_so_far(incident)))
     if len(read) > 1:
-        _note(keep_one_job(incident, read, job), incident, chosen.name)
+        left_out = keep_one_job(incident, read, job)
+        _note(left_out, incident, chosen.name)
+        keep_one_recorder(incident, [one for one in read if not {*one.files} & {*left_out}])
     _note_unknown(_beside(looked, found_files, chosen), incident, chosen.name)
     _note(chosen.left_out, incident, chosen.name)
     _refuse_nothing_read(incident, chosen.name)

@@ -1,4 +1,5 @@
-"""Whether recordings of different kinds are of one job, by what they say themselves.
+"""Whether recordings of different kinds are of one job, by what they say themselves; and of which
+the operations count, where two recorded the same.
 
 Old dumps in a folder that jobs share are the normal case. Ranks, hosts and times of two jobs that
 are joined as one give a third job that never ran. What fits is decided by majority: the world
@@ -79,6 +80,33 @@ def keep_one_job(
                 _remove(incident, each)
                 left_out |= dict.fromkeys(each.files, problem)
     return left_out
+
+
+def keep_one_recorder(incident: Incident, read: Sequence[OneKind]) -> None:
+    """Take back calls alone of ranks of which another recorder has the same operations and says
+    whether they completed. Each recorder numbers communicators in its own way: of operations that
+    count twice, a rank seems to wait in one while it is in the other."""
+    con = incident.con
+    says = "count(coalesce(done::BIGINT, ended_ns, duration_ns, observed_ns))"
+    known = {
+        each.kind: con.execute(f"SELECT {says} > 0 FROM ops WHERE {_of(each, 'ops')}").fetchall()
+        for each in read
+        if each.since["ops"] < each.until["ops"]
+    }
+    knowing = [each for each in read if known.get(each.kind) == [(True,)]]
+    if not knowing:
+        return
+    better = " OR ".join(f"({_of(each, 'ops')})" for each in knowing)
+    con.execute(f"CREATE TEMP TABLE known_ranks AS SELECT DISTINCT rank FROM ops WHERE {better}")
+    for each in read:
+        if known.get(each.kind) == [(False,)]:
+            for table in ("ops", "comms"):
+                theirs = f"{_of(each, table)} AND rank IN (FROM known_ranks)"
+                con.execute(f"DELETE FROM {table} WHERE {theirs}")
+            names = ", ".join(one.kind for one in knowing)
+            note = f"its calls are not used: {names} says of the same ones whether they completed"
+            con.execute("UPDATE recordings SET note = ? WHERE kind = ?", [note, each.kind])
+    con.execute("DROP TABLE known_ranks")
 
 
 def _worth(job: Sequence[Identity]) -> tuple[int, int]:
