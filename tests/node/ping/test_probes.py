@@ -17,8 +17,7 @@ from oncall.node.agent.agent import Agent
 from oncall.node.common.config import Configuration, load
 from oncall.node.common.source import read_clock
 from oncall.node.ping.flights import Oddities
-from oncall.node.ping.local_nics import LocalNic, local_nics
-from oncall.node.ping.pinglist import Pair, Turns, pairs
+from oncall.node.ping.local_nics import LocalNic, Pair, Turns, local_nics, pairs
 from oncall.node.ping.probes import ProbeOptions, ProbeSource
 
 MS = 1_000_000

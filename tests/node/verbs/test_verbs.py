@@ -13,8 +13,7 @@ from oncall import native
 from oncall.core.errors import BadInput
 from oncall.node.agent.agent import Agent
 from oncall.node.common.declaration import default_options
-from oncall.node.verbs.verbs_file import VerbsReader
-from oncall.node.verbs.verbs_layout import HEADER
+from oncall.node.verbs.verbs_file import HEADER, VerbsReader
 
 Posting = Callable[..., Any]
 MakeAgent = Callable[..., Agent]

@@ -9,7 +9,7 @@ from typing import Any
 
 from oncall.core.errors import UsageError
 from oncall.fleet.endpoint.rows_sent import parts_of
-from oncall.importers.stacks.rows import stack_rows
+from oncall.importers.stacks.dump import stack_rows
 from oncall.node.processes.recorder_pipe import DumpAsked, ask_for_dumps
 from oncall.node.processes.take_stacks import Look, take_stacks
 from oncall.node.processes.training_processes import TrainingProcess, training_processes

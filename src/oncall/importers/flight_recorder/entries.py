@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oncall.importers.documents import scalars
-from oncall.importers.flight_recorder.device_ends import ended_by_then
+from oncall.importers.flight_recorder.completion import ended_by_then
 from oncall.importers.flight_recorder.names import DTYPE_BYTES, CallName, parse_call
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -10,9 +10,8 @@ import numpy as np
 
 from oncall.core.errors import Unreadable
 from oncall.importers.flight_recorder.groups import Group
-from oncall.importers.kineto.columns import Columns, columns_of
 from oncall.importers.kineto.groups import groups_of
-from oncall.importers.kineto.operations import Joined, join
+from oncall.importers.kineto.operations import Columns, Joined, columns_of, join
 from oncall.importers.kineto.tasks import NamedTasks, tasks_of
 from oncall.importers.kineto.trace import Call, Owner, Trace, read_trace
 from oncall.importers.kineto.work import Work

@@ -17,8 +17,7 @@ from oncall.importers.documents import check_json
 from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 from oncall.importers.stacks import documents, places, text
-from oncall.importers.stacks.dump import Place, Process
-from oncall.importers.stacks.rows import write_ranks, write_stacks
+from oncall.importers.stacks.dump import Place, Process, write_ranks, write_stacks
 
 KIND = "stacks"
 OF_ONE_JOB = True  # in several folders: one a node

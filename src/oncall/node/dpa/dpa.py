@@ -24,8 +24,7 @@ from oncall.node.rdma.nic_functions import AskQueuePairs, NicFunctions
 from oncall.node.rdma.rdma_netlink import queue_pairs
 from oncall.node.store.batch import Batch
 from oncall.node.traffic.epochs import Epochs
-from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows, recent_traffic
 
 _MOST_BATCHES = 8192  # of a poll and NIC: at most 262,144 rows
 

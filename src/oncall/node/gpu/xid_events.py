@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from oncall.node.common.source import Clock, read_clock
-from oncall.node.gpu.gpu import Gpu
-from oncall.node.gpu.nvml import XID_EVENTS, Nvml, Status, status
+from oncall.node.gpu.gpu import XID_EVENTS, Gpu, Nvml, Status, status
 
 _WAIT_MS = 500  # how long a stop may take
 _AFTER_FAILURE_S = 1.0

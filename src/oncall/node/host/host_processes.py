@@ -23,7 +23,7 @@ from oncall.node.common.system_files import (
     whole_number,
 )
 from oncall.node.host.cgroups import ControlGroups
-from oncall.node.rings.living_ranks import LivingRank, LivingRanks
+from oncall.node.rings.living_files import LivingRank, LivingRanks
 from oncall.node.store.batch import Batch, of_rows
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

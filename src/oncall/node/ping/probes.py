@@ -24,11 +24,19 @@ from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.options import option
 from oncall.node.common.source import Collected, Instant, Source, say_bug
 from oncall.node.ping.flights import Oddities
-from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index
+from oncall.node.ping.local_nics import (
+    By,
+    LocalNic,
+    Pair,
+    Turns,
+    check_rail_name,
+    local_nics,
+    nics_by_index,
+    pairs,
+    resolve,
+)
 from oncall.node.ping.ping import Ping, Pinger, Pinging, Target
-from oncall.node.ping.ping_packet import DEFAULT_PORT
-from oncall.node.ping.pinglist import By, Pair, Turns, check_rail_name, pairs, resolve
-from oncall.node.ping.rdma_address import find
+from oncall.node.ping.ping_packet import DEFAULT_PORT, find
 from oncall.node.ping.rdma_endpoint import NoRdma, RdmaEndpoint
 from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
 from oncall.node.ping.responder import Answering, Responder, Responding

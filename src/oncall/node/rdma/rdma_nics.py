@@ -23,8 +23,8 @@ from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import read_counts, read_text, whole_number
+from oncall.node.host.pci import pcie_link
 from oncall.node.rdma.ethtool import Statistics
-from oncall.node.rdma.pcie_link import pcie_link
 from oncall.node.rdma.rdma_devices import RdmaDevice, device_names, folder, read_device
 from oncall.node.store.batch import Batch, of_rows
 

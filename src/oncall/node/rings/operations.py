@@ -20,10 +20,12 @@ from oncall.node.rings.ring_layout import (
     ENDED,
     ENQUEUED,
     ENTERED,
+    NCCL_IN_PROGRESS,
+    NCCL_SUCCESS,
+    POINT_TO_POINT,
     TRANSFER_OVER,
     RecordKind,
 )
-from oncall.node.rings.vocabulary import NCCL_IN_PROGRESS, NCCL_SUCCESS, POINT_TO_POINT
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

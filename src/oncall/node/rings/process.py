@@ -15,7 +15,7 @@ from oncall.node.rings.operations import OPERATION, Advance, Tracker, concatenat
 from oncall.node.rings.pairs import PairNumbers
 from oncall.node.rings.proxy_epochs import proxy_traffic
 from oncall.node.rings.ring import RingReader
-from oncall.node.rings.ring_layout import CommunicatorState
+from oncall.node.rings.ring_layout import NCCL_RESULTS, OPERATIONS, CommunicatorState
 from oncall.node.rings.rows import (
     Operations,
     Scale,
@@ -25,7 +25,6 @@ from oncall.node.rings.rows import (
     open_transfers,
     over_rows,
 )
-from oncall.node.rings.vocabulary import NCCL_RESULTS, OPERATIONS
 from oncall.node.store.batch import Batch, of_rows, one_row
 from oncall.node.store.bookmarks import Bookmark
 from oncall.node.traffic.recent_traffic import RecentTraffic

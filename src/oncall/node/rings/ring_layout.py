@@ -1,4 +1,5 @@
-"""The structs of hooks/oncall_ring.h as numpy dtypes, byte for byte (a test asks the C compiler).
+"""The structs of hooks/oncall_ring.h as numpy dtypes, byte for byte (a test asks the C compiler),
+and what their numbers stand for.
 
 Times are CLOCK_MONOTONIC nanoseconds unless their name says otherwise.
 """
@@ -7,10 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import DTypeLike
 
-from oncall.node.common.c_struct import c_struct, each
+_Field = tuple[str, DTypeLike] | tuple[str, DTypeLike, int]  # name, type[, alignment in bytes]
+
+
+def c_struct(*fields: _Field, size: int) -> np.dtype[np.void]:
+    """A dtype laid out as C lays out a struct of `size` bytes."""
+    names, formats, offsets = [], [], []
+    at = 0
+    for name, written, *wanted in fields:
+        kind = np.dtype(written)
+        alignment = wanted[0] if wanted else kind.base.alignment
+        at = -(-at // alignment) * alignment
+        names.append(name)
+        formats.append(kind)
+        offsets.append(at)
+        at += kind.itemsize
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+def each(names: str, kind: DTypeLike) -> Sequence[tuple[str, DTypeLike]]:
+    """Fields of one type, their names between blanks."""
+    return [(name, kind) for name in names.split()]
+
 
 MAGIC = int.from_bytes(b"\0ONCALL1", "little")
 LAYOUT_VERSION = 1
@@ -179,3 +203,80 @@ TRANSFER_OVER = c_struct(
     size=64,
 )
 GROUP = c_struct(*_RECORD, *each("operations reserved", "u4"), ("started_ns", "i8"), size=64)
+
+
+# What the numbers stand for.
+
+
+# By number; 0 is none. The evidence schema's names.
+OPERATIONS: Final = (
+    "",
+    "AllReduce",
+    "AllGather",
+    "ReduceScatter",
+    "Broadcast",
+    "Reduce",
+    "AllToAll",
+    "Gather",
+    "Scatter",
+    "Send",
+    "Recv",
+    "PutSignal",
+    "WaitSignal",
+    "Signal",
+)
+ROOTED: Final = (
+    Operation.BROADCAST,
+    Operation.REDUCE,
+    Operation.GATHER,
+    Operation.SCATTER,
+)
+PAIRED: Final = (Operation.SEND, Operation.RECV)
+POINT_TO_POINT: Final = (
+    *PAIRED,
+    Operation.PUT_SIGNAL,
+    Operation.WAIT_SIGNAL,
+    Operation.SIGNAL,
+)
+KINDS: Final = ("coll", "p2p")  # by whether it is point-to-point
+
+# ncclDataType_t, and how many bytes an element has.
+DTYPES: Final = (
+    "int8",
+    "uint8",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+    "float8e4m3",
+    "float8e5m2",
+)
+DTYPE_BYTES: Final[np.ndarray[Any, Any]] = np.array(
+    [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1], dtype=np.int64
+)
+
+NCCL_SUCCESS: Final = 0
+NCCL_IN_PROGRESS: Final = 7
+NCCL_RESULTS: Final = {
+    1: "ncclUnhandledCudaError",
+    2: "ncclSystemError",
+    3: "ncclInternalError",
+    4: "ncclInvalidArgument",
+    5: "ncclInvalidUsage",
+    6: "ncclRemoteError",
+}
+
+WAITS: Final = (
+    "",
+    "send_gpu",
+    "send_peer",
+    "send_wire",
+    "recv_wire",
+    "recv_flush",
+    "recv_gpu",
+)
+DIRECTIONS: Final = ("recv", "send")  # by is_send

@@ -13,14 +13,18 @@ from oncall.node.common.declaration import NoOptions, Surroundings, source
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rings.process import Process
 from oncall.node.rings.ring import RingReader
-from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
 from oncall.node.rings.rows import Operations, finished_rows, together
 from oncall.node.rings.shared_files import SharedFiles
-from oncall.node.rings.unrecorded import in_words, remove_outdated, unrecorded
+from oncall.node.rings.unrecorded import (
+    in_words,
+    remove_outdated,
+    unrecorded,
+    who_is_not_recorded,
+    why_no_ring,
+)
 from oncall.node.store.batch import Batch
 from oncall.node.store.bookmarks import Bookmark, under
-from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import RecentTraffic, recent_traffic
 
 # Of one ring at a time, so that one busy process starves no other; and of several rings together,
 # as their rows are committed as a whole: 16,384 records make 1 to 3 MiB of rows.

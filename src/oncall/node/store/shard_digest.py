@@ -23,7 +23,7 @@ from oncall.node.store.digest import (
     thin,
     thin_transfers,
 )
-from oncall.node.store.seal_log import in_sealing_order
+from oncall.node.store.retention import in_sealing_order
 
 if TYPE_CHECKING:
     import duckdb

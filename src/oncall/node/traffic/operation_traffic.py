@@ -19,9 +19,13 @@ from oncall.node.common.declaration import Surroundings, source
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.store.batch import Batch
-from oncall.node.traffic.recent_traffic import KEEP_NS, RecentTraffic
+from oncall.node.traffic.recent_traffic import (
+    KEEP_NS,
+    RecentTraffic,
+    TrafficOptions,
+    recent_traffic,
+)
 from oncall.node.traffic.segmenting import Segmenting
-from oncall.node.traffic.shared_traffic import TrafficOptions, recent_traffic
 
 READ = ("ops", "comms", "ranks", "qps")
 _LOOK_NS = NS_PER_S // 4

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from oncall.core.units import NS_PER_S
 from oncall.node.common.rate_limit import RateLimit
-from oncall.node.triggers.flows import Awaited, Flow, InFlight
+from oncall.node.triggers.in_flight import Awaited, Flow, InFlight
 from oncall.node.triggers.monitor import Begun, Capture, Monitor, Policy
 from oncall.node.triggers.step_queues import Message
 from oncall.node.triggers.threshold import measured_threshold_ns

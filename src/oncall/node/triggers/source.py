@@ -19,8 +19,7 @@ from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.ping.probes import ProbeOptions
 from oncall.node.store.batch import Batch, of_rows
-from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import RecentTraffic, recent_traffic
 from oncall.node.triggers.closer_look import LASTS_NS, CloserLook
 from oncall.node.triggers.handing_over import HandingOver
 from oncall.node.triggers.in_flight import Boards

@@ -23,8 +23,7 @@ from oncall.node.ping.probes import ProbeOptions
 from oncall.node.rdma.rdma_nics import link_rate
 from oncall.node.rings.shared_files import SharedFiles
 from oncall.node.store.batch import Batch
-from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import RecentTraffic, recent_traffic
 from oncall.node.verbs.verbs_file import VerbsReader
 from oncall.node.verbs.verbs_process import Limits, Stuck, VerbsProcess
 
