@@ -143,7 +143,7 @@ def test_garbage_in_records_is_left_out_and_counted(
 ) -> None:
     process.tell("pair 7 8 128", "post 7 10 1000", "poll", "post 7 10 1000", "poll")
     with VerbsReader.open(process.file, consume=False) as reader:
-        first = reader._places()[1]
+        first = reader._start
     with process.file.open("r+b") as file:
         file.seek(first + 8)
         file.write(b"\xff" * 32)  # its times, and its bytes

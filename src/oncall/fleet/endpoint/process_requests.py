@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
-from oncall.fleet.endpoint.rows_sent import parts_of
 from oncall.importers.stacks.dump import stack_rows
 from oncall.node.processes.recorder_pipe import DumpAsked, ask_for_dumps
 from oncall.node.processes.take_stacks import Look, take_stacks
 from oncall.node.processes.training_processes import TrainingProcess, training_processes
 from oncall.node.processes.versions import loaded_versions
 from oncall.node.store.batch import Batch, of_rows
+from oncall.node.store.parts import parts_of
 from oncall.node.store.wire import End, Part, Request, WireError
 
 _MOST_PROBLEMS = 8

@@ -15,7 +15,6 @@ from oncall.evidence.columns import ColumnData, Words
 from oncall.importers.flight_recorder.entries import Codes
 from oncall.importers.flight_recorder.names import COALESCED, DTYPE_BYTES
 from oncall.importers.kineto.trace import Call, Kernel, Trace
-from oncall.importers.printable import printable
 
 
 @dataclass(frozen=True)
@@ -223,10 +222,10 @@ def columns_of(operations: Sequence[Operation]) -> Columns:
         seq=np.array([it.seq for it in operations], dtype=np.int64),
         values={
             "kind": Words(p2p, ("coll", "p2p")),
-            "op": Words(op, [*map(printable, ops)]),
+            "op": Words(op, list(ops)),
             "dtype": Words(
                 np.where(nameless[dtype], np.int32(-1), dtype) if len(dtype) else dtype,
-                [printable(str(name)) for name in dtypes],
+                [str(name) for name in dtypes],
             ),
             "count": _known(it.count for it in operations),
             "bytes": _known(it.bytes for it in operations),

@@ -35,7 +35,6 @@ from oncall.importers.logs.places import (
 from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
-from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 
 # Whether a file is a log that a job may have written.
@@ -239,7 +238,7 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
         row.setdefault("local_rank", line.gpu if line.local_rank is None else line.local_rank)
         for name in ("rank", "local_rank", "comm_rank", "pid"):
             row[name] = _kept(row.get(name), "INTEGER")
-        row["text"] = printable(str(row.get("text") or ""))[:_MOST_TEXT].strip() or None
+        row["text"] = str(row.get("text") or "")[:_MOST_TEXT].strip() or None
     file.rows[found.table].append(row)
 
 
@@ -268,10 +267,8 @@ def _write(
     }
     for name in ("node", "peer_host", "device", "process_group"):
         if name in columns:
-            columns[name] = [
-                value and printable(str(value))[:_MOST_TEXT] for value in columns[name]
-            ]
-    incident.append(table, {"job": job, "path": printable(str(log.path)), **columns})
+            columns[name] = [value and str(value)[:_MOST_TEXT] for value in columns[name]]
+    incident.append(table, {"job": job, "path": str(log.path), **columns})
 
 
 def _kept(value: Any, kind: str) -> Any:

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 from oncall.evidence.incident import Incident
-from oncall.importers.printable import printable
 
 MAIN = "MainThread"
 MOST_THREADS = 4_096  # of a process
@@ -108,12 +107,12 @@ def stack_rows(processes: Sequence[Process]) -> dict[str, list[Any]]:
     rows = [
         (
             process.place.rank,
-            process.place.node and printable(process.place.node),
+            process.place.node,
             process.place.pid,
-            printable(f"{number}" if thread.id is None else thread.id),
+            f"{number}" if thread.id is None else thread.id,
             thread.state,
             thread is main,
-            [printable(frame) for frame in thread.frames],
+            list(thread.frames),
         )
         for process in processes
         for main in [process.main]

@@ -51,24 +51,15 @@ def nvidia_gpus(root: Path) -> list[str]:
 _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # by GT/s a lane
 
 
-@dataclass(frozen=True)
-class PcieLink:
-    """None where it is not known: in a virtual machine, or of a device that has gone to sleep."""
-
-    pcie_gen: int | None = None
-    pcie_gen_max: int | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-
-
-def pcie_link(device: Path) -> PcieLink:
-    """The link of the PCI device whose folder in sysfs this is."""
-    return PcieLink(
-        generation(read_text(device / "current_link_speed")),
-        generation(read_text(device / "max_link_speed")),
-        _width(read_text(device / "current_link_width")),
-        _width(read_text(device / "max_link_width")),
-    )
+def pcie_link(device: Path) -> dict[str, int | None]:
+    """The link of the PCI device whose folder in sysfs this is, by column; None where it is not
+    known: in a virtual machine, or of a device that has gone to sleep."""
+    return {
+        "pcie_gen": generation(read_text(device / "current_link_speed")),
+        "pcie_gen_max": generation(read_text(device / "max_link_speed")),
+        "pcie_width": _width(read_text(device / "current_link_width")),
+        "pcie_width_max": _width(read_text(device / "max_link_width")),
+    }
 
 
 def generation(speed: str | None) -> int | None:

@@ -10,8 +10,14 @@ import numpy as np
 from oncall.node.common.source import Instant
 from oncall.node.rings.communicators import STATES, Communicators
 from oncall.node.rings.job import arguments_of, job_row
-from oncall.node.rings.newest_over import NewestOver
-from oncall.node.rings.operations import OPERATION, Advance, Tracker, concatenated, unpack
+from oncall.node.rings.operations import (
+    OPERATION,
+    Advance,
+    NewestOver,
+    Tracker,
+    concatenated,
+    unpack,
+)
 from oncall.node.rings.pairs import PairNumbers
 from oncall.node.rings.proxy_epochs import proxy_traffic
 from oncall.node.rings.ring import RingReader

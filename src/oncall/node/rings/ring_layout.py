@@ -208,56 +208,30 @@ GROUP = c_struct(*_RECORD, *each("operations reserved", "u4"), ("started_ns", "i
 # What the numbers stand for.
 
 
-# By number; 0 is none. The evidence schema's names.
-OPERATIONS: Final = (
-    "",
-    "AllReduce",
-    "AllGather",
-    "ReduceScatter",
-    "Broadcast",
-    "Reduce",
-    "AllToAll",
-    "Gather",
-    "Scatter",
-    "Send",
-    "Recv",
-    "PutSignal",
-    "WaitSignal",
-    "Signal",
-)
-ROOTED: Final = (
-    Operation.BROADCAST,
-    Operation.REDUCE,
-    Operation.GATHER,
-    Operation.SCATTER,
-)
+# By number; 0 is none. The evidence schema's names: ALL_REDUCE is AllReduce.
+OPERATIONS: Final = ("", *(op.name.title().replace("_", "") for op in Operation))
+ROOTED: Final = tuple(Operation[name] for name in ("BROADCAST", "REDUCE", "GATHER", "SCATTER"))
 PAIRED: Final = (Operation.SEND, Operation.RECV)
-POINT_TO_POINT: Final = (
-    *PAIRED,
-    Operation.PUT_SIGNAL,
-    Operation.WAIT_SIGNAL,
-    Operation.SIGNAL,
-)
+POINT_TO_POINT: Final = tuple(op for op in Operation if op >= Operation.SEND)
 KINDS: Final = ("coll", "p2p")  # by whether it is point-to-point
 
-# ncclDataType_t, and how many bytes an element has.
-DTYPES: Final = (
-    "int8",
-    "uint8",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "bfloat16",
-    "float8e4m3",
-    "float8e5m2",
-)
-DTYPE_BYTES: Final[np.ndarray[Any, Any]] = np.array(
-    [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1], dtype=np.int64
-)
+# ncclDataType_t by number, and how many bytes an element has.
+_DTYPES: Final = {
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "bfloat16": 2,
+    "float8e4m3": 1,
+    "float8e5m2": 1,
+}
+DTYPES: Final = tuple(_DTYPES)
+DTYPE_BYTES: Final[np.ndarray[Any, Any]] = np.array([*_DTYPES.values()], dtype=np.int64)
 
 NCCL_SUCCESS: Final = 0
 NCCL_IN_PROGRESS: Final = 7
@@ -270,13 +244,5 @@ NCCL_RESULTS: Final = {
     6: "ncclRemoteError",
 }
 
-WAITS: Final = (
-    "",
-    "send_gpu",
-    "send_peer",
-    "send_wire",
-    "recv_wire",
-    "recv_flush",
-    "recv_gpu",
-)
+WAITS: Final = ("", *(wait.name.lower() for wait in Wait if wait))
 DIRECTIONS: Final = ("recv", "send")  # by is_send

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from oncall.node.triggers.step_queues import Message
+from oncall.node.triggers.decomposition import Message
 
 # How often one step of one flow may be looked at: so many detections, spread over its time.
 #

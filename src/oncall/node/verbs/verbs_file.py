@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-import numpy as np
-
-from oncall.core.errors import BadInput
-from oncall.node.rings.ring import Part, check_places, check_rank, check_sizes, read_fields
+from oncall.node.rings.file_header import FileHeader, Layout
 from oncall.node.rings.ring_layout import c_struct, each
 from oncall.node.rings.shared_file import Boards, SharedFileReader, only
 
@@ -75,68 +72,22 @@ REQUEST = c_struct(
 
 
 @dataclass(frozen=True)
-class VerbsHeader:
-    """Who posts, and where things lie in the file. Unknown numbers of a launcher are None."""
+class VerbsHeader(FileHeader):
+    """Who posts."""
 
-    job: str
-    node: str
-    rank: int | None
-    world_size: int | None
-    hook_version: str
-    pid: int
-    process_started_ns: int
-    process_start_ticks: int
-    anchor_monotonic_ns: int
-    anchor_realtime_ns: int
     queue_pair_slots: int
     queue_pairs_at: int
     request_slots: int
     requests_at: int
 
-    @property
-    def realtime_offset_ns(self) -> int:
-        """Unix time less CLOCK_MONOTONIC, as the process saw them when it opened its file."""
-        return self.anchor_realtime_ns - self.anchor_monotonic_ns
-
-
-def read_header(place: str, head: bytes, file_bytes: int) -> VerbsHeader:
-    """The header in the first bytes of a file of `file_bytes`.
-
-    Raises BadInput if the file is no verbs file, is one of another layout, or cannot be whole.
-    """
-    if len(head) < HEADER.itemsize:
-        raise BadInput(place, f"not a verbs file, or a truncated one: only {file_bytes} bytes")
-    fields = np.frombuffer(head, HEADER, 1)[0]
-    if fields["magic"] != MAGIC:
-        raise BadInput(place, "not a verbs file of oncall's hooks")
-    if fields["layout_version"] != LAYOUT_VERSION:
-        raise BadInput(
-            place,
-            f"a verbs file of layout {fields['layout_version']}, and this oncall reads layout "
-            f"{LAYOUT_VERSION}: the job's hooks and the collector are of different versions",
-        )
-    check_sizes(
-        place, fields, header_bytes=HEADER, queue_pair_bytes=QUEUE_PAIR, request_bytes=REQUEST
-    )
-    header = VerbsHeader(**read_fields(VerbsHeader, fields))
-    parts = [
-        Part("queue pairs", header.queue_pairs_at, header.queue_pair_slots, QUEUE_PAIR),
-        Part("requests", header.requests_at, header.request_slots, REQUEST),
-    ]
-    check_places(place, HEADER.itemsize, parts, file_bytes)
-    check_rank(place, header.rank, header.world_size)
-    return header
-
 
 class VerbsReader(SharedFileReader[VerbsHeader]):
     """One verbs file, open. Rows of `drain`: REQUEST."""
 
-    header_type = HEADER
-    record_type = REQUEST
-    read_header = staticmethod(read_header)
-
-    def _places(self) -> tuple[int, int]:
-        return self._header.request_slots, self._header.requests_at
+    header_kind = VerbsHeader
+    layout = Layout(
+        "verbs file", MAGIC, LAYOUT_VERSION, HEADER, {"queue_pair": QUEUE_PAIR, "request": REQUEST}
+    )
 
     @property
     def lost_queue_pairs(self) -> int:
