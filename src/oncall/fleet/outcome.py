@@ -94,13 +94,8 @@ def claimed_twice(outcomes: Iterable[Outcome]) -> dict[str, str]:
 
 def jobs_of(outcome: Outcome) -> dict[str, int]:
     """The jobs of a greeted host, with the time of the last evidence of each."""
-    reported = outcome.status.get("jobs")
-    jobs = reported.items() if isinstance(reported, dict) else ()
-    return {
-        name: seen["last_ns"]
-        for name, seen in jobs
-        if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
-    }
+    jobs = jobs_on_our_clock(outcome.status, 0)
+    return {name: seen["last_ns"] for name, seen in jobs.items()}
 
 
 def collector_of(status: Mapping[str, Any]) -> Mapping[str, Any]:

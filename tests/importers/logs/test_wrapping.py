@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.importers.logs.wrapping import joined, width
+from oncall.importers.logs.reading import joined, width
 
 LINES = (
     "[rank4]: Traceback (most recent call last):\n"

@@ -17,6 +17,7 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers import files
+from oncall.importers.host_names import hosts_of
 from oncall.importers.host_text import (
     dcgm,
     fabric_logs,
@@ -28,7 +29,6 @@ from oncall.importers.host_text import (
     slurm_nodes,
 )
 from oncall.importers.host_text.page import Page
-from oncall.importers.host_text.places import hosts_of
 from oncall.importers.host_text.sections import sections
 from oncall.importers.recordings import append_recording, append_rows
 

@@ -15,7 +15,7 @@ from typing import Any
 from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
-from oncall.importers import files, zstd
+from oncall.importers import files
 from oncall.importers.logs.calls import Calls
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line
@@ -35,6 +35,7 @@ from oncall.importers.logs.places import (
 from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
+from oncall.importers.packed import ZSTD
 from oncall.importers.recordings import append_recording
 
 # Whether a file is a log that a job may have written.
@@ -66,7 +67,7 @@ def recognises(path: Path, head: bytes) -> bool:
     """Whether a file that starts with `head` is text that a job may have written."""
     if not head:
         return False
-    if head.startswith(zstd.ZSTD):
+    if head.startswith(ZSTD):
         return bool(_NAMED.search(path.name))  # reading it says what to install
     head = _HOLES.sub(b"", head)
     if len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):

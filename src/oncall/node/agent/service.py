@@ -17,7 +17,7 @@ from oncall.core.errors import OncallError, UsageError
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.lock import FolderLock
 from oncall.node.agent.recorder import Prepare, Recorder
-from oncall.node.agent.tail import Answer, Tail
+from oncall.node.agent.tail import Tail
 from oncall.node.common.config import Configuration, load
 from oncall.node.common.declaration import Bookmarks, declared
 from oncall.node.common.log import Log
@@ -101,15 +101,13 @@ def build(
     return Agent(config, sources, recorder, log), recorder
 
 
-def listen(
-    config: Configuration, agent: Agent, recorder: Recorder, log: Log, answering: Answer = answer
-) -> Tail:
+def listen(config: Configuration, agent: Agent, recorder: Recorder, log: Log) -> Tail:
     """The collector's socket, ready to answer."""
     return Tail(
         socket_path(config.run_dir),
         recorder,
         agent.present,
-        answering,
+        answer,
         lambda: agent.problems,
         log,
         group=config.socket_group,

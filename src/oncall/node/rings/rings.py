@@ -98,23 +98,11 @@ class RingSource:
 
     def current_state(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
-        batches: list[Batch] = []
-        for path, process in self._processes:
-            try:
-                batches += process.current_state(now)
-            except (BadInput, OSError) as error:
-                self._processes.refuse(path, error)
-        return batches
+        return self._processes.said(lambda process: process.current_state(now))
 
     def present(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators and operations in flight, for sources that watch."""
-        batches: list[Batch] = []
-        for path, process in self._processes:
-            try:
-                batches += process.present(now)
-            except (BadInput, OSError) as error:
-                self._processes.refuse(path, error)
-        return batches
+        return self._processes.said(lambda process: process.present(now))
 
     def close(self) -> None:
         self._processes.close()

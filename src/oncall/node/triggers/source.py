@@ -15,7 +15,7 @@ import numpy as np
 
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.node.common.declaration import Surroundings, source
-from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.own_thread import SeeingThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.ping.probes import ProbeOptions
 from oncall.node.store.batch import Batch, of_rows
@@ -55,6 +55,11 @@ class TriggerSource:
         self._pings: list[Batch] = []
 
     # --------------------------------------------------------- the agent's thread
+
+    @property
+    def is_watching(self) -> bool:
+        """Pings come as they come; nothing else is looked at."""
+        return False
 
     def see(self, batches: Sequence[Batch]) -> None:
         """Rows on their way into the store; of pings its own, too."""
@@ -140,21 +145,8 @@ def sentence(capture: Capture) -> str:
     return f"{what} {value}, beyond {limit}: captured"
 
 
-class TriggerThread(OwnThread):
-    """The source `triggers` in a thread of its own, and what it is to see of the others."""
-
-    def __init__(self, source: TriggerSource) -> None:
-        super().__init__(source)
-        self.see = source.see
-
-    @property
-    def is_watching(self) -> bool:
-        """Pings come as they come; nothing else is looked at."""
-        return False
-
-
 @source("triggers", every="50 ms")
 def triggers(surroundings: Surroundings, options: TriggerOptions) -> Source:
     """Pings, counters and epochs around where a step is held up."""
     recent = surroundings.shared(recent_traffic)
-    return TriggerThread(TriggerSource(options, surroundings, recent))
+    return SeeingThread(TriggerSource(options, surroundings, recent))

@@ -107,13 +107,7 @@ class VerbsSource:
 
     def current_state(self, now: Instant) -> Sequence[Batch]:
         """Every queue pair there is, and those that are stalled."""
-        batches: list[Batch] = []
-        for path, process in self._processes:
-            try:
-                batches += process.current_state(now)
-            except (BadInput, OSError) as error:
-                self._processes.refuse(path, error)
-        return batches
+        return self._processes.said(lambda process: process.current_state(now))
 
     def close(self) -> None:
         self._processes.close()
