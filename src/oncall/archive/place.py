@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import duckdb
 
 from oncall.core.errors import BadInput, UsageError
+from oncall.evidence.statements import connect
 
 _S3 = "s3://"
 
@@ -135,10 +136,7 @@ def connection(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
 @cache
 def _database(with_s3: bool) -> duckdb.DuckDBPyConnection:
     """One database a process: making one takes longer than most queries."""
-    con = duckdb.connect(
-        ":memory:",
-        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
-    )
+    con = connect()
     con.execute("SET GLOBAL preserve_insertion_order = false")
     if with_s3:
         con.register_filesystem(_s3())

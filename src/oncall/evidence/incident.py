@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain, product
 from pathlib import Path
-from types import TracebackType
 
 import duckdb
 
@@ -29,7 +28,7 @@ from oncall.evidence.registry import all_relations
 from oncall.evidence.relations import Relation
 from oncall.evidence.saved import ROW_GROUP, copy_saved, quoted, reason_of, write_saved
 from oncall.evidence.schema import BY_NAME, TABLES
-from oncall.evidence.statements import execute
+from oncall.evidence.statements import connect, execute
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
 
@@ -67,17 +66,8 @@ class Incident:
     @classmethod
     def empty(cls) -> Incident:
         """A new incident in memory, every table present and empty."""
-        con = duckdb.connect(
-            ":memory:",
-            config={
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-            },
-        )
-        # A misspelt table must be an error, never a Python variable that happens to have its name.
-        con.execute("SET python_enable_replacements = false; SET preserve_insertion_order = false")
-        # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
-        con.execute("SET enable_progress_bar = false")
+        con = connect()
+        con.execute("SET preserve_insertion_order = false")
         execute(con, _EVERY_TABLE)
         return cls(con)
 
@@ -180,12 +170,7 @@ class Incident:
     def __enter__(self) -> Incident:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------ evidence

@@ -49,115 +49,92 @@ def _known_sources(names: tuple[str, ...]) -> tuple[str, ...]:
 class Configuration:
     """Everything that can be configured."""
 
-    node: str = field(
+    node: str = option(
+        "name",
+        "this node's name, as SSH knows it; "
+        "default: $ONCALL_NODE, else the host name up to its first dot",
         default_factory=_node,
-        metadata=option(
-            "name",
-            "this node's name, as SSH knows it; "
-            "default: $ONCALL_NODE, else the host name up to its first dot",
-            restart=True,
-        ),
+        restart=True,
     )
-    data_dir: Path = field(
+    data_dir: Path = option(
+        "path",
+        "the live store and the sealed shards; default: $ONCALL_DATA_DIR, else "
+        "/var/lib/oncall, or without root $XDG_STATE_HOME/oncall",
         default_factory=data_dir,
-        metadata=option(
-            "path",
-            "the live store and the sealed shards; default: $ONCALL_DATA_DIR, else "
-            "/var/lib/oncall, or without root $XDG_STATE_HOME/oncall",
-            restart=True,
-        ),
+        restart=True,
     )
-    run_dir: Path = field(
+    run_dir: Path = option(
+        "path",
+        "the rings and the collector's socket; default: $ONCALL_RUN_DIR, else "
+        "/run/oncall, or without root $XDG_RUNTIME_DIR/oncall",
         default_factory=run_dir,
-        metadata=option(
-            "path",
-            "the rings and the collector's socket; default: $ONCALL_RUN_DIR, else "
-            "/run/oncall, or without root $XDG_RUNTIME_DIR/oncall",
-            restart=True,
-        ),
+        restart=True,
     )
-    sources: tuple[str, ...] = field(
+    sources: tuple[str, ...] = option(
+        "names",
+        'what is collected, such as ["rings", "gpus"]; default: every source that has a table '
+        "below, unless it is off by default",
         default_factory=on_by_default,
-        metadata=option(
-            "names",
-            'what is collected, such as ["rings", "gpus"]; default: every source that has a table '
-            "below, unless it is off by default",
-            check=_known_sources,
-            restart=True,
-        ),
+        check=_known_sources,
+        restart=True,
     )
-    root: Path = field(
+    root: Path = option(
+        "path",
+        "the folder with the node's proc, sys and dev, for a collector in a container",
         default=Path("/"),
-        metadata=option(
-            "path",
-            "the folder with the node's proc, sys and dev, for a collector in a container",
-            restart=True,
-        ),
+        restart=True,
     )
-    drain_every_ns: int = field(
+    drain_every_ns: int = option(
+        "duration",
+        "how often sources are read; rings that fill up are emptied then, the others at "
+        "the next commit",
         default=NS_PER_S // 5,
-        metadata=option(
-            "duration",
-            "how often sources are read; rings that fill up are emptied then, the others at "
-            "the next commit",
-        ),
     )
-    commit_every_ns: int = field(
+    commit_every_ns: int = option(
+        "duration",
+        "how often rows are committed, so how much a kill -9 can lose; readings of the "
+        "host, GPUs and NICs, repeated every second, are committed every 5 s",
         default=5 * NS_PER_S,
-        metadata=option(
-            "duration",
-            "how often rows are committed, so how much a kill -9 can lose; readings of the "
-            "host, GPUs and NICs, repeated every second, are committed every 5 s",
-        ),
     )
-    seal_every_ns: int = field(
-        default=60 * NS_PER_S, metadata=option("duration", "how often a shard is sealed")
-    )
-    seal_operations: int = field(
+    seal_every_ns: int = option("duration", "how often a shard is sealed", default=60 * NS_PER_S)
+    seal_operations: int = option(
+        "number",
+        "a shard with this many operations is sealed sooner: sealing takes memory for "
+        "each operation",
         default=100_000,
-        metadata=option(
-            "number",
-            "a shard with this many operations is sealed sooner: sealing takes memory for "
-            "each operation",
-        ),
     )
-    keep_ns: int = field(
+    keep_ns: int = option(
+        "duration",
+        "sealed shards older than this are deleted; time that the node was off does not count",
         default=48 * 3600 * NS_PER_S,
-        metadata=option(
-            "duration",
-            "sealed shards older than this are deleted; time that the node was off does not count",
-        ),
     )
-    keep_bytes: int = field(
-        default=16 * 2**30,
-        metadata=option("bytes", "beyond this the oldest shards are deleted, never the newest"),
+    keep_bytes: int = option(
+        "bytes", "beyond this the oldest shards are deleted, never the newest", default=16 * 2**30
     )
-    keep_free_bytes: int = field(
+    keep_free_bytes: int = option(
+        "bytes",
+        "free disk space kept for others: below it nothing is written",
         default=2**30,
-        metadata=option(
-            "bytes", "free disk space kept for others: below it nothing is written", restart=True
-        ),
+        restart=True,
     )
-    backlog_bytes: int = field(
+    backlog_bytes: int = option(
+        "bytes",
+        "the newest rows, held in memory while nothing can be written",
         default=32 * 2**20,
-        metadata=option(
-            "bytes", "the newest rows, held in memory while nothing can be written", restart=True
-        ),
+        restart=True,
     )
-    store_memory_bytes: int = field(
-        default=48 * 2**20, metadata=option("bytes", "memory that DuckDB may use")
-    )
-    ring_grace_ns: int = field(
+    store_memory_bytes: int = option("bytes", "memory that DuckDB may use", default=48 * 2**20)
+    ring_grace_ns: int = option(
+        "duration",
+        "how long the ring of an ended process is kept",
         default=300 * NS_PER_S,
-        metadata=option("duration", "how long the ring of an ended process is kept", restart=True),
+        restart=True,
     )
-    socket_group: bool = field(
+    socket_group: bool = option(
+        "truth",
+        "whether the socket's group may query too: mode 0660 instead of 0600",
         default=False,
-        metadata=option(
-            "truth",
-            "whether the socket's group may query too: mode 0660 instead of 0600",
-            restart=True,
-        ),
+        restart=True,
     )
     source_options: SourceOptions = field(default_factory=default_options)
 

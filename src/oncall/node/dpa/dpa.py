@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,25 +121,19 @@ _MOST_BATCHES = 8192  # of a poll and NIC: at most 262,144 rows
 class DpaOptions(Polled):
     """Options of source `dpa`."""
 
-    every_ns: int = field(
-        metadata=option("duration", "how often to read from NICs what their queue pairs sent")
+    every_ns: int = option("duration", "how often to read from NICs what their queue pairs sent")
+    poller: str = option(
+        "name", "the program that reads them, built from dpa/; empty: none", default=""
     )
-    poller: str = field(
-        default="",
-        metadata=option("name", "the program that reads them, built from dpa/; empty: none"),
-    )
-    nics: tuple[str, ...] = field(
+    nics: tuple[str, ...] = option(
+        "nodes",
+        'the RDMA devices to start it for, "mlx5_[0-7]" or a list; none: no epochs',
         default=(),
-        metadata=option(
-            "nodes", 'the RDMA devices to start it for, "mlx5_[0-7]" or a list; none: no epochs'
-        ),
     )
-    all_epochs: bool = field(
-        default=False, metadata=option("truth", "whether every epoch of them is stored")
-    )
+    all_epochs: bool = option("truth", "whether every epoch of them is stored", default=False)
 
 
-class DpaSource:
+class DpaSource(Source):
     """Epochs of the NICs `nics`, each with a poller of its own."""
 
     name = "dpa"
@@ -177,9 +171,6 @@ class DpaSource:
         notes = tuple(note for nic in self._nics for note in nic.notes)
         dropped = sum(nic.dropped for nic in self._nics)
         return Collected(batches, dropped, problems, notes=(*self._why_not, *notes))
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
 
     def close(self) -> None:
         for nic in self._nics:

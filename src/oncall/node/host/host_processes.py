@@ -7,7 +7,7 @@ Their rings identify these processes. What may not be read of a process (another
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,7 +25,7 @@ from oncall.node.common.system_files import (
     whole_number,
 )
 from oncall.node.rings.living_files import LivingRank, LivingRanks
-from oncall.node.store.batch import Batch, of_rows
+from oncall.node.store.batch import of_rows
 
 # How much CPU time the control groups of a process allow, in cgroup v1 and v2.
 #
@@ -127,7 +127,7 @@ _COLUMNS = (
 )
 
 
-class HostProcessSource:
+class HostProcessSource(Source):
     """A row for each living rank and reading."""
 
     name = "host_processes"
@@ -152,9 +152,6 @@ class HostProcessSource:
             rows.append([now.realtime_ns if name == "at_ns" else values[name] for name in _COLUMNS])
         batch = of_rows("host_processes", _COLUMNS, rows)
         return Collected([batch] if rows else [], notes=_hidden(self._root, hidden))
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
 
     def close(self) -> None:
         self._ranks.close()

@@ -183,7 +183,7 @@ class Pinger:
         # A target that takes PINGs and refuses ASKs has just left; what it measured stands.
         if packet is not None and flight is not None and flight.received is None:
             self._forget(packet.sequence, Kind.PONG)
-            self.oddities.refuse(flight.target.node)
+            self.oddities.refused[flight.target.node] += 1
 
     def _end(self, sequence: int, lacked: Kind | None, pings: list[Ping]) -> None:
         flight = self._forget(sequence, lacked)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import duckdb
 
+from oncall.evidence import statements
+
 _NESTED = re.compile(r'"exception_message":"((?:[^"\\]|\\.)*)"')  # an error of another thread
 
 
@@ -25,24 +27,13 @@ DEFAULT_LIMITS = Limits()
 def connect(
     limits: Limits = DEFAULT_LIMITS, spill_to: Path | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A connection with nothing in it, to attach stores to.
-
-    Nothing is downloaded or loaded behind our back, and no Python variable is taken for a table.
-    Queries too large for `limits` spill to the folder `spill_to`, or fail without one.
-    """
-    con = duckdb.connect(
-        ":memory:",
-        config={
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "memory_limit": f"{limits.memory_bytes // 2**20}MiB",
-            "threads": str(limits.threads),
-            "temp_directory": str(spill_to.absolute()) if spill_to else "",
-        },
+    """A connection with nothing in it, to attach stores to. Queries too large for `limits` spill to
+    the folder `spill_to`, or fail without one."""
+    return statements.connect(
+        memory_limit=f"{limits.memory_bytes // 2**20}MiB",
+        threads=str(limits.threads),
+        temp_directory=str(spill_to.absolute()) if spill_to else "",
     )
-    # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
-    con.execute("SET python_enable_replacements = false; SET enable_progress_bar = false")
-    return con
 
 
 def quoted(path: Path) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -305,15 +305,11 @@ def in_parts(batch: Batch, rows: int = ROWS_AT_ONCE) -> list[Batch]:
 class TrafficOptions(Polled):
     """Options of source `traffic`."""
 
-    every_ns: int = field(
-        metadata=option("duration", "how often operations are searched for in the traffic")
-    )
-    memory_bytes: int = field(
+    every_ns: int = option("duration", "how often operations are searched for in the traffic")
+    memory_bytes: int = option(
+        "bytes",
+        "memory for the last minute's epochs, of all queue pairs; the oldest go first",
         default=48 * 2**20,
-        metadata=option(
-            "bytes",
-            "memory for the last minute's epochs, of all queue pairs; the oldest go first",
-        ),
     )
 
 

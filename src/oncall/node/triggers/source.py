@@ -33,7 +33,7 @@ _MOST_REPORTED = 16  # flows of one closer look
 _OLD_NS = 10 * NS_PER_S  # of a ping: too late to look closer
 
 
-class TriggerSource:
+class TriggerSource(Source):
     """`see` is called by the agent's thread, all else by the source's own."""
 
     name = "triggers"
@@ -85,9 +85,6 @@ class TriggerSource:
         notes = (f"{limited} captures were skipped by the rate limit",) if limited else ()
         others = self._handing_over
         return Collected(batches, problems=others.problems, notes=(*notes, *others.notes))
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
 
     def close(self) -> None:
         self._boards.close()
