@@ -26,9 +26,9 @@ from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
 from oncall.evidence.parameters import Replaced, select_of, values_of
 from oncall.evidence.registry import all_relations
 from oncall.evidence.relations import Relation
-from oncall.evidence.saved import ROW_GROUP, copy_saved, quoted, reason_of, write_saved
+from oncall.evidence.saved import ROW_GROUP, copy_saved, write_saved
 from oncall.evidence.schema import BY_NAME, TABLES
-from oncall.evidence.statements import connect, execute
+from oncall.evidence.statements import connect, execute, quoted, reason
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
 
@@ -132,7 +132,7 @@ class Incident:
                 write_saved(self.con, part)
                 part.replace(path)
         except (duckdb.Error, OSError) as error:
-            raise UsageError(f"cannot save {path}: {reason_of(error)}") from error
+            raise UsageError(f"cannot save {path}: {reason(error)}") from error
 
     def bound_memory(self, memory_bytes: int) -> None:
         """From here on tables may take so much memory. What does not fit is kept on disk, in a

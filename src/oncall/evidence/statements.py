@@ -6,11 +6,14 @@ with every snapshot.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
 
+_NESTED = re.compile(r'"exception_message":"((?:[^"\\]|\\.)*)"')  # an error of another thread
 MOST_KEPT = 1000  # texts: three times the relations and facts that ship
 
 _kept: dict[str, tuple[duckdb.Statement, ...]] = {}
@@ -40,3 +43,18 @@ def execute(
     for statement in parsed[:-1]:
         con.execute(statement)
     return con.execute(parsed[-1], parameters)
+
+
+def quoted(path: Path) -> str:
+    """The path inside a SQL string; absolute, as `md:x` alone would name another kind of store."""
+    return str(path.absolute()).replace("'", "''")
+
+
+def reason(error: BaseException) -> str:
+    """One line that says what went wrong, without DuckDB's sentences about itself."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error).rpartition("Original error: ")[2].strip()
+    if nested := _NESTED.search(text):
+        text = nested[1].replace('\\"', '"')
+    return next(iter(text.splitlines()), type(error).__name__)

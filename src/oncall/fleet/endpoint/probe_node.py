@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from oncall.evidence.schema import BY_NAME
+from oncall.fleet.endpoint.process_requests import parts_of
 from oncall.node.ping import bandwidth
 from oncall.node.ping.flights import Oddities
 from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index
@@ -23,7 +24,6 @@ from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
 from oncall.node.ping.responder import Answering, Responder, Responding
 from oncall.node.ping.stamped_socket import StampedSocket
 from oncall.node.store.batch import of_rows
-from oncall.node.store.parts import parts_of
 from oncall.node.store.probe_request import ProbeRequest, ProbeTarget, parse_probe
 from oncall.node.store.wire import End, Part, Request, WireError
 

@@ -19,6 +19,7 @@ from oncall.core.errors import OncallError
 from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import TABLES
 from oncall.evidence.settle import settle_duplicates
+from oncall.evidence.statements import reason
 from oncall.fleet.endpoint.node import (
     LIMITS,
     MOST_SHARDS,
@@ -30,7 +31,7 @@ from oncall.fleet.endpoint.node import (
 )
 from oncall.node.store.answer import answer, jobs_seen, shows
 from oncall.node.store.catalog import Shard
-from oncall.node.store.database import connect, reason
+from oncall.node.store.database import connect
 from oncall.node.store.labelled import OPERATIONS, LabelledTasks
 from oncall.node.store.parts import load_parts
 from oncall.node.store.reader import Shards, open_shards, read_shards

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oncall.evidence.incident import Incident
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident
+
 
 MAIN = "MainThread"
 MOST_THREADS = 4_096  # of a process

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import duckdb
 
+from oncall.evidence.statements import quoted
 from oncall.node.store.catalog import sealed_shards
-from oncall.node.store.database import connect, quoted
+from oncall.node.store.database import connect
 from oncall.node.store.retention import in_sealing_order
 
 TABLE = "bookmarks"

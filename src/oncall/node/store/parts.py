@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncall.core import room
-from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME, Column
-from oncall.node.store.batch import Batch
-from oncall.node.store.database import connect
-from oncall.node.store.wire import Part
 
 if TYPE_CHECKING:
     import duckdb
@@ -85,7 +80,7 @@ def join_parts(
 ) -> tuple[list[ReceivedPart], list[BadPart]]:
     """The same rows in as few parts as can be, files in `folder`, and what was left out. `con`
     holds none of them."""
-    from oncall.node.store.database import quoted
+    from oncall.evidence.statements import quoted
 
     joined: list[ReceivedPart] = []
 
@@ -228,20 +223,3 @@ def _check_text(
 def _reason(error: Exception) -> str:
     """One line of it, without the path of a file that is gone when somebody reads this."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
-def parts_of(batch: Batch) -> Iterator[Part]:
-    """The rows as Parquet; none if there are none."""
-    if not batch.rows:
-        return
-    table = BY_NAME[batch.table]
-    with tempfile.TemporaryDirectory(prefix="oncall-rows-") as folder:
-        path = Path(folder, "part.parquet")
-        con = connect()
-        try:
-            con.execute(create_table_sql(table.name, table.columns))
-            insert(con, table.name, table.columns, batch.columns)
-            con.execute(f"COPY {table.name} TO '{path}' (FORMAT parquet)")
-        finally:
-            con.close()
-        yield Part(table.name, batch.rows, path.read_bytes())

@@ -23,9 +23,10 @@ from typing import Literal, TypeVar
 import duckdb
 
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, Table
+from oncall.evidence.statements import quoted, reason
 from oncall.node.store import bookmarks
 from oncall.node.store.catalog import Shard
-from oncall.node.store.database import Limits, connect, quoted, reason
+from oncall.node.store.database import Limits, connect
 
 T = TypeVar("T")
 
