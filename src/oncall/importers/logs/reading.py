@@ -23,7 +23,7 @@ _START = 4  # characters by which lines of one form are alike, a number counting
 _NUMBER = re.compile(r"\d+")
 
 
-def _width(text: bytes) -> int | None:
+def cut_width(text: bytes) -> int | None:
     """The width at which the text is cut, or None: no line is longer, several are as long, and what
     follows these does not begin as other lines do."""
     lines = text.decode("utf-8", "replace").splitlines()
@@ -45,7 +45,7 @@ def _start(line: str) -> str:
     return _NUMBER.sub("0", line.lstrip())[:_START]
 
 
-def _joined(text: bytes, columns: int) -> tuple[bytes, list[int]]:
+def joined(text: bytes, columns: int) -> tuple[bytes, list[int]]:
     """The text with its cut lines joined, and where in it breaks were taken out, in order."""
     parts: list[bytes] = []
     cuts: list[int] = []
@@ -134,9 +134,9 @@ class Log:
 
     def _unwrapped(self, text: bytes) -> bytes:
         """A whole log that fits in a block; only such are pasted from a terminal that cut lines."""
-        columns = _width(text)
+        columns = cut_width(text)
         if columns is not None:
-            text, self._cuts = _joined(text, columns)
+            text, self._cuts = joined(text, columns)
         return text
 
     def _block(self, block: bytes, last: bool, meter: Meter) -> Generator[Candidate, None, bytes]:
