@@ -246,7 +246,6 @@ def _month(key: tuple[str, str, str], rows: list[tuple[Any, ...]]) -> Month:
 
 # Former incidents as evidence: what rules and reports of a new incident read of the archive.
 
-
 TABLE = "archived_findings"
 _MOST = 100_000  # of the newest: a year of 1,000 nodes has some 5,000
 

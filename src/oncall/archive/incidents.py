@@ -118,7 +118,6 @@ def _instant(value: Any) -> int | None:
 
 # Hourly roll-ups of what collectors measured: about one row an hour of each GPU, NIC and host.
 
-
 _HOUR_NS = 3600 * 10**9
 _HOW = {"mean": "avg", "max": "max", "min": "min", "gained": "sum"}
 

@@ -148,7 +148,6 @@ def lost_gateways_phrases(lost: Mapping[str, str]) -> list[str]:
 
 # Turn the stderr of a program that runs a command elsewhere into a reason to act on.
 
-
 _MOST_LINE = 200
 
 

@@ -19,7 +19,6 @@ from oncall.core.errors import Unreadable
 # Files compressed with zstd. Python reads them itself since 3.14, else by package `zstandard`,
 # which is optional: few logs are kept so, and the program `zstd` is no part of every host.
 
-
 ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_MEMORY_BYTES = 1 << 27  # memory that a file can ask for: `zstd` itself allows no more
 

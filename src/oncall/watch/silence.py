@@ -17,7 +17,6 @@ from oncall.watch.look import Trouble
 
 # Whether the processes that write a log still run, where they are on this machine.
 
-
 Writers = Literal["run", "gone", "unknown"]
 _STARTED_FIELD = 19  # of /proc/PID/stat, from the process's state on
 

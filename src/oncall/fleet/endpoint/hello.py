@@ -24,7 +24,6 @@ from oncall.node.store.wire import OLDEST_PROTOCOL, PROTOCOL, Request
 # The state of the rings on a node: which processes live, their jobs, and dropped records. Consumes
 # no records.
 
-
 _MOST_PROBLEMS = 4
 _MOST_LOOKED_AT = 4_096  # anybody may create files there
 

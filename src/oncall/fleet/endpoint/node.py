@@ -88,7 +88,6 @@ def sealed_in_window(
 
 # Asks the collector of this node for what it has not sealed yet.
 
-
 COLLECTOR_TIMEOUT_S = 5.0
 
 

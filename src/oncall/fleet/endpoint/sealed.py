@@ -202,7 +202,6 @@ def _together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 # Reads the sealed shards and queries the collector for what it has not sealed yet. A source that
 # cannot be read is named at the end of the answer; the others are read nevertheless.
 
-
 _MOST_ASKED = 3  # a collector seals once a minute
 
 

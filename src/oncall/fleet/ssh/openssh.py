@@ -17,7 +17,6 @@ from oncall.fleet.ssh.config import SshOptions
 
 # Turn the stderr of OpenSSH's client into reasons that a person can act on.
 
-
 CHANGED_KEY = (
     "host key differs from the one in known_hosts: the node was reinstalled, or another machine "
     "answers in its place. Find out which before you remove the old key (ssh-keygen -R {host})"

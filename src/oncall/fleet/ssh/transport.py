@@ -30,7 +30,6 @@ from oncall.fleet.transport import READ_BYTES, Connection
 # through a jump host, and a dropped login is retried after a pause. A refused key, a wrong host
 # key and a timeout are not retried.
 
-
 Opened = TypeVar("Opened")
 
 TRIES = 6

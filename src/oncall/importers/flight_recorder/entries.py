@@ -295,7 +295,6 @@ def _each(operation: np.ufunc, values: Array, lengths: Array, of_none: int) -> A
 # duration after its call and after the previous operation on its stream, and it had not ended when
 # the watchdog last looked without finding it.
 
-
 _LOOKS_EVERY_NS = 100_000_000  # of the watchdog
 
 

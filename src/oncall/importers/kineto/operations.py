@@ -187,7 +187,6 @@ def _launches_of(kernels: Sequence[Kernel], launches: array[int]) -> dict[int, t
 
 # Operations as columns: what a reading process hands back, and what the database takes.
 
-
 Array: TypeAlias = np.ndarray[Any, Any]
 
 

@@ -43,7 +43,6 @@ from oncall.importers.recordings import append_recording
 # Content decides: it is text and holds words of a recogniser, at its start or, if it is called a
 # log, at its end.
 
-
 _NAMED = re.compile(
     r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
     re.IGNORECASE,

@@ -272,7 +272,6 @@ def _line_of(lines: list[str], key: str, start: int, table: str = "") -> int:
 
 # ------------------------------------------------------------------- every option, as a page
 
-
 _WIDTH = 90
 
 

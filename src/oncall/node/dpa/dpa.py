@@ -30,7 +30,6 @@ from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows, 
 
 # Which RDMA device a PCI function of a NIC is: queue pair numbers are unique only within one.
 
-
 AskQueuePairs = Callable[[], Sequence[QueuePair]]
 
 
@@ -85,7 +84,6 @@ class NicFunctions:
 # The NIC tells a time that has surely come, some microseconds to a second old; the answer came
 # before `after_ns`. So `after_ns - now_ns` is never less than the true offset, and the least of
 # several answers is nearest to it.
-
 
 _ANSWERS = 8  # as many seconds; two oscillators part by some 10 us a second at worst
 _KEEP_NS = 16_000  # half an epoch: below it the grid of epochs stays where it is

@@ -14,7 +14,6 @@ from oncall.node.host.pci import PciPlace
 
 # The part of NVML that is used, by pynvml's own names, and what its errors mean to a collector.
 
-
 Handle: TypeAlias = Any  # of a GPU, or of a set of events
 
 

@@ -32,7 +32,6 @@ from oncall.node.store.batch import of_rows
 # A quota of any parent group binds as well (CFS bandwidth control): the smallest quota counts, and
 # time throttled by any of them is throttled time.
 
-
 _NS_PER_US = 1000
 # Where distributions mount them, below sys/fs/cgroup; the first that is there, as `cpu` is often
 # a link to the second.

@@ -110,7 +110,6 @@ def _split(name: str) -> list[str]:
 # mesh    every NIC here pings every NIC there
 # rail    NIC k here pings NIC k there: what one switch connects in a fabric built by rails
 
-
 By = Literal["mesh", "rail"]
 
 

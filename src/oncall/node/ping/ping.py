@@ -219,7 +219,6 @@ def _turnaround(packet: Packet) -> Span:
 
 # Many pings in a short time: a probe on demand, at a bounded rate, until all are over.
 
-
 _MS = 1_000_000
 _LOOK_UP_NS = 50 * _MS  # how often it is asked whether to stop
 

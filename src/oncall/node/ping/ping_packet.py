@@ -92,7 +92,6 @@ def decode(data: bytes) -> Packet | None:
 
 # Where a NIC takes RDMA datagrams: asked by UDP of who responds there, without RDMA of its own.
 
-
 _TRIES = 3
 
 

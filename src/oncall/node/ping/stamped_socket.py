@@ -20,7 +20,6 @@ from typing import Any, Literal, TypeAlias, get_args
 # program waits for its CPU, and the program's own is always there. A clock may be set between two
 # stamps: the monotonic clock bears every difference out, or it is not used.
 
-
 Clock = Literal["program", "kernel", "nic"]  # from the coarsest to the finest
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 

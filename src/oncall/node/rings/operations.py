@@ -31,7 +31,6 @@ from oncall.node.rings.ring_layout import (
 # A board names the last operation entered on its communicator and counts those that ended, in any
 # order. So the last one may be over while an older one is in flight.
 
-
 _MOST_KEPT = 4_096  # communicators, the newest: as many as boards are kept of
 
 

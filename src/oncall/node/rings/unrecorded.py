@@ -100,7 +100,6 @@ def _started_before(pid: int, left_ns: int) -> bool | None:
 
 # Whether another process, of any user, could make its ring: said before a job is missed.
 
-
 RING_BYTES = (
     5_246_976  # hooks/ring_file.c with its default of 65,536 records; reserved when it is made
 )

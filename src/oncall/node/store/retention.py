@@ -26,7 +26,6 @@ from oncall.node.store.catalog import Shard, sealed_shards
 # Between two boots only the time that a boot is known to have lasted counts. An age is thus never
 # more than the true one; a lost line makes a shard younger, never older.
 
-
 LOG_NAME = "sealed.log"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NO_BOOT = uuid.uuid4().hex  # where the kernel does not name its boot, each process is one

@@ -30,7 +30,6 @@ from oncall.node.verbs.verbs_process import gid_of
 # address. There are few such addresses, and a node that is asked about a flow that is not its own
 # notices that.
 
-
 _BELIEVED_NS = NS_PER_S
 MOST_ADDRESSES = 8  # of one flow: a ring has one or two, an all-to-all as many as there are nodes
 

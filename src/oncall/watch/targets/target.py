@@ -52,7 +52,6 @@ def _parts(secret: str) -> list[str]:
 
 # JSON over HTTP: one POST, its refusals in words that an engineer can act on.
 
-
 _MOST_ANSWER = 200
 _HINTS = {
     400: "it does not accept this document",
