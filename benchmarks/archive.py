@@ -19,10 +19,9 @@ from pathlib import Path
 from oncall.archive import upkeep
 from oncall.archive.engine import Embedded, Engine, engine_at, rows_by
 from oncall.archive.episodes import notes
-from oncall.archive.history import Wanted, history
+from oncall.archive.history import Wanted, former_faults, history
 from oncall.archive.layout import FINDINGS, HOURS, NOTES, Partition, month_of, scan
 from oncall.archive.place import Folder, connection
-from oncall.archive.recall import former_faults
 from oncall.archive.store import Archive
 from oncall.core.units import format_bytes
 

@@ -25,8 +25,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from oncall.node.ping.ping import Ping, Pinger, Target
-from oncall.node.ping.ping_run import run_pings
+from oncall.node.ping.ping import Ping, Pinger, Target, run_pings
 from oncall.node.ping.responder import Responder, Responding
 from oncall.node.ping.stamped_socket import Left, Received, Refused, StampedSocket
 

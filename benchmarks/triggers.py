@@ -32,9 +32,9 @@ import numpy as np
 from accuracy_network import Case, draw, judge
 from numpy.typing import NDArray
 
+from oncall.node.triggers.channel import NOTIFICATION_BYTES
+from oncall.node.triggers.decomposition import Message, queues_of
 from oncall.node.triggers.monitor import Begun, Handover, Monitor
-from oncall.node.triggers.notification import NOTIFICATION_BYTES
-from oncall.node.triggers.step_queues import Message, queues_of
 from oncall.node.triggers.threshold import (
     Way,
     base_rtt_ns,

@@ -11,9 +11,8 @@ import pytest
 from tests.findings import network_finding
 
 from oncall.archive.engine import engine_at
-from oncall.archive.history import Wanted, history
+from oncall.archive.history import Wanted, former_faults, history, recall
 from oncall.archive.place import Folder
-from oncall.archive.recall import former_faults, recall
 from oncall.archive.store import Archive
 from oncall.core.diagnosis import Blame, Finding
 from oncall.core.errors import UsageError

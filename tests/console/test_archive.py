@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from oncall.archive.recall import former_faults
+from oncall.archive.history import former_faults
 from oncall.archive.store import Archive
 from oncall.console.queries import ArchiveSolved, GetSnapshot
 

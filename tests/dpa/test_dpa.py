@@ -14,7 +14,7 @@ from dpa_frames import batch, frame, page
 
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
-from oncall.node.agent.sources import make_sources
+from oncall.node.agent.service import make_sources
 from oncall.node.common.config import Configuration
 from oncall.node.common.declaration import declared
 from oncall.node.common.log import Log

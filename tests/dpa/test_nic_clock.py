@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oncall.node.rdma.nic_clock import NicClock
-from oncall.node.rdma.nic_functions import NicFunctions
+from oncall.node.dpa.dpa import NicClock, NicFunctions
 from oncall.node.rdma.rdma_netlink import NoRdma, QueuePair
 
 SECOND_NS = 10**9

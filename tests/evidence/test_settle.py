@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.evidence.incident import Incident
-from oncall.evidence.peers import name_peers
 from oncall.evidence.sampling import is_sampled
-from oncall.evidence.settle import keep_whole_rounds, settle_duplicates
+from oncall.evidence.settle import keep_whole_rounds, name_peers, settle_duplicates
 
 S = 10**9
 

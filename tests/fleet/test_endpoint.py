@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.fleet.endpoint import evidence, sealed
+from oncall.fleet.endpoint import sealed
 from oncall.fleet.endpoint.node import Node
 from oncall.fleet.endpoint.sealed import SealedAnswers
 from oncall.fleet.endpoint.serve import respond
@@ -209,7 +209,7 @@ def test_no_row_is_lost_to_a_shard_that_is_sealed_during_the_answer(
         asked.append(1)
         return {"alive": True}, {}
 
-    monkeypatch.setattr(evidence, "ask_collector", ask)
+    monkeypatch.setattr(sealed, "ask_collector", ask)
     live = Node("gpu017", tmp_path, tmp_path / "run")
     rows = answered(live, Request("detail", job="llama", tables=("ops",)))[1]
     assert rows["ops"] == min(seals, len(asked)) * ROWS

@@ -30,8 +30,7 @@ INGEST = Path(bounds.__file__).parent
 # standard input and what was seen of a growing log become files, of a bounded size.
 LAYER = {
     *("archives.py", "bounds.py", "documents.py", "files.py", "packed.py", "tables.py"),
-    "zstd.py",
-    *("ras/client.py", "logs/standard_input.py", "logs/following.py"),
+    *("ras/client.py", "logs/following.py"),
 }
 MODULES = {
     *("bz2", "csv", "gzip", "io", "json", "lzma", "mmap", "pickle", "ruamel", "shelve", "socket"),

@@ -9,8 +9,8 @@ import pytest
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
-from oncall.importers import zstd
 from oncall.importers.detect import load
+from oncall.importers.packed import ZSTD
 
 LINE = "[rank3]: KeyError: 'tokens'\n"
 
@@ -53,6 +53,6 @@ def test_without_a_package_it_says_what_to_do(
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     path = tmp_path / "job.log.zst"
-    path.write_bytes(zstd.ZSTD + b"\0" * 100)
+    path.write_bytes(ZSTD + b"\0" * 100)
     with Incident.empty() as incident, pytest.raises(BadInput, match=r"oncall\[zstd\].*zstd -d"):
         load([path], incident)

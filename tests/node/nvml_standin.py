@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from oncall.node.gpu.nvml import Status
+from oncall.node.gpu.gpu import Status
 
 WORDS = {
     Status.UNINITIALIZED: "Uninitialized",

@@ -16,7 +16,7 @@ from ring_writer import RingWriter, operations
 from oncall.node.agent.agent import Agent
 from oncall.node.rings import shared_files
 from oncall.node.rings.ring_layout import HEADER
-from oncall.node.rings.ring_room import open_to_all, who_is_not_recorded
+from oncall.node.rings.unrecorded import open_to_all, who_is_not_recorded
 
 MakeAgent = Callable[..., Agent]
 Rows = Callable[[str], list[tuple[Any, ...]]]

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from oncall.evidence.statements import quoted
 from oncall.node.store.catalog import LIVE_NAME, parse_shard
-from oncall.node.store.database import connect, quoted
+from oncall.node.store.database import connect
 
 Array = np.ndarray[Any, Any]
 # A row says that an operation is over: by its end, or because the boards count it as over.

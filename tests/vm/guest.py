@@ -25,9 +25,8 @@ from oncall.node.agent.service import build, make_folders
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.ping.local_nics import LocalNic, local_nics
-from oncall.node.ping.ping import Ping, Pinger, Target
-from oncall.node.ping.ping_run import run_pings
-from oncall.node.ping.rdma_address import find
+from oncall.node.ping.ping import Ping, Pinger, Target, run_pings
+from oncall.node.ping.ping_packet import find
 from oncall.node.ping.rdma_endpoint import RdmaEndpoint
 from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
 from oncall.node.ping.responder import Responder, Responding

@@ -23,8 +23,7 @@ from wire import Wire
 from oncall.core.units import NS_PER_S
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
-from oncall.node.agent.service import make_folders
-from oncall.node.agent.sources import make_sources
+from oncall.node.agent.service import make_folders, make_sources
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.common.own_thread import OwnThread

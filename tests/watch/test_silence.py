@@ -15,9 +15,9 @@ from tests.watch.test_watcher import Time, log_watch
 
 from oncall.core.units import NS_PER_S
 from oncall.watch.course import State, after
-from oncall.watch.log_writers import LogWriters
 from oncall.watch.look import Look, Trouble
 from oncall.watch.settings import WatchSettings
+from oncall.watch.silence import LogWriters
 
 DONE = "[after training is done] datetime: 2026-11-23 03:00:41\n"
 # Holds a file open for writing until its standard input ends.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import duckdb
 
 from oncall.core.errors import BadInput, UsageError
+from oncall.evidence.statements import connect
 
 _S3 = "s3://"
 
@@ -135,11 +136,21 @@ def connection(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
 @cache
 def _database(with_s3: bool) -> duckdb.DuckDBPyConnection:
     """One database a process: making one takes longer than most queries."""
-    con = duckdb.connect(
-        ":memory:",
-        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
-    )
+    con = connect()
     con.execute("SET GLOBAL preserve_insertion_order = false")
     if with_s3:
         con.register_filesystem(_s3())
     return con
+
+
+Rows = list[tuple[Any, ...]]
+Select = Callable[[Sequence[str]], str]  # of the addresses of files
+
+
+def computed_here(sql: str, files: Sequence[str], threads: int | None = None) -> Rows:
+    """The rows of one group, by so many threads; all cores by default. Raises duckdb.Error if a
+    file cannot be read."""
+    with connection(files) as con:
+        if threads is not None:
+            con.execute(f"SET threads = {threads}")
+        return con.execute(sql).fetchall()

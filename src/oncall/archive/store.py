@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from oncall.archive.configuration import read_configuration
-from oncall.archive.hours import hours_of
-from oncall.archive.incidents import Row
+from oncall.archive.incidents import Row, hours_of
 from oncall.archive.layout import (
     DATASETS,
     FINDINGS,

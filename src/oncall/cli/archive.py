@@ -113,8 +113,8 @@ def _diagnosed(
     archive: Archive, path: Path, cluster: str, now_ns: int
 ) -> tuple[list[dict[str, Any]], int]:
     """The rows of a saved incident, and how many hours of devices it measured."""
+    from oncall.archive.history import hosts_of
     from oncall.archive.incidents import rows_of
-    from oncall.archive.recall import hosts_of
     from oncall.evidence.incident import Incident
     from oncall.evidence.window import keep_job
     from oncall.render.contract import document

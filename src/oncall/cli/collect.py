@@ -36,7 +36,7 @@ def collect(
     Runs until SIGTERM. SIGHUP reloads the configuration.
     """
     if options:
-        from oncall.node.common.options_page import every_option
+        from oncall.node.common.config import every_option
 
         typer.echo(every_option(), nl=False)
         return

@@ -16,7 +16,7 @@ import typer
 
 from oncall.cli.commands import app
 from oncall.cli.schema import Contract, json_schema
-from oncall.node.common import options_page
+from oncall.node.common import config
 from oncall.render import schema
 from oncall.render.verdict_page import example, verdict_page
 from oncall.rules.language.load import load_rulebooks, shipped_folder
@@ -49,7 +49,7 @@ def _helps(command: Any, parent: typer.Context | None, name: str) -> Iterator[tu
 
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
-    "collector.md": options_page.to_markdown,
+    "collector.md": config.to_markdown,
     "schema.md": schema.to_markdown,
     "diagnosis.schema.json": lambda: _json_page(json_schema(Contract.DIAGNOSIS)),
     "mcp.schema.json": lambda: _json_page(json_schema(Contract.MCP)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncall.archive.configuration import read_configuration
+from oncall.archive.history import hosts_of
 from oncall.archive.incidents import rows_of
-from oncall.archive.recall import hosts_of
 from oncall.archive.store import Archive
 from oncall.core.printable import clean
 from oncall.render.contract import document

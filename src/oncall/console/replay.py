@@ -19,7 +19,7 @@ import duckdb
 
 from oncall.archive.configuration import read_configuration
 from oncall.archive.episodes import Episode
-from oncall.archive.recall import TABLE, former_faults, recall
+from oncall.archive.history import TABLE, former_faults, recall
 from oncall.archive.store import Archive
 from oncall.console.cancellation import LANES, Cancellation, Lane, Task
 from oncall.console.rulebook_store import RulebookStore

@@ -83,16 +83,17 @@ def _execute(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]
     try:
         execute(con, sql, parameters)
     except duckdb.InvalidInputException:
-        storable = _storable(parameters)
-        if storable == parameters:
+        kept = storable(parameters)
+        if kept == parameters:
             raise
-        execute(con, sql, storable)
+        execute(con, sql, kept)
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
+    """The text, or texts, with `?` for what UTF-8 cannot hold."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
-    return list(map(_storable, value)) if isinstance(value, (list, tuple)) else value
+    return list(map(storable, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _length(columns: Mapping[str, ColumnData]) -> int:

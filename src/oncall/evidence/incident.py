@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain, product
 from pathlib import Path
-from types import TracebackType
 
 import duckdb
 
@@ -27,9 +26,9 @@ from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
 from oncall.evidence.parameters import Replaced, select_of, values_of
 from oncall.evidence.registry import all_relations
 from oncall.evidence.relations import Relation
-from oncall.evidence.saved import ROW_GROUP, copy_saved, quoted, reason_of, write_saved
+from oncall.evidence.saved import ROW_GROUP, copy_saved, write_saved
 from oncall.evidence.schema import BY_NAME, TABLES
-from oncall.evidence.statements import execute
+from oncall.evidence.statements import connect, execute, quoted, reason
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
 
@@ -67,17 +66,8 @@ class Incident:
     @classmethod
     def empty(cls) -> Incident:
         """A new incident in memory, every table present and empty."""
-        con = duckdb.connect(
-            ":memory:",
-            config={
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-            },
-        )
-        # A misspelt table must be an error, never a Python variable that happens to have its name.
-        con.execute("SET python_enable_replacements = false; SET preserve_insertion_order = false")
-        # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
-        con.execute("SET enable_progress_bar = false")
+        con = connect()
+        con.execute("SET preserve_insertion_order = false")
         execute(con, _EVERY_TABLE)
         return cls(con)
 
@@ -142,7 +132,7 @@ class Incident:
                 write_saved(self.con, part)
                 part.replace(path)
         except (duckdb.Error, OSError) as error:
-            raise UsageError(f"cannot save {path}: {reason_of(error)}") from error
+            raise UsageError(f"cannot save {path}: {reason(error)}") from error
 
     def bound_memory(self, memory_bytes: int) -> None:
         """From here on tables may take so much memory. What does not fit is kept on disk, in a
@@ -180,12 +170,7 @@ class Incident:
     def __enter__(self) -> Incident:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------ evidence

@@ -15,6 +15,7 @@ from oncall import __version__
 from oncall.core import room
 from oncall.core.errors import BadInput
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
+from oncall.evidence.statements import quoted, reason
 
 ROW_GROUP = 122_880  # rows, as DuckDB stores them: fewer are copied as quickly as looked at
 
@@ -46,7 +47,7 @@ def copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = F
     except OSError as error:
         raise BadInput(str(path), error.strerror or str(error)) from error
     except duckdb.Error as error:
-        raise BadInput(str(path), f"not an incident file: {reason_of(error)}") from error
+        raise BadInput(str(path), f"not an incident file: {reason(error)}") from error
     try:
         present = _saved_columns(con)
         _check_version(con, path, present)
@@ -58,7 +59,7 @@ def copy_saved(con: duckdb.DuckDBPyConnection, path: Path, *, in_place: bool = F
             elif table.name in present:
                 _copy_table(con, table, present[table.name])
     except duckdb.Error as error:
-        raise BadInput(str(path), f"damaged: {reason_of(error)}") from error
+        raise BadInput(str(path), f"damaged: {reason(error)}") from error
     finally:
         # Damage can end the whole connection, which is then closed.
         with suppress(duckdb.FatalException):
@@ -132,16 +133,3 @@ def _view_table(con: duckdb.DuckDBPyConnection, table: Table, present: set[str])
     con.execute(f"DROP TABLE main.{table.name}")
     # What tells rows apart is part of every table, and of a view only if it says so.
     con.execute(f"CREATE VIEW main.{table.name} AS SELECT {select}, rowid FROM saved.{table.name}")
-
-
-def quoted(path: Path) -> str:
-    """The path inside a SQL string; absolute, as `md:x` alone would name another kind of store."""
-    return str(path.absolute()).replace("'", "''")
-
-
-def reason_of(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    # DuckDB wraps a full disk in two sentences about itself.
-    message = str(error).rpartition("Original error: ")[2].strip()
-    return next(iter(message.splitlines()), type(error).__name__)

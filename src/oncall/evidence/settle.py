@@ -137,3 +137,20 @@ def _keep_whole_transfers(con: duckdb.DuckDBPyConnection) -> None:
         DROP TABLE temp.settled_steps
         """
     )
+
+
+def name_peers(con: duckdb.DuckDBPyConnection) -> None:
+    """Fill `peer`, the global rank, in ops and transfers from `comm_peer` and all members.
+
+    To be called when the memberships of all nodes are there; a peer that left none stays NULL.
+    """
+    for table in ("ops", "transfers"):
+        con.execute(
+            f"""
+            UPDATE {table} SET peer = c.rank
+            FROM (SELECT job, comm, comm_rank, any_value(rank) AS rank FROM comms
+                  WHERE comm_rank IS NOT NULL GROUP BY ALL) c
+            WHERE {table}.peer IS NULL AND {table}.comm_peer = c.comm_rank
+                AND {table}.job = c.job AND {table}.comm = c.comm
+            """
+        )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -17,7 +20,6 @@ from oncall.fleet.branch import Tree
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers, merge, own_gaps
-from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
 from oncall.fleet.outcome import REASONS, Outcome, alike, jobs_of
 from oncall.fleet.transport import Transport
 
@@ -56,7 +58,7 @@ async def ask_fleet(
     The first Ctrl-C stops waiting and returns what has arrived; the second interrupts. Raises
     UsageError if no host has such a job, or if `job` is None and there are several.
     """
-    async with one_shot_gather(
+    async with Gather(
         transport,
         hosts,
         window,
@@ -68,6 +70,27 @@ async def ask_fleet(
         with stopped_by_interrupt(gather):
             name, incident = await gather_job(gather, job, window.since_ns, starting, memory)
         return Answer(name, incident, gather.answers.outcomes, lost_gateways=gather.lost_gateways)
+
+
+@contextmanager
+def stopped_by_interrupt(gather: Gather) -> Iterator[None]:
+    """Make the first Ctrl-C stop the gather; the second interrupts."""
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        yield  # which hears no signals
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: object) -> None:  # noqa: ARG001
+        signal.signal(signal.SIGINT, before)
+        loop.call_soon_threadsafe(gather.stop)
+
+    # Not the loop's own handlers: they take the wakeup descriptor from `interrupts_reported`.
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def gather_job(

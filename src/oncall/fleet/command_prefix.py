@@ -12,12 +12,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from oncall.fleet.child_channel import ChildChannel, WhyEnded
-from oncall.fleet.child_process import Child
+from oncall.fleet.child_process import Child, ChildChannel, WhyEnded
 from oncall.fleet.configuration import FleetConfiguration
-from oncall.fleet.error_output import ErrorPattern, first_match, last_line, pattern
 from oncall.fleet.inventory import check_host
-from oncall.fleet.outcome import HostError
+from oncall.fleet.outcome import ErrorPattern, HostError, first_match, last_line, pattern
 from oncall.fleet.transport import Connection
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from oncall.core.defects import described
@@ -82,19 +82,20 @@ class Gather:
         transport: Transport,
         hosts: Sequence[str],
         window: Window,
-        folder: Path,
+        folder: Path | None = None,
         *,
         patience_s: float = 20.0,
         at_once: int = AT_ONCE,
         tree: Tree | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        """`folder` receives the answers; `patience_s` is the time limit of a host for one phase,
+        """`folder` receives the answers, None: a temporary one, to be read before leaving;
+        `patience_s` is the time limit of a host for one phase,
         `at_once` the number of hosts or gateways that may send evidence at a time, and `tree` says
         which hosts are asked through gateways."""
         self._transport = transport
         self._window = window
-        self._folder = folder
+        self._folder, self._is_temporary = folder or Path(), folder is None
         self._patience_s = patience_s
         self._progress = progress
         self._hosts = {name: Host(name, number) for number, name in enumerate(hosts)}
@@ -109,6 +110,9 @@ class Gather:
         self.parts: list[ReceivedPart] = []
 
     async def __aenter__(self) -> Gather:
+        if self._is_temporary:
+            made = tempfile.TemporaryDirectory(prefix="oncall-gather-")
+            self._folder = Path(self._stack.enter_context(made))
         if self._tree is not None:
             await self._stack.enter_async_context(opened(self._tree.transport))
             for name in dict.fromkeys(
@@ -120,12 +124,7 @@ class Gather:
                 host.attend(self._transport, self._count)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         everybody = [*self._hosts.values(), *(each.gateway for each in self._branches.values())]
         for host in everybody:
             host.leave()

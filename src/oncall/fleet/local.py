@@ -17,10 +17,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from oncall.core.errors import UsageError
-from oncall.fleet.child_channel import ChildChannel
-from oncall.fleet.child_process import Child
-from oncall.fleet.error_output import last_line
-from oncall.fleet.outcome import HostError
+from oncall.fleet.child_process import Child, ChildChannel
+from oncall.fleet.outcome import HostError, last_line
 from oncall.fleet.transport import Connection
 from oncall.node.store.catalog import sealed_shards
 

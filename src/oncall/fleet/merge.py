@@ -9,8 +9,7 @@ from typing import Any
 
 from oncall.evidence.coverage import COLLECTOR, GATHERED
 from oncall.evidence.incident import Incident
-from oncall.evidence.peers import name_peers
-from oncall.evidence.settle import keep_whole_rounds, settle_duplicates
+from oncall.evidence.settle import keep_whole_rounds, name_peers, settle_duplicates
 from oncall.evidence.unreported import name_unreported
 from oncall.fleet.outcome import REASONS, Outcome, collector_of
 from oncall.fleet.transport import Clock

@@ -17,11 +17,10 @@ from typing import Any
 
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import what_became
+from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.branch import Tree
-from oncall.fleet.gather import Gather, Progress
+from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_measured
-from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
 from oncall.fleet.outcome import Kind, Outcome
 from oncall.fleet.transport import Transport
 from oncall.node.store.probe_request import MOST_TARGETS, ProbeRequest, ProbeTarget
@@ -87,8 +86,8 @@ async def probe_fleet(
     foreign = [host for host in order.sources if host not in hosts]
     if foreign:
         raise UsageError(f"--from {foreign[0]}: not one of the nodes to probe")
-    async with one_shot_gather(
-        transport, hosts, patience_s=patience_s, tree=tree, progress=progress
+    async with Gather(
+        transport, hosts, Window(), patience_s=patience_s, tree=tree, progress=progress
     ) as gather:
         begun(gather)
         with stopped_by_interrupt(gather):

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import what_became
+from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.branch import Tree
 from oncall.fleet.endpoint.process_requests import look_rows, processes_of
-from oncall.fleet.gather import Progress
+from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_measured
-from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
 from oncall.fleet.outcome import Kind, Outcome
 from oncall.fleet.transport import Transport
 from oncall.node.processes.take_stacks import take_stacks
@@ -56,8 +55,8 @@ async def fleet_stacks(
     of the job.
     """
     request = Request("stacks", job=job, native=native, looks=looks, recorder=recorder)
-    async with one_shot_gather(
-        transport, hosts, patience_s=patience_s, tree=tree, progress=progress
+    async with Gather(
+        transport, hosts, Window(), patience_s=patience_s, tree=tree, progress=progress
     ) as gather:
         with stopped_by_interrupt(gather):
             for host, outcome in (await gather.greet()).items():

@@ -121,6 +121,9 @@ class FolderSink:
         return path.open("wb")
 
 
+_ROUND_TRIPS = 3  # to measure a clock by
+
+
 class Connection:
     """A connection to a node's endpoint; takes one request at a time."""
 
@@ -131,15 +134,13 @@ class Connection:
         *,
         silence_s: float = 15.0,
         limits: Limits = DEFAULT_LIMITS,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
-        """`silence_s`: the time limit without any bytes from the node. `progress` is called with
-        the number of bytes received."""
+        """`silence_s`: the time limit without any bytes from the node."""
         self.host = host
         self.channel = channel
         self.clock: Clock | None = None
         self.bytes = 0
-        self.progress = progress
+        self.progress: Callable[[int], None] | None = None  # called with the bytes received
         self._silence_s = silence_s
         self._limits = limits
         self._fresh = True
@@ -177,9 +178,9 @@ class Connection:
             raise await self._explained(error) from error
         return end
 
-    async def measure_clock(self, times: int = 3) -> Clock:
+    async def measure_clock(self) -> Clock:
         """The node's clock offset, from the fastest of some round trips, as in NTP."""
-        for _ in range(times):
+        for _ in range(_ROUND_TRIPS):
             sent_ns, began_ns = time.time_ns(), time.monotonic_ns()
             end = await self.ask(Request("clock"))
             took_ns = time.monotonic_ns() - began_ns

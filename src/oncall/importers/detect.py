@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncall.core.errors import BadInput, SeveralJobs, Unreadable
+from oncall.evidence.columns import storable
 from oncall.evidence.incident import Incident
 from oncall.importers import files, strange
 from oncall.importers.archives import Unpacked, unpacked
@@ -18,7 +19,6 @@ from oncall.importers.files import kind, walk
 from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
 from oncall.importers.jobs import Job, Recording, choose
 from oncall.importers.one_job import OneKind, keep_one_job, keep_one_recorder, rows_so_far
-from oncall.importers.printable import printable
 
 _HEAD_BYTES = 16384
 _MOST_SHOWN = 3
@@ -77,7 +77,7 @@ def load(
         for folder, archive in found.origin.items():
             incident.con.execute(
                 "UPDATE recordings SET path = replace(path, ?, ?)",
-                [printable(str(folder)), printable(str(archive))],
+                [storable(str(folder)), storable(str(archive))],
             )
         _note(found.problems, incident, name)
 
@@ -239,8 +239,8 @@ def _note(problems: Mapping[Path, str], incident: Incident, job: str) -> None:
             "recordings",
             {
                 "job": job,
-                "path": [printable(str(path)) for path in problems],
-                "problem": [printable(problem) for problem in problems.values()],
+                "path": [str(path) for path in problems],
+                "problem": list(problems.values()),
             },
         )
 

@@ -118,7 +118,7 @@ def is_pickle(data: bytes) -> bool:
     return data[:1] == pickle.PROTO and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
-def parse_pickle(data: bytes, bounds: Bounds = DEFAULT) -> Any:
+def parse_pickle(data: bytes) -> Any:
     """What a pickle of plain containers holds. Raises Unreadable, with the reason, alone.
 
     One object can be in it many times: a caller that walks it counts what it looks at against the
@@ -127,7 +127,7 @@ def parse_pickle(data: bytes, bounds: Bounds = DEFAULT) -> Any:
     # The buffer lets the unpickler read ahead: five times faster than a bare BytesIO.
     file = io.BufferedReader(io.BytesIO(data), len(data) + 1)
     try:
-        with _bounded_memory(len(data), bounds):
+        with _bounded_memory(len(data)):
             return _PlainUnpickler(file).load()
     except Unreadable:
         raise
@@ -140,14 +140,14 @@ def parse_pickle(data: bytes, bounds: Bounds = DEFAULT) -> Any:
 
 
 @contextmanager
-def _bounded_memory(file_bytes: int, bounds: Bounds) -> Iterator[None]:
+def _bounded_memory(file_bytes: int) -> Iterator[None]:
     """Limit what reading may allocate: one opcode of a hostile pickle can ask for gigabytes."""
     space = address_space_bytes()
     if resource is None or not space:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = min(file_bytes * _PICKLE_FACTOR + _PICKLE_SLACK_BYTES, memory_bytes(bounds))
+    most = min(file_bytes * _PICKLE_FACTOR + _PICKLE_SLACK_BYTES, memory_bytes(DEFAULT))
     bound = space + most
     if soft != resource.RLIM_INFINITY:
         bound = min(bound, soft)

@@ -93,9 +93,9 @@ def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
     return _unpacked(path, factor, bounds)
 
 
-def lines(text: str, bounds: Bounds = DEFAULT) -> list[str]:
+def lines(text: str) -> list[str]:
     """The lines of a text, each as far as any is read: reading one takes a bounded time."""
-    return [line[: bounds.text_line_bytes] for line in text.splitlines()]
+    return [line[: DEFAULT.text_line_bytes] for line in text.splitlines()]
 
 
 def modified_ns(path: Path) -> int:
@@ -166,11 +166,11 @@ class Stream:
 # -------------------------------------------------------------------- folders
 
 
-def files_in(folder: Path, suffixes: Sequence[str], bounds: Bounds = DEFAULT) -> list[Path]:
+def files_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """What a folder itself holds that ends so, in the order of names, as far as one looks."""
     try:
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in islice(entries, bounds.files)]
+            names = [entry.name for entry in islice(entries, DEFAULT.files)]
     except OSError:
         return []
     return [folder / name for name in sorted(names) if name.rpartition(".")[2] in suffixes]

@@ -11,9 +11,48 @@ import lzma
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from importlib import import_module
+from typing import BinaryIO, Protocol, cast
 
-from oncall.importers import zstd
+from oncall.core.errors import Unreadable
+
+# Files compressed with zstd. Python reads them itself since 3.14, else by package `zstandard`,
+# which is optional: few logs are kept so, and the program `zstd` is no part of every host.
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+_ZSTD_MEMORY_BYTES = 1 << 27  # memory that a file can ask for: `zstd` itself allows no more
+
+
+def _zstd_opened(file: BinaryIO) -> BinaryIO:
+    """What a compressed file unpacks to, as a stream. Raises Unreadable where nothing can unpack
+    it."""
+    return cast(BinaryIO, _zstd_reader()(file))
+
+
+def _zstd_errors() -> tuple[type[Exception], ...]:
+    """What damaged data raise; nothing where nothing here can unpack them."""
+    for name in ("compression.zstd", "zstandard"):
+        try:
+            return (import_module(name).ZstdError,)
+        except ImportError:
+            continue
+    return ()
+
+
+def _zstd_reader() -> Callable[[BinaryIO], object]:
+    try:
+        return cast(Callable[[BinaryIO], object], import_module("compression.zstd").ZstdFile)
+    except ImportError:
+        pass
+    try:
+        decompressor = import_module("zstandard").ZstdDecompressor
+    except ImportError as error:
+        raise Unreadable(
+            "compressed with zstd: `pip install 'oncall[zstd]'` reads it, or `zstd -d` unpacks it"
+        ) from error
+    unpack = decompressor(max_window_size=_ZSTD_MEMORY_BYTES)
+    return lambda file: unpack.stream_reader(file, read_across_frames=True)
+
 
 LONGEST_MAGIC = 6
 _XZ_MEMORY_BYTES = 1 << 27  # that a file can ask for: `xz -9` needs 65 MiB
@@ -145,7 +184,7 @@ _PACKINGS = (
         lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES),
         lzma.LZMAError,
     ),
-    Packing(zstd.ZSTD, lambda file, _: zstd.opened(file), zstd.errors),
+    Packing(ZSTD, lambda file, _: _zstd_opened(file), _zstd_errors),
     Packing(codecs.BOM_UTF16_LE, lambda file, _: _Utf16(file), lambda: (UnicodeError,)),
     Packing(codecs.BOM_UTF16_BE, lambda file, _: _Utf16(file), lambda: (UnicodeError,)),
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from oncall.evidence.incident import Incident
-from oncall.importers.printable import printable
 
 
 def append_recording(
@@ -26,10 +25,10 @@ def append_recording(
         "recordings",
         {
             "job": job,
-            "path": [printable(str(path))],
+            "path": [str(path)],
             "kind": kind,
             "rows": rows,
-            "problem": [problem and printable(problem)],
+            "problem": [problem],
             "note": ["; ".join(filter(None, notes)) or None],
             **{name: [value] for name, value in columns.items()},
         },

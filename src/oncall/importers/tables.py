@@ -18,12 +18,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import duckdb
 
 from oncall.core.errors import Unreadable
+from oncall.evidence.statements import connect
 from oncall.importers.bounds import DEFAULT, Bounds, memory_bytes, size
 from oncall.importers.files import Stream, head, is_packed, open_file
 
@@ -62,27 +62,13 @@ class Database:
 
     def __init__(self, bounds: Bounds = DEFAULT) -> None:
         self._bounds = bounds
-        self.con = duckdb.connect(
-            ":memory:",
-            config={
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                # The other half is for what is fetched from it.
-                "memory_limit": f"{max(64, memory_bytes(bounds) >> 21)}MiB",
-                "temp_directory": "",
-            },
-        )
-        self.con.execute("SET python_enable_replacements = false")
+        half = max(64, memory_bytes(bounds) >> 21)  # the other is for what is fetched from it
+        self.con = connect(memory_limit=f"{half}MiB", temp_directory="")
 
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.con.close()
 
     def load(

@@ -16,7 +16,6 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.bounds import metered
-from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 
 KIND = "xpu_timer"
@@ -57,7 +56,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
                 "watchdog_reports",
                 {
                     "job": job,
-                    "path": printable(str(path)),
+                    "path": str(path),
                     "attempt": 1,
                     "line": [place for place, _ in hung],
                     "rank": [rank for _, rank in hung],
@@ -74,7 +73,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         # Of a job whose ranks are listed without a gap, all are.
         if known == list(range(len(known))):
             incident.append("jobs", {"job": job, "world_size": [len(known)]})
-        hosts = [ranks[rank] and printable(str(ranks[rank])) for rank in known]
+        hosts = [ranks[rank] and str(ranks[rank]) for rank in known]
         incident.append("ranks", {"job": job, "rank": known, "node": hosts})
 
 

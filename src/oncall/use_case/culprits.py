@@ -79,7 +79,7 @@ def with_history(incident: Incident, findings: Sequence[Finding]) -> tuple[Findi
     past = past_faults(incident)
     if past is None:
         return tuple(findings)
-    from oncall.archive.recall import hosts_of  # without an archive nothing of it is needed
+    from oncall.archive.history import hosts_of  # without an archive nothing of it is needed
 
     hosts = hosts_of(incident)
     return tuple(

@@ -25,7 +25,7 @@ def read_evidence(
     from oncall.core.room import quarter_bytes
     from oncall.evidence.incident import Incident
     from oncall.importers import detect
-    from oncall.importers.logs.standard_input import as_file
+    from oncall.importers.logs.following import as_file
 
     if "-" in paths:
         with as_file(sys.stdin.buffer) as place:

@@ -116,7 +116,7 @@ def _recall(incident: Incident, request: Request, listener: Listener) -> None:
         known = not incident.is_empty("archived_findings")
         if where is None and (known or read_configuration().place is None):
             return
-        from oncall.archive.recall import former_faults, recall
+        from oncall.archive.history import former_faults, recall
         from oncall.archive.store import chosen_archive
 
         archive, cluster = chosen_archive(where)

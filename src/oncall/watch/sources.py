@@ -26,8 +26,7 @@ from oncall.importers.logs.following import Followed
 from oncall.importers.ras.client import DEFAULT_PORT, fetch
 from oncall.rules.engine.starts import started_communicators
 from oncall.rules.language.rulebook import Rulebook
-from oncall.watch.log_writers import LogWriters
-from oncall.watch.silence import Silence
+from oncall.watch.silence import LogWriters, Silence
 
 SINCE_NS = 600 * NS_PER_S  # of evidence in a look
 

@@ -9,7 +9,7 @@ import pytest
 
 from oncall.core.errors import UsageError
 from oncall.fleet.configuration import FleetConfiguration
-from oncall.fleet.error_output import first_match
+from oncall.fleet.outcome import first_match
 from oncall.fleet.schedulers import slurm
 
 from .conftest import Cluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.fleet.error_output import TransientError
-from oncall.fleet.ssh.errors import after_login, classify
+from oncall.fleet.outcome import TransientError
+from oncall.fleet.ssh.openssh import after_login, classify
 
 _CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from oncall.fleet.error_output import TransientError
-from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh import window as ssh_window
-from oncall.fleet.ssh.window import TRIES, Window, open_patiently
+from oncall.fleet.outcome import HostError, TransientError
+from oncall.fleet.ssh import transport as ssh_window
+from oncall.fleet.ssh.transport import TRIES, Window, open_patiently
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from oncall.core.errors import BadInput
 from oncall.importers.ras.client import fetch
 from oncall.importers.ras.poll import parse_json
 from oncall.node.ping import ping_packet
-from oncall.node.triggers import notification
-from oncall.node.triggers.flows import Flow
+from oncall.node.triggers import channel
+from oncall.node.triggers.in_flight import Flow
 
 from ..registry import target
 
@@ -36,7 +36,7 @@ _STATUS = {
 def _packets() -> list[bytes]:
     kinds = ping_packet.Kind
     found = [ping_packet.Packet(kind, 7, 1, 10**18, 10**18 + 5, nic="mlx5_0") for kind in kinds]
-    sealed = notification.Notification(Flow(0xC0FFEE, 0, 1), 3, 10**18)
+    sealed = channel.Notification(Flow(0xC0FFEE, 0, 1), 3, 10**18)
     return [
         *(packet.encoded() for packet in found if packet.kind is not kinds.FOUND),
         sealed.encoded(_SECRET),
@@ -50,10 +50,10 @@ def datagrams(data: bytes) -> None:
     if packet is not None:
         assert packet.nic.isprintable()
         assert len(packet.encoded()) == ping_packet.PACKET_BYTES
-    reported = notification.decode(data)
+    reported = channel.decode(data)
     if reported is not None:
-        assert notification.decode(reported.encoded(_SECRET)) == reported
-    notification.is_sealed(data, _SECRET)
+        assert channel.decode(reported.encoded(_SECRET)) == reported
+    channel.is_sealed(data, _SECRET)
 
 
 @target(documents=lambda: [_STATUS])

@@ -11,8 +11,7 @@ from oncall.node.common.declaration import default_options
 from oncall.node.common.source import Collected, Source, read_clock
 from oncall.node.dpa.dpa_pages import FrameKind, read_page, split_frames
 from oncall.node.rings.rings import RingSource
-from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.traffic.shared_traffic import TrafficOptions
+from oncall.node.traffic.recent_traffic import RecentTraffic, TrafficOptions
 from oncall.node.verbs.verbs import VerbsOptions, VerbsSource
 from oncall.node.verbs.verbs_process import Limits
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oncall.importers.flight_recorder.device_ends import ended_by_then
+from oncall.importers.flight_recorder.entries import ended_by_then
 
 LOOKS_EVERY_NS = 100_000_000
 OPERATION = st.tuples(

@@ -12,8 +12,8 @@ from tests.importers.host_text.host_files import XID
 
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
+from oncall.importers.host_names import hosts_of
 from oncall.importers.host_text import importer
-from oncall.importers.host_text.places import hosts_of
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.importers.logs import importer
 from oncall.importers.logs.clock import Clock
+from oncall.importers.logs.following import as_file
 from oncall.importers.logs.prefixes import peeled
 from oncall.importers.logs.reading import Log
 from oncall.importers.logs.recognisers.order import NEEDLES
-from oncall.importers.logs.standard_input import as_file
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.importers.logs.wrapping import joined, width
+from oncall.importers.logs.reading import cut_width, joined
 
 LINES = (
     "[rank4]: Traceback (most recent call last):\n"
@@ -22,7 +22,7 @@ def test_cut_lines_are_joined(columns: int) -> None:
         "\n".join(line[at : at + columns] for at in range(0, max(1, len(line)), columns))
         for line in LINES.split("\n")
     ).encode()
-    found = width(cut)
+    found = cut_width(cut)
     assert found == columns
     text, cuts = joined(cut, found)
     assert text.decode() == LINES
@@ -34,7 +34,7 @@ def test_lines_of_one_form_are_as_their_program_wrote_them() -> None:
         f"step {n:4d} | loss 2.{n:03d} | time 0.412 s | tokens 1048576 | gpu memory 61.2 GiB\n"
         for n in range(40)
     )
-    assert width(alike.encode()) is None
+    assert cut_width(alike.encode()) is None
 
 
 @pytest.mark.parametrize("prefix", ["{}: ", "{:2d}: ", "gpu{:02d}: ", "[default{}]:"])
@@ -44,4 +44,4 @@ def test_lines_that_a_launcher_numbers_are_as_their_program_wrote_them(prefix: s
         "operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE) ran for 600012 milliseconds\n"
         for n in range(10)
     )
-    assert width(alike.encode()) is None
+    assert cut_width(alike.encode()) is None

@@ -8,9 +8,8 @@ import time
 import pytest
 
 from oncall.importers.stacks.documents import from_folded, from_json, is_folded
-from oncall.importers.stacks.dump import Place, Process, frame
+from oncall.importers.stacks.dump import Place, Process, frame, stack_rows
 from oncall.importers.stacks.places import file_place, heading
-from oncall.importers.stacks.rows import stack_rows
 from oncall.importers.stacks.text import parse
 
 SPY = """Process {pid}: python train.py

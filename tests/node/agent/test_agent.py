@@ -16,7 +16,7 @@ from ring_writer import RingWriter, operations
 
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
-from oncall.node.agent.sources import make_sources
+from oncall.node.agent.service import make_sources
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.common.source import Collected, Instant

@@ -17,7 +17,7 @@ from oncall.node.agent.recorder import Recorder
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.store.batch import Batch, one_row
-from oncall.node.store.seal_log import SinceBoot
+from oncall.node.store.retention import SinceBoot
 from oncall.node.store.writer import LiveStore
 
 Rows = Callable[[str], list[tuple[Any, ...]]]

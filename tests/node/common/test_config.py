@@ -9,10 +9,9 @@ import pytest
 
 from oncall.core.configuration import parse_toml
 from oncall.core.errors import BadInput, UsageError
-from oncall.node.common.config import Configuration, load, reload
+from oncall.node.common.config import Configuration, every_option, load, reload
 from oncall.node.common.declaration import declared, default_options
 from oncall.node.common.options import options_of
-from oncall.node.common.options_page import every_option
 
 
 def _file(folder: Path, text: str) -> Path:

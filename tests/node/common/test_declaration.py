@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -23,7 +23,7 @@ from oncall.node.common.source import FailedSource, Source
 
 @dataclass(frozen=True)
 class Moon(Polled):
-    phase: str = field(default="new", metadata=option("name", "how much of it is lit"))
+    phase: str = option("name", "how much of it is lit", default="new")
 
 
 @pytest.fixture(autouse=True)

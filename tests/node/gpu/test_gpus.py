@@ -13,9 +13,9 @@ import pytest
 
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import Collected, Instant, read_clock
-from oncall.node.gpu import nvml as contract
+from oncall.node.gpu import gpu as contract
+from oncall.node.gpu.gpu import Nvml, Status
 from oncall.node.gpu.gpus import GpuSource
-from oncall.node.gpu.nvml import Nvml, Status
 from oncall.node.store.batch import joined
 
 from ..nvml_standin import NVMLError, NvmlStandin, StandinGpu

@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 from ring_writer import RingWriter
 
 from oncall.node.common.source import Collected, Instant, read_clock
-from oncall.node.host.cgroups import ControlGroups, CpuLimit
-from oncall.node.host.host_processes import HostProcessSource, Machine, reading
+from oncall.node.host.host_processes import (
+    ControlGroups,
+    CpuLimit,
+    HostProcessSource,
+    Machine,
+    reading,
+)
 
 S = 10**9
 NOW = Instant(1_800_000_000 * S, 5000 * S)

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from oncall.node.common.rate_limit import RateLimit, RateLimits
 from oncall.node.ping.ping import Ping, Pinger, Target
-from oncall.node.ping.ping_packet import PACKET_BYTES, Kind, Packet, decode
-from oncall.node.ping.rdma_address import RdmaAddress, find
+from oncall.node.ping.ping_packet import PACKET_BYTES, Kind, Packet, RdmaAddress, decode, find
 from oncall.node.ping.responder import Responder, Responding
-from oncall.node.ping.stamped_socket import StampedSocket
-from oncall.node.ping.stamps import CLOCKS
+from oncall.node.ping.stamped_socket import CLOCKS, StampedSocket
 
 MS = 1_000_000
 LONG_NS = 60 * 10**9

@@ -17,8 +17,7 @@ from oncall.node.agent.agent import Agent
 from oncall.node.common.config import Configuration, load
 from oncall.node.common.source import read_clock
 from oncall.node.ping.flights import Oddities
-from oncall.node.ping.local_nics import LocalNic, local_nics
-from oncall.node.ping.pinglist import Pair, Turns, pairs
+from oncall.node.ping.local_nics import LocalNic, Pair, Turns, local_nics, pairs
 from oncall.node.ping.probes import ProbeOptions, ProbeSource
 
 MS = 1_000_000
@@ -187,7 +186,7 @@ def test_what_is_wrong_with_it_is_named(tmp_path: Path, text: str, problem: str)
 
 
 def test_oddities_are_reported_as_what_came_since() -> None:
-    before = Oddities(late=1, refused={"a": 2, "b": 1})
-    total = Oddities(late=3, impossible=1, refused={"a": 2, "b": 4})
-    assert total.since(before) == Oddities(late=2, impossible=1, refused={"b": 3})
+    before = Oddities(late=1, refused=Counter({"a": 2, "b": 1}))
+    total = Oddities(late=3, impossible=1, refused=Counter({"a": 2, "b": 4}))
+    assert total.since(before) == Oddities(late=2, impossible=1, refused=Counter({"b": 3}))
     assert total.since(total).sentences() == ()

@@ -11,11 +11,10 @@ import pytest
 from oncall.node.ping import rdma_endpoint
 from oncall.node.ping.local_nics import LocalNic
 from oncall.node.ping.ping import Ping, Target
-from oncall.node.ping.ping_packet import Kind, Packet, decode
-from oncall.node.ping.rdma_address import RdmaAddress
+from oncall.node.ping.ping_packet import Kind, Packet, RdmaAddress, decode
 from oncall.node.ping.rdma_endpoint import Datagram, NoRdma, RdmaEndpoint, _gid, _source
 from oncall.node.ping.rdma_ping import RdmaPinger, RdmaResponder, respond_by_rdma
-from oncall.node.ping.stamps import Stamps
+from oncall.node.ping.stamped_socket import Stamps
 
 HERE = RdmaAddress(bytes(15) + b"\1", 17)
 THERE = RdmaAddress(bytes(15) + b"\2", 18)

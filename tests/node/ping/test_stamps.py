@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.node.ping.stamps import CLOCKS, Stamps, coarser, round_trip, stamp, turnaround
+from oncall.node.ping.stamped_socket import CLOCKS, Stamps, coarser, round_trip, stamp, turnaround
 
 NOW_NS = 1_795_000_000 * 10**9
 instants = st.integers(0, 10**12)

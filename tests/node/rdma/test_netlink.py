@@ -13,19 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.core.errors import BadInput
-from oncall.node.rdma.netlink import (
+from oncall.node.rdma.rdma_netlink import (
     DONE,
     ERROR,
     Message,
-    attribute,
-    attributes,
-    message,
-    messages,
-)
-from oncall.node.rdma.rdma_netlink import (
     NoRdma,
     QueuePair,
+    attribute,
+    attributes,
     device_indices,
+    message,
+    messages,
     queue_pairs_by,
     queue_pairs_in,
 )

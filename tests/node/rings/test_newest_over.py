@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oncall.node.rings.newest_over import NewestOver
-from oncall.node.rings.operations import OPERATION
+from oncall.node.rings.operations import OPERATION, NewestOver
 
 
 def _operations(*described: tuple[int, bool, int]) -> Any:

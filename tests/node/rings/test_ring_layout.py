@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oncall.node.rings import ring_layout
-from oncall.node.verbs import verbs_layout
+from oncall.node.verbs import verbs_file
 
 _HOOKS = Path(__file__).parents[3] / "hooks"
 _HEADERS = (_HOOKS / "oncall_ring.h", _HOOKS / "oncall_verbs.h")
@@ -28,16 +28,16 @@ _STRUCTS = {
     "struct oncall_record.ended": ring_layout.ENDED,
     "struct oncall_record.transfer": ring_layout.TRANSFER_OVER,
     "struct oncall_record.group_call": ring_layout.GROUP,
-    "struct oncall_verbs_header": verbs_layout.HEADER,
-    "struct oncall_queue_pair": verbs_layout.QUEUE_PAIR,
-    "struct oncall_request": verbs_layout.REQUEST,
+    "struct oncall_verbs_header": verbs_file.HEADER,
+    "struct oncall_queue_pair": verbs_file.QUEUE_PAIR,
+    "struct oncall_request": verbs_file.REQUEST,
 }
 _ENUMS = {
     "ONCALL_RECORD_": ring_layout.RecordKind,
     "ONCALL_WAIT_": ring_layout.Wait,
     "ONCALL_COMMUNICATOR_": ring_layout.CommunicatorState,
     "ONCALL_": ring_layout.Operation,
-    "ONCALL_QUEUE_PAIR_": verbs_layout.QueuePairState,
+    "ONCALL_QUEUE_PAIR_": verbs_file.QueuePairState,
 }
 
 
@@ -121,8 +121,8 @@ def test_no_field_of_c_is_left_out(struct: str) -> None:
 def test_constants_are_the_same(c_says: dict[str, int]) -> None:
     assert c_says["ONCALL_RING_MAGIC"] == ring_layout.MAGIC
     assert c_says["ONCALL_RING_LAYOUT"] == ring_layout.LAYOUT_VERSION
-    assert c_says["ONCALL_VERBS_MAGIC"] == verbs_layout.MAGIC
-    assert c_says["ONCALL_VERBS_LAYOUT"] == verbs_layout.LAYOUT_VERSION
+    assert c_says["ONCALL_VERBS_MAGIC"] == verbs_file.MAGIC
+    assert c_says["ONCALL_VERBS_LAYOUT"] == verbs_file.LAYOUT_VERSION
     for prefix, kind in _ENUMS.items():
         for member in kind:
             assert c_says[prefix + member.name] == member.value

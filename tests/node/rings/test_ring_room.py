@@ -11,7 +11,7 @@ import pytest
 from ring_writer import RingWriter, operations
 
 from oncall.node.agent.agent import Agent
-from oncall.node.rings.ring_room import RING_BYTES, why_no_ring
+from oncall.node.rings.unrecorded import RING_BYTES, why_no_ring
 
 
 class Room:

@@ -14,7 +14,7 @@ import pytest
 
 from oncall.cli.hooks import show
 from oncall.core.units import NS_PER_S
-from oncall.fleet.endpoint.ring_states import ring_states
+from oncall.fleet.endpoint.hello import ring_states
 from oncall.node.common.source import Instant
 from oncall.node.rings.rings import RingSource
 from oncall.node.rings.unrecorded import in_words, remove_outdated, unrecorded

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from oncall.node.store.database import connect, reason
+from oncall.evidence.statements import reason
+from oncall.node.store.database import connect
 
 
 @pytest.mark.parametrize(

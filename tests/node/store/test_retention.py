@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 from oncall.node.store.batch import Batch
 from oncall.node.store.bookmarks import recall
 from oncall.node.store.catalog import Shard, sealed_shards, shard_name
-from oncall.node.store.retention import Kept, Retention, retire, surplus
-from oncall.node.store.seal_log import LOG_NAME, SinceBoot, ages_ns, in_sealing_order, record
+from oncall.node.store.retention import (
+    LOG_NAME,
+    Kept,
+    Retention,
+    SinceBoot,
+    ages_ns,
+    in_sealing_order,
+    record,
+    retire,
+    surplus,
+)
 from oncall.node.store.writer import LiveStore, Place
 
 SECOND_NS = 10**9

@@ -15,11 +15,12 @@ from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
+from oncall.node.common.own_thread import SeeingThread
 from oncall.node.common.source import Collected, Instant, read_clock
 from oncall.node.rings.rings import RingSource
 from oncall.node.store.batch import Batch
 from oncall.node.traffic.epochs import EPOCH_NS, Epochs
-from oncall.node.traffic.operation_traffic import TrafficSource, TrafficThread
+from oncall.node.traffic.operation_traffic import TrafficSource
 from oncall.node.traffic.recent_traffic import Flow, RecentTraffic
 from oncall.node.traffic.segmenting import Segmenting
 
@@ -85,7 +86,7 @@ class Job:
 def agent(config: Configuration) -> Agent:
     recent = RecentTraffic(most_bytes=2**20)
     segmenting = Segmenting(settle_ns=NS_PER_S // 10, learn_ns=0)
-    traffic = TrafficThread(TrafficSource(recent, NS_PER_S // 10, segmenting))
+    traffic = SeeingThread(TrafficSource(recent, NS_PER_S // 10, segmenting))
     return Agent(config, [Job(recent), traffic], Recorder(config, Log()), Log())
 
 

@@ -17,17 +17,15 @@ from oncall.node.common.source import Instant
 from oncall.node.triggers.channel import (
     FRESH_NS,
     MOST_AT_ONCE,
-    Channel,
-    read_secret,
-)
-from oncall.node.triggers.flows import Flow
-from oncall.node.triggers.notification import (
     MOST_DETECTIONS,
     NOTIFICATION_BYTES,
+    Channel,
     Notification,
     decode,
     is_sealed,
+    read_secret,
 )
+from oncall.node.triggers.in_flight import Flow
 
 SECRET = b"of all collectors"
 NOW = Instant(1_800_000_000 * NS_PER_S, 5 * NS_PER_S)

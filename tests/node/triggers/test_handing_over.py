@@ -26,10 +26,10 @@ from oncall.node.store.catalog import sealed_shards
 from oncall.node.store.places import rings_dir
 from oncall.node.store.reader import open_shards
 from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.triggers.flows import Flow
+from oncall.node.triggers.channel import NOTIFICATION_BYTES, Notification
+from oncall.node.triggers.handing_over import PeerAddresses
+from oncall.node.triggers.in_flight import Flow
 from oncall.node.triggers.node import CAPTURES_AT_ONCE
-from oncall.node.triggers.notification import NOTIFICATION_BYTES, Notification
-from oncall.node.triggers.peer_addresses import PeerAddresses
 from oncall.node.triggers.source import TriggerSource
 from oncall.node.triggers.trigger_options import TriggerOptions
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.core.units import NS_PER_S
-from oncall.node.triggers.flows import Awaited, Flow, InFlight
+from oncall.node.triggers.in_flight import Awaited, Flow, InFlight
 from oncall.node.triggers.monitor import HANDOVER_COSTS, Policy
 from oncall.node.triggers.node import CAPTURES_AT_ONCE, HANDED_AT_ONCE, NodeTriggers
 

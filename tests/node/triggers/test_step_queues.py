@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.node.triggers.decomposition import ALGORITHMS, NONE, decompose
-from oncall.node.triggers.step_queues import Message, queues_of
+from oncall.node.triggers.decomposition import ALGORITHMS, NONE, Message, decompose, queues_of
 
 
 @given(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.node.triggers.budget import Budget
+from oncall.node.triggers.monitor import Budget
 
 ACTIONS = st.lists(
     st.one_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncall.node.triggers.decomposition import Message, queues_of
 from oncall.node.triggers.monitor import (
     HANDOVER_COSTS,
     Begun,
@@ -13,7 +14,6 @@ from oncall.node.triggers.monitor import (
     Monitor,
     Policy,
 )
-from oncall.node.triggers.step_queues import Message, queues_of
 
 POLICY = Policy(detections=3, most=12)
 BEFORE = Message(3, 1)  # what the next send needs

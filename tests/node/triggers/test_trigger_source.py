@@ -15,7 +15,7 @@ from ring_writer import RingWriter
 from oncall.core.units import NS_PER_S
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
-from oncall.node.agent.sources import make_sources
+from oncall.node.agent.service import make_sources
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.common.source import Instant, read_clock
@@ -28,8 +28,7 @@ from oncall.node.store.reader import open_shards
 from oncall.node.traffic.epochs import EPOCH_NS, Epochs
 from oncall.node.traffic.recent_traffic import AFTER_NS, RecentTraffic
 from oncall.node.traffic.recent_traffic import Flow as QueuePair
-from oncall.node.triggers.flows import Flow
-from oncall.node.triggers.in_flight import Boards
+from oncall.node.triggers.in_flight import Boards, Flow
 from oncall.node.triggers.source import TriggerSource
 from oncall.node.triggers.trigger_options import TriggerOptions
 

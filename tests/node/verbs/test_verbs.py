@@ -13,8 +13,7 @@ from oncall import native
 from oncall.core.errors import BadInput
 from oncall.node.agent.agent import Agent
 from oncall.node.common.declaration import default_options
-from oncall.node.verbs.verbs_file import VerbsReader
-from oncall.node.verbs.verbs_layout import HEADER
+from oncall.node.verbs.verbs_file import HEADER, VerbsReader
 
 Posting = Callable[..., Any]
 MakeAgent = Callable[..., Agent]
@@ -144,7 +143,7 @@ def test_garbage_in_records_is_left_out_and_counted(
 ) -> None:
     process.tell("pair 7 8 128", "post 7 10 1000", "poll", "post 7 10 1000", "poll")
     with VerbsReader.open(process.file, consume=False) as reader:
-        first = reader._places()[1]
+        first = reader._start
     with process.file.open("r+b") as file:
         file.seek(first + 8)
         file.write(b"\xff" * 32)  # its times, and its bytes

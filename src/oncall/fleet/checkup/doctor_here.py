@@ -27,7 +27,7 @@ from oncall.fleet.doctor_images import (
 from oncall.fleet.endpoint.hello import hello
 from oncall.fleet.endpoint.node import Node
 from oncall.fleet.endpoint.sealed import SealedAnswers
-from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
+from oncall.node.rings.unrecorded import who_is_not_recorded, why_no_ring
 from oncall.node.store.places import data_dir, rings_dir, run_dir
 from oncall.node.store.wire import Request
 

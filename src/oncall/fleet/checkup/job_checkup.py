@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
-from oncall.fleet.ask import what_became
+from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.checkup.doctor_here import Check
 from oncall.fleet.checkup.evidence_settings import Versions, job_checks, parse_version
 from oncall.fleet.endpoint.process_requests import set_processes
-from oncall.fleet.gather import Progress
-from oncall.fleet.one_shot import one_shot_gather, stopped_by_interrupt
+from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.stacks import processes_here
 from oncall.fleet.transport import Transport
@@ -59,8 +58,8 @@ async def check_job(
 
     Raises UsageError if no host has a process of the job.
     """
-    async with one_shot_gather(
-        transport, hosts, patience_s=patience_s, progress=progress
+    async with Gather(
+        transport, hosts, Window(), patience_s=patience_s, progress=progress
     ) as gather:
         with stopped_by_interrupt(gather):
             await gather.greet()

@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter, defaultdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from oncall import __version__
+from oncall.core.errors import OncallError
 from oncall.evidence.schema import SCHEMA_VERSION
 from oncall.fleet.doctor_images import images_status
-from oncall.fleet.endpoint.collector import ask_collector
-from oncall.fleet.endpoint.node import MOST_SHARDS, Node, sealed_in_window
-from oncall.fleet.endpoint.ring_states import ring_states
+from oncall.fleet.endpoint.node import MOST_SHARDS, Node, ask_collector, sealed_in_window
 from oncall.fleet.endpoint.sealed import SealedAnswers
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.unrecorded import in_words, unrecorded
+from oncall.node.store.places import rings_dir
 from oncall.node.store.wire import OLDEST_PROTOCOL, PROTOCOL, Request
+
+# The state of the rings on a node: which processes live, their jobs, and dropped records. Consumes
+# no records.
+
+_MOST_PROBLEMS = 4
+_MOST_LOOKED_AT = 4_096  # anybody may create files there
+
+
+def ring_states(run: Path) -> dict[str, Any]:
+    """Counts of rings `alive`, `ended` and `died`, records `dropped` by those alive, the recording
+    ranks by job, processes that are not recorded and why, and unreadable rings."""
+    states: Counter[str] = Counter(alive=0, ended=0, died=0, dropped=0)
+    jobs: dict[str, list[int]] = defaultdict(list)
+    problems: list[str] = []
+    for path in sorted(islice(rings_dir(run).glob("*.ring"), _MOST_LOOKED_AT)):
+        try:
+            with RingReader.open(path, consume=False) as ring:
+                state = "alive" if ring.alive else "ended" if ring.closed else "died"
+                states[state] += 1
+                if state == "alive":
+                    states["dropped"] += ring.dropped
+                    rank = ring.header.rank
+                    jobs[ring.header.job] += [] if rank is None else [rank]
+        except (OncallError, OSError) as error:
+            problems.append(str(error))
+    more = len(problems) - _MOST_PROBLEMS
+    shown = problems[:_MOST_PROBLEMS] + ([f"and {more} more rings"] if more > 0 else [])
+    return {
+        **states,
+        "jobs": {job: sorted(ranks) for job, ranks in jobs.items()},
+        "unrecorded": list(in_words(unrecorded(rings_dir(run))))[:_MOST_PROBLEMS],
+        "problems": shown,
+    }
+
 
 _NEWEST_SHARDS = 20  # searched for jobs if the request has no start time
 

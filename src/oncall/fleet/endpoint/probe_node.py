@@ -12,14 +12,13 @@ from contextlib import suppress
 from typing import Any
 
 from oncall.evidence.schema import BY_NAME
-from oncall.fleet.endpoint.rows_sent import parts_of
+from oncall.fleet.endpoint.process_requests import parts_of
 from oncall.node.ping import bandwidth
 from oncall.node.ping.flights import Oddities
 from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index
-from oncall.node.ping.ping import Pinger, Pinging, Target
-from oncall.node.ping.ping_run import Shot, run_pings
+from oncall.node.ping.ping import Pinger, Pinging, Shot, Target, run_pings
+from oncall.node.ping.ping_packet import find
 from oncall.node.ping.probes import pings_batch
-from oncall.node.ping.rdma_address import find
 from oncall.node.ping.rdma_endpoint import NoRdma, RdmaEndpoint
 from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
 from oncall.node.ping.responder import Answering, Responder, Responding

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
-from oncall.fleet.endpoint.rows_sent import parts_of
-from oncall.importers.stacks.rows import stack_rows
+from oncall.evidence.columns import create_table_sql, insert
+from oncall.evidence.schema import BY_NAME
+from oncall.importers.stacks.dump import stack_rows
 from oncall.node.processes.recorder_pipe import DumpAsked, ask_for_dumps
 from oncall.node.processes.take_stacks import Look, take_stacks
 from oncall.node.processes.training_processes import TrainingProcess, training_processes
 from oncall.node.processes.versions import loaded_versions
 from oncall.node.store.batch import Batch, of_rows
+from oncall.node.store.database import connect
 from oncall.node.store.wire import End, Part, Request, WireError
 
 _MOST_PROBLEMS = 8
@@ -121,3 +124,20 @@ def look_rows(look: Look) -> Batch:
     columns: Mapping[str, Any] = stack_rows([look.stacks] if look.stacks else [])
     same = {"job": look.process.job, "at_ns": look.at_ns, "look": look.look}
     return Batch("thread_stacks", len(columns["frames"]), {**columns, **same})
+
+
+def parts_of(batch: Batch) -> Iterator[Part]:
+    """The rows as Parquet; none if there are none."""
+    if not batch.rows:
+        return
+    table = BY_NAME[batch.table]
+    with tempfile.TemporaryDirectory(prefix="oncall-rows-") as folder:
+        path = Path(folder, "part.parquet")
+        con = connect()
+        try:
+            con.execute(create_table_sql(table.name, table.columns))
+            insert(con, table.name, table.columns, batch.columns)
+            con.execute(f"COPY {table.name} TO '{path}' (FORMAT parquet)")
+        finally:
+            con.close()
+        yield Part(table.name, batch.rows, path.read_bytes())

@@ -9,12 +9,11 @@ from typing import IO, TYPE_CHECKING, get_args
 import duckdb
 
 from oncall.core.errors import OncallError
-from oncall.fleet.endpoint.evidence import evidence_of
+from oncall.evidence.statements import reason
 from oncall.fleet.endpoint.hello import hello
 from oncall.fleet.endpoint.node import Node
 from oncall.fleet.endpoint.process_requests import answer_processes, answer_stacks
-from oncall.fleet.endpoint.sealed import SealedAnswers
-from oncall.node.store.database import reason
+from oncall.fleet.endpoint.sealed import SealedAnswers, evidence_of
 from oncall.node.store.wire import (
     MOST_LINE_BYTES,
     Ask,

@@ -15,8 +15,8 @@ from typing import Any
 from oncall.core.errors import UsageError
 from oncall.fleet.command_prefix import INSTALL, CommandPrefix
 from oncall.fleet.configuration import FleetConfiguration
-from oncall.fleet.error_output import pattern
 from oncall.fleet.inventory import check_host
+from oncall.fleet.outcome import pattern
 from oncall.fleet.schedulers.tool import run_json_tool
 
 # kind -> the label that its controller puts on the pods

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from oncall.core.errors import UsageError
 from oncall.fleet.command_prefix import INSTALL, CommandPrefix
 from oncall.fleet.configuration import FleetConfiguration
-from oncall.fleet.error_output import pattern
 from oncall.fleet.inventory import expand_hosts
+from oncall.fleet.outcome import pattern
 from oncall.fleet.schedulers.tool import ToolFailed, run_tool
 
 # 1234, a task of an array 1234_5, a part of a heterogeneous job 1234+1.

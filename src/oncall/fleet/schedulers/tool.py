@@ -8,7 +8,7 @@ from typing import Any
 
 from oncall.core.errors import UsageError
 from oncall.core.json_text import json_of
-from oncall.fleet.error_output import last_line
+from oncall.fleet.outcome import last_line
 
 _MOST_S = 30.0
 

@@ -20,10 +20,11 @@ from asyncssh.kex import get_kex_algs
 from asyncssh.mac import get_mac_algs
 from asyncssh.public_key import get_certificate_algs, get_public_key_algs
 
-from oncall.fleet.error_output import TransientError, last_line
-from oncall.fleet.outcome import HostError
+from oncall.fleet.outcome import HostError, TransientError, last_line
 from oncall.fleet.ssh.config import SshOptions
-from oncall.fleet.ssh.errors import (
+from oncall.fleet.ssh.keys import Keys
+from oncall.fleet.ssh.known_hosts import HostKeys, KnownHosts
+from oncall.fleet.ssh.openssh import (
     CHANGED_KEY,
     LOGIN_REFUSED,
     REVOKED_KEY,
@@ -31,8 +32,6 @@ from oncall.fleet.ssh.errors import (
     UNKNOWN_KEY,
     after_login,
 )
-from oncall.fleet.ssh.keys import Keys
-from oncall.fleet.ssh.known_hosts import HostKeys, KnownHosts
 
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _SAID_BYTES = 16 * 1024

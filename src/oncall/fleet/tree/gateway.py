@@ -24,6 +24,7 @@ from oncall import __version__
 from oncall.core.errors import OncallError
 from oncall.core.json_text import json_of
 from oncall.evidence.schema import SCHEMA_VERSION
+from oncall.evidence.statements import reason
 from oncall.fleet.branch import MOST_ORDER_BYTES, Order, parse_order
 from oncall.fleet.gather import AT_ONCE, Gather, Window
 from oncall.fleet.inventory import check_host
@@ -31,7 +32,7 @@ from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.transport import Clock, Transport, opened
-from oncall.node.store.database import Limits, connect, reason
+from oncall.node.store.database import Limits, connect
 from oncall.node.store.parts import ReceivedPart, join_parts
 from oncall.node.store.wire import (
     MOST_LINE_BYTES,

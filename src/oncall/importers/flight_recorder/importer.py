@@ -22,7 +22,6 @@ from oncall.importers.flight_recorder.groups import Group, communicator, infer_m
 from oncall.importers.flight_recorder.identity import identify
 from oncall.importers.one_job import FAR_NS
 from oncall.importers.pool import on_cores
-from oncall.importers.printable import printable
 
 _FEW_FILES = 256  # for one process: to start it costs as much as reading 120
 _FILES_A_BATCH = 256  # some 100,000 operations: the database prefers large helpings
@@ -263,12 +262,12 @@ def _append_recordings(batches: Sequence[Batch], incident: Incident, job: str) -
         "recordings",
         {
             "job": job,
-            "path": [printable(note.path) for note in notes],
+            "path": [note.path for note in notes],
             "kind": KIND,
             "rank": [note.rank for note in notes],
-            "version": [note.version and printable(note.version) for note in notes],
+            "version": [note.version for note in notes],
             "rows": [note.rows if note.problem is None else None for note in notes],
-            "problem": [note.problem and printable(note.problem) for note in notes],
+            "problem": [note.problem for note in notes],
             "note": [_INFERRED if one else None for one in inferred],
             "written_ns": [_written_ns(note) for note in notes],
         },
@@ -299,8 +298,8 @@ def _append_members(known: _Communicators, incident: Incident, job: str) -> None
             "rank": np.concatenate([np.array(group.members) for group in groups]),
             "comm_rank": np.arange(len(each)) - starts[each],
             "size": np.ma.MaskedArray(size[each], mask=unsure[each]),
-            "name": Words(each, [printable(group.name) for group in groups]),
-            "role": Words(each, [printable(group.desc) for group in groups]),
+            "name": Words(each, [group.name for group in groups]),
+            "role": Words(each, [group.desc for group in groups]),
         },
     )
 
@@ -349,7 +348,7 @@ def _append_stacks(batch: Batch, known: _Communicators, incident: Incident, job:
     if not batch.stacks:
         return
     comm = known.comm[known.place(batch)]
-    frames = [[*map(printable, lines)] for lines in batch.frames]
+    frames = [list(lines) for lines in batch.frames]
     incident.append(
         "stacks",
         {
@@ -376,8 +375,8 @@ def _append_operations(batch: Batch, known: _Communicators, incident: Incident, 
             "seq": column["seq"],
             "rank": column["rank"],
             "kind": Words(column["p2p"].astype(np.int32), ("coll", "p2p")),
-            "op": Words(column["op"], [*map(printable, batch.ops)]),
-            "dtype": Words(column["dtype"], [*map(printable, batch.dtypes)]),
+            "op": Words(column["op"], list(batch.ops)),
+            "dtype": Words(column["dtype"], list(batch.dtypes)),
             "count": _from(0, column["count"]),
             "bytes": _from(0, column["bytes"]),
             "peer": known.peers(column["peer"], codes),

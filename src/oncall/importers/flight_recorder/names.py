@@ -10,27 +10,16 @@ COALESCED = "Coalesced"
 
 # c10::ScalarType names; sub-byte types are left out, as their packing is not recorded.
 DTYPE_BYTES = {
-    "Byte": 1,
-    "Char": 1,
-    "Bool": 1,
-    "Short": 2,
-    "UInt16": 2,
-    "Half": 2,
-    "BFloat16": 2,
-    "Int": 4,
-    "UInt32": 4,
-    "Float": 4,
-    "ComplexHalf": 4,
-    "Long": 8,
-    "UInt64": 8,
-    "Double": 8,
-    "ComplexFloat": 8,
-    "ComplexDouble": 16,
-    "Float8_e5m2": 1,
-    "Float8_e4m3fn": 1,
-    "Float8_e5m2fnuz": 1,
-    "Float8_e4m3fnuz": 1,
-    "Float8_e8m0fnu": 1,
+    name: size
+    for size, names in {
+        1: "Byte Char Bool Float8_e5m2 Float8_e5m2fnuz Float8_e4m3fn Float8_e4m3fnuz "
+        "Float8_e8m0fnu",
+        2: "Short UInt16 Half BFloat16",
+        4: "Int UInt32 Float ComplexHalf",
+        8: "Long UInt64 Double ComplexFloat",
+        16: "ComplexDouble",
+    }.items()
+    for name in names.split()
 }
 
 _STEMS = {

@@ -17,6 +17,7 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.importers import files
+from oncall.importers.host_names import hosts_of
 from oncall.importers.host_text import (
     dcgm,
     fabric_logs,
@@ -28,9 +29,7 @@ from oncall.importers.host_text import (
     slurm_nodes,
 )
 from oncall.importers.host_text.page import Page
-from oncall.importers.host_text.places import hosts_of
 from oncall.importers.host_text.sections import sections
-from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording, append_rows
 
 KIND = "host_text"
@@ -128,7 +127,7 @@ def _write(incident: Incident, table: str, rows: Sequence[dict[str, Any]]) -> No
 def _kept(value: Any, kind: str) -> Any:
     """A value that fits its column, text without what could steer a terminal."""
     if isinstance(value, str):
-        return printable("".join(one if one.isprintable() else " " for one in value[:_TEXT]))
+        return "".join(one if one.isprintable() else " " for one in value[:_TEXT])
     if isinstance(value, int) and not isinstance(value, bool) and kind in _LARGEST:
         return value if abs(value) <= _LARGEST[kind] else None
     return value

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+NVIDIA_SMI = "nvidia-smi"  # the source of its events
+MOST_GPUS = 1024
+MIB = 1 << 20
 
 
 @dataclass
@@ -32,6 +35,10 @@ class Page:
         row = {"node": self.node, "at_ns": self.at_ns, **columns}
         self.rows.setdefault(table, []).append(row)
         return row
+
+    def gpu(self, index: int, **about: str | None) -> None:
+        """A row of `devices`."""
+        self.add("devices", kind="gpu", device=str(index), **about)
 
     def event(
         self, source: str, code: str, device: str | None, text: str, line: int, **columns: Any
@@ -64,3 +71,9 @@ def whole(text: str | None) -> int | None:
     """The same as an integer."""
     value = number(text)
     return None if value is None else int(value)
+
+
+def mib(text: str | None) -> int | None:
+    """The same in bytes, of MiB."""
+    count = whole(text)
+    return None if count is None else count * MIB

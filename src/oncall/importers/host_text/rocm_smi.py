@@ -10,14 +10,13 @@ import re
 
 from oncall.importers import files
 from oncall.importers.bounds import metered
-from oncall.importers.host_text.page import Page
+from oncall.importers.host_text.page import MOST_GPUS, Page
 
 _HEADING = re.compile(r"=+ (?:ROCm System Management Interface|Concise Info) =+\s*$", re.MULTILINE)
 _COLUMNS = re.compile(r"(?:GPU|Device) .*\bPwrCap\b")
 _GPU = re.compile(r"(?P<index>\d{1,4})\s")
 _MODEL = re.compile(r"\b0x[0-9a-f]{4,6}\b")
 _VALUE = re.compile(r"(?<!\S)(?P<value>\d{1,7}(?:\.\d{1,3})?)(?P<unit>W|Mhz|°?[Cc]|%)(?!\S)")
-_MOST_GPUS = 1024
 
 
 def recognises(head: str) -> bool:
@@ -33,7 +32,7 @@ def read(lines: list[str], page: Page) -> None:
     for line in metered(lines):
         is_table = is_table or _COLUMNS.match(line) is not None
         row = _GPU.match(line) if is_table else None
-        if row is None or int(row["index"]) >= _MOST_GPUS:
+        if row is None or int(row["index"]) >= MOST_GPUS:
             continue
         values: dict[str, list[float]] = {}
         for found in _VALUE.finditer(line):
@@ -50,4 +49,4 @@ def read(lines: list[str], page: Page) -> None:
             utilisation=shares[-1] / 100 if shares else None,
         )
         model = _MODEL.search(line)
-        page.add("devices", kind="gpu", device=row["index"], model=model and model[0])
+        page.gpu(int(row["index"]), model=model and model[0])

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_hosts
 from oncall.importers.bounds import metered
-from oncall.importers.host_names import may_be_host
-from oncall.importers.host_text.places import host_named
+from oncall.importers.host_names import host_named, may_be_host
 
 _HOST = r"[A-Za-z0-9][\w.\[\],-]*"
 _HEADINGS = tuple(

@@ -13,7 +13,6 @@ from oncall.evidence.incident import Incident
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
 from oncall.importers.kineto.reading import Reading, read_files
 from oncall.importers.kineto.tasks import Task
-from oncall.importers.printable import printable
 
 KIND = "kineto"
 
@@ -123,8 +122,8 @@ def _append_job(
                 "rank": rank,
                 "comm_rank": place,
                 "size": size,
-                "name": [printable(one.name) for one in group],
-                "role": [printable(one.desc) or None for one in group],
+                "name": [one.name for one in group],
+                "role": [one.desc or None for one in group],
             },
         )
 
@@ -191,7 +190,7 @@ def _append_work(rank: int, windows: Sequence[Reading], incident: Incident, job:
                     "iteration": [work.step + behind for work in one.work],
                     "started_ns": [work.begin_ns for work in one.work],
                     "kind": [work.kind for work in one.work],
-                    "name": [work.name and printable(work.name) for work in one.work],
+                    "name": [work.name for work in one.work],
                     "count": [work.times for work in one.work],
                     "spent_ns": [work.spent_ns for work in one.work],
                 },
@@ -208,12 +207,12 @@ def _append_recordings(readings: Sequence[Reading], incident: Incident, job: str
         "recordings",
         {
             "job": job,
-            "path": [printable(str(one.path)) for one in readings],
+            "path": [str(one.path) for one in readings],
             "kind": KIND,
             "rank": [one.owner.rank for one in readings],
             "version": [one.owner.version for one in readings],
             "rows": [one.rows for one in readings],
-            "problem": [one.problem and printable(one.problem) for one in readings],
-            "note": [printable(note) or None for note in notes],
+            "problem": [one.problem for one in readings],
+            "note": [note or None for note in notes],
         },
     )

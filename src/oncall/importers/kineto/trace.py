@@ -20,7 +20,6 @@ from oncall.importers.flight_recorder.groups import MOST_MEMBERS, MOST_RANKS
 from oncall.importers.flight_recorder.names import operation
 from oncall.importers.kineto.stream import TraceStream
 from oncall.importers.kineto.work import Named, Spans, Work, called, work_of
-from oncall.importers.printable import printable
 
 _MOST_NS = 1 << 61  # two of them still fit 64 bits
 _MOST_ELEMENTS = 1 << 53
@@ -189,7 +188,7 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
             thread=_thread(event),
             at_ns=at_ns,
             until_ns=at_ns + nanoseconds(event.get("dur", 0)),
-            op=printable(op),
+            op=op,
             group=str(said.get("Process Group Name", "")),
             description=str(said.get("Process Group Description", "")),
             group_size=size,
@@ -230,7 +229,7 @@ def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
 
 def _op(found: re.Match[str] | None) -> str | None:
     """The operation that a kernel's or an annotation's name tells; one string for all of a kind."""
-    return sys.intern(printable(operation(found[1]))) if found else None
+    return sys.intern(operation(found[1])) if found else None
 
 
 def _take_launch(event: Mapping[str, Any], trace: Trace) -> None:
@@ -366,10 +365,10 @@ def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
     trace.owner = Owner(
         rank=rank,
         world_size=_number(distributed.get("world_size"), MOST_RANKS),
-        host=printable(process["host"]) if process else None,
+        host=process["host"] if process else None,
         pid=int(process["pid"]) if process else None,
         gpu=trace.gpu,
-        version=None if version is None else printable(str(version)),
+        version=None if version is None else str(version),
     )
 
 

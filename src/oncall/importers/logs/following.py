@@ -1,4 +1,4 @@
-"""A log that grows, as a file that holds all that was seen of it, over rotation and truncation."""
+"""Logs that are no file yet, as one: what grows, over rotation and truncation; standard input."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from oncall.core.errors import BadInput, Unreadable
-from oncall.importers.bounds import DEFAULT, Bounds, size
+from oncall.importers.bounds import DEFAULT, size
 from oncall.importers.files import open_file
 
 _CHUNK_BYTES = 1 << 20
@@ -19,12 +20,12 @@ _CHUNK_BYTES = 1 << 20
 class Followed:
     """A growing log; `copy` is what was seen of it so far."""
 
-    def __init__(self, path: Path, copy: Path, bounds: Bounds = DEFAULT) -> None:
+    def __init__(self, path: Path, copy: Path) -> None:
         self.path = path
         self.copy = copy
         self._offset = 0
         self._file_id: int | None = None
-        self._left = min(bounds.expanded_bytes, shutil.disk_usage(copy.parent).free // 2)
+        self._left = min(DEFAULT.expanded_bytes, shutil.disk_usage(copy.parent).free // 2)
         self._most = self._left
 
     def read_on(self) -> bool:
@@ -69,3 +70,30 @@ def followed(path: Path) -> Iterator[Followed]:
         place.parent.mkdir()
         place.touch()
         yield Followed(path, place)
+
+
+@contextmanager
+def as_file(stream: BinaryIO) -> Iterator[Path]:
+    """What the stream gives to its end, as a file that is gone afterwards. Raises BadInput for
+    nothing, and for more than a recording holds or the disk has room for; errors within name
+    standard input, not the file."""
+    with tempfile.TemporaryDirectory(prefix="oncall-") as room:
+        # A job is called after the folder of its recordings.
+        place = Path(room, "stdin", "stdin.log")
+        place.parent.mkdir()
+        left = most = min(DEFAULT.expanded_bytes, shutil.disk_usage(room).free // 2)
+        with place.open("wb") as file:
+            while data := stream.read(_CHUNK_BYTES):
+                left -= len(data)
+                if left < 0:
+                    raise BadInput("-", f"more than {size(most)}; give a file instead")
+                file.write(data)
+            if not file.tell():
+                raise BadInput("standard input", "empty")
+        try:
+            yield place
+        except BadInput as error:
+            where = error.place.replace(str(place), "standard input")
+            if where == error.place:
+                raise
+            raise BadInput(where, error.problem) from error

@@ -2,12 +2,125 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from oncall.importers.logs.file_names import ELASTIC, host_of
-from oncall.importers.logs.log_file import STEP_TABLE, LogFile
+STEP_TABLE = "logged_steps"
+_MAY_BE_STUCK = ("stuck", "clique")
+_GOES_ON = 3  # answers after an error: the server outlived it
+
+
+@dataclass
+class LogFile:
+    """One log, and what was found in it."""
+
+    path: Path
+    attempt: int
+    rank: int | None
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    count: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    kept: int = 0
+    dated: int = 0  # events that were dated by the lines around them
+    problem: str | None = None
+    written_ns: int | None = None
+    note: str | None = None
+    numbered: bool = False  # its name says which attempt it is of
+    world: int = 0
+    local_ranks: set[int] = field(default_factory=set)  # that its lines are of, as torchrun says
+    before_tests: dict[str, int] | None = None  # rows of each table when a test session began
+
+    @property
+    def begins(self) -> bool:
+        """Whether the last that was kept is that a start begins: its agent says so twice."""
+        events = self.rows["log_events"]
+        return bool(events) and events[-1]["kind"] == "attempt"
+
+    def test_session(self, code: str) -> None:
+        """What tests print that all pass, they provoked: it says nothing of a fault."""
+        if code == "begins":
+            self.before_tests = {table: len(rows) for table, rows in self.rows.items()}
+        elif self.before_tests is not None:
+            for table, rows in self.rows.items():
+                del rows[self.before_tests.get(table, 0) :]
+            self.before_tests = None
+
+    def went_on(self) -> None:
+        """A thread that was said to be stuck is not: the warning is taken back."""
+        events = self.rows["log_events"]
+        warned = (n for n in range(len(events) - 1, -1, -1) if events[n]["code"] in _MAY_BE_STUCK)
+        if (last := next(warned, None)) is not None:
+            del events[last]
+
+    def forget_one_of_many(self, kind: str) -> None:
+        """Of events in a row that say that a server answers, as many as show that it goes on."""
+        events = self.rows["log_events"]
+        if all(row["kind"] == kind for row in events[-_GOES_ON:]) and len(events) >= _GOES_ON:
+            self.count["log_events", kind, None, None, events.pop()["node"]] -= 1
+            self.kept -= 1
+
+
+# Which host, rank or attempt a log is of, by its file's name.
+
+
+# of torchrun's --log-dir: the attempt, then the local rank
+ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
+_NUMBERED = re.compile(
+    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
+)
+_ENDINGS = re.compile(
+    r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|xz|bz2|\d{1,3}))+$", re.IGNORECASE
+)
+_BREAK = re.compile(r"[_.]")
+_DIGITS = re.compile(r"\d+")
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_PROCESS_IN_NAME = re.compile(
+    r"(?:^|[^a-z])(?:process|proc|task)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE
+)
+
+
+def ranks_of(paths: Sequence[Path]) -> dict[Path, int]:
+    """The rank that each file is called after: `rank3`, or `process_3` where there is one for each
+    number from 0 on."""
+    ranks = {path: int(found[1]) for path in paths if (found := _RANK_IN_NAME.search(path.name))}
+    numbers = {
+        path: int(found[1]) for path in paths if (found := _PROCESS_IN_NAME.search(path.name))
+    }
+    all_there = len(paths) > 1 and sorted(numbers.values()) == list(range(len(paths)))
+    return ranks or (numbers if all_there else {})
+
+
+def host_of(path: Path, named: Set[str]) -> str | None:
+    """The host that a file is called after, if it is. `named` are hosts that lines name: a part of
+    the name that differs from one of them in numbers alone is another of them. Else the name says
+    so itself: `node07`; where hosts begin as it does, that beginning belongs to it."""
+    stem = _ENDINGS.sub("", path.name)
+    parts = _BREAK.split(stem)
+    forms = {_form(one) for name in named for one in (name, name.partition(".")[0])}
+    for part in (stem, *sorted(parts, key=len, reverse=True)):
+        if part in named or (_DIGITS.search(part) and _form(part) in forms):
+            return part
+    found = _NUMBERED.search(stem)
+    if found is None:
+        return next((part for part in parts if _begins_alike(part, named)), None)
+    whole = next((part for part in parts if part.endswith(found[1])), found[1])
+    beginning = whole[: -len(found[1])]
+    return whole if beginning and any(name.startswith(beginning) for name in named) else found[1]
+
+
+def _begins_alike(part: str, named: Set[str]) -> bool:
+    beginning, hyphen, rest = part.partition("-")
+    return bool(hyphen and _DIGITS.search(rest)) and any(
+        name.startswith(beginning + hyphen) for name in named
+    )
+
+
+def _form(name: str) -> str:
+    return _DIGITS.sub("0", name)
+
 
 _OF_HOSTS = {"net", "nccl_init", "nccl_version", "version", "ib", "port", "nvls", "sharp", "init"}
 _APART_NS = 3600 * 10**9  # longer than any watchdog's timeout: ranks of one failure log within it

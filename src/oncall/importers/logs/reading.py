@@ -11,9 +11,54 @@ from pathlib import Path
 from oncall.core.errors import Unreadable
 from oncall.importers.bounds import DEFAULT, Bounds, Meter
 from oncall.importers.files import Stream
-from oncall.importers.logs import wrapping
 from oncall.importers.logs.clock import STAMP
 from oncall.importers.logs.needles import Needles
+
+# Text that a terminal or a viewer cut at a fixed width, through words: its lines are joined.
+
+
+_NARROWEST, _WIDEST = 60, 250  # columns; wider lines are as their program wrote them
+_FULL_LINES = 3  # of the same, greatest width: by chance two have it
+_START = 4  # characters by which lines of one form are alike, a number counting as one
+_NUMBER = re.compile(r"\d+")
+
+
+def cut_width(text: bytes) -> int | None:
+    """The width at which the text is cut, or None: no line is longer, several are as long, and what
+    follows these does not begin as other lines do."""
+    lines = text.decode("utf-8", "replace").splitlines()
+    widest = max(map(len, lines), default=0)
+    if not _NARROWEST <= widest <= _WIDEST:
+        return None
+    full = [len(line) == widest for line in lines]
+    below = [line for line, cut in zip(lines[1:], full, strict=False) if cut and line]
+    if sum(full) < _FULL_LINES or not below:
+        return None
+    starts = {_start(line) for line, cut in zip(lines[1:], full, strict=False) if not cut}
+    starts.add(_start(lines[0]))
+    alike = sum(_start(line) in starts for line in below)
+    return widest if 5 * alike <= len(below) else None
+
+
+def _start(line: str) -> str:
+    """How a line begins, whichever rank or host its prefix names, padded or not."""
+    return _NUMBER.sub("0", line.lstrip())[:_START]
+
+
+def joined(text: bytes, columns: int) -> tuple[bytes, list[int]]:
+    """The text with its cut lines joined, and where in it breaks were taken out, in order."""
+    parts: list[bytes] = []
+    cuts: list[int] = []
+    at = 0
+    for line in text.splitlines(keepends=True):
+        bare = line.rstrip(b"\r\n")
+        if len(bare.decode("utf-8", "replace")) == columns:
+            line = bare
+            cuts.append(at + len(bare))
+        parts.append(line)
+        at += len(line)
+    return b"".join(parts), cuts
+
 
 _BLOCK_BYTES = 4 << 20
 _AHEAD_BYTES = 16 << 10  # what is kept of a block, so that lines see those below them
@@ -89,9 +134,9 @@ class Log:
 
     def _unwrapped(self, text: bytes) -> bytes:
         """A whole log that fits in a block; only such are pasted from a terminal that cut lines."""
-        columns = wrapping.width(text)
+        columns = cut_width(text)
         if columns is not None:
-            text, self._cuts = wrapping.joined(text, columns)
+            text, self._cuts = joined(text, columns)
         return text
 
     def _block(self, block: bytes, last: bool, meter: Meter) -> Generator[Candidate, None, bytes]:

@@ -19,7 +19,6 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.bounds import metered
-from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 
 KIND = "nccl_diagnostics"
@@ -57,7 +56,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         if rows:
             names = ("line", "rank", "kind", "code", "text")
             columns = {name: [row.get(name) for row in rows] for name in names}
-            same = {"job": job, "path": printable(str(path)), "attempt": 1}
+            same = {"job": job, "path": str(path), "attempt": 1}
             incident.append("log_events", {**same, **columns})
         note = None if rows or problem else "NCCL's diagnostics report no fault at their moment"
         append_recording(
@@ -72,7 +71,7 @@ def _rows(lines: Sequence[str]) -> Iterator[_Row]:
         if found is None:
             continue
         ranks = _ranks(found["text"])
-        row = {"line": place, "text": printable(f"{found['check']}: {found['text']}"[:_MOST_TEXT])}
+        row = {"line": place, "text": f"{found['check']}: {found['text']}"[:_MOST_TEXT]}
         value = _VALUE.search(found["text"])
         if value is not None and not _OF_PRINTING.match(value["name"]):
             settings[value["name"]].append({**row, "ranks": ranks})

@@ -14,11 +14,9 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.documents import check_json
-from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 from oncall.importers.stacks import documents, places, text
-from oncall.importers.stacks.dump import Place, Process
-from oncall.importers.stacks.rows import write_ranks, write_stacks
+from oncall.importers.stacks.dump import Place, Process, write_ranks, write_stacks
 
 KIND = "stacks"
 OF_ONE_JOB = True  # in several folders: one a node
@@ -64,7 +62,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
             problems[path] = str(error)
     _number(found)
     for path, processes in found.items():
-        write_stacks(incident, job, processes, path=printable(str(path)))
+        write_stacks(incident, job, processes, path=str(path))
         write_ranks(incident, job, processes)
         append_recording(
             incident,

@@ -32,7 +32,7 @@ from oncall.evidence.codes.nic_counters import (
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.bounds import metered
-from oncall.importers.host_text.places import host_named, is_word
+from oncall.importers.host_names import host_named, is_word
 from oncall.importers.host_text.sections import Section, sections
 from oncall.importers.logs.clock import MONTHS
 from oncall.importers.recordings import append_recording, append_rows

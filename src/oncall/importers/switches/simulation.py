@@ -22,7 +22,6 @@ from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.bounds import metered
-from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 from oncall.importers.switches.reports import FlowKey, Reports, read_reports
 
@@ -140,7 +139,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         append_recording(incident, job, KIND, path, rows, problem, [_note(part, heads[path])])
     flows = _numbered(ended, reports)
     if not len(ended.steps):
-        where = printable(str(paths[0].parent / "fct.txt"))
+        where = str(paths[0].parent / "fct.txt")
         problem = "no step of a collective has ended: late steps are unknown"
         incident.append("recordings", {"job": [job], "path": [where], "problem": [problem]})
     _write_steps(incident, job, ended.steps, flows)

@@ -19,7 +19,6 @@ import numpy as np
 from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
-from oncall.importers.printable import printable
 from oncall.importers.recordings import append_recording
 from oncall.importers.tables import PARQUET, Database, csv_columns, reason
 
@@ -111,7 +110,7 @@ def _take(
     bad = "; ".join(filter(None, (cut, lost))) or None
     strange = [name for name in present if name not in declared]
     note = f"columns of {table} not known: {', '.join(strange[:4])}" if strange else None
-    return rows, bad, printable(note) if note else None
+    return rows, bad, note
 
 
 def _communicator(text: str | None) -> int | None:

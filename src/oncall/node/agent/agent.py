@@ -31,7 +31,7 @@ from oncall.node.common.source import (
     say_bug,
 )
 from oncall.node.store.batch import Batch
-from oncall.node.traffic.shared_traffic import TrafficOptions
+from oncall.node.traffic.recent_traffic import TrafficOptions
 
 # How often what threads of their own have read is fetched: they hold it for more than a minute, and
 # asking costs as much where nothing has come.

@@ -25,8 +25,7 @@ from oncall.node.store.backlog import Backlog, Drain
 from oncall.node.store.batch import Batch
 from oncall.node.store.bookmarks import Bookmark, recall, replaced
 from oncall.node.store.database import Limits, connect
-from oncall.node.store.retention import Retention, retire
-from oncall.node.store.seal_log import BootClock, read_boot_clock
+from oncall.node.store.retention import BootClock, Retention, read_boot_clock, retire
 from oncall.node.store.writer import (
     LiveStore,
     Place,

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,32 @@ from oncall.core.errors import OncallError, UsageError
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.lock import FolderLock
 from oncall.node.agent.recorder import Prepare, Recorder
-from oncall.node.agent.sources import make_sources
-from oncall.node.agent.tail import Answer, Tail
+from oncall.node.agent.tail import Tail
 from oncall.node.common.config import Configuration, load
+from oncall.node.common.declaration import Bookmarks, declared
 from oncall.node.common.log import Log
-from oncall.node.common.source import read_clock
-from oncall.node.rings.ring_room import open_to_all
+from oncall.node.common.source import FailedSource, Source, read_clock, say_bug
+from oncall.node.rings.unrecorded import open_to_all
 from oncall.node.store.answer import answer
-from oncall.node.store.bookmarks import recall
+from oncall.node.store.bookmarks import recall, under
 from oncall.node.store.places import rings_dir, socket_path
 from oncall.node.store.shard_digest import ShardDigests
+
+
+def make_sources(config: Configuration, bookmarks: Bookmarks) -> list[Source]:
+    """The sources that the configuration names, continuing where their predecessors stopped. A
+    source that cannot be created reports the reason in `collectors`; the others run."""
+    surroundings = config.surroundings()
+    sources: list[Source] = []
+    for name in config.sources:
+        own = replace(surroundings, bookmarks=under(f"{name}/", bookmarks))
+        try:
+            sources.append(declared()[name].make(own, config.source_options.by_source[name]))
+        except (OncallError, OSError) as error:
+            sources.append(FailedSource(name, str(error)))
+        except Exception as error:  # a bug in one source must not cost us the others
+            sources.append(FailedSource(name, say_bug(error)))
+    return sources
 
 
 def serve(config_path: Path | None, overrides: Mapping[str, Any], *, once: bool = False) -> None:
@@ -84,15 +101,13 @@ def build(
     return Agent(config, sources, recorder, log), recorder
 
 
-def listen(
-    config: Configuration, agent: Agent, recorder: Recorder, log: Log, answering: Answer = answer
-) -> Tail:
+def listen(config: Configuration, agent: Agent, recorder: Recorder, log: Log) -> Tail:
     """The collector's socket, ready to answer."""
     return Tail(
         socket_path(config.run_dir),
         recorder,
         agent.present,
-        answering,
+        answer,
         lambda: agent.problems,
         log,
         group=config.socket_group,

@@ -20,12 +20,12 @@ import duckdb
 from oncall.core.errors import UsageError
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
+from oncall.evidence.statements import reason
 from oncall.node.agent.clients import Clients
 from oncall.node.agent.recorder import Reading, Recorder
 from oncall.node.common.log import Log
 from oncall.node.common.source import say_bug
 from oncall.node.store.batch import Batch, joined
-from oncall.node.store.database import reason
 from oncall.node.store.wire import (
     MOST_LINE_BYTES,
     End,

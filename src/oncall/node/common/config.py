@@ -7,17 +7,19 @@ The options of each source are a table of their own: `seal_every = "30 s"`, `sou
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, replace
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from oncall.core.configuration import parse_toml
 from oncall.core.errors import BadInput, UsageError
-from oncall.core.units import NS_PER_S
+from oncall.core.units import NS_PER_S, format_bytes, format_duration
 from oncall.node.common.declaration import (
     SourceOptions,
     Surroundings,
@@ -25,7 +27,7 @@ from oncall.node.common.declaration import (
     default_options,
     on_by_default,
 )
-from oncall.node.common.options import hint, key_of, option, options_of, read_value
+from oncall.node.common.options import Option, hint, key_of, option, options_of, read_value
 from oncall.node.store.catalog import is_node_name
 from oncall.node.store.places import data_dir, rings_dir, run_dir
 
@@ -47,115 +49,92 @@ def _known_sources(names: tuple[str, ...]) -> tuple[str, ...]:
 class Configuration:
     """Everything that can be configured."""
 
-    node: str = field(
+    node: str = option(
+        "name",
+        "this node's name, as SSH knows it; "
+        "default: $ONCALL_NODE, else the host name up to its first dot",
         default_factory=_node,
-        metadata=option(
-            "name",
-            "this node's name, as SSH knows it; "
-            "default: $ONCALL_NODE, else the host name up to its first dot",
-            restart=True,
-        ),
+        restart=True,
     )
-    data_dir: Path = field(
+    data_dir: Path = option(
+        "path",
+        "the live store and the sealed shards; default: $ONCALL_DATA_DIR, else "
+        "/var/lib/oncall, or without root $XDG_STATE_HOME/oncall",
         default_factory=data_dir,
-        metadata=option(
-            "path",
-            "the live store and the sealed shards; default: $ONCALL_DATA_DIR, else "
-            "/var/lib/oncall, or without root $XDG_STATE_HOME/oncall",
-            restart=True,
-        ),
+        restart=True,
     )
-    run_dir: Path = field(
+    run_dir: Path = option(
+        "path",
+        "the rings and the collector's socket; default: $ONCALL_RUN_DIR, else "
+        "/run/oncall, or without root $XDG_RUNTIME_DIR/oncall",
         default_factory=run_dir,
-        metadata=option(
-            "path",
-            "the rings and the collector's socket; default: $ONCALL_RUN_DIR, else "
-            "/run/oncall, or without root $XDG_RUNTIME_DIR/oncall",
-            restart=True,
-        ),
+        restart=True,
     )
-    sources: tuple[str, ...] = field(
+    sources: tuple[str, ...] = option(
+        "names",
+        'what is collected, such as ["rings", "gpus"]; default: every source that has a table '
+        "below, unless it is off by default",
         default_factory=on_by_default,
-        metadata=option(
-            "names",
-            'what is collected, such as ["rings", "gpus"]; default: every source that has a table '
-            "below, unless it is off by default",
-            check=_known_sources,
-            restart=True,
-        ),
+        check=_known_sources,
+        restart=True,
     )
-    root: Path = field(
+    root: Path = option(
+        "path",
+        "the folder with the node's proc, sys and dev, for a collector in a container",
         default=Path("/"),
-        metadata=option(
-            "path",
-            "the folder with the node's proc, sys and dev, for a collector in a container",
-            restart=True,
-        ),
+        restart=True,
     )
-    drain_every_ns: int = field(
+    drain_every_ns: int = option(
+        "duration",
+        "how often sources are read; rings that fill up are emptied then, the others at "
+        "the next commit",
         default=NS_PER_S // 5,
-        metadata=option(
-            "duration",
-            "how often sources are read; rings that fill up are emptied then, the others at "
-            "the next commit",
-        ),
     )
-    commit_every_ns: int = field(
+    commit_every_ns: int = option(
+        "duration",
+        "how often rows are committed, so how much a kill -9 can lose; readings of the "
+        "host, GPUs and NICs, repeated every second, are committed every 5 s",
         default=5 * NS_PER_S,
-        metadata=option(
-            "duration",
-            "how often rows are committed, so how much a kill -9 can lose; readings of the "
-            "host, GPUs and NICs, repeated every second, are committed every 5 s",
-        ),
     )
-    seal_every_ns: int = field(
-        default=60 * NS_PER_S, metadata=option("duration", "how often a shard is sealed")
-    )
-    seal_operations: int = field(
+    seal_every_ns: int = option("duration", "how often a shard is sealed", default=60 * NS_PER_S)
+    seal_operations: int = option(
+        "number",
+        "a shard with this many operations is sealed sooner: sealing takes memory for "
+        "each operation",
         default=100_000,
-        metadata=option(
-            "number",
-            "a shard with this many operations is sealed sooner: sealing takes memory for "
-            "each operation",
-        ),
     )
-    keep_ns: int = field(
+    keep_ns: int = option(
+        "duration",
+        "sealed shards older than this are deleted; time that the node was off does not count",
         default=48 * 3600 * NS_PER_S,
-        metadata=option(
-            "duration",
-            "sealed shards older than this are deleted; time that the node was off does not count",
-        ),
     )
-    keep_bytes: int = field(
-        default=16 * 2**30,
-        metadata=option("bytes", "beyond this the oldest shards are deleted, never the newest"),
+    keep_bytes: int = option(
+        "bytes", "beyond this the oldest shards are deleted, never the newest", default=16 * 2**30
     )
-    keep_free_bytes: int = field(
+    keep_free_bytes: int = option(
+        "bytes",
+        "free disk space kept for others: below it nothing is written",
         default=2**30,
-        metadata=option(
-            "bytes", "free disk space kept for others: below it nothing is written", restart=True
-        ),
+        restart=True,
     )
-    backlog_bytes: int = field(
+    backlog_bytes: int = option(
+        "bytes",
+        "the newest rows, held in memory while nothing can be written",
         default=32 * 2**20,
-        metadata=option(
-            "bytes", "the newest rows, held in memory while nothing can be written", restart=True
-        ),
+        restart=True,
     )
-    store_memory_bytes: int = field(
-        default=48 * 2**20, metadata=option("bytes", "memory that DuckDB may use")
-    )
-    ring_grace_ns: int = field(
+    store_memory_bytes: int = option("bytes", "memory that DuckDB may use", default=48 * 2**20)
+    ring_grace_ns: int = option(
+        "duration",
+        "how long the ring of an ended process is kept",
         default=300 * NS_PER_S,
-        metadata=option("duration", "how long the ring of an ended process is kept", restart=True),
+        restart=True,
     )
-    socket_group: bool = field(
+    socket_group: bool = option(
+        "truth",
+        "whether the socket's group may query too: mode 0660 instead of 0600",
         default=False,
-        metadata=option(
-            "truth",
-            "whether the socket's group may query too: mode 0660 instead of 0600",
-            restart=True,
-        ),
+        restart=True,
     )
     source_options: SourceOptions = field(default_factory=default_options)
 
@@ -289,3 +268,60 @@ def _line_of(lines: list[str], key: str, start: int, table: str = "") -> int:
     spelt = re.compile(rf"""\s*(\[+\s*)?{dotted}["']?{re.escape(key)}["']?\s*[=.\]]""")
     numbered = enumerate(lines[start - 1 :], start)
     return next((number for number, line in numbered if spelt.match(line)), start)
+
+
+# ------------------------------------------------------------------- every option, as a page
+
+_WIDTH = 90
+
+
+def every_option() -> str:
+    """A collector's file (TOML) in which every option stands with its default. What the machine
+    decides, such as the node's name, is a comment."""
+    lines: list[str] = []
+    for key, each in options_of(Configuration).items():
+        lines += _lines(key, each, each.default)
+    for name, source in declared().items():
+        off = "" if source.on_by_default else " Off unless `sources` names it."
+        lines += [*_comment(f"{source.collects}{off}"), f"[{name}]"]
+        for key, each in options_of(source.options).items():
+            lines += _lines(key, each, getattr(source.options, each.name))
+        if lines[-1]:
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def to_markdown() -> str:
+    """The page docs/reference/collector.md."""
+    return (
+        "# Options of a collector\n\n<!-- generated by `make docs` -->\n\n"
+        "`oncall collect --options` prints this file: every option with its default. "
+        "[collect.md](../guide/collect.md#configuration) shows how to use it.\n\n"
+        f"```toml\n{every_option()}```\n"
+    )
+
+
+def _lines(key: str, declared_field: Field[Any], default: Any) -> Iterator[str]:
+    declared: Option = declared_field.metadata["option"]
+    yield from _comment(declared.meaning)
+    yield f"# {key} = ..." if default is MISSING else f"{key} = {_toml(declared, default)}"
+    yield ""
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+def _toml(declared: Option, value: Any) -> str:
+    match declared.kind:
+        case "duration":
+            return f'"{format_duration(value)}"'
+        case "bytes":
+            return f'"{format_bytes(value)}"'
+        case "truth":
+            return str(value).lower()
+        case "number" | "port":
+            return str(value)
+        case "names" | "nodes":
+            return json.dumps(value)
+    return json.dumps(str(value))

@@ -38,7 +38,7 @@ class NoOptions:
 class Polled:
     """Options of a source with a rate of its own: the default of `every` is in its declaration."""
 
-    every_ns: int = field(metadata=option("duration", "how often it reads"))
+    every_ns: int = option("duration", "how often it reads")
 
 
 @dataclass(frozen=True)

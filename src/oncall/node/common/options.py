@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,12 +43,16 @@ def option(
     kind: Kind,
     meaning: str,
     *,
+    default: Any = MISSING,
+    default_factory: Any = MISSING,
     choices: tuple[str, ...] = (),
     check: Callable[[Any], Any] = lambda value: value,
     restart: bool = False,
-) -> dict[str, Option]:
-    """The metadata of a field that is an option; see `Option`."""
-    return {"option": Option(kind, meaning, choices, check, restart)}
+) -> Any:
+    """A field that is an option; see `Option`."""
+    metadata = {"option": Option(kind, meaning, choices, check, restart)}
+    made: Any = field(default=default, default_factory=default_factory, metadata=metadata)
+    return made
 
 
 def key_of(name: str) -> str:

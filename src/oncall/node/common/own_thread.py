@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from oncall.core.units import NS_PER_S
-from oncall.node.common.source import Clock, Collected, Instant, Source, read_clock, say_bug
+from oncall.node.common.source import Collected, Instant, Source, Watcher, read_clock, say_bug
 from oncall.node.store.batch import Batch
 
 _MOST_ROWS = 20_000  # held for an agent that is busy: of 8 NICs more than a minute
@@ -30,15 +30,18 @@ class PolledSource(Source, Protocol):
     def every_ns(self) -> int: ...
 
 
+class SeeingSource(PolledSource, Watcher, Protocol):
+    """One that is a watcher, too."""
+
+
 class OwnThread:
     """Asks `source` every `source.every_ns`, but at most 100 times a second, from the first
     `collect` on; `collect` itself never waits. At most 20,000 rows are held; beyond that the
     oldest are dropped and counted."""
 
-    def __init__(self, source: PolledSource, clock: Clock = read_clock) -> None:
+    def __init__(self, source: PolledSource) -> None:
         self.name = source.name
         self._source = source
-        self._clock = clock
         self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)
         self._stopping = threading.Event()
         self._has_read = threading.Event()
@@ -108,7 +111,7 @@ class OwnThread:
         self._source.close()
 
     def _read(self) -> None:
-        now = self._clock()
+        now = read_clock()
         self._asked = now
         began_ns = time.thread_time_ns()
         current: Sequence[Batch] = ()
@@ -137,6 +140,19 @@ class OwnThread:
                 oldest = self._batches.popleft()
                 self._rows -= oldest.rows
                 self._dropped += oldest.rows
+
+
+class SeeingThread(OwnThread):
+    """The same of a source that is also shown the rows of the others, by the agent's thread."""
+
+    def __init__(self, source: SeeingSource) -> None:
+        super().__init__(source)
+        self._seeing = source
+        self.see = source.see
+
+    @property
+    def is_watching(self) -> bool:
+        return self._seeing.is_watching
 
 
 def next_due_ns(due_ns: int, began_ns: int, ended_ns: int, every_ns: int) -> int:

@@ -59,12 +59,14 @@ class Source(Protocol):
         """What happened since the last call; several times a second. What one call brings is
         committed as a whole: a few MiB of rows at most, the rest by calls that follow at once."""
 
-    def current_state(self, now: Instant) -> Sequence[Batch]:
+    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         """What is so right now and every shard must record by itself: who is there, and what is
         in flight. Written at each seal and laid over each answer, so it may be reported again."""
+        return ()
 
     def close(self) -> None:
         """Close files; nothing more is asked."""
+        return
 
 
 @runtime_checkable
@@ -95,7 +97,7 @@ class Watched(Protocol):
         """Who is there and what is in flight, every few seconds; nothing of it is stored."""
 
 
-class FailedSource:
+class FailedSource(Source):
     """A source that could not be made, for a reason to be reported as long as the collector
     runs."""
 
@@ -105,12 +107,6 @@ class FailedSource:
 
     def collect(self, now: Instant) -> Collected:  # noqa: ARG002
         return self._reported
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def say_bug(error: Exception) -> str:

@@ -6,26 +6,111 @@ and that is said. Epochs stay in memory (recent_traffic.py), where operations ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.core.errors import BadInput
 from oncall.core.units import NS_PER_S
+from oncall.evidence.columns import Words
 from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.options import option
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.dpa.dpa_pages import CLIPPED, UNDERCOUNT, Batches, Page
 from oncall.node.dpa.dpa_poller import PAUSES_S, Poller
-from oncall.node.rdma.nic_clock import NicClock
-from oncall.node.rdma.nic_functions import AskQueuePairs, NicFunctions
-from oncall.node.rdma.rdma_netlink import queue_pairs
+from oncall.node.rdma.rdma_netlink import NoRdma, QueuePair, queue_pairs
 from oncall.node.store.batch import Batch
 from oncall.node.traffic.epochs import Epochs
-from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows, recent_traffic
+
+# Which RDMA device a PCI function of a NIC is: queue pair numbers are unique only within one.
+
+AskQueuePairs = Callable[[], Sequence[QueuePair]]
+
+
+class NicFunctions:
+    """Functions are reported by number (vhca). As long as one alone is seen, it is the device that
+    was asked; else the one on which the kernel lists most of its queue pairs."""
+
+    def __init__(self, nic: str, ask: AskQueuePairs) -> None:
+        self._nic = nic
+        self._ask = ask
+        self._seen: set[int] = set()
+        self._known: dict[int, str] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        unknown = sorted(self._seen - self._known.keys()) if len(self._seen) > 1 else ()
+        if not unknown:
+            return ()
+        listed = ", ".join(map(str, unknown))
+        return (f"{self._nic}: the RDMA device of its function {listed} is unknown",)
+
+    def names(self, vhca: NDArray[Any], qpn: NDArray[Any]) -> Words:
+        """The device of each flow (n,); NULL where it is not known."""
+        present, position = np.unique(vhca, return_inverse=True)
+        self._seen.update(present.tolist())
+        if len(self._seen) == 1:
+            return Words(np.zeros(len(vhca), dtype=np.int32), [self._nic])
+        if self._seen - self._known.keys():
+            self._learn(vhca, qpn)
+        devices = sorted(set(self._known.values()))
+        codes = [devices.index(self._known[f]) if f in self._known else -1 for f in present]
+        return Words(np.array(codes, dtype=np.int32)[position], devices)
+
+    def _learn(self, vhca: NDArray[Any], qpn: NDArray[Any]) -> None:
+        try:
+            pairs = self._ask()
+        except (NoRdma, BadInput, OSError):
+            return
+        by_device: dict[str, set[int]] = {}
+        for pair in pairs:
+            by_device.setdefault(pair.device, set()).add(pair.number)
+        for function in self._seen - self._known.keys():
+            numbers = set(qpn[vhca == function].tolist())
+            listed = sorted((len(numbers & held), device) for device, held in by_device.items())
+            best, second = ([(0, ""), (0, ""), *listed])[:-3:-1]
+            if best[0] > second[0]:
+                self._known[function] = best[1]
+
+
+# A NIC's own clock against Unix time, by what it says of itself in each answer.
+#
+# The NIC tells a time that has surely come, some microseconds to a second old; the answer came
+# before `after_ns`. So `after_ns - now_ns` is never less than the true offset, and the least of
+# several answers is nearest to it.
+
+_ANSWERS = 8  # as many seconds; two oscillators part by some 10 us a second at worst
+_KEEP_NS = 16_000  # half an epoch: below it the grid of epochs stays where it is
+
+
+class NicClock:
+    """Offset of Unix time from a NIC's time, ns: always a little late, by the age of the newest
+    event when the NIC was asked."""
+
+    def __init__(self) -> None:
+        self._seen: deque[int] = deque(maxlen=_ANSWERS)
+        self._offset_ns: int | None = None
+
+    def answered(self, now_ns: int, after_ns: int) -> None:
+        """The NIC said `now_ns` in an answer that was here at `after_ns`."""
+        self._seen.append(after_ns - now_ns)
+        nearest = min(self._seen)
+        if self._offset_ns is None or abs(nearest - self._offset_ns) > _KEEP_NS:
+            self._offset_ns = nearest
+
+    @property
+    def offset_ns(self) -> int:
+        """What to add to the NIC's time. Raises ValueError before the first answer."""
+        if self._offset_ns is None:
+            raise ValueError("the NIC has not reported its time yet")
+        return self._offset_ns
+
 
 _MOST_BATCHES = 8192  # of a poll and NIC: at most 262,144 rows
 
@@ -34,25 +119,19 @@ _MOST_BATCHES = 8192  # of a poll and NIC: at most 262,144 rows
 class DpaOptions(Polled):
     """Options of source `dpa`."""
 
-    every_ns: int = field(
-        metadata=option("duration", "how often to read from NICs what their queue pairs sent")
+    every_ns: int = option("duration", "how often to read from NICs what their queue pairs sent")
+    poller: str = option(
+        "name", "the program that reads them, built from dpa/; empty: none", default=""
     )
-    poller: str = field(
-        default="",
-        metadata=option("name", "the program that reads them, built from dpa/; empty: none"),
-    )
-    nics: tuple[str, ...] = field(
+    nics: tuple[str, ...] = option(
+        "nodes",
+        'the RDMA devices to start it for, "mlx5_[0-7]" or a list; none: no epochs',
         default=(),
-        metadata=option(
-            "nodes", 'the RDMA devices to start it for, "mlx5_[0-7]" or a list; none: no epochs'
-        ),
     )
-    all_epochs: bool = field(
-        default=False, metadata=option("truth", "whether every epoch of them is stored")
-    )
+    all_epochs: bool = option("truth", "whether every epoch of them is stored", default=False)
 
 
-class DpaSource:
+class DpaSource(Source):
     """Epochs of the NICs `nics`, each with a poller of its own."""
 
     name = "dpa"
@@ -90,9 +169,6 @@ class DpaSource:
         notes = tuple(note for nic in self._nics for note in nic.notes)
         dropped = sum(nic.dropped for nic in self._nics)
         return Collected(batches, dropped, problems, notes=(*self._why_not, *notes))
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
 
     def close(self) -> None:
         for nic in self._nics:

@@ -5,26 +5,107 @@ not report costs no other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from enum import IntEnum
+from typing import Any, Protocol, TypeAlias, cast
 
 from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.schema import BY_NAME
-from oncall.node.gpu.nvml import (
-    CORE_SENSOR,
-    CORRECTED,
-    GONE,
-    MOST_NVLINKS,
-    NEVER,
-    NVLINK_ERRORS,
-    OVER,
-    SM_CLOCK,
-    UNCORRECTED,
-    VOLATILE,
-    Handle,
-    Nvml,
-    status,
-)
 from oncall.node.host.pci import PciPlace
+
+# The part of NVML that is used, by pynvml's own names, and what its errors mean to a collector.
+
+Handle: TypeAlias = Any  # of a GPU, or of a set of events
+
+
+class Status(IntEnum):
+    """The return values of NVML (nvml.h) that are distinguished here."""
+
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+
+
+ABSENT = (Status.LIBRARY_NOT_FOUND, Status.DRIVER_NOT_LOADED)  # no NVIDIA driver at all
+# The driver was unloaded under us; NVML must be begun anew.
+OVER = (Status.UNINITIALIZED, Status.DRIVER_NOT_LOADED)
+# This GPU, this driver or this user never gets an answer: it is not asked again.
+NEVER = (
+    Status.INVALID_ARGUMENT,
+    Status.NOT_SUPPORTED,
+    Status.NO_PERMISSION,
+    Status.FUNCTION_NOT_FOUND,
+)
+# The GPU answers nothing any more; the code of the event that tells it.
+GONE: dict[int, str] = {
+    Status.GPU_IS_LOST: "gpu_lost",
+    Status.RESET_REQUIRED: "gpu_reset_required",
+}
+
+SM_CLOCK = 1
+CORE_SENSOR = 0
+CORRECTED, UNCORRECTED = 0, 1
+VOLATILE = 0  # since the driver was loaded
+XID_EVENTS = 0x8
+MOST_NVLINKS = 36
+NVLINK_ERRORS = (0, 1, 2, 3)  # replays, recoveries, CRC errors of flits, of data
+
+
+class Nvml(Protocol):
+    """pynvml, or a stand-in. Every call may raise NVMLError, whose `value` is a Status or
+    another number."""
+
+    NVMLError: type[Exception]
+
+    def nvmlInit(self) -> None: ...
+    def nvmlShutdown(self) -> None: ...
+    def nvmlSystemGetDriverVersion(self) -> str: ...
+    def nvmlDeviceGetCount(self) -> int: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Handle: ...
+    def nvmlDeviceGetIndex(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetPciInfo(self, handle: Handle, /) -> Any: ...
+    def nvmlDeviceGetName(self, handle: Handle, /) -> str: ...
+    def nvmlDeviceGetClockInfo(self, handle: Handle, kind: int, /) -> int: ...
+    def nvmlDeviceGetMaxClockInfo(self, handle: Handle, kind: int, /) -> int: ...
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetPowerUsage(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetTemperature(self, handle: Handle, sensor: int, /) -> int: ...
+    def nvmlDeviceGetUtilizationRates(self, handle: Handle, /) -> Any: ...
+    def nvmlDeviceGetMemoryInfo(self, handle: Handle, /) -> Any: ...
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetPcieReplayCounter(self, handle: Handle, /) -> int: ...
+    def nvmlDeviceGetTotalEccErrors(self, handle: Handle, kind: int, since: int, /) -> int: ...
+    def nvmlDeviceGetRemappedRows(self, handle: Handle, /) -> tuple[int, int, int, int]: ...
+    def nvmlDeviceGetNvLinkState(self, handle: Handle, link: int, /) -> int: ...
+    def nvmlDeviceGetNvLinkErrorCounter(self, handle: Handle, link: int, kind: int, /) -> int: ...
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Handle, /) -> list[Any]: ...
+    def nvmlEventSetCreate(self) -> Handle: ...
+    def nvmlEventSetFree(self, events: Handle, /) -> None: ...
+    def nvmlDeviceRegisterEvents(self, handle: Handle, kinds: int, events: Handle, /) -> None: ...
+    def nvmlEventSetWait_v2(self, events: Handle, timeout_ms: int, /) -> Any: ...
+
+
+def load_nvml() -> Nvml:
+    """NVIDIA's own binding, not yet begun. Raises ImportError if it is not installed."""
+    import pynvml  # only where GPUs are collected: it is 7,000 lines
+
+    return cast(Nvml, pynvml)
+
+
+def status(error: Exception) -> int:
+    """The number of an NVMLError."""
+    return int(getattr(error, "value", -1))
+
 
 Reading = Callable[[Nvml, Handle], Any]
 

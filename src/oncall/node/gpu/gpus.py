@@ -15,8 +15,7 @@ from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.rate_limit import RateLimits
 from oncall.node.common.source import Collected, Instant, Source
-from oncall.node.gpu.gpu import COLUMNS, DriverGone, Gpu
-from oncall.node.gpu.nvml import ABSENT, Nvml, load_nvml, status
+from oncall.node.gpu.gpu import ABSENT, COLUMNS, DriverGone, Gpu, Nvml, load_nvml, status
 from oncall.node.gpu.xid_events import XidWatch
 from oncall.node.host.pci import nvidia_gpus, pci_place
 from oncall.node.store.batch import Batch, of_rows

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from oncall.node.common.source import Clock, read_clock
-from oncall.node.gpu.gpu import Gpu
-from oncall.node.gpu.nvml import XID_EVENTS, Nvml, Status, status
+from oncall.node.common.source import read_clock
+from oncall.node.gpu.gpu import XID_EVENTS, Gpu, Nvml, Status, status
 
 _WAIT_MS = 500  # how long a stop may take
 _AFTER_FAILURE_S = 1.0
@@ -30,10 +29,9 @@ class XidEvent:
 class XidWatch:
     """Waits for Xids of `gpus` from now on."""
 
-    def __init__(self, nvml: Nvml, gpus: Sequence[Gpu], clock: Clock = read_clock) -> None:
+    def __init__(self, nvml: Nvml, gpus: Sequence[Gpu]) -> None:
         """Raises NVMLError if NVML has no events here. `unwatched` are GPUs that have none."""
         self._nvml = nvml
-        self._clock = clock
         self._events = nvml.nvmlEventSetCreate()
         self.unwatched = [gpu for gpu in gpus if not self._register(gpu)]
         self._seen: queue.SimpleQueue[XidEvent] = queue.SimpleQueue()
@@ -74,7 +72,7 @@ class XidWatch:
                     self._stopping.wait(_AFTER_FAILURE_S)  # a GPU that is lost fails at once
                 continue
             if event.eventType & XID_EVENTS:
-                at_ns = self._clock().realtime_ns
+                at_ns = read_clock().realtime_ns
                 self._seen.put(XidEvent(int(event.eventData), self._index(event.device), at_ns))
 
     def _index(self, handle: object) -> int | None:

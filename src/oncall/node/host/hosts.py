@@ -6,7 +6,6 @@ from the totals, so that nothing between two readings is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from oncall.node.common.system_files import (
     stored,
     whole_number,
 )
-from oncall.node.store.batch import Batch, one_row
+from oncall.node.store.batch import one_row
 
 _NS_PER_US = 1000
 _IDLE = (3, 4)  # of the times in /proc/stat: idle, and idle while input or output is under way
@@ -40,7 +39,7 @@ class _Totals:
     pressure_ns: dict[str, int] = field(default_factory=dict)
 
 
-class HostSource:
+class HostSource(Source):
     """One row a reading. The first has neither pressures nor a busy share."""
 
     name = "hosts"
@@ -69,12 +68,6 @@ class HostSource:
             "hosts", node=self._node, at_ns=now.realtime_ns, cpus=len(cpus) or None, **columns
         )
         return Collected([row], notes=_unseen(pressure_ns, clocks, errors))
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
-
-    def close(self) -> None:
-        self._before = None
 
     def _cpu_times(self) -> tuple[list[int], list[int]]:
         """Ticks of all CPUs since boot, user to steal; and the CPUs that are online."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.rate_limit import RateLimits
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import read_text, whole_number
-from oncall.node.store.batch import Batch, of_rows
+from oncall.node.store.batch import of_rows
 from oncall.node.store.bookmarks import Bookmark
 
 _RECORD_BYTES = 8192  # no record is longer (PRINTKRB_RECORD_MAX)
@@ -42,7 +42,7 @@ class Record:
     text: str
 
 
-class KernelLogSource:
+class KernelLogSource(Source):
     """Rows of `host_events`, source `kernel`."""
 
     name = "kernel_log"
@@ -80,9 +80,6 @@ class KernelLogSource:
         marks: dict[str, Bookmark] = {"next": self._next, "boot": self._boot}
         batches = [of_rows("host_events", _COLUMNS, rows)] if rows else []
         return Collected(batches, self._dropped, bookmarks=marks, notes=why_not)
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
 
     def close(self) -> None:
         if self._fd is not None:

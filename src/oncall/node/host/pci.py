@@ -1,4 +1,6 @@
-"""Where a PCI device is attached: the switch or port above it, and its NUMA node (sysfs)."""
+"""Where a PCI device is attached, the switch or port above it and its NUMA node, and what its link
+does, as sysfs states them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.evidence.codes.pci_addresses import is_pci_address
-from oncall.node.common.system_files import read_number, read_text
+from oncall.node.common.system_files import read_number, read_text, whole_number
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,28 @@ def nvidia_gpus(root: Path) -> list[str]:
         if is_display and read_text(device / "vendor") == "0x10de":
             found.append(device.name)
     return found
+
+
+_GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # by GT/s a lane
+
+
+def pcie_link(device: Path) -> dict[str, int | None]:
+    """The link of the PCI device whose folder in sysfs this is, by column; None where it is not
+    known: in a virtual machine, or of a device that has gone to sleep."""
+    return {
+        "pcie_gen": generation(read_text(device / "current_link_speed")),
+        "pcie_gen_max": generation(read_text(device / "max_link_speed")),
+        "pcie_width": _width(read_text(device / "current_link_width")),
+        "pcie_width_max": _width(read_text(device / "max_link_width")),
+    }
+
+
+def generation(speed: str | None) -> int | None:
+    """The generation of a speed such as `16.0 GT/s PCIe`; `Unknown` is None."""
+    lane, _, unit = (speed or "").partition(" ")
+    return _GENERATIONS.get(lane if "." in lane else f"{lane}.0") if unit[:4] == "GT/s" else None
+
+
+def _width(text: str | None) -> int | None:
+    lanes = whole_number(text)
+    return lanes if lanes is not None and 0 < lanes <= 32 else None  # 0 and 255: unknown

@@ -20,7 +20,7 @@ from oncall.core.units import NS_PER_S
 from oncall.node.common.source import say_bug
 from oncall.node.ping.local_nics import LocalNic, local_nics
 from oncall.node.ping.ping import Ping, Target
-from oncall.node.ping.rdma_address import find
+from oncall.node.ping.ping_packet import find
 from oncall.node.ping.rdma_endpoint import NoRdma, RdmaEndpoint
 from oncall.node.ping.rdma_ping import RdmaPinger
 

@@ -5,7 +5,7 @@ unexpected.
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -24,6 +24,16 @@ class Flight(Protocol):
 F = TypeVar("F", bound=Flight)
 
 
+# Each kind of oddity, for a person.
+_SAID = {
+    "late": "ping answers arrived after the timeout: not measured",
+    "duplicate": "duplicate ping answers: only the first counts",
+    "foreign": "packets came to the pinger that answer none of its pings",
+    "impossible": "ping answers with impossible times: not measured",
+    "unsent": "pings could not be sent: no route, or the device is gone",
+}
+
+
 @dataclass
 class Oddities:
     """Answers and targets that gave no measurement, since the pinger began."""
@@ -33,47 +43,22 @@ class Oddities:
     foreign: int = 0
     impossible: int = 0
     unsent: int = 0
-    refused: dict[str, int] = field(default_factory=dict)  # by node
-
-    def refuse(self, node: str, count: int = 1) -> None:
-        """Nothing there takes pings."""
-        self.refused[node] = self.refused.get(node, 0) + count
+    refused: Counter[str] = field(default_factory=Counter)  # by node, where nothing takes pings
 
     def add(self, other: Oddities) -> None:
         """Count what another pinger met, too."""
-        self.late += other.late
-        self.duplicate += other.duplicate
-        self.foreign += other.foreign
-        self.impossible += other.impossible
-        self.unsent += other.unsent
-        for node, count in dict(other.refused).items():  # which another thread may add to
-            self.refuse(node, count)
+        for kind in _SAID:
+            setattr(self, kind, getattr(self, kind) + getattr(other, kind))
+        self.refused.update(dict(other.refused))  # which another thread may add to
 
     def since(self, before: Oddities) -> Oddities:
         """What has been counted beyond `before`."""
-        refused = {
-            node: count - before.refused.get(node, 0)
-            for node, count in self.refused.items()
-            if count > before.refused.get(node, 0)
-        }
-        return Oddities(
-            self.late - before.late,
-            self.duplicate - before.duplicate,
-            self.foreign - before.foreign,
-            self.impossible - before.impossible,
-            self.unsent - before.unsent,
-            refused,
-        )
+        counts = {kind: getattr(self, kind) - getattr(before, kind) for kind in _SAID}
+        return Oddities(**counts, refused=self.refused - before.refused)
 
     def sentences(self) -> tuple[str, ...]:
-        """Each kind that there was, for a person."""
-        counts = (
-            (self.late, "ping answers arrived after the timeout: not measured"),
-            (self.duplicate, "duplicate ping answers: only the first counts"),
-            (self.foreign, "packets came to the pinger that answer none of its pings"),
-            (self.impossible, "ping answers with impossible times: not measured"),
-            (self.unsent, "pings could not be sent: no route, or the device is gone"),
-        )
+        """Each kind that there was."""
+        counts = [(getattr(self, kind), what) for kind, what in _SAID.items()]
         refused = (
             f"nothing answers pings on {node}: {count} refused"
             for node, count in sorted(self.refused.items())

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -24,11 +24,19 @@ from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.options import option
 from oncall.node.common.source import Collected, Instant, Source, say_bug
 from oncall.node.ping.flights import Oddities
-from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index
+from oncall.node.ping.local_nics import (
+    By,
+    LocalNic,
+    Pair,
+    Turns,
+    check_rail_name,
+    local_nics,
+    nics_by_index,
+    pairs,
+    resolve,
+)
 from oncall.node.ping.ping import Ping, Pinger, Pinging, Target
-from oncall.node.ping.ping_packet import DEFAULT_PORT
-from oncall.node.ping.pinglist import By, Pair, Turns, check_rail_name, pairs, resolve
-from oncall.node.ping.rdma_address import find
+from oncall.node.ping.ping_packet import DEFAULT_PORT, find
 from oncall.node.ping.rdma_endpoint import NoRdma, RdmaEndpoint
 from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
 from oncall.node.ping.responder import Answering, Responder, Responding
@@ -64,52 +72,36 @@ def pings_batch(node: str, pings: Sequence[Ping]) -> Batch:
 class ProbeOptions(Polled):
     """Options of source `probes`; others ping as it is configured to."""
 
-    every_ns: int = field(
-        metadata=option("duration", "the interval between pings, over all targets")
+    every_ns: int = option("duration", "the interval between pings, over all targets")
+    targets: tuple[str, ...] = option(
+        "nodes", 'the nodes to ping, "gpu[001-512]" or a list; none: no pings are sent', default=()
     )
-    targets: tuple[str, ...] = field(
-        default=(),
-        metadata=option(
-            "nodes", 'the nodes to ping, "gpu[001-512]" or a list; none: no pings are sent'
-        ),
-    )
-    by: By = field(
+    by: By = option(
+        "choice",
+        "rail: NIC k pings NIC k; mesh: every NIC pings every NIC",
         default="rail",
-        metadata=option(
-            "choice",
-            "rail: NIC k pings NIC k; mesh: every NIC pings every NIC",
-            choices=get_args(By),
-        ),
+        choices=get_args(By),
     )
-    rail_name: str = field(
+    rail_name: str = option(
+        "name",
+        'the name of a node\'s NIC k, such as "{node}-rail{rail}"',
         default="{node}",
-        metadata=option(
-            "name",
-            'the name of a node\'s NIC k, such as "{node}-rail{rail}"',
-            check=check_rail_name,
-        ),
+        check=check_rail_name,
     )
-    timeout_ns: int = field(
-        default=NS_PER_S,
-        metadata=option("duration", "a ping not answered within this time is lost"),
+    timeout_ns: int = option(
+        "duration", "a ping not answered within this time is lost", default=NS_PER_S
     )
-    respond: bool = field(
+    respond: bool = option(
+        "truth",
+        "whether to answer other nodes' pings; besides `secret` in [triggers] the only "
+        "option that opens a port",
         default=False,
-        metadata=option(
-            "truth",
-            "whether to answer other nodes' pings; besides `secret` in [triggers] the only "
-            "option that opens a port",
-        ),
     )
-    address: str = field(
-        default="", metadata=option("name", "the address that answers pings; empty: all")
-    )
-    port: int = field(
-        default=DEFAULT_PORT, metadata=option("port", "the UDP port of pings, on both sides")
-    )
+    address: str = option("name", "the address that answers pings; empty: all", default="")
+    port: int = option("port", "the UDP port of pings, on both sides", default=DEFAULT_PORT)
 
 
-class ProbeSource:
+class ProbeSource(Source):
     """Pinger and responder have threads of their own: their waiting blocks nothing else."""
 
     name = "probes"
@@ -158,9 +150,6 @@ class ProbeSource:
         used_ns += self._prober.cpu_ns if self._prober is not None else 0
         newly_ns, self._reported_cpu_ns = used_ns - self._reported_cpu_ns, used_ns
         return newly_ns
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
 
     def close(self) -> None:
         if self._prober is not None:

@@ -19,9 +19,8 @@ from typing import Any
 from oncall.core.errors import OncallError
 from oncall.node.common.system_files import read_text
 from oncall.node.ping.local_nics import LocalNic
-from oncall.node.ping.ping_packet import PACKET_BYTES
-from oncall.node.ping.rdma_address import RdmaAddress
-from oncall.node.ping.stamps import Stamps, stamp
+from oncall.node.ping.ping_packet import PACKET_BYTES, RdmaAddress
+from oncall.node.ping.stamped_socket import Stamps, stamp
 
 _QKEY = 0x0CA11  # both ends must name the same
 _GRH_BYTES = 40  # before each datagram in its buffer

@@ -19,10 +19,9 @@ from oncall.node.common.rate_limit import RateLimits
 from oncall.node.ping.flights import Flights, Oddities
 from oncall.node.ping.local_nics import LocalNic
 from oncall.node.ping.ping import Ping, Target
-from oncall.node.ping.ping_packet import Kind, decode
-from oncall.node.ping.rdma_address import RdmaAddress
+from oncall.node.ping.ping_packet import Kind, RdmaAddress, decode
 from oncall.node.ping.rdma_endpoint import Datagram, NoRdma, RdmaEndpoint
-from oncall.node.ping.stamps import Stamps
+from oncall.node.ping.stamped_socket import Stamps
 
 _PER_SECOND, _BURST = 1_000.0, 2_000.0
 

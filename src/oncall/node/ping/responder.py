@@ -14,10 +14,15 @@ from typing import Protocol
 
 from oncall.node.common.rate_limit import RateLimit, RateLimits
 from oncall.node.common.source import say_bug
-from oncall.node.ping.ping_packet import Kind, Packet, decode
-from oncall.node.ping.rdma_address import RdmaAddress
-from oncall.node.ping.stamped_socket import Address, Left, Received, StampedSocket
-from oncall.node.ping.stamps import Stamps, turnaround
+from oncall.node.ping.ping_packet import Kind, Packet, RdmaAddress, decode
+from oncall.node.ping.stamped_socket import (
+    Address,
+    Left,
+    Received,
+    StampedSocket,
+    Stamps,
+    turnaround,
+)
 
 _PER_SECOND, _BURST = 1_000.0, 2_000.0  # packets of one sender
 _ALL_PER_SECOND, _ALL_BURST = 20_000.0, 20_000.0  # of all of them: forged senders are many

@@ -30,14 +30,12 @@ class DumpAsked:
     problem: str = ""
 
 
-def ask_for_dumps(
-    processes: Sequence[TrainingProcess], proc: Path = Path("/proc")
-) -> list[DumpAsked]:
+def ask_for_dumps(processes: Sequence[TrainingProcess]) -> list[DumpAsked]:
     """Write to the pipe of each process; returns at once, and never raises."""
-    return [_ask(process, proc) for process in processes]
+    return list(map(_ask, processes))
 
 
-def _ask(process: TrainingProcess, proc: Path) -> DumpAsked:
+def _ask(process: TrainingProcess) -> DumpAsked:
     settings = process.settings
     if settings is None:
         return DumpAsked(process.rank, problem="its environment may not be read from here")
@@ -46,7 +44,7 @@ def _ask(process: TrainingProcess, proc: Path) -> DumpAsked:
         return DumpAsked(process.rank, problem=f"{PIPE} is not set (oncall env prints it)")
     files = next((settings[name] for name in FILES if settings.get(name)), "")
     # As the process sees it: it may live in a container.
-    seen = proc / str(process.pid)
+    seen = Path("/proc", str(process.pid))
     path = seen / "root" / f"{prefix}{process.rank}.pipe".lstrip("/")
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

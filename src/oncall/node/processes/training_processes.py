@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.node.common.source import Instant
-from oncall.node.rings.living_ranks import LivingRanks
+from oncall.node.rings.living_files import LivingRanks
 from oncall.node.store.places import rings_dir
 
 # Variables that say what a process records, and where.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.node.common.system_files import read_text, whole_number
-from oncall.node.host.pci import pci_place
+from oncall.node.host.pci import PciPlace, pci_place
 
 _MODELS = {  # of ConnectX, by the number that the driver gives as hca_type
     "MT4115": "ConnectX-4",
@@ -36,9 +36,7 @@ class RdmaDevice:
     name: str
     ports: tuple[int, ...]
     pci_bus: str | None
-    pcie_port: str | None
-    pcie_path: tuple[str, ...]
-    numa_node: int | None
+    pci: PciPlace
     model: str | None
     firmware: str | None
     address: str | None
@@ -65,7 +63,6 @@ def read_device(root: Path, name: str) -> RdmaDevice:
     place = folder(root) / name
     ports = tuple(_ports(place / "ports"))
     pci_bus = _pci_bus(place / "device")
-    pci = pci_place(root, pci_bus) if pci_bus else None
     below = sorted(_names(place / "device" / "net"))
     interfaces = [_gid_interface(place / "ports" / str(port)) for port in ports[:1]]
     interface = next((found for found in (*interfaces, *below) if found), None)
@@ -73,9 +70,7 @@ def read_device(root: Path, name: str) -> RdmaDevice:
         name=name,
         ports=ports,
         pci_bus=pci_bus,
-        pcie_port=pci.port if pci else None,
-        pcie_path=pci.path if pci else (),
-        numa_node=pci.numa_node if pci else None,
+        pci=pci_place(root, pci_bus) if pci_bus else PciPlace(),
         model=_model(place),
         firmware=read_text(place / "fw_ver") or None,
         address=next((found for port in ports if (found := _address(place, port))), None),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -23,8 +23,8 @@ from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import read_counts, read_text, whole_number
+from oncall.node.host.pci import pcie_link
 from oncall.node.rdma.ethtool import Statistics
-from oncall.node.rdma.pcie_link import pcie_link
 from oncall.node.rdma.rdma_devices import RdmaDevice, device_names, folder, read_device
 from oncall.node.store.batch import Batch, of_rows
 
@@ -210,7 +210,7 @@ class RdmaNicSource:
             "link_up": is_up,
             # Of a link that is down some drivers report the slowest rate there is.
             "rate_bytes_per_s": link_rate(read_text(place / "rate")) if is_up else None,
-            **asdict(pcie_link(folder(self._root) / reading.port.device.name / "device")),
+            **pcie_link(folder(self._root) / reading.port.device.name / "device"),
         }
 
     def _priority_rows(self, readings: Iterable[_Reading]) -> Iterator[dict[str, object]]:
@@ -233,9 +233,9 @@ class RdmaNicSource:
             "device": device.name,
             "at_ns": now.realtime_ns,
             "pci_bus": device.pci_bus,
-            "pcie_port": device.pcie_port,
-            "pcie_path": device.pcie_path or None,
-            "numa_node": device.numa_node,
+            "pcie_port": device.pci.port,
+            "pcie_path": device.pci.path or None,
+            "numa_node": device.pci.numa_node,
             "model": device.model,
             "firmware": device.firmware,
             "address": device.address,

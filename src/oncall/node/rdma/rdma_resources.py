@@ -14,7 +14,7 @@ from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rdma.rdma_netlink import NoRdma, QueuePair, queue_pairs
-from oncall.node.rings.living_ranks import LivingRank, LivingRanks
+from oncall.node.rings.living_files import LivingRank, LivingRanks
 from oncall.node.store.batch import Batch, of_rows
 
 _COLUMNS = ("job", "node", "nic", "qpn", "rank", "peer_qpn", "pid", "state", "observed_ns")

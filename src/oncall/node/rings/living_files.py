@@ -1,16 +1,20 @@
 """The files of one kind that living processes on this node write, open to look at their boards:
-nothing is consumed, so whoever drains them misses nothing."""
+nothing is consumed, so whoever drains them misses nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from oncall.core.errors import BadInput
 from oncall.core.units import NS_PER_S
+from oncall.node.common.source import Instant
+from oncall.node.rings.ring import RingReader
 from oncall.node.rings.shared_file import SharedFileReader
 
 _MOST_OPEN = 640  # anybody may leave files here
@@ -68,3 +72,34 @@ def _lives(file: SharedFileReader[Any]) -> bool:
         return file.alive and not file.closed
     except (BadInput, OSError):
         return False
+
+
+@dataclass(frozen=True)
+class LivingRank:
+    """A training process: its rank in its job, and its number as this process sees it. `gpu` is
+    its index on the node, NULL as long as the process has not recorded it."""
+
+    job: str
+    rank: int
+    pid: int
+    gpu: int | None
+
+
+class LivingRanks:
+    """The ranks whose rings lie in `folder`, held open. Rings that cannot be read are passed over:
+    source `rings` says why."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rings = LivingFiles(folder, ".ring", RingReader)
+
+    def now(self, now: Instant) -> Iterator[LivingRank]:
+        """Those whose process lives and is to be seen from here."""
+        self._rings.look(now.monotonic_ns)
+        for ring in self._rings:
+            with suppress(BadInput, OSError):
+                header, pid = ring.header, ring.pid_here
+                if pid and header.rank is not None:
+                    yield LivingRank(header.job, header.rank, pid, header.gpu)
+
+    def close(self) -> None:
+        self._rings.close()

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oncall.node.rings.vocabulary import PAIRED
+from oncall.node.rings.ring_layout import PAIRED
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -10,12 +10,18 @@ import numpy as np
 from oncall.node.common.source import Instant
 from oncall.node.rings.communicators import STATES, Communicators
 from oncall.node.rings.job import arguments_of, job_row
-from oncall.node.rings.newest_over import NewestOver
-from oncall.node.rings.operations import OPERATION, Advance, Tracker, concatenated, unpack
+from oncall.node.rings.operations import (
+    OPERATION,
+    Advance,
+    NewestOver,
+    Tracker,
+    concatenated,
+    unpack,
+)
 from oncall.node.rings.pairs import PairNumbers
 from oncall.node.rings.proxy_epochs import proxy_traffic
 from oncall.node.rings.ring import RingReader
-from oncall.node.rings.ring_layout import CommunicatorState
+from oncall.node.rings.ring_layout import NCCL_RESULTS, OPERATIONS, CommunicatorState
 from oncall.node.rings.rows import (
     Operations,
     Scale,
@@ -25,7 +31,6 @@ from oncall.node.rings.rows import (
     open_transfers,
     over_rows,
 )
-from oncall.node.rings.vocabulary import NCCL_RESULTS, OPERATIONS
 from oncall.node.store.batch import Batch, of_rows, one_row
 from oncall.node.store.bookmarks import Bookmark
 from oncall.node.traffic.recent_traffic import RecentTraffic

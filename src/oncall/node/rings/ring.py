@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from oncall.node.rings.ring_header import RingHeader, read_header
+from dataclasses import dataclass
+
+from oncall.node.rings.file_header import FileHeader, Layout
 from oncall.node.rings.ring_layout import (
     COMMUNICATOR,
     HEADER,
+    LAYOUT_VERSION,
+    MAGIC,
     RECORD,
     TRANSFER,
     CommunicatorState,
@@ -13,15 +17,37 @@ from oncall.node.rings.ring_layout import (
 from oncall.node.rings.shared_file import Boards, SharedFileReader, only
 
 
+@dataclass(frozen=True)
+class RingHeader(FileHeader):
+    """Who records."""
+
+    local_rank: int | None
+    gpu: int | None
+    pci_bus: str
+    nic: str
+    framework: str
+    nccl_version: str
+    configuration: str
+    parent_pid: int
+    communicator_slots: int
+    communicators_at: int
+    transfer_slots: int
+    transfers_at: int
+    record_slots: int
+    records_at: int
+
+
 class RingReader(SharedFileReader[RingHeader]):
     """One ring, open. Rows of `drain`: RECORD."""
 
-    header_type = HEADER
-    record_type = RECORD
-    read_header = staticmethod(read_header)
-
-    def _places(self) -> tuple[int, int]:
-        return self._header.record_slots, self._header.records_at
+    header_kind = RingHeader
+    layout = Layout(
+        "ring",
+        MAGIC,
+        LAYOUT_VERSION,
+        HEADER,
+        {"communicator": COMMUNICATOR, "transfer": TRANSFER, "record": RECORD},
+    )
 
     @property
     def lost_operations(self) -> int:

@@ -1,4 +1,5 @@
-"""The structs of hooks/oncall_ring.h as numpy dtypes, byte for byte (a test asks the C compiler).
+"""The structs of hooks/oncall_ring.h as numpy dtypes, byte for byte (a test asks the C compiler),
+and what their numbers stand for.
 
 Times are CLOCK_MONOTONIC nanoseconds unless their name says otherwise.
 """
@@ -7,10 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import DTypeLike
 
-from oncall.node.common.c_struct import c_struct, each
+_Field = tuple[str, DTypeLike] | tuple[str, DTypeLike, int]  # name, type[, alignment in bytes]
+
+
+def c_struct(*fields: _Field, size: int) -> np.dtype[np.void]:
+    """A dtype laid out as C lays out a struct of `size` bytes."""
+    names, formats, offsets = [], [], []
+    at = 0
+    for name, written, *wanted in fields:
+        kind = np.dtype(written)
+        alignment = wanted[0] if wanted else kind.base.alignment
+        at = -(-at // alignment) * alignment
+        names.append(name)
+        formats.append(kind)
+        offsets.append(at)
+        at += kind.itemsize
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+def each(names: str, kind: DTypeLike) -> Sequence[tuple[str, DTypeLike]]:
+    """Fields of one type, their names between blanks."""
+    return [(name, kind) for name in names.split()]
+
 
 MAGIC = int.from_bytes(b"\0ONCALL1", "little")
 LAYOUT_VERSION = 1
@@ -179,3 +203,46 @@ TRANSFER_OVER = c_struct(
     size=64,
 )
 GROUP = c_struct(*_RECORD, *each("operations reserved", "u4"), ("started_ns", "i8"), size=64)
+
+
+# What the numbers stand for.
+
+
+# By number; 0 is none. The evidence schema's names: ALL_REDUCE is AllReduce.
+OPERATIONS: Final = ("", *(op.name.title().replace("_", "") for op in Operation))
+ROOTED: Final = tuple(Operation[name] for name in ("BROADCAST", "REDUCE", "GATHER", "SCATTER"))
+PAIRED: Final = (Operation.SEND, Operation.RECV)
+POINT_TO_POINT: Final = tuple(op for op in Operation if op >= Operation.SEND)
+KINDS: Final = ("coll", "p2p")  # by whether it is point-to-point
+
+# ncclDataType_t by number, and how many bytes an element has.
+_DTYPES: Final = {
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "bfloat16": 2,
+    "float8e4m3": 1,
+    "float8e5m2": 1,
+}
+DTYPES: Final = tuple(_DTYPES)
+DTYPE_BYTES: Final[np.ndarray[Any, Any]] = np.array([*_DTYPES.values()], dtype=np.int64)
+
+NCCL_SUCCESS: Final = 0
+NCCL_IN_PROGRESS: Final = 7
+NCCL_RESULTS: Final = {
+    1: "ncclUnhandledCudaError",
+    2: "ncclSystemError",
+    3: "ncclInternalError",
+    4: "ncclInvalidArgument",
+    5: "ncclInvalidUsage",
+    6: "ncclRemoteError",
+}
+
+WAITS: Final = ("", *(wait.name.lower() for wait in Wait if wait))
+DIRECTIONS: Final = ("recv", "send")  # by is_send

@@ -13,14 +13,18 @@ from oncall.node.common.declaration import NoOptions, Surroundings, source
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rings.process import Process
 from oncall.node.rings.ring import RingReader
-from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
 from oncall.node.rings.rows import Operations, finished_rows, together
 from oncall.node.rings.shared_files import SharedFiles
-from oncall.node.rings.unrecorded import in_words, remove_outdated, unrecorded
+from oncall.node.rings.unrecorded import (
+    in_words,
+    remove_outdated,
+    unrecorded,
+    who_is_not_recorded,
+    why_no_ring,
+)
 from oncall.node.store.batch import Batch
 from oncall.node.store.bookmarks import Bookmark, under
-from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import RecentTraffic, recent_traffic
 
 # Of one ring at a time, so that one busy process starves no other; and of several rings together,
 # as their rows are committed as a whole: 16,384 records make 1 to 3 MiB of rows.
@@ -94,23 +98,11 @@ class RingSource:
 
     def current_state(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
-        batches: list[Batch] = []
-        for path, process in self._processes:
-            try:
-                batches += process.current_state(now)
-            except (BadInput, OSError) as error:
-                self._processes.refuse(path, error)
-        return batches
+        return self._processes.said(lambda process: process.current_state(now))
 
     def present(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators and operations in flight, for sources that watch."""
-        batches: list[Batch] = []
-        for path, process in self._processes:
-            try:
-                batches += process.present(now)
-            except (BadInput, OSError) as error:
-                self._processes.refuse(path, error)
-        return batches
+        return self._processes.said(lambda process: process.present(now))
 
     def close(self) -> None:
         self._processes.close()

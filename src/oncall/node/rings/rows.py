@@ -14,7 +14,7 @@ import numpy as np
 
 from oncall.evidence.columns import ColumnData, Words
 from oncall.node.rings.operations import concatenated
-from oncall.node.rings.vocabulary import (
+from oncall.node.rings.ring_layout import (
     DIRECTIONS,
     DTYPE_BYTES,
     DTYPES,

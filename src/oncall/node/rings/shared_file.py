@@ -20,17 +20,16 @@ import stat
 import struct
 import sys
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oncall.core.errors import BadInput
+from oncall.node.rings.file_header import H, Layout
 
 _ATTEMPTS = 8  # to read a board between two writings
 _PATIENCE_NS = 5_000_000_000  # for a record that a living process has begun and not finished
@@ -48,30 +47,19 @@ class Boards:
     torn: NDArray[np.bool_]
 
 
-class Header(Protocol):
-    """What every such file says of itself."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def process_start_ticks(self) -> int: ...
-
-
-H = TypeVar("H", bound=Header)
-
 # That one file can ever have held or lost: a hundred million a second for a month. What says more
 # is forged or damaged; sums over all files here still fit a BIGINT.
 MOST_RECORDS = 1 << 48
 
 
-class SharedFileReader(ABC, Generic[H]):
+class SharedFileReader(Generic[H]):
     """One such file, open; the only consumer of its records if `consume`, else a mere onlooker.
 
     Everything raises BadInput if the file is gone, cut short or damaged.
     """
 
-    header_type: ClassVar[np.dtype[np.void]]
-    record_type: ClassVar[np.dtype[np.void]]
+    layout: ClassVar[Layout]
+    header_kind: type[H]
 
     def __init__(self, path: Path, fd: int) -> None:
         """Of a file that is open at `fd`. Raises BadInput if it is none of this kind."""
@@ -81,15 +69,7 @@ class SharedFileReader(ABC, Generic[H]):
         self._parsed: tuple[int, bytes, H] | None = None  # its size, what was parsed, the result
         self._unfinished: tuple[int, int] | None = None  # position, since when (monotonic ns)
         self._header = self.header
-
-    @staticmethod
-    @abstractmethod
-    def read_header(place: str, head: bytes, file_bytes: int) -> H:
-        """The header in the first bytes of a file of `file_bytes`. Raises BadInput."""
-
-    @abstractmethod
-    def _places(self) -> tuple[int, int]:
-        """How many slots for records there are, and where they begin in the file."""
+        self.slots, self._start = self.layout.places(self._header)[-1]  # of records
 
     @classmethod
     def open(cls, path: Path, *, consume: bool = True) -> Self:
@@ -104,12 +84,7 @@ class SharedFileReader(ABC, Generic[H]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -124,13 +99,13 @@ class SharedFileReader(ABC, Generic[H]):
     def header(self) -> H:
         """What the file says of its process, read anew: some of it becomes known later."""
         size = os.fstat(self._fd).st_size
-        head = os.pread(self._fd, self.header_type.itemsize, 0)
+        head = os.pread(self._fd, self.layout.header.itemsize, 0)
         # Counters come last: what lies before them is parsed only where it has changed.
         fixed = head[: self._field("closed")[0]]
-        is_whole = len(head) == self.header_type.itemsize
+        is_whole = len(head) == self.layout.header.itemsize
         if is_whole and self._parsed and self._parsed[:2] == (size, fixed):
             return self._parsed[2]
-        header = self.read_header(str(self.path), head, size)
+        header = self.layout.read(str(self.path), head, size, self.header_kind)
         self._parsed = size, fixed, header
         return header
 
@@ -149,11 +124,6 @@ class SharedFileReader(ABC, Generic[H]):
         """Records that are there to be read."""
         tail, head = self._positions()
         return head - tail
-
-    @property
-    def slots(self) -> int:
-        """Records that there is room for."""
-        return self._places()[0]
 
     @property
     def dropped(self) -> int:
@@ -228,7 +198,7 @@ class SharedFileReader(ABC, Generic[H]):
     # ------------------------------------------------------------ the records
 
     def drain(self, most: int = 1 << 16) -> NDArray[np.void]:
-        """The next whole records in order of reservation, at most `most`. Rows: `record_type`.
+        """The next whole records in order of reservation, at most `most`. Rows: `layout.record`.
 
         They are gone from the ring then. Stops before a record that is being written; one that its
         process left unfinished, by dying or for seconds, is skipped and counted in `torn`.
@@ -275,8 +245,7 @@ class SharedFileReader(ABC, Generic[H]):
 
     def _records(self, position: int, count: int) -> NDArray[np.void]:
         """`count` slots from `position` on, around the end of the ring."""
-        slots, start = self._places()
-        kind = self.record_type
+        slots, start, kind = self.slots, self._start, self.layout.record
         first = position % slots
         before_end = min(count, slots - first)
         found = self._read(kind, start + first * kind.itemsize, before_end)
@@ -297,8 +266,8 @@ class SharedFileReader(ABC, Generic[H]):
 
     def _counters(self, *names: str) -> list[int]:
         """Fields of the header as they are now, all read at once."""
-        head = os.pread(self._fd, self.header_type.itemsize, 0)
-        if len(head) < self.header_type.itemsize:
+        head = os.pread(self._fd, self.layout.header.itemsize, 0)
+        if len(head) < self.layout.header.itemsize:
             raise BadInput(str(self.path), "cut short while it was read")
         places = map(self._field, names)
         return [int.from_bytes(head[at:end], sys.byteorder) for at, end in places]
@@ -307,7 +276,7 @@ class SharedFileReader(ABC, Generic[H]):
     @cache
     def _field(cls, name: str) -> tuple[int, int]:
         """Where a field of the header begins and ends, in bytes."""
-        fields = cls.header_type.fields
+        fields = cls.layout.header.fields
         assert fields is not None
         kind, at, *_ = fields[name]
         return at, at + kind.itemsize
@@ -315,7 +284,7 @@ class SharedFileReader(ABC, Generic[H]):
     def _set(self, name: str, value: int) -> None:
         """Write one field of the header."""
         at, end = self._field(name)
-        if os.fstat(self._fd).st_size < self.header_type.itemsize:
+        if os.fstat(self._fd).st_size < self.layout.header.itemsize:
             raise BadInput(str(self.path), "cut short while it was read")
         os.pwrite(self._fd, value.to_bytes(end - at, sys.byteorder), at)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from oncall.core.errors import BadInput
 from oncall.core.units import NS_PER_S
 from oncall.node.common.source import Instant
 from oncall.node.rings.shared_file import MOST_RECORDS, SharedFileReader
+from oncall.node.store.batch import Batch
 
 _LOOK_EVERY_NS = NS_PER_S  # for new files, and for processes that are gone
 # Anybody may leave files here, and each that is open takes a descriptor.
@@ -137,6 +138,16 @@ class SharedFiles(Generic[P]):
         if owners.total() > _MOST_OPEN:
             return f"{self._folder}: over {_MOST_OPEN} files; some are not read"
         return None
+
+    def said(self, ask: Callable[[P], Sequence[Batch]]) -> list[Batch]:
+        """What each process says; a file that cannot be read is refused."""
+        batches: list[Batch] = []
+        for path, process in self:
+            try:
+                batches += ask(process)
+            except (BadInput, OSError) as error:
+                self.refuse(path, error)
+        return batches
 
     def refuse(self, path: Path, error: Exception) -> None:
         """Leave a file alone from now on, and say why as long as it is there."""

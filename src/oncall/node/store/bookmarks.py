@@ -12,9 +12,10 @@ from typing import TypeAlias
 
 import duckdb
 
+from oncall.evidence.statements import quoted
 from oncall.node.store.catalog import sealed_shards
-from oncall.node.store.database import connect, quoted
-from oncall.node.store.seal_log import in_sealing_order
+from oncall.node.store.database import connect
+from oncall.node.store.retention import in_sealing_order
 
 TABLE = "bookmarks"
 Bookmark: TypeAlias = int | bytes

@@ -1,14 +1,13 @@
-"""How this package opens DuckDB: bounded, sealed off from the network, and saying what failed."""
+"""How this package opens DuckDB: bounded, as its machine belongs to the training job."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
-_NESTED = re.compile(r'"exception_message":"((?:[^"\\]|\\.)*)"')  # an error of another thread
+from oncall.evidence import statements
 
 
 @dataclass(frozen=True)
@@ -25,36 +24,10 @@ DEFAULT_LIMITS = Limits()
 def connect(
     limits: Limits = DEFAULT_LIMITS, spill_to: Path | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A connection with nothing in it, to attach stores to.
-
-    Nothing is downloaded or loaded behind our back, and no Python variable is taken for a table.
-    Queries too large for `limits` spill to the folder `spill_to`, or fail without one.
-    """
-    con = duckdb.connect(
-        ":memory:",
-        config={
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "memory_limit": f"{limits.memory_bytes // 2**20}MiB",
-            "threads": str(limits.threads),
-            "temp_directory": str(spill_to.absolute()) if spill_to else "",
-        },
+    """A connection with nothing in it, to attach stores to. Queries too large for `limits` spill to
+    the folder `spill_to`, or fail without one."""
+    return statements.connect(
+        memory_limit=f"{limits.memory_bytes // 2**20}MiB",
+        threads=str(limits.threads),
+        temp_directory=str(spill_to.absolute()) if spill_to else "",
     )
-    # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
-    con.execute("SET python_enable_replacements = false; SET enable_progress_bar = false")
-    return con
-
-
-def quoted(path: Path) -> str:
-    """The path inside a SQL string; absolute, as `md:x` alone would name another kind of store."""
-    return str(path.absolute()).replace("'", "''")
-
-
-def reason(error: BaseException) -> str:
-    """One line that says what went wrong, without DuckDB's sentences about itself."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    text = str(error).rpartition("Original error: ")[2].strip()
-    if nested := _NESTED.search(text):
-        text = nested[1].replace('\\"', '"')
-    return next(iter(text.splitlines()), type(error).__name__)

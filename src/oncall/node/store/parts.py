@@ -80,7 +80,7 @@ def join_parts(
 ) -> tuple[list[ReceivedPart], list[BadPart]]:
     """The same rows in as few parts as can be, files in `folder`, and what was left out. `con`
     holds none of them."""
-    from oncall.node.store.database import quoted
+    from oncall.evidence.statements import quoted
 
     joined: list[ReceivedPart] = []
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def data_dir(environment: Mapping[str, str] = os.environ) -> Path:
+def data_dir() -> Path:
     """The folder of live store and sealed shards: `$ONCALL_DATA_DIR`, else the system's for
     root (/var/lib/oncall), else the user's own state folder."""
-    if configured := environment.get("ONCALL_DATA_DIR"):
+    if configured := os.environ.get("ONCALL_DATA_DIR"):
         return Path(configured)
     if os.geteuid() == 0:
         return Path("/var/lib/oncall")
-    state = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state, "oncall")
 
 

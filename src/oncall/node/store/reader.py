@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, TypeVar
 
 import duckdb
 
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, Table
+from oncall.evidence.statements import quoted, reason
 from oncall.node.store import bookmarks
 from oncall.node.store.catalog import Shard
-from oncall.node.store.database import Limits, connect, quoted, reason
+from oncall.node.store.database import Limits, connect
 
 T = TypeVar("T")
 
@@ -151,12 +151,7 @@ class Shards:
     def __enter__(self) -> Shards:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _create_views(self) -> None:

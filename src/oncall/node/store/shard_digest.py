@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oncall.evidence.schema import BY_NAME
+from oncall.evidence.statements import quoted
 from oncall.node.store.catalog import Shard, sealed_shards
-from oncall.node.store.database import connect, quoted
+from oncall.node.store.database import connect
 from oncall.node.store.digest import (
     LEFT_OFF,
     measure_own_time,
@@ -23,7 +24,7 @@ from oncall.node.store.digest import (
     thin,
     thin_transfers,
 )
-from oncall.node.store.seal_log import in_sealing_order
+from oncall.node.store.retention import in_sealing_order
 
 if TYPE_CHECKING:
     import duckdb

@@ -22,11 +22,12 @@ from oncall.core.errors import OncallError
 from oncall.core.units import format_bytes
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES
+from oncall.evidence.statements import quoted, reason
 from oncall.node.store import bookmarks
 from oncall.node.store.batch import Batch, joined
 from oncall.node.store.catalog import LIVE_NAME, Shard, shard_name
-from oncall.node.store.database import DEFAULT_LIMITS, Limits, connect, quoted, reason
-from oncall.node.store.seal_log import BootClock, read_boot_clock, record
+from oncall.node.store.database import DEFAULT_LIMITS, Limits, connect
+from oncall.node.store.retention import BootClock, read_boot_clock, record
 
 _BLOCK_BYTES = 65_536
 # Rows of one table that a commit writes compressed and at their place, without the log: a commit

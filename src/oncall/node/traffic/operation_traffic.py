@@ -16,12 +16,16 @@ from collections.abc import Callable, Sequence
 
 from oncall.core.units import NS_PER_S
 from oncall.node.common.declaration import Surroundings, source
-from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.own_thread import SeeingThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.store.batch import Batch
-from oncall.node.traffic.recent_traffic import KEEP_NS, RecentTraffic
+from oncall.node.traffic.recent_traffic import (
+    KEEP_NS,
+    RecentTraffic,
+    TrafficOptions,
+    recent_traffic,
+)
 from oncall.node.traffic.segmenting import Segmenting
-from oncall.node.traffic.shared_traffic import TrafficOptions, recent_traffic
 
 READ = ("ops", "comms", "ranks", "qps")
 _LOOK_NS = NS_PER_S // 4
@@ -136,22 +140,8 @@ class TrafficSource:
         return [found.over] if found.over.rows else []
 
 
-class TrafficThread(OwnThread):
-    """The source `traffic` in a thread of its own, and what it is to see of the others."""
-
-    def __init__(self, source: TrafficSource) -> None:
-        super().__init__(source)
-        self._source_of_traffic = source
-        self.see = source.see
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether anybody measures what is sent."""
-        return self._source_of_traffic.is_watching
-
-
 @source("traffic", every="2 s")
 def traffic(surroundings: Surroundings, options: TrafficOptions) -> Source:
     """What each operation sent, found in the epochs of other sources."""
     recent = surroundings.shared(recent_traffic)
-    return TrafficThread(TrafficSource(recent, options.every_ns))
+    return SeeingThread(TrafficSource(recent, options.every_ns))

@@ -9,6 +9,7 @@ An epoch takes 12 bytes, and only epochs with bytes are kept.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 from oncall.core.units import NS_PER_S
 from oncall.evidence.columns import Words
+from oncall.node.common.declaration import Polled, Surroundings
+from oncall.node.common.options import option
 from oncall.node.store.batch import Batch
 from oncall.node.traffic.epochs import EPOCH_NS, Epochs
 
@@ -249,17 +252,17 @@ def _batch(
         "bytes": bytes_,
         "undercount": lossy,
     }
-    for field in fields(Flow) if flows else ():
-        values = [getattr(flow, field.name) for flow in flows]
-        if field.name in _STRINGS:
+    for each in fields(Flow) if flows else ():
+        values = [getattr(flow, each.name) for flow in flows]
+        if each.name in _STRINGS:
             words = [word for word in dict.fromkeys(values) if word is not None]
             codes = [-1 if word is None else words.index(word) for word in values]
-            columns[field.name] = Words(np.array(codes, np.int32)[place], words)
+            columns[each.name] = Words(np.array(codes, np.int32)[place], words)
         elif any(value is not None for value in values):
-            dtype = np.uint64 if field.name == "comm" else np.int64
+            dtype = np.uint64 if each.name == "comm" else np.int64
             array = np.array([value or 0 for value in values], dtype)
             mask = np.array([value is None for value in values])
-            columns[field.name] = np.ma.MaskedArray(array[place], mask=mask[place])
+            columns[each.name] = np.ma.MaskedArray(array[place], mask=mask[place])
     return Batch("epochs", len(place), columns)
 
 
@@ -296,3 +299,21 @@ def in_parts(batch: Batch, rows: int = ROWS_AT_ONCE) -> list[Batch]:
         )
         for first in range(0, batch.rows, rows)
     ]
+
+
+@dataclass(frozen=True)
+class TrafficOptions(Polled):
+    """Options of source `traffic`."""
+
+    every_ns: int = option("duration", "how often operations are searched for in the traffic")
+    memory_bytes: int = option(
+        "bytes",
+        "memory for the last minute's epochs, of all queue pairs; the oldest go first",
+        default=48 * 2**20,
+    )
+
+
+def recent_traffic(surroundings: Surroundings) -> RecentTraffic:
+    """An empty one, as large as it is configured; see `Surroundings.shared`."""
+    memory_bytes = surroundings.options.of(TrafficOptions).memory_bytes
+    return RecentTraffic(memory_bytes, whole_since_ns=time.time_ns())

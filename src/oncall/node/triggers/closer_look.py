@@ -12,9 +12,8 @@ from pathlib import Path
 
 from oncall.core.units import NS_PER_S
 from oncall.node.common.source import Instant
-from oncall.node.ping.local_nics import local_nics
+from oncall.node.ping.local_nics import local_nics, pairs, resolve
 from oncall.node.ping.ping import Ping, Pinger, Target
-from oncall.node.ping.pinglist import pairs, resolve
 from oncall.node.ping.probes import ProbeOptions, pings_batch
 from oncall.node.ping.stamped_socket import StampedSocket
 from oncall.node.rdma.rdma_nics import RdmaNicSource

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from oncall.core.units import NS_PER_S
 from oncall.node.common.rate_limit import RateLimit
-from oncall.node.triggers.flows import Awaited, Flow, InFlight
+from oncall.node.triggers.decomposition import Message
+from oncall.node.triggers.in_flight import Awaited, Flow, InFlight
 from oncall.node.triggers.monitor import Begun, Capture, Monitor, Policy
-from oncall.node.triggers.step_queues import Message
 from oncall.node.triggers.threshold import measured_threshold_ns
 
 CAPTURES_PER_SECOND, CAPTURES_AT_ONCE = 1 / 60, 3.0  # of a node: whatever the network does

@@ -15,12 +15,11 @@ import numpy as np
 
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.node.common.declaration import Surroundings, source
-from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.own_thread import SeeingThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.ping.probes import ProbeOptions
 from oncall.node.store.batch import Batch, of_rows
-from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import RecentTraffic, recent_traffic
 from oncall.node.triggers.closer_look import LASTS_NS, CloserLook
 from oncall.node.triggers.handing_over import HandingOver
 from oncall.node.triggers.in_flight import Boards
@@ -34,7 +33,7 @@ _MOST_REPORTED = 16  # flows of one closer look
 _OLD_NS = 10 * NS_PER_S  # of a ping: too late to look closer
 
 
-class TriggerSource:
+class TriggerSource(Source):
     """`see` is called by the agent's thread, all else by the source's own."""
 
     name = "triggers"
@@ -56,6 +55,11 @@ class TriggerSource:
         self._pings: list[Batch] = []
 
     # --------------------------------------------------------- the agent's thread
+
+    @property
+    def is_watching(self) -> bool:
+        """Pings come as they come; nothing else is looked at."""
+        return False
 
     def see(self, batches: Sequence[Batch]) -> None:
         """Rows on their way into the store; of pings its own, too."""
@@ -81,9 +85,6 @@ class TriggerSource:
         notes = (f"{limited} captures were skipped by the rate limit",) if limited else ()
         others = self._handing_over
         return Collected(batches, problems=others.problems, notes=(*notes, *others.notes))
-
-    def current_state(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
-        return ()
 
     def close(self) -> None:
         self._boards.close()
@@ -141,21 +142,8 @@ def sentence(capture: Capture) -> str:
     return f"{what} {value}, beyond {limit}: captured"
 
 
-class TriggerThread(OwnThread):
-    """The source `triggers` in a thread of its own, and what it is to see of the others."""
-
-    def __init__(self, source: TriggerSource) -> None:
-        super().__init__(source)
-        self.see = source.see
-
-    @property
-    def is_watching(self) -> bool:
-        """Pings come as they come; nothing else is looked at."""
-        return False
-
-
 @source("triggers", every="50 ms")
 def triggers(surroundings: Surroundings, options: TriggerOptions) -> Source:
     """Pings, counters and epochs around where a step is held up."""
     recent = surroundings.shared(recent_traffic)
-    return TriggerThread(TriggerSource(options, surroundings, recent))
+    return SeeingThread(TriggerSource(options, surroundings, recent))

@@ -8,7 +8,7 @@ of requests (VenusTrace 3.2.2) and bytes an epoch (Pulse 4). Epochs stay in memo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.core.errors import BadInput
@@ -23,8 +23,7 @@ from oncall.node.ping.probes import ProbeOptions
 from oncall.node.rdma.rdma_nics import link_rate
 from oncall.node.rings.shared_files import SharedFiles
 from oncall.node.store.batch import Batch
-from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.traffic.shared_traffic import recent_traffic
+from oncall.node.traffic.recent_traffic import RecentTraffic, recent_traffic
 from oncall.node.verbs.verbs_file import VerbsReader
 from oncall.node.verbs.verbs_process import Limits, Stuck, VerbsProcess
 
@@ -35,24 +34,18 @@ _MOST_REQUESTS = 1 << 17  # of one file at a time
 class VerbsOptions(Polled):
     """Options of source `verbs`."""
 
-    every_ns: int = field(metadata=option("duration", "how often posted work requests are read"))
-    window: int = field(
-        default=50, metadata=option("number", "work requests in a window (VenusTrace 4)")
-    )
-    timeout_ns: int = field(
+    every_ns: int = option("duration", "how often posted work requests are read")
+    window: int = option("number", "work requests in a window (VenusTrace 4)", default=50)
+    timeout_ns: int = option(
+        "duration",
+        "a request outstanding for longer is reported and probed; traffic around it is stored",
         default=NS_PER_S // 2,
-        metadata=option(
-            "duration",
-            "a request outstanding for longer is reported and probed; traffic around it is stored",
-        ),
     )
-    all_epochs: bool = field(
+    all_epochs: bool = option(
+        "truth",
+        "whether every epoch is stored (up to 100,000 rows a second per process), not "
+        "only those around stuck or late requests",
         default=False,
-        metadata=option(
-            "truth",
-            "whether every epoch is stored (up to 100,000 rows a second per process), not "
-            "only those around stuck or late requests",
-        ),
     )
 
 
@@ -108,13 +101,7 @@ class VerbsSource:
 
     def current_state(self, now: Instant) -> Sequence[Batch]:
         """Every queue pair there is, and those that are stalled."""
-        batches: list[Batch] = []
-        for path, process in self._processes:
-            try:
-                batches += process.current_state(now)
-            except (BadInput, OSError) as error:
-                self._processes.refuse(path, error)
-        return batches
+        return self._processes.said(lambda process: process.current_state(now))
 
     def close(self) -> None:
         self._processes.close()

@@ -3,85 +3,91 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
-import numpy as np
-
-from oncall.core.errors import BadInput
-from oncall.node.rings.ring_header import Part, check_places, check_rank, check_sizes, read_fields
+from oncall.node.rings.file_header import FileHeader, Layout
+from oncall.node.rings.ring_layout import c_struct, each
 from oncall.node.rings.shared_file import Boards, SharedFileReader, only
-from oncall.node.verbs.verbs_layout import (
-    HEADER,
-    LAYOUT_VERSION,
-    MAGIC,
-    QUEUE_PAIR,
-    REQUEST,
-    QueuePairState,
+
+MAGIC = int.from_bytes(b"O0VERBS1", "little")
+LAYOUT_VERSION = 1
+
+
+class QueuePairState(IntEnum):
+    """The state of a queue pair."""
+
+    UNUSED = 0
+    READY = 1
+    ERROR = 2
+    DESTROYED = 3
+
+
+HEADER = c_struct(
+    ("magic", "u8"),
+    *each("layout_version header_bytes queue_pair_slots queue_pair_bytes", "u4"),
+    *each("request_slots request_bytes", "u4"),
+    *each("queue_pairs_at requests_at", "u8"),
+    *each("anchor_monotonic_ns anchor_realtime_ns", "i8"),
+    *each("process_started_ns process_start_ticks pid parent_pid", "i8"),
+    *each("rank world_size local_rank reserved", "i4"),
+    *each("job node", "S128"),
+    ("hook_version", "S32"),
+    *each("closed loaded_by", "u4"),
+    ("queue_pairs_made", "u8"),
+    ("head", "u8", 128),
+    ("dropped", "u8", 128),
+    ("lost_queue_pairs", "u8"),
+    ("tail", "u8", 128),
+    size=4096,
+)
+
+QUEUE_PAIR = c_struct(
+    *each("version state qpn peer_qpn", "u4"),
+    ("peer_gid", "V16"),
+    ("nic", "S32"),
+    *each("port type timeout retry", "u1"),
+    *each("peer_lid reserved", "u2"),
+    *each("ready_ns closed_ns", "i8"),
+    *each("number closed_at", "u8"),
+    *each("most_outstanding reserved_too", "u4"),
+    ("posted", "u8", 64),
+    *each("posted_bytes writes sends reads other signaled receives", "u8"),
+    ("completed", "u8", 64),
+    *each("completed_bytes errors last_status", "u8"),
+    *each("oldest_posted_ns last_completed_ns", "i8"),
+    *each("read_bytes received", "u8"),
+    size=256,
+)
+
+REQUEST = c_struct(
+    ("stamp", "u8"),
+    *each("posted_ns last_posted_ns completed_ns", "i8"),
+    ("bytes", "u8"),
+    *each("queue_pair requests number", "u4"),
+    *each("opcode status", "u1"),
+    ("reserved", "u2"),
+    *each("outstanding reserved_too", "u4"),
+    size=64,
 )
 
 
 @dataclass(frozen=True)
-class VerbsHeader:
-    """Who posts, and where things lie in the file. Unknown numbers of a launcher are None."""
+class VerbsHeader(FileHeader):
+    """Who posts."""
 
-    job: str
-    node: str
-    rank: int | None
-    world_size: int | None
-    hook_version: str
-    pid: int
-    process_started_ns: int
-    process_start_ticks: int
-    anchor_monotonic_ns: int
-    anchor_realtime_ns: int
     queue_pair_slots: int
     queue_pairs_at: int
     request_slots: int
     requests_at: int
 
-    @property
-    def realtime_offset_ns(self) -> int:
-        """Unix time less CLOCK_MONOTONIC, as the process saw them when it opened its file."""
-        return self.anchor_realtime_ns - self.anchor_monotonic_ns
-
-
-def read_header(place: str, head: bytes, file_bytes: int) -> VerbsHeader:
-    """The header in the first bytes of a file of `file_bytes`.
-
-    Raises BadInput if the file is no verbs file, is one of another layout, or cannot be whole.
-    """
-    if len(head) < HEADER.itemsize:
-        raise BadInput(place, f"not a verbs file, or a truncated one: only {file_bytes} bytes")
-    fields = np.frombuffer(head, HEADER, 1)[0]
-    if fields["magic"] != MAGIC:
-        raise BadInput(place, "not a verbs file of oncall's hooks")
-    if fields["layout_version"] != LAYOUT_VERSION:
-        raise BadInput(
-            place,
-            f"a verbs file of layout {fields['layout_version']}, and this oncall reads layout "
-            f"{LAYOUT_VERSION}: the job's hooks and the collector are of different versions",
-        )
-    check_sizes(
-        place, fields, header_bytes=HEADER, queue_pair_bytes=QUEUE_PAIR, request_bytes=REQUEST
-    )
-    header = VerbsHeader(**read_fields(VerbsHeader, fields))
-    parts = [
-        Part("queue pairs", header.queue_pairs_at, header.queue_pair_slots, QUEUE_PAIR),
-        Part("requests", header.requests_at, header.request_slots, REQUEST),
-    ]
-    check_places(place, HEADER.itemsize, parts, file_bytes)
-    check_rank(place, header.rank, header.world_size)
-    return header
-
 
 class VerbsReader(SharedFileReader[VerbsHeader]):
     """One verbs file, open. Rows of `drain`: REQUEST."""
 
-    header_type = HEADER
-    record_type = REQUEST
-    read_header = staticmethod(read_header)
-
-    def _places(self) -> tuple[int, int]:
-        return self._header.request_slots, self._header.requests_at
+    header_kind = VerbsHeader
+    layout = Layout(
+        "verbs file", MAGIC, LAYOUT_VERSION, HEADER, {"queue_pair": QUEUE_PAIR, "request": REQUEST}
+    )
 
     @property
     def lost_queue_pairs(self) -> int:

@@ -17,8 +17,7 @@ from oncall.node.store.batch import Batch
 from oncall.node.traffic.epochs import Epochs, spans, spread
 from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows, in_parts
 from oncall.node.verbs.full_queues import FullQueues, LinkRate, queues_of
-from oncall.node.verbs.verbs_file import VerbsReader
-from oncall.node.verbs.verbs_layout import QUEUE_PAIR, QueuePairState
+from oncall.node.verbs.verbs_file import QUEUE_PAIR, QueuePairState, VerbsReader
 from oncall.node.verbs.windows import Runs, Windows, representative, windows
 
 Ints = NDArray[np.int64]

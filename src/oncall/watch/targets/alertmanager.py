@@ -13,7 +13,7 @@ from typing import Any
 from oncall.core.units import NS_PER_S
 from oncall.watch.announcement import Announcement
 from oncall.watch.targets.cloudevents import rfc3339
-from oncall.watch.targets.posting import post_json
+from oncall.watch.targets.target import post_json
 
 # Without news from its watch an alert ends by itself, as nobody would resolve it.
 _LASTS_NS = 3600 * NS_PER_S

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.watch.announcement import Announcement
-from oncall.watch.targets.posting import post_json
+from oncall.watch.targets.target import post_json
 
 _CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
 

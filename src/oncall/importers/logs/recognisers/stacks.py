@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncall.importers.logs.line import Found, Line, Recogniser
-from oncall.importers.printable import printable
 from oncall.importers.stacks.text import parse
 
 _MOST_LINES = 60
@@ -27,7 +26,7 @@ def read(line: Line) -> Sequence[Found]:
         "is_main": True,
         "rank": line.rank if place.rank is None else place.rank,
         "pid": line.pid if place.pid is None else place.pid,
-        "frames": [printable(frame) for frame in thread.frames],
+        "frames": list(thread.frames),
     }
     return [Found("thread_stacks", columns)]
 
