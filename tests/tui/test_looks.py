@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
-from oncall.tui.drawing.glyphs import to_ascii
+from oncall.tui.drawing.literal import to_ascii
 from oncall.tui.drawing.states import STATES, state_styles
 from oncall.tui.drawing.themes import THEMES, default_theme
 from oncall.tui.shell.clipboard import osc52

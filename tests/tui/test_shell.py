@@ -223,7 +223,7 @@ async def test_more_screens_than_the_title_has_room_for_are_behind_a_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     more = [replace(SCREENS[-1], id=f"more{key}", key=key, title="More") for key in "ABCDEFGHIJKL"]
-    monkeypatch.setattr("oncall.tui.shell.lines.status.SCREENS", (*SCREENS, *more))
+    monkeypatch.setattr("oncall.tui.shell.lines.SCREENS", (*SCREENS, *more))
     async with console(FakeSession(silent_snapshot()), size=(80, 24)) as running:
         first = running.line(0)
         assert len(first.rstrip()) <= 80

@@ -136,7 +136,7 @@ def test_without_a_terminal_the_way_to_print_is_named() -> None:
 def test_the_first_frame_waits_for_no_database(python_prints: Callable[[str], str]) -> None:
     """What reads evidence is imported once the console is on the screen."""
     code = (
-        "import sys, oncall.cli.main, oncall.tui.app, oncall.tui.screens.jobs.screen\n"
+        "import sys, oncall.cli.main, oncall.tui.app, oncall.tui.screens.jobs\n"
         "print(sorted({'duckdb', 'numpy', 'ruamel', 'oncall.rules'} & {*sys.modules}))"
     )
     assert python_prints(code) == "[]"

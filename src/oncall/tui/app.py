@@ -25,22 +25,20 @@ from textual.screen import Screen
 from textual.widget import AwaitMount
 
 from oncall.core.printable import clean, for_clipboard
-from oncall.tui.drawing.glyphs import AsciiFilter
-from oncall.tui.drawing.literal import HarmlessFilter, literal
-from oncall.tui.drawing.stylesheet import ParsedOnce
+from oncall.tui.drawing.literal import AsciiFilter, HarmlessFilter, literal
 from oncall.tui.drawing.themes import DEFAULT, THEMES
-from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.actions import ACTIONS
 from oncall.tui.shell.asking import UNSAVED, Asking
 from oncall.tui.shell.clipboard import Clipboard, osc52
-from oncall.tui.shell.help import HelpScreen
+from oncall.tui.shell.help import Actions, HelpScreen
+from oncall.tui.shell.keys import ActionEntry, bindings
 from oncall.tui.shell.log import MOST, LogLine, lines_of
 from oncall.tui.shell.looking import Looking
 from oncall.tui.shell.messages import StateChanged
-from oncall.tui.shell.palette import Actions
 from oncall.tui.shell.registry import SCREENS, listed, screen_entry
 from oncall.tui.shell.screen import ConsoleScreen, make, screen_in_sight
 from oncall.tui.shell.state import State
+from oncall.tui.shell.switching import ParsedOnce
 from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from oncall.console.rulebook_queries import (
     ListRulebooks,
     RunTests,
 )
-from oncall.tui.models.highlight import spans
+from oncall.tui.models.reading import spans
 from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import word_at
 from oncall.tui.screens.rules.model import (

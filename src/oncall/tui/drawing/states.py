@@ -1,13 +1,20 @@
-"""How a rank's state looks, everywhere: a letter and a colour, never the colour alone."""
+"""How states of ranks, roles of text and lines of a drawing look in the theme in force: a state by a
+letter and a colour, never the colour alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from rich.style import Style
+from rich.text import Text
 from textual.app import App
 from textual.color import Color, ColorParseError
+from textual.widget import Widget
+
+from oncall.render.text.spans import Line
+from oncall.render.text.spans import Style as Meaning
 
 
 @dataclass(frozen=True)
@@ -48,3 +55,52 @@ def theme_style(app: App[Any], variable: str, *, bold: bool = False, dim: bool =
     except (KeyError, ColorParseError):
         colour = None
     return Style(color=colour, bold=bold or None, dim=dim or None)
+
+
+def styled(app: App[Any], lines: Iterable[Line]) -> Text:
+    """The lines, each with its end."""
+    styles: dict[Meaning, Style] = {
+        "text": Style(),
+        "heading": theme_style(app, "primary", bold=True),
+        "label": theme_style(app, "muted"),
+        "dim": theme_style(app, "muted"),
+        "fault": theme_style(app, "state-blamed", bold=True),
+        "way": theme_style(app, "warning"),
+        "member": theme_style(app, "warning"),
+    }
+    text = Text(no_wrap=True)
+    for line in lines:
+        for span in line.spans:
+            text.append(span.text, styles[span.style])
+        text.append("\n")
+    return text
+
+
+_VARIABLES = {
+    "faint": "muted",
+    "heading": "primary",
+    "command": "success",
+    "key": "primary",
+    "value": "accent",
+    "string": "success",
+    "comment": "muted",
+    "critical": "error",
+    "warning": "warning",
+    "info": "primary",
+    "healthy": "success",
+    "unseen": "warning",
+}
+_BOLD = {"strong", "heading", "command", "critical", "warning", "unseen", "healthy"}
+
+
+def role_styles(widget: Widget) -> dict[str, Style]:
+    """The style of every role of `models.reading`, and `badge`, which is added to one."""
+    styles = {
+        role: theme_style(widget.app, variable, bold=role in _BOLD)
+        for role, variable in _VARIABLES.items()
+    }
+    return styles | {
+        "plain": Style.null(),
+        "strong": Style(bold=True),
+        "badge": Style(reverse=True, bold=True),
+    }

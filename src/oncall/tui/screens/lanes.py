@@ -25,9 +25,9 @@ from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model
 from oncall.tui.models.lanes import Strip
-from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State

@@ -13,8 +13,8 @@ from oncall.console.queries import GetStacks
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import typed
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
-from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State

@@ -12,7 +12,7 @@ from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
 from oncall.core.errors import MissingEvidence, NotRecorded
 from oncall.core.units import NS_PER_S
 from oncall.tui.shell.keeping import Keeping
-from oncall.tui.shell.lines.night import changes
+from oncall.tui.shell.log import changes
 from oncall.tui.shell.messages import PROBE, RUN, Answered, Busy, Question, Refused
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.timekeeping import Timekeeping

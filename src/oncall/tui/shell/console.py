@@ -14,8 +14,8 @@ from oncall.tui.shell.switching import SwitchingApp
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Severity
-    from oncall.tui.shell.action import ActionEntry
     from oncall.tui.shell.goto import Target
+    from oncall.tui.shell.keys import ActionEntry
     from oncall.tui.shell.log import LogLine
     from oncall.tui.shell.messages import Copy, Question
     from oncall.tui.shell.notes import NoteKind

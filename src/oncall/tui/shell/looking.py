@@ -5,9 +5,8 @@ from __future__ import annotations
 from textual.widget import AwaitMount
 
 from oncall.core.errors import UsageError
-from oncall.tui.shell.goto import KINDS, Target, parse_target
+from oncall.tui.shell.goto import KINDS, Target, parse_target, places, why_not_there
 from oncall.tui.shell.messages import GoTo
-from oncall.tui.shell.places import places, why_not_there
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import screen_in_sight
 from oncall.tui.shell.timekeeping import Timekeeping

@@ -16,7 +16,7 @@ from oncall.core.printable import clean_lines, short
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText, literal
 from oncall.tui.shell.messages import PROBE, RUN, Question, Refused
-from oncall.tui.widgets.overlay import Overlay
+from oncall.tui.widgets.prompt import Overlay
 
 if TYPE_CHECKING:
     from oncall.fleet.read_only import RemoteCommand

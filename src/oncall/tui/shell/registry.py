@@ -25,7 +25,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "jobs",
         "Jobs",
         "0",
-        "oncall.tui.screens.jobs.screen:JobsScreen",
+        "oncall.tui.screens.jobs:JobsScreen",
         "The jobs found on the fleet or in the recording, and problems reaching them.",
         ("job",),
     ),

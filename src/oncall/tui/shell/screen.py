@@ -11,9 +11,9 @@ from textual.app import App, ComposeResult
 from textual.containers import Vertical
 
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.console import Console
-from oncall.tui.shell.lines.status import KeyBar, StatusLine, TitleLine
+from oncall.tui.shell.keys import ActionEntry, bindings
+from oncall.tui.shell.lines import KeyBar, StatusLine, TitleLine
 from oncall.tui.shell.messages import Answer, Copy, GoTo, Question, Refused, StateChanged
 from oncall.tui.shell.registry import ScreenEntry
 from oncall.tui.shell.state import State

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from rich.style import Style
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -16,11 +17,30 @@ from textual.strip import Strip
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import theme_style
-from oncall.tui.widgets.cursor_keys import cursor_bindings
 
 Row = TypeVar("Row")
 
 _CURSOR, _CURSOR_AWAY = "❯", "›"  # with the keyboard, and without
+
+
+_KEYS = (
+    ("up", "up,k", "Up"),
+    ("down", "down,j", "Down"),
+    ("page_up", "pageup,ctrl+u", "Page up"),
+    ("page_down", "pagedown,ctrl+d", "Page down"),
+    ("first", "home,g", "First"),
+    ("last", "end,G", "Last"),
+)
+_SIDEWAYS = (("left", "left,h", "Left"), ("right", "right,l", "Right"))
+
+
+def cursor_bindings(sideways: bool = False) -> list[BindingType]:
+    """The keys that move a cursor, the same in every pane: bindings to `action_cursor_<name>`, with
+    ids `cursor.<name>` for a configuration to remap."""
+    return [
+        Binding(key, f"cursor_{name}", title, id=f"cursor.{name}", show=False)
+        for name, key, title in (_KEYS + _SIDEWAYS if sideways else _KEYS)
+    ]
 
 
 class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta):

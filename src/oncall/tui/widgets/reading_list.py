@@ -20,8 +20,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from oncall.tui.drawing.literal import literal, literal_segment
+from oncall.tui.drawing.states import role_styles
 from oncall.tui.models.reading import Item, Paragraph
-from oncall.tui.widgets.roles import role_styles
 
 _GUTTER = 2
 _LEAST_ROOM = 16  # for what is said, beside an aside

@@ -16,15 +16,15 @@ from textual.timer import Timer
 from oncall.console.queries import GetCommunicator, GetTraffic
 from oncall.core.printable import clean
 from oncall.render.text.cells import cut, padded
+from oncall.render.text.spans import Line
+from oncall.render.text.traffic import curve_lines, map_lines
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.spans import styled
-from oncall.tui.drawing.states import STATES, state_styles, theme_style
+from oncall.tui.drawing.states import STATES, state_styles, styled, theme_style
 from oncall.tui.screens.communicators import model
 from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
-from oncall.tui.screens.communicators.traffic import pane_lines
-from oncall.tui.shell.action import ActionEntry, always
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry, always
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
@@ -301,3 +301,15 @@ class CommunicatorsScreen(ConsoleScreen):
     def action_rank(self) -> None:
         if (row := self.query_one(RoundGrid).row) is not None:
             self.app.go_to(Target("rank", row.ranks[0]))
+
+
+_AROUND = 6  # lines of a drawing that are no rank's
+_LEAST_RANKS = 4
+
+
+def pane_lines(view: TrafficView, width: int, height: int, *, plain: bool = False) -> list[Line]:
+    """At most `width` columns; as many ranks as fit into `height` lines, the blamed in any case."""
+    ranks = max(height - _AROUND, _LEAST_RANKS)
+    lines = curve_lines(view.curves, width, ranks, plain=plain)
+    routes = [Line(), *map_lines(view.routes, width, plain=plain)]
+    return lines + routes if len(lines) + len(routes) <= height else lines

@@ -30,7 +30,7 @@ from oncall.tui.screens.fleet.layout import (
     next_at,
 )
 from oncall.tui.screens.fleet.model import LEVELS, Mask, faults, levels
-from oncall.tui.widgets.cursor_keys import cursor_bindings
+from oncall.tui.widgets.line_list import cursor_bindings
 from oncall.views.ranks.rank_values import RankValues
 from oncall.views.snapshot import Ranks, RankState
 

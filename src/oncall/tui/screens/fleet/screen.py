@@ -19,12 +19,11 @@ from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.models.probe import node_of, why_not_probed
 from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import lay_out
-from oncall.tui.screens.fleet.rank_card import RankCardPane
+from oncall.tui.screens.fleet.rank_card import LEAST, RankCardPane, RankRates
 from oncall.tui.screens.fleet.rank_grid import RankGrid
-from oncall.tui.screens.fleet.rank_rates import LEAST, RankRates
-from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.node_work import ProbeScreen
 from oncall.tui.shell.screen import ConsoleScreen

@@ -23,17 +23,14 @@ from oncall.fleet.read_only import read_only_command
 from oncall.render.ticket import to_line
 from oncall.tui.models.probe import blamed_nodes, why_not_probed
 from oncall.tui.screens.incident import model
-from oncall.tui.screens.incident.glance_pane import BESIDE, GlancePane
-from oncall.tui.screens.incident.lists import Findings, Story
 from oncall.tui.screens.incident.overview import Glance
-from oncall.tui.screens.incident.rows import RowsBehind, StepAt
-from oncall.tui.screens.incident.step_pane import StepPane
+from oncall.tui.screens.incident.step_pane import RowsBehind, StepAt, StepPane
 from oncall.tui.screens.incident.story import story
-from oncall.tui.screens.incident.verdict import Verdict
-from oncall.tui.shell.action import ActionEntry, always
+from oncall.tui.screens.incident.verdict import BESIDE, Findings, GlancePane, Story, Verdict
 from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.lines.status import KeyBar
+from oncall.tui.shell.keys import ActionEntry, always
+from oncall.tui.shell.lines import KeyBar
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.node_work import ProbeScreen, RunScreen
 from oncall.tui.shell.screen import ConsoleScreen

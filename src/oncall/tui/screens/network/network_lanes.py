@@ -1,4 +1,5 @@
-"""The waiting graph of a collective: one line per sender, the cursor on one of its steps."""
+"""The waiting graph of a collective, one line per sender, the cursor on one of its steps; and the other
+flows by what they contributed to its being late."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from oncall.render.text.waiting import axis, lane_name
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.screens.network import model
 from oncall.tui.widgets.lanes import Lanes
+from oncall.tui.widgets.line_list import LineList
+from oncall.views.network.provenance import Contributor
 from oncall.views.network.waiting import Lane, Step, WaitingGraph
 
 
@@ -103,3 +106,28 @@ and right move between steps; tab goes to the text below, where arrows scroll.""
             yield glyphs.beyond_other, self._off_path, "late off it"
         if any(step.waited_for == "data" for step in steps):
             yield glyphs.waits * 2, self._looks["waits"], "waits for data"
+
+
+class NetworkFlows(LineList[Contributor]):
+    """One line of each: its place, name, part as a bar and in percent."""
+
+    HELP = """\
+Other flows, by their share in the delay of the collective; act on the first one first. A flow's \
+contribution is the number of its packets that late steps queued behind, weighted by the time \
+each step lost."""
+
+    plain = False
+
+    def key(self, row: Contributor) -> int:
+        return row.flow
+
+    def dress(self) -> None:
+        self._bar = theme_style(self.app, "state-blamed")
+        self._muted = theme_style(self.app, "muted")
+        super().dress()
+
+    def draw(self, row: Contributor, width: int) -> Iterable[tuple[str, Style]]:
+        name, bar, share = model.flow_words(row, width, self.plain)
+        yield f"{name} ", Style()
+        yield bar, self._bar
+        yield f" {share}", self._muted

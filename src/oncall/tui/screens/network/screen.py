@@ -16,15 +16,13 @@ from oncall.render.text.cells import cut
 from oncall.render.text.spans import line, plain_lines
 from oncall.render.text.waiting import waiting_lines
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.spans import styled
-from oncall.tui.drawing.states import theme_style
+from oncall.tui.drawing.states import styled, theme_style
 from oncall.tui.models.lanes import Strip
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
 from oncall.tui.screens.network import model
-from oncall.tui.screens.network.flows import NetworkFlows
-from oncall.tui.screens.network.network_lanes import NetworkLanes
-from oncall.tui.shell.action import ActionEntry
+from oncall.tui.screens.network.network_lanes import NetworkFlows, NetworkLanes
 from oncall.tui.shell.actions import Needs, needs
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.network.collective import NetworkView, Opened, StepView

@@ -15,9 +15,9 @@ from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
 from oncall.tui.screens.rates.rate_line import RateChart, RateList
-from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State

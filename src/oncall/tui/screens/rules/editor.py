@@ -1,23 +1,31 @@
-"""A rulebook's text to edit: colours by our own small highlighter, problems in their lines.
+"""A rulebook's text to edit: colours by our own small highlighter, problems in their lines; or in the
+reader's own editor.
 
 textual's own highlighting needs a compiled grammar; a rulebook needs to be read, not parsed.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
+from textual.app import App, SuspendNotSupported
 from textual.message import Message
 from textual.widgets import TextArea
 
+from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.tui.drawing.literal import literal
-from oncall.tui.models.highlight import spans
-from oncall.tui.widgets.roles import role_styles
+from oncall.tui.drawing.states import role_styles
+from oncall.tui.models.reading import spans
 from oncall.views.snapshot import Problem
 
 
@@ -104,3 +112,27 @@ def word_at(line: str, column: int) -> tuple[int, int]:
 
 def _part_of_word(character: str) -> bool:
     return character.isalnum() or character in "_$"
+
+
+def edited_outside(app: App[Any], path: Path) -> str:
+    """What `path` holds after it was edited in $VISUAL, $EDITOR or vi.
+
+    Raises UsageError if there is no such editor, or it failed.
+    """
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        with app.suspend():
+            code = subprocess.run([*shlex.split(command), str(path)], check=False).returncode
+    except SuspendNotSupported:
+        raise UsageError("this terminal cannot start another program") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"cannot start the editor `{command}` ({why}); set EDITOR to another one"
+        ) from None
+    if code != 0:
+        raise UsageError(f"the editor `{command}` exited with {code}; the text is unchanged")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path} after editing: {error}") from None

@@ -12,14 +12,14 @@ from textual.widgets import TextArea
 
 from oncall.core.errors import RulebookError
 from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.states import role_styles
 from oncall.tui.models.reading import Item
-from oncall.tui.models.rows import sheet
+from oncall.tui.models.rows import Sheet, sheet
 from oncall.tui.screens.rules import model
 from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import RuleEditor
-from oncall.tui.screens.rules.outcome import Outcome
 from oncall.tui.widgets.reading_list import ReadingList
-from oncall.tui.widgets.roles import role_styles
+from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.views.snapshot import DryRun, Problem, RuleLine
 from oncall.views.table import Table
 
@@ -113,3 +113,34 @@ class RulePane(Vertical):
         if message.item is not None and (place := model.place_of(message.item)) is not None:
             self.editor.focus()
             self.editor.move_cursor(place, center=True)
+
+
+class Outcome(Vertical):
+    """The last result; the next one takes its place."""
+
+    def compose(self) -> ComposeResult:
+        yield LiteralText(id="outcome-title")
+        yield ReadingList(id="outcome-lines")
+        yield SheetTable(id="outcome-rows")
+
+    def show_lines(self, title: str, items: Sequence[Item]) -> None:
+        self._entitle(title)
+        self.query_one(SheetTable).display = False
+        lines = self.query_one(ReadingList)
+        lines.display = True
+        lines.show(items)
+
+    def show_rows(self, title: str, sheet: Sheet) -> None:
+        shared = f"every row: {sheet.shared}" if sheet.shared else ""
+        self._entitle(f"{title} · {sheet.counted}", shared)
+        self.query_one(ReadingList).display = False
+        table = self.query_one(SheetTable)
+        table.display = bool(sheet.rows)
+        table.show(sheet)
+
+    def _entitle(self, title: str, more: str = "") -> None:
+        styles = role_styles(self)
+        text = Text(title, styles["heading"])
+        if more:
+            text.append(f"\n{more}", styles["faint"])
+        self.query_one("#outcome-title", LiteralText).update(text)

@@ -32,14 +32,13 @@ from oncall.console.session import Query
 from oncall.core.errors import OncallError
 from oncall.tui.screens.rules import model
 from oncall.tui.screens.rules.drafts import Buffer, keep_file
-from oncall.tui.screens.rules.editor import RuleEditor
-from oncall.tui.screens.rules.external_editor import edited_outside
+from oncall.tui.screens.rules.editor import RuleEditor, edited_outside
 from oncall.tui.screens.rules.pane import RulePane
 from oncall.tui.screens.rules.watching import WatchingScreen
-from oncall.tui.shell.action import ActionEntry, always
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.lines.status import KeyBar
+from oncall.tui.shell.keys import ActionEntry, always
+from oncall.tui.shell.lines import KeyBar
 from oncall.tui.shell.messages import Answer, Copy, GoTo, Refused
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.prompt import Choice, Prompt

@@ -16,15 +16,14 @@ from oncall.render.text.spans import plain_lines
 from oncall.render.text.stage_cells import GLYPHS, PLAIN
 from oncall.render.text.stages import blamed_sentences, timeline_lines, title
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.spans import styled
+from oncall.tui.drawing.states import styled
 from oncall.tui.models.lanes import Strip
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
 from oncall.tui.screens.stages import model
-from oncall.tui.screens.stages.job_charts import ROOMY, JobCharts
-from oncall.tui.screens.stages.stage_lanes import StageLanes
-from oncall.tui.shell.action import ActionEntry
+from oncall.tui.screens.stages.stage_lanes import ROOMY, JobCharts, StageLanes
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.stages.timeline import Box, Lane, Timeline

@@ -1,18 +1,24 @@
-"""The timeline of an iteration: one line per stage or rank, the cursor on one of its tasks."""
+"""The timeline of an iteration: one line per stage or rank, the cursor on one of its tasks; and the
+job's charts beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.style import Style
+from textual.app import ComposeResult
 from textual.color import Color
+from textual.containers import Vertical
 from textual.widget import Widget
 
 from oncall.render.text.stage_cells import GLYPHS, PLAIN, Run, lane_runs
 from oncall.render.text.stages import axis, excess_ns, lane_name
 from oncall.tui.drawing.states import theme_style
+from oncall.tui.models import rates
+from oncall.tui.screens.rates.rate_line import RateChart
 from oncall.tui.screens.stages import model
 from oncall.tui.widgets.lanes import Lanes
+from oncall.views.rates.buckets import Series
 from oncall.views.stages.timeline import (
     COMPUTE,
     LETTERS,
@@ -166,3 +172,30 @@ where arrows scroll."""
             letters = [LETTERS.get(one, "X") for one in sorted(tasks) if _kind(one) == kind]
             if letters:
                 yield " ".join(dict.fromkeys(letters)), self._boxes[kind, True], means
+
+
+ROOMY = (150, 44)  # columns and lines of a screen from which on there is room
+
+
+class JobCharts(Vertical):
+    """At most two charts over the same time, iterations first; what was not recorded is empty."""
+
+    DEFAULT_CSS = """
+    JobCharts { display: none; width: 1fr; border-left: solid $panel; }
+    JobCharts > RateChart { height: 1fr; max-height: 20; border-top: none; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield RateChart()
+        yield RateChart()
+
+    def show(self, series: Sequence[Series]) -> None:
+        """Show these of the job's rates."""
+        shown = sorted(series, key=lambda one: one.unit != "s")[:2]
+        scales, span = rates.scales(shown, shared=False), rates.span(shown)
+        plain = self.app.ascii_only  # type: ignore[attr-defined]
+        for place, chart in enumerate(self.query(RateChart)):
+            if place < len(shown):
+                chart.show(shown[place], scales[place], span, plain)
+            else:
+                chart.show(None, rates.Scale(0.0, 1.0), span, plain)
