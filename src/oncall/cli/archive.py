@@ -13,7 +13,6 @@ import duckdb
 import typer
 
 from oncall.archive.store import Archive, chosen_archive
-from oncall.cli.options.archives import ArchiveOption, ClusterOption, warn_of_damage
 from oncall.cli.options.hosts import InventoryOption, JobOption
 from oncall.cli.options.rulebooks import rulebooks_in_force, warn
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError, short_reason
@@ -22,6 +21,7 @@ from oncall.core.printable import clean
 from oncall.core.units import format_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
+    from oncall.archive.store import Archive
     from oncall.evidence.incident import Incident
 
 app = typer.Typer(
@@ -279,3 +279,26 @@ def _files(count: int) -> str:
 
 def _print(text: str) -> None:
     sys.stdout.write(f"{clean(text)}\n")
+
+
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="PLACE",
+        help="The archive: a folder, or s3://BUCKET/PREFIX. Default: `place` under [archive] of "
+        "the configuration.",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The cluster. Default: `cluster` under [archive], else `default`."
+    ),
+]
+
+
+def warn_of_damage(archive: Archive) -> None:
+    """Report on stderr what queries left out."""
+    for phrase in archive.damage_phrases():
+        warn(phrase)

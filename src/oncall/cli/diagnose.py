@@ -18,8 +18,7 @@ from oncall.cli.options.hosts import (
     SlurmJobOption,
     with_slurm_job,
 )
-from oncall.cli.options.incident_file import check_target
-from oncall.cli.options.report import Colour, Format, Shown, written
+from oncall.cli.options.report import Colour, Format, Shown, check_target, written
 from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
@@ -195,7 +194,7 @@ def diagnose(
 
 def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
     """The diagnosis of recordings or nodes, and its report."""
-    from oncall.cli.status_line import gather_phrase, status_line
+    from oncall.cli.terminal import gather_phrase, status_line
     from oncall.use_case.diagnose import with_failures
     from oncall.use_case.listener import Listener
     from oncall.use_case.request import answered

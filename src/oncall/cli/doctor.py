@@ -87,7 +87,7 @@ def doctor(
 
 
 def _check_job(job: str, hosts: str | None, inventory: Path | None, format: TextOrJson) -> ExitCode:  # noqa: A002
-    from oncall.cli.status_line import over_nodes
+    from oncall.cli.terminal import over_nodes
     from oncall.fleet.checkup.job_checkup import JobCheckup, check_job, check_job_here, not_checked
     from oncall.fleet.outcome import Outcome
     from oncall.fleet.reach import reach_fleet
@@ -115,7 +115,7 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Text
 
 
 def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
-    from oncall.cli.status_line import over_nodes
+    from oncall.cli.terminal import over_nodes
     from oncall.fleet.reach import reach_fleet
 
     reach = reach_fleet(hosts, inventory)
@@ -124,7 +124,7 @@ def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
 
 async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:
     """Check all hosts, with a progress line on a terminal."""
-    from oncall.cli.status_line import status_line
+    from oncall.cli.terminal import status_line
     from oncall.fleet.checkup.doctor import check_fleet
 
     done = 0

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from oncall.archive.store import chosen_archive
-from oncall.cli.options.archives import ArchiveOption, warn_of_damage
+from oncall.cli.archive import ArchiveOption, warn_of_damage
 from oncall.cli.options.report import FormatOption, TextOrJson
 from oncall.cli.options.rulebooks import rulebooks_in_force
 from oncall.core.errors import UsageError

@@ -74,7 +74,7 @@ def probe(
     """
     if save is not None and into is not None:
         raise UsageError("--save creates an incident, --into adds to one; give only one of them")
-    from oncall.cli.options.incident_file import check_target
+    from oncall.cli.options.report import check_target
     from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report
@@ -113,7 +113,7 @@ def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed:
-    from oncall.cli.status_line import over_nodes, report_lost
+    from oncall.cli.terminal import over_nodes, report_lost
     from oncall.fleet.probe import probe_fleet
     from oncall.fleet.reach import reach_fleet
 

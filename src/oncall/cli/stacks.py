@@ -92,7 +92,7 @@ def stacks(
     live = any(one is not None for one in (hosts, inventory)) or pid
     if paths and live:
         raise UsageError("give either PATH... to read stacks or nodes and processes to look at")
-    from oncall.cli.options.incident_file import check_target
+    from oncall.cli.options.report import check_target
     from oncall.core.errors import MissingEvidence
     from oncall.render.text import stacks as report
     from oncall.views.stacks import folded
@@ -148,7 +148,7 @@ def _take(
     from oncall.node.store.places import run_dir
 
     if not pids and (hosts is not None or inventory is not None or _knows_hosts()):
-        from oncall.cli.status_line import over_nodes, report_lost
+        from oncall.cli.terminal import over_nodes, report_lost
         from oncall.fleet.reach import reach_fleet
 
         reach = reach_fleet(hosts, inventory)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from oncall.console.cancellation import Lane, Task
 from oncall.console.history import Gathered
 from oncall.console.last_answers import LastAnswers
-from oncall.console.loop import LoopThread
 from oncall.console.probing import probed_hosts
 from oncall.console.source import Finer
 from oncall.core.errors import UsageError
@@ -316,3 +317,45 @@ class Nodes:
 def again(gathered: Gathered, reach: Reach) -> Incident:
     """The evidence of a gather once more, from its answers on disk."""
     return merged(gathered.answers, gathered.job, reach.memory)
+
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """Runs coroutines for other threads until it is closed."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The coroutine's result; blocks. Raises what it raises."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Schedule a call in the loop. From any thread."""
+        self._loop.call_soon_threadsafe(function)
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def close(self) -> None:
+        """Cancel what is left, and end the thread."""
+        if self.closed:
+            return
+        self.run(_cancel_the_rest())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

@@ -24,8 +24,7 @@ from oncall.archive.store import Archive
 from oncall.console.cancellation import LANES, Cancellation, Lane, Task
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Answer, Query
-from oncall.console.shown import Shown
-from oncall.console.source import Evidence, Source
+from oncall.console.source import Evidence, Shown, Source
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, UsageError, short_reason
 from oncall.core.training import Training

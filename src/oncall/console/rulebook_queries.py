@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from oncall.console.session import Answering, Query
 
 if TYPE_CHECKING:
-    from oncall.views.snapshot import DryRun, Problem, RuleLine
-    from oncall.views.table import Table
+    from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from oncall.rules.language.template import nearest
 from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
 from oncall.views.coverage_words import skipped_phrase
-from oncall.views.snapshot import Problem, RuleLine, Snapshot
-from oncall.views.table import Table
+from oncall.views.snapshot import Problem, RuleLine, Snapshot, Table
 from oncall.views.words import GLYPHS
 
 _STARTERS_VERDICT = "HOT"

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from oncall.core.units import format_duration
 from oncall.views.stages.timeline import LETTERS
-from oncall.views.stages.trace_graph import Edge, TraceGraph, Vertex
+from oncall.views.stages.trace import Edge, TraceGraph, Vertex
 
 FORMAT = 1
 

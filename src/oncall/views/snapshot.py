@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncall.core.diagnosis import Diagnosis, Finding, Severity
-from oncall.views.table import Table
 
 if TYPE_CHECKING:
     # Named only: the console's first frame is painted before numpy is imported.
@@ -198,3 +197,12 @@ class JobLine:
     ranks: int
     last_ns: int | None
     state: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of evidence or of a fact, as far as they are shown; `total` counts all."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    total: int

@@ -9,8 +9,7 @@ from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import cell, sheet, step_view
 from oncall.tui.screens.incident.model import MOST_FOLDED, SEEN, beginning, incident, items, place
 from oncall.tui.screens.incident.story import story
-from oncall.views.snapshot import Snapshot, StepRows
-from oncall.views.table import Table
+from oncall.views.snapshot import Snapshot, StepRows, Table
 
 from ..snapshots import (
     hang,

@@ -25,8 +25,7 @@ from oncall.tui.screens.rules.model import (
     result_items,
     rule_items,
 )
-from oncall.views.snapshot import DryRun, Problem, RuleLine
-from oncall.views.table import Table
+from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 from ..fake_session import FakeSession
 from .test_incident import said

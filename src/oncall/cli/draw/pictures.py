@@ -17,7 +17,7 @@ from oncall.cli.terminal import terminal_width
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from oncall.render.text.spans import Line
+    from oncall.render.text.lines import Line
 
 SVG, PNG = ".svg", ".png"
 OutputOption = Annotated[

@@ -110,7 +110,7 @@ def _write_graph(
             file.writelines(pieces)
         return
     from oncall.render.trace_graph import graph_dot, graph_json
-    from oncall.views.stages.trace_graph import read_graph
+    from oncall.views.stages.trace import read_graph
 
     graph = read_graph(incident, iteration, pipelines or None)
     written = graph_dot(graph) if output.suffix == _DOT else graph_json(graph)

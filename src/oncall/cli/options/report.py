@@ -1,4 +1,4 @@
-"""The report that a command prints: its format, and when it is coloured."""
+"""What a command writes: a report in its format and colours, or a file of the evidence."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncall.cli.terminal import terminal_width
+from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Diagnosis
@@ -80,3 +82,19 @@ def written(
             return to_text(
                 diagnosis, explain=explain, width=terminal_width(), colour=colour, drawings=drawings
             )
+
+
+def check_target(option: str, save: Path) -> None:
+    """Raise UsageError for an incident file that cannot be written, before anything is read."""
+    from oncall.use_case.recordings import is_incident
+
+    if save.suffix != ".oncall":
+        raise UsageError(f"{option} {save}: the file name must end in .oncall")
+    if not save.parent.is_dir():
+        raise UsageError(f"{option} {save}: no such folder: {save.parent}")
+    if not os.access(save.parent, os.W_OK):
+        raise UsageError(f"{option} {save}: no permission to write in {save.parent}")
+    if save.is_dir():
+        raise UsageError(f"{option} {save}: is a folder; give a file in it")
+    if save.exists() and not is_incident(save):
+        raise UsageError(f"{option} {save}: exists and is not an incident file; not overwritten")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.core.units import format_duration, format_number
-from oncall.render.svg import network as picture
-from oncall.render.svg.network import BLUE, GREY, INK, LINE, ORANGE, PALE, RED
+from oncall.render.svg import document as picture
+from oncall.render.svg.document import BLUE, GREY, INK, LINE, ORANGE, PALE, RED
 from oncall.render.text.provenance import ROOT_KINDS, thousands, title
 from oncall.views.network.provenance import FlowNode, PortNode, Provenance
 
@@ -36,7 +36,7 @@ def provenance_svg(graph: Provenance) -> str:
     if parts:
         phrase = f"not shown: {' and '.join(parts)} that matter less"
         body.append(picture.text(16, height - 10, phrase, size=12, colour=GREY))
-    return picture.document(_WIDTH, height, title(graph), body)
+    return picture.network_document(_WIDTH, height, title(graph), body)
 
 
 def _middle(graph: Provenance, flow: FlowNode, ports: dict[str, int]) -> float:

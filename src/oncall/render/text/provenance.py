@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.core.units import format_duration, format_number
-from oncall.render.text.spans import Line, Span, ascii_units, line, wrapped_line
-from oncall.render.text.step_cells import GLYPHS, PLAIN
+from oncall.render.text.lines import Line, Span, ascii_units, line, wrapped_line
+from oncall.render.text.waiting import GLYPHS, PLAIN
 from oncall.views.network.provenance import FlowEdge, PortNode, Provenance
 
 _BAR = 20

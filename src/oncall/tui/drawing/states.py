@@ -1,5 +1,5 @@
-"""How states of ranks, roles of text and lines of a drawing look in the theme in force: a state by a
-letter and a colour, never the colour alone."""
+"""How states of ranks, roles of text and lines of a drawing look in the theme in force: a state by
+a letter and a colour, never the colour alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from textual.app import App
 from textual.color import Color, ColorParseError
 from textual.widget import Widget
 
-from oncall.render.text.spans import Line
-from oncall.render.text.spans import Style as Meaning
+from oncall.render.text.lines import Line
+from oncall.render.text.lines import Style as Meaning
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from oncall.core.printable import clean, short
-from oncall.render.text.cells import cell_len, padded
-from oncall.render.text.spans import Line, Span, line
+from oncall.render.text.lines import Line, Span, cell_len, line, padded
 from oncall.views.ranks.rank_card import RankCard
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 from oncall.views.words import frame_phrase
 
 _MOST_OPERATIONS = 40

@@ -1,5 +1,5 @@
-"""Lines to read with a cursor, as data: what a `ReadingList` shows; and which characters of a rulebook
-have which role. Pure."""
+"""Lines to read with a cursor, as data: what a `ReadingList` shows; and the roles of what stands in
+a line of a rulebook. Pure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ _SQL = re.compile(
 
 
 def spans(line: str) -> list[Span]:
-    """What to colour in a line; later ones lie above earlier ones."""
+    """What to colour in a line of YAML with SQL in it; later ones lie above earlier ones. Not a
+    parser: it must not fail on text that is half typed."""
     found: list[Span] = []
     found.extend(_all(_SQL, line, "info"))
     found.extend(_all(_NUMBER, line, "value"))

@@ -10,8 +10,7 @@ from typing import Any
 from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean, clean_lines
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
-from oncall.views.snapshot import StepRows
-from oncall.views.table import Table
+from oncall.views.snapshot import StepRows, Table
 
 UNKNOWN = "·"
 _YEAR_2001_NS = 10**18

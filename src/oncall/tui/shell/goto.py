@@ -1,4 +1,4 @@
-"""`:` go-to: what the reader wants to see, from a line of text, and what there is to go to. Pure."""
+"""`:` go-to: what the reader wants to see, from a line of text, and what there is to see. Pure."""
 
 from __future__ import annotations
 

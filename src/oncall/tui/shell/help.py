@@ -1,5 +1,5 @@
-"""`?` and the command palette: what the screen shows, every action that does something here, or why it
-does not."""
+"""`?` and the command palette: what the screen shows, and every action that does something here, or
+why it does not."""
 
 from __future__ import annotations
 

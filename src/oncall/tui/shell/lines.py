@@ -11,7 +11,7 @@ from rich.text import Text
 
 from oncall.core.printable import clean, short
 from oncall.core.units import NS_PER_S, format_duration
-from oncall.render.text.cells import cell_len
+from oncall.render.text.lines import cell_len
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.cursor import TimeCursor

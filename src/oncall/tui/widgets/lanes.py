@@ -16,7 +16,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from oncall.render.text.cells import cut, padded
+from oncall.render.text.lines import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model

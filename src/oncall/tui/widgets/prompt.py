@@ -15,7 +15,7 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input
 
 from oncall.core.printable import short
-from oncall.render.text.cells import cut
+from oncall.render.text.lines import cut
 from oncall.tui.drawing.literal import LiteralText
 
 _MOST_ALIKE = 40  # words listed that begin as the line does, as far as they fit

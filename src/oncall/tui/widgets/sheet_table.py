@@ -7,7 +7,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from oncall.render.text.cells import cell_len, padded
+from oncall.render.text.lines import cell_len, padded
 from oncall.tui.drawing.literal import LiteralTable
 from oncall.tui.models.rows import Column, Sheet
 

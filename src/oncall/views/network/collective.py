@@ -22,7 +22,7 @@ from oncall.views.network.provenance import (
 )
 from oncall.views.network.topology import Topology, topology
 from oncall.views.network.waiting import Collective, Step, WaitingGraph
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 
 _MOST_ROWS = 200
 

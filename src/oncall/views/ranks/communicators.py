@@ -19,7 +19,7 @@ from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
 from oncall.views.ranks.ranks import finding_operation
 from oncall.views.snapshot import CommunicatorSummary
-from oncall.views.traffic.operation import is_measured
+from oncall.views.traffic.operations import is_measured
 from oncall.views.words import names_phrase, ranks_phrase
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from oncall.core.units import NS_PER_S, format_duration
-from oncall.render.text.cells import cut, padded
+from oncall.render.text.lines import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.models.rates import BLOCKS, BLOCKS_ASCII, GAP, Scale, levels, nice_ceiling

@@ -15,8 +15,7 @@ from textual.timer import Timer
 
 from oncall.console.queries import GetCommunicator, GetTraffic
 from oncall.core.printable import clean
-from oncall.render.text.cells import cut, padded
-from oncall.render.text.spans import Line
+from oncall.render.text.lines import Line, cut, padded
 from oncall.render.text.traffic import curve_lines, map_lines
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, styled, theme_style
@@ -31,8 +30,7 @@ from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.ranks.communicators import CommunicatorView
 from oncall.views.snapshot import CommunicatorSummary
-from oncall.views.traffic.operation import TrafficView
-from oncall.views.traffic.operations import NO_TRAFFIC
+from oncall.views.traffic.operations import NO_TRAFFIC, TrafficView
 
 _WIDE = 120
 _REST_S = 0.12

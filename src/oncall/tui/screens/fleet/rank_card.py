@@ -1,5 +1,5 @@
-"""Panes beside and below the grid: the card of the rank under the cursor, and what each rank hands to
-collectives, with that rank's as a chart."""
+"""Panes beside and below the grid: the card of the rank under the cursor, and what each rank hands
+to collectives, with that rank's as a chart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
-from oncall.render.text.spans import Line, line
+from oncall.render.text.lines import Line, line
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled
 from oncall.tui.models import rates as model

@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.render.text.cells import cell_len
+from oncall.render.text.lines import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.models.rates import Floats, value_phrase

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oncall.render.text.cells import cell_len, cut, padded
+from oncall.render.text.lines import cell_len, cut, padded
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models import rates
 from oncall.views import coverage_words, words
-from oncall.views.log_lines import LoggedLine
+from oncall.views.night import LoggedLine
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import Ranks, RankState, Snapshot
 

@@ -37,7 +37,7 @@ from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
-from oncall.views.log_lines import LoggedLine
+from oncall.views.night import LoggedLine
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import Snapshot
 from oncall.views.words import first_command, leading, next_command

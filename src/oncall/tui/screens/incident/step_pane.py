@@ -1,5 +1,5 @@
-"""The evidence behind a step of a story: the rows, the parameters that decided, and the SQL; read once
-the cursor rests on the step."""
+"""The evidence behind a step of a story: the rows, the parameters that decided, and the SQL; read
+once the cursor rests on the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What stands around the rows of the incident screen: the verdict, its two lists, the job at a glance."""
+"""What stands around the rows of the incident screen: the verdict, its two lists, and the job at a
+glance."""
 
 from __future__ import annotations
 

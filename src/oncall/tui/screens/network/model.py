@@ -8,9 +8,8 @@ from textwrap import wrap
 from typing import Literal
 
 from oncall.core.units import format_duration
-from oncall.render.text.cells import cell_len, cut, padded
+from oncall.render.text.lines import Line, ascii_units, cell_len, cut, line, padded
 from oncall.render.text.provenance import provenance_lines
-from oncall.render.text.spans import Line, ascii_units, line
 from oncall.render.text.topology import tier_lines, title, way_lines
 from oncall.render.text.waiting import title as waiting_title
 from oncall.render.text.waiting import wait_phrase
@@ -20,7 +19,7 @@ from oncall.tui.models.lanes import Look, Strip
 from oncall.views.network.collective import NetworkView, NodeLatency, StepView
 from oncall.views.network.provenance import Contributor
 from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 
 Pane = Literal["way", "map", "ports"]
 PANES: tuple[Pane, ...] = ("way", "map", "ports")

@@ -1,5 +1,5 @@
-"""The waiting graph of a collective, one line per sender, the cursor on one of its steps; and the other
-flows by what they contributed to its being late."""
+"""The waiting graph of a collective, one line per sender, the cursor on one of its steps; and the
+other flows by what they contributed to its being late."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.style import Style
 
-from oncall.render.text.step_cells import GLYPHS, PLAIN, Run, lane_runs
-from oncall.render.text.waiting import axis, lane_name
+from oncall.render.text.waiting import GLYPHS, PLAIN, Run, axis, lane_name, lane_runs
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.screens.network import model
 from oncall.tui.widgets.lanes import Lanes

@@ -12,8 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
 from oncall.console.queries import GetNetwork, GetNetworkRows, GetNetworkStep
-from oncall.render.text.cells import cut
-from oncall.render.text.spans import line, plain_lines
+from oncall.render.text.lines import cut, line, plain_lines
 from oncall.render.text.waiting import waiting_lines
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled, theme_style
@@ -27,7 +26,7 @@ from oncall.tui.shell.messages import Copy
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.network.collective import NetworkView, Opened, StepView
 from oncall.views.network.waiting import Lane, Step, WaitingGraph
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 
 if TYPE_CHECKING:
     from oncall.console.session import Query

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.widget import Widget
 
 from oncall.core.printable import clean
-from oncall.render.text.cells import cell_len, cut, padded
+from oncall.render.text.lines import cell_len, cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model

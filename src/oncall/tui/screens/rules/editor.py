@@ -1,5 +1,5 @@
-"""A rulebook's text to edit: colours by our own small highlighter, problems in their lines; or in the
-reader's own editor.
+"""A rulebook's text to edit: colours by our own small highlighter, problems in their lines; or in
+the reader's own editor.
 
 textual's own highlighting needs a compiled grammar; a rulebook needs to be read, not parsed.
 """

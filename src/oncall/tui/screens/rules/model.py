@@ -9,8 +9,7 @@ from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
 from oncall.views import words
-from oncall.views.snapshot import DryRun, Problem, RuleLine
-from oncall.views.table import Table
+from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 _NEW = "not saved yet"
 _FACTS = re.compile(r"^facts:\s*(#.*)?$")

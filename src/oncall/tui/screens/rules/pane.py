@@ -20,8 +20,7 @@ from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import RuleEditor
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
-from oncall.views.snapshot import DryRun, Problem, RuleLine
-from oncall.views.table import Table
+from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 
 class RulePane(Vertical):

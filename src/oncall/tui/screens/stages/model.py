@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from oncall.core.units import format_duration
-from oncall.render.text.cells import cell_len, padded
-from oncall.render.text.spans import Line, Span, line
+from oncall.render.text.lines import Line, Span, cell_len, line, padded
 from oncall.render.text.stages import excess_ns, length_phrase
 from oncall.tui.models import lanes
 from oncall.tui.models.card import aligned

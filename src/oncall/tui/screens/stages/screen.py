@@ -12,9 +12,8 @@ from textual.containers import Horizontal, VerticalScroll
 
 from oncall.console.queries import GetRates, GetStages, GetStageTask
 from oncall.core.units import format_duration
-from oncall.render.text.spans import plain_lines
-from oncall.render.text.stage_cells import GLYPHS, PLAIN
-from oncall.render.text.stages import blamed_sentences, timeline_lines, title
+from oncall.render.text.lines import plain_lines
+from oncall.render.text.stages import GLYPHS, PLAIN, blamed_sentences, timeline_lines, title
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled
 from oncall.tui.models.lanes import Strip

@@ -11,8 +11,7 @@ from textual.color import Color
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from oncall.render.text.stage_cells import GLYPHS, PLAIN, Run, lane_runs
-from oncall.render.text.stages import axis, excess_ns, lane_name
+from oncall.render.text.stages import GLYPHS, PLAIN, Run, axis, excess_ns, lane_name, lane_runs
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates
 from oncall.tui.screens.rates.rate_line import RateChart
