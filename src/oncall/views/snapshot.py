@@ -61,6 +61,11 @@ class Ranks:
     def __len__(self) -> int:
         return len(self.rank)
 
+    def place(self, rank: int) -> int | None:
+        """Where a rank is in the arrays; None: it is not in this job."""
+        found: list[int] = (self.rank == rank).nonzero()[0].tolist()
+        return found[0] if found else None
+
 
 @dataclass(frozen=True)
 class CommunicatorSummary:

@@ -14,7 +14,6 @@ from textual.color import Color, ColorParseError
 from textual.widget import Widget
 
 from oncall.render.text.lines import Line
-from oncall.render.text.lines import Style as Meaning
 
 
 @dataclass(frozen=True)
@@ -57,18 +56,9 @@ def theme_style(app: App[Any], variable: str, *, bold: bool = False, dim: bool =
     return Style(color=colour, bold=bold or None, dim=dim or None)
 
 
-def styled(app: App[Any], lines: Iterable[Line]) -> Text:
+def styled(widget: Widget, lines: Iterable[Line]) -> Text:
     """The lines, each with its end."""
-    styles: dict[Meaning, Style] = {
-        "text": Style(),
-        "heading": theme_style(app, "primary", bold=True),
-        "label": theme_style(app, "muted"),
-        "dim": theme_style(app, "muted"),
-        "fault": theme_style(app, "state-blamed", bold=True),
-        "way": theme_style(app, "warning"),
-        "member": theme_style(app, "warning"),
-    }
-    text = Text(no_wrap=True)
+    styles, text = role_styles(widget), Text(no_wrap=True)
     for line in lines:
         for span in line.spans:
             text.append(span.text, styles[span.style])
@@ -89,18 +79,24 @@ _VARIABLES = {
     "info": "primary",
     "healthy": "success",
     "unseen": "warning",
+    "label": "muted",
+    "dim": "muted",
+    "fault": "state-blamed",
+    "way": "warning",
+    "member": "warning",
 }
-_BOLD = {"strong", "heading", "command", "critical", "warning", "unseen", "healthy"}
+_BOLD = {"heading", "command", "critical", "warning", "unseen", "healthy", "fault"}
 
 
 def role_styles(widget: Widget) -> dict[str, Style]:
-    """The style of every role of `models.reading`, and `badge`, which is added to one."""
+    """The style of every role of `models.reading` and of spans, and `badge`, which is added."""
     styles = {
         role: theme_style(widget.app, variable, bold=role in _BOLD)
         for role, variable in _VARIABLES.items()
     }
     return styles | {
         "plain": Style.null(),
+        "text": Style.null(),
         "strong": Style(bold=True),
         "badge": Style(reverse=True, bold=True),
     }

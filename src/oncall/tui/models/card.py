@@ -30,14 +30,21 @@ def _lines(card: RankCard, width: int) -> Iterator[Line]:
         for frame in card.stack.frames:
             phrase, library = frame_phrase(clean(frame))
             yield line(f"  {fitting_frame(phrase, width - 2)}", "dim" if library else "text")
+    yield from table_lines(
+        card.operations, _MOST_OPERATIONS, "Operations, newest first", "No operations recorded."
+    )
+
+
+def table_lines(table: Table, most: int, title: str, none: str) -> Iterator[Line]:
+    """A part of a card: the first rows of a table below its title, or that there are `none`."""
     yield Line()
-    if not card.operations.rows:
-        yield line("No operations recorded.", "dim")
+    if not table.rows:
+        yield line(none, "dim")
         return
-    yield line("Operations, newest first", "heading")
-    for number, text in enumerate(aligned(card.operations, _MOST_OPERATIONS)):
+    yield line(title, "heading")
+    for number, text in enumerate(aligned(table, most)):
         yield line(text, "text" if number else "label")
-    if (more := card.operations.total - min(len(card.operations.rows), _MOST_OPERATIONS)) > 0:
+    if (more := table.total - min(len(table.rows), most)) > 0:
         yield line(f"and {more:,} more", "dim")
 
 

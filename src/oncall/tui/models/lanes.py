@@ -5,8 +5,9 @@ A picture is an iteration or a collective, a lane what one rank did in it, a bar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
 
 Look = Literal["normal", "late", "open"]
 Strip = list[tuple[str, Look, bool]]
@@ -34,8 +35,10 @@ class Lane(Protocol):
 
 
 class Drawing(Protocol):
-    """Lanes, and the instants between which they are drawn."""
+    """Lanes, from above, and the instants between which they are drawn."""
 
+    @property
+    def lanes(self) -> Sequence[Any]: ...
     @property
     def shown_ns(self) -> tuple[int, int]: ...
 
@@ -68,6 +71,29 @@ def strip(
         )
         for place, (height, look) in enumerate(heights[first:last], first)
     ]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """All pictures of a view, in order: the key of each, and its height as `strip` takes it;
+    `shown` is the key of the one that is drawn."""
+
+    keys: Sequence[Hashable]
+    heights: Sequence[tuple[float | None, Look]]
+    shown: Hashable
+
+    @property
+    def at(self) -> int:
+        """Which of them is drawn."""
+        return self.keys.index(self.shown) if self.shown in self.keys else 0
+
+    def neighbour(self, step: int) -> Any:
+        """The key of the one before (-1) or after (1) it; None at the end."""
+        at = self.at + step
+        return self.keys[at] if 0 <= at < len(self.keys) else None
+
+    def strip(self, width: int, plain: bool = False) -> Strip:
+        return strip(self.heights, width, self.at, plain)
 
 
 # ---------------------------------------------------------------------- cursor

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from oncall.core.diagnosis import Finding
 from oncall.views.snapshot import Snapshot
 
@@ -25,8 +23,8 @@ def blamed_nodes(snapshot: Snapshot, finding: Finding | None) -> tuple[str, ...]
 
 def node_of(snapshot: Snapshot, rank: int) -> str:
     """The node that a rank ran on; empty where unknown."""
-    at = np.flatnonzero(snapshot.ranks.rank == rank)
-    return snapshot.ranks.node[int(at[0])] if len(at) else ""
+    at = snapshot.ranks.place(rank)
+    return "" if at is None else snapshot.ranks.node[at]
 
 
 def why_not_probed(snapshot: Snapshot, live: bool, nodes: Sequence[str]) -> str | None:

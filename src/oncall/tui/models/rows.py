@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from oncall.core.nodeset import fold_ranks
-from oncall.core.printable import clean, clean_lines
+from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
-from oncall.views.snapshot import StepRows, Table
+from oncall.views.snapshot import Table
 
 UNKNOWN = "·"
 _YEAR_2001_NS = 10**18
@@ -146,27 +146,3 @@ def _counted(shown: int, total: int) -> str:
         return "no rows: the query found nothing"
     rows = "row" if total == 1 else "rows"
     return f"{shown:,} of {total:,} {rows} shown" if shown < total else f"{total:,} {rows}"
-
-
-# --------------------------------------------------------- behind a step
-
-
-@dataclass(frozen=True)
-class StepView:
-    """What lies behind a step: its rows, the parameters that decided, and the SQL."""
-
-    title: str
-    sheet: Sheet
-    params: tuple[tuple[str, str], ...]
-    sql: str
-
-
-def step_view(behind: StepRows) -> StepView:
-    """Everything of a step's rows that the pane shows."""
-    shown = sheet(behind.table)
-    return StepView(
-        title=f"{clean(behind.fact)} · {shown.counted}",
-        sheet=shown,
-        params=tuple((clean(k), clean(v)) for k, v in behind.params.items()),
-        sql="\n".join(clean_lines(behind.sql)),
-    )

@@ -17,8 +17,8 @@ from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
+from oncall.views.snapshot import Snapshot
 from oncall.views.stacks import FoldedStacks, StackGroup, where
 from oncall.views.words import frame_phrase
 
@@ -85,17 +85,12 @@ class StacksScreen(ConsoleScreen):
         self._stacks: FoldedStacks | None = None
         self.query_one(ReadingList).focus()
 
-    def show(self, state: State, before: State | None) -> None:
-        if state.snapshot is None:
-            return
-        if before is None or before.snapshot is not state.snapshot:
-            self.ask("stacks", GetStacks(), self._take_stacks, "reading stacks")
-        elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
-            self._show_stacks()
+    def show_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        self.ask("stacks", GetStacks(), self._take_stacks, "reading stacks")
 
     def _take_stacks(self, stacks: FoldedStacks) -> None:
         self._stacks = stacks
-        self._show_stacks()
+        self.show_narrowed()
 
     def refused(self, message: Refused) -> None:  # noqa: ARG002
         self._stacks = None
@@ -117,7 +112,7 @@ class StacksScreen(ConsoleScreen):
         hosts = [one.host for one in asked if not one.silent]
         return typed(" --hosts {hosts}", hosts=fold_hosts(hosts)) if hosts else ""
 
-    def _show_stacks(self) -> None:
+    def show_narrowed(self) -> None:
         if self._stacks is not None:
             found = stack_items(self._stacks, self.state.filter, self.state.faults_only)
             self.query_one(ReadingList).show(found)

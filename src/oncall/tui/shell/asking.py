@@ -64,9 +64,6 @@ class Asking(Timekeeping, Keeping):
         self.session.stop()
         self.open_session()
 
-    def ask(self, question: Question[Any]) -> None:
-        self.session.ask(question)
-
     def open_job(self, job: str) -> None:
         self.known_moments.clear()
         self._logged = None

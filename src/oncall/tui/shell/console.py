@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
 from oncall.tui.drawing.abstract import AbstractMeta
+from oncall.tui.shell.log import lines_of
 from oncall.tui.shell.switching import SwitchingApp
 
 if TYPE_CHECKING:
@@ -46,9 +48,14 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     def can_go_back(self) -> bool:
         """Whether `esc` leaves anything."""
 
-    @abstractmethod
     def ask(self, question: Question[Any]) -> None:
         """Ask the session, as soon as it is free."""
+        self.session.ask(question)
+
+    def write_log(self, text: str, severity: Severity = "info") -> None:
+        """Lines in the log."""
+        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")
+        self.log_lines.extend(lines_of(clock, text, severity))
 
     @abstractmethod
     def retry(self) -> None:
@@ -69,10 +76,6 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     @abstractmethod
     def tell(self, text: str) -> None:
         """Say it in the status line, for a few seconds."""
-
-    @abstractmethod
-    def write_log(self, text: str, severity: Severity = "info") -> None:
-        """A line in the log."""
 
     @abstractmethod
     def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
@@ -97,10 +100,6 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     @abstractmethod
     def copy(self, one: Copy) -> None:
         """Copy it, and say so."""
-
-    @abstractmethod
-    def theme_names(self) -> list[str]:
-        """The themes there are."""
 
     @abstractmethod
     def choose_theme(self, name: str) -> None:

@@ -17,6 +17,7 @@ from textual.containers import VerticalScroll
 
 from oncall.tui.drawing.literal import LiteralText, literal, literal_content
 from oncall.tui.drawing.states import STATES, state_styles
+from oncall.tui.drawing.themes import THEMES
 from oncall.tui.shell.keys import ActionEntry, key_phrase, keys_by_id
 from oncall.tui.widgets.prompt import Overlay
 
@@ -105,9 +106,9 @@ class Actions(Provider):
             why = entry.why_not(screen)
             text = f"not now: {why}" if why else entry.description
             entries.append((entry.title, text, partial(app.run_action, f"perform('{entry.id}')")))
-        for theme in app.theme_names():
-            does = partial(app.choose_theme, theme)
-            entries.append((f"Theme {theme}", "Change the colours.", does))
+        for theme in THEMES:
+            does = partial(app.choose_theme, theme.name)
+            entries.append((f"Theme {theme.name}", "Change the colours.", does))
         return entries
 
     async def discover(self) -> Hits:

@@ -14,10 +14,9 @@ from oncall.core.units import NS_PER_S, format_duration
 from oncall.render.text.lines import cell_len
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.shell.cursor import TimeCursor
 from oncall.tui.shell.keys import ActionEntry, key_phrase, keys_by_id
 from oncall.tui.shell.registry import SCREENS, ScreenEntry, screen_entry
-from oncall.tui.shell.state import State
+from oncall.tui.shell.state import State, TimeCursor
 from oncall.views.coverage_words import seen_phrase
 from oncall.views.words import instant, leading
 

@@ -11,7 +11,7 @@ from oncall.tui.shell.messages import JUDGEMENT, Question, Refused
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
-    from oncall.tui.shell.cursor import TimeCursor
+    from oncall.tui.shell.state import TimeCursor
     from oncall.views.snapshot import JobLine, Snapshot
 
 

@@ -14,7 +14,6 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from oncall.render.text.lines import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -31,30 +30,20 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
     changes lanes, and its bar when the same picture comes anew."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "cursor_left", "Before", id="lanes.left", show=False),
-        Binding("right,l", "cursor_right", "After", id="lanes.right", show=False),
+        Binding("left,h", "aside(-1)", "Before", id="lanes.left", show=False),
+        Binding("right,l", "aside(1)", "After", id="lanes.right", show=False),
     ]
     WIDEST_NAME: ClassVar[int]
     BESIDE: ClassVar[str] = ""  # what stands at the right of each lane, its columns wide
 
-    class Pointed(Message):
-        """The cursor came to another bar of the same lane."""
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, Lanes.Pointed)
-
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.plain = False
-        self._drawing: AnyDrawing | None = None
+        self.drawing: AnyDrawing | None = None
         self._pointed: AnyBar | None = None
         self._cursor_ns: int | None = None  # None: where a lane begins to matter
 
     # ------------------------------------------------- what a subclass overrides
-
-    @abstractmethod
-    def lanes_of(self, drawing: AnyDrawing) -> Sequence[AnyLane]:
-        """The lanes, from above."""
 
     @abstractmethod
     def bars(self, lane: AnyLane) -> Sequence[AnyBar]:
@@ -106,18 +95,14 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
 
     def draw_lanes(self, drawing: AnyDrawing) -> None:
         """Draw another one; the cursor begins where it matters, or stays on its bar."""
-        before, self._drawing = self._drawing, drawing
+        before, self.drawing = self.drawing, drawing
         same = before is not None and self.is_same(before, drawing)
         if not same:
             self._pointed = self._cursor_ns = None
-        self.show(self.lanes_of(drawing))
+        self.show(drawing.lanes)
         if not same and (found := self.beginning(drawing)) is not None:
             self.go_to_bar(*found)
         self.refresh()
-
-    @property
-    def drawing(self) -> AnyDrawing | None:
-        return self._drawing
 
     @property
     def bar(self) -> AnyBar | None:
@@ -181,13 +166,7 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
         self.refresh()
         self.post_message(self.Pointed())
 
-    def action_cursor_left(self) -> None:
-        self._walk(-1)
-
-    def action_cursor_right(self) -> None:
-        self._walk(1)
-
-    def _walk(self, by: int) -> None:
+    def action_aside(self, by: int) -> None:
         here = self.bar
         if self.row is not None and here is not None:
             self._point_to(model.beside(self.stops(self.row), here, by))
@@ -195,8 +174,8 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
     def on_click(self, event: events.Click) -> None:
         super().on_click(event)
         column = event.x - 1 - self.label_columns
-        if self._drawing is not None and self.row is not None and 0 <= column < self.columns:
-            at_ns = model.instant(self._drawing, column, self.columns)
+        if self.drawing is not None and self.row is not None and 0 <= column < self.columns:
+            at_ns = model.instant(self.drawing, column, self.columns)
             self._point_to(self.bar_at(self.row, at_ns))
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import duckdb
-import numpy as np
 
 from oncall.core.diagnosis import Stack
 from oncall.core.errors import UsageError
@@ -39,8 +38,7 @@ class RankCard:
 def card_of(incident: Incident, snapshot: Snapshot, rank: int) -> RankCard:
     """The card of a rank that the snapshot knows. Raises UsageError for another."""
     ranks = snapshot.ranks
-    at = int(np.searchsorted(ranks.rank, rank))
-    if at >= len(ranks) or ranks.rank[at] != rank:
+    if (at := ranks.place(rank)) is None:
         raise UsageError(f"no rank {rank} in this job")
     incident.provide((*RELATIONS, *_READINGS))
     facts = (

@@ -119,62 +119,27 @@ def column_of(view: CommunicatorView, seq: int | None) -> int:
     return found[0] if found else max(len(view.seqs) - 1, 0)
 
 
-@dataclass(frozen=True)
-class Round:
-    """One round. Durations of the members that completed it, ns; -1 if there are none."""
-
-    seq: int
-    op: str
-    absent: tuple[int, ...]  # ranks that have not entered
-    waiting: tuple[int, ...]
-    done: int
-    unknown: int
-    shortest_ns: int
-    median_ns: int
-    longest_ns: int
-    longest: int  # the rank of it, -1
-    payload_bytes: int | None
-
-
-def round_at(view: CommunicatorView, column: int) -> Round:
-    """The outcome of one round."""
-    state, took = view.state[:, column], view.duration_ns[:, column]
-    timed = took >= 0
-    known = np.sort(took[timed])
-    slowest = int(view.ranks[int(np.where(timed, took, -1).argmax())]) if len(known) else -1
-    return Round(
-        seq=int(view.seqs[column]),
-        op=view.ops[column],
-        absent=tuple(view.ranks[state == NOT_ENTERED].tolist()),
-        waiting=tuple(view.ranks[state == WAITING].tolist()),
-        done=int((state == DONE).sum()),
-        unknown=int((state == UNKNOWN).sum()),
-        shortest_ns=int(known[0]) if len(known) else -1,
-        median_ns=int(known[len(known) // 2]) if len(known) else -1,
-        longest_ns=int(known[-1]) if len(known) else -1,
-        longest=slowest,
-        payload_bytes=view.round_bytes[column] if column < len(view.round_bytes) else None,
-    )
-
-
-def round_lines(one: Round, members: int, remark: str = "") -> tuple[str, ...]:
+def round_lines(view: CommunicatorView, column: int, remark: str = "") -> tuple[str, ...]:
     """A round in words: which members have entered, and how long it took at which rate."""
-    counted = [f"{one.done:,} of {members:,} done"]
-    if one.waiting:
-        counted.append(f"{ranks_phrase(one.waiting)} waiting")
-    if one.absent:
-        counted.append(f"{ranks_phrase(one.absent)} not entered")
-    if one.unknown:
-        counted.append(f"{one.unknown:,} unknown")
-    payload = f" of {format_bytes(one.payload_bytes)}" if one.payload_bytes else ""
-    lines = [f"{one.op} {one.seq}{payload}{remark}: {' · '.join(counted)}"]
-    if one.longest_ns >= 0:
-        rate = ""
-        if one.payload_bytes and one.longest_ns:
-            rate = f" · {format_rate(one.payload_bytes * NS_PER_S / one.longest_ns)} per member"
+    state, took = view.state[:, column], view.duration_ns[:, column]
+    waiting, absent = (view.ranks[state == one].tolist() for one in (WAITING, NOT_ENTERED))
+    counted = [f"{int((state == DONE).sum()):,} of {len(view.ranks):,} done"]
+    if waiting:
+        counted.append(f"{ranks_phrase(waiting)} waiting")
+    if absent:
+        counted.append(f"{ranks_phrase(absent)} not entered")
+    if unknown := int((state == UNKNOWN).sum()):
+        counted.append(f"{unknown:,} unknown")
+    size = view.round_bytes[column] if column < len(view.round_bytes) else None
+    payload = f" of {format_bytes(size)}" if size else ""
+    number = f"{view.ops[column]} {view.seqs[column]}"
+    lines = [f"{number}{payload}{remark}: {' · '.join(counted)}"]
+    if len(known := np.sort(took[took >= 0]).tolist()):
+        shortest, longest, median = known[0], known[-1], known[len(known) // 2]
+        rate = f" · {format_rate(size * NS_PER_S / longest)} per member" if size and longest else ""
         lines.append(
-            f"took {format_duration(one.shortest_ns)} to {format_duration(one.longest_ns)} "
-            f"(rank {one.longest}), median {format_duration(one.median_ns)}{rate}"
+            f"took {format_duration(shortest)} to {format_duration(longest)} "
+            f"(rank {view.ranks[took.argmax()]}), median {format_duration(median)}{rate}"
         )
     return tuple(lines)
 
@@ -192,10 +157,9 @@ def durations(view: CommunicatorView) -> npt.NDArray[np.float64]:
 
 def blocked_in(snapshot: Snapshot, rank: int) -> tuple[int, int]:
     """The communicator and operation a rank is blocked in; (0, -1): none known."""
-    found = np.flatnonzero(snapshot.ranks.rank == rank)
-    if not len(found):
+    if (at := snapshot.ranks.place(rank)) is None:
         return 0, -1
-    return int(snapshot.ranks.comm[found[0]]), int(snapshot.ranks.seq[found[0]])
+    return int(snapshot.ranks.comm[at]), int(snapshot.ranks.seq[at])
 
 
 def elsewhere(snapshot: Snapshot, comm: int, ranks: Sequence[int]) -> tuple[int, int] | None:

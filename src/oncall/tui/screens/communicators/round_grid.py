@@ -11,7 +11,6 @@ import numpy as np
 from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.render.text.lines import cut, padded
@@ -31,51 +30,39 @@ class RoundGrid(LineList[MemberRow]):
     """Rounds are columns, the newest at the right; the cursor is on a row and a column."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "cursor_left", "Previous round", id="rounds.left", show=False),
-        Binding("right,l", "cursor_right", "Next round", id="rounds.right", show=False),
+        Binding("left,h", "aside(-1)", "Previous round", id="rounds.left", show=False),
+        Binding("right,l", "aside(1)", "Next round", id="rounds.right", show=False),
     ]
     HELP = """\
 Members (rows) by the last rounds (columns), newest at the right. Members with equal states share \
 a row. ▼ marks the round that the finding is about."""
 
-    class Pointed(Message):
-        """The cursor came to another round."""
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, RoundGrid.Pointed)
-
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._view: CommunicatorView | None = None
+        self.view: CommunicatorView | None = None
         self._seq: int | None = None  # that the column cursor stays on; None: the one that matters
 
     def show_view(self, view: CommunicatorView, folded: bool) -> None:
         """Show a communicator; another one than before begins at the round that matters."""
-        before = self._view
+        before = self.view
         if before is None or before.summary.comm != view.summary.comm:
             self._seq = None
-        self._view = view
+        self.view = view
         self.show(model.member_rows(view, folded))
         if before is None or not np.array_equal(before.seqs, view.seqs):
             self.refresh()
 
     @property
-    def view(self) -> CommunicatorView | None:
-        return self._view
-
-    @property
     def column(self) -> int:
         """The column that the cursor is on; 0 without rounds."""
-        if self._view is None:
+        if self.view is None:
             return 0
-        return model.column_of(
-            self._view, self._view.finding_seq if self._seq is None else self._seq
-        )
+        return model.column_of(self.view, self.view.finding_seq if self._seq is None else self._seq)
 
     @property
     def rounds_shown(self) -> tuple[int, int]:
         """[first, last) of the columns in sight."""
-        rounds = 0 if self._view is None else len(self._view.seqs)
+        rounds = 0 if self.view is None else len(self.view.seqs)
         return model.window(rounds, max(self.size.width - LABEL - _END, 1), self.column)
 
     # ----------------------------------------------------------------- drawing
@@ -92,13 +79,11 @@ a row. ▼ marks the round that the finding is about."""
 
     def draw(self, row: MemberRow, width: int) -> Iterable[tuple[str, Style]]:  # noqa: ARG002
         yield padded(cut(row.label, LABEL - 2), LABEL - 1), Style()
-        if self._view is None or not len(self._view.seqs):
+        if self.view is None or not len(self.view.seqs):
             yield "no rounds recorded", Style(dim=True)
             return
         first, last = self.rounds_shown
-        finding_at = (
-            model.finding_column(self._view) if self._view.finding_seq is not None else None
-        )
+        finding_at = model.finding_column(self.view) if self.view.finding_seq is not None else None
         states = model.shown_states(row, finding_at)
         for column in range(first, last):
             style = self._states[states[column]]
@@ -108,20 +93,14 @@ a row. ▼ marks the round that the finding is about."""
 
     # ------------------------------------------------------------------ cursor
 
-    def _point(self, step: int) -> None:
-        if self._view is None or not len(self._view.seqs):
+    def action_aside(self, step: int) -> None:
+        if self.view is None or not len(self.view.seqs):
             return
-        column = min(max(self.column + step, 0), len(self._view.seqs) - 1)
+        column = min(max(self.column + step, 0), len(self.view.seqs) - 1)
         if column != self.column:
-            self._seq = int(self._view.seqs[column])
+            self._seq = int(self.view.seqs[column])
             self.refresh()
             self.post_message(self.Pointed())
-
-    def action_cursor_left(self) -> None:
-        self._point(-1)
-
-    def action_cursor_right(self) -> None:
-        self._point(1)
 
 
 class RoundHeader(LiteralText):

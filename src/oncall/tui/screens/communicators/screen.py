@@ -11,7 +11,6 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
 
 from oncall.console.queries import GetCommunicator, GetTraffic
 from oncall.core.printable import clean
@@ -26,14 +25,12 @@ from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry, always
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.ranks.communicators import CommunicatorView
-from oncall.views.snapshot import CommunicatorSummary
+from oncall.views.snapshot import CommunicatorSummary, Snapshot
 from oncall.views.traffic.operations import NO_TRAFFIC, TrafficView
 
 _WIDE = 120
-_REST_S = 0.12
 _PROGRESS = 28  # columns for who waits how long
 _SIZE = 6  # for how many members there are
 
@@ -136,36 +133,31 @@ class CommunicatorsScreen(ConsoleScreen):
     def on_mount(self) -> None:
         self._folded = True
         self._in_traffic = False
-        self._came_from: list[int] = []
-        self._rest: Timer | None = None
+        self.came_from: list[int] = []
         self.query_one(CommunicatorList).focus()
 
     # ------------------------------------------------------------------- shown
 
-    def show(self, state: State, before: State | None) -> None:
-        if (snapshot := state.snapshot) is None:
-            return
-        if before is not None and (snapshot, state.filter, state.faults_only) == (
-            before.snapshot, before.filter, before.faults_only,
-        ):  # fmt: skip
-            return
-        rows = model.chosen(snapshot.communicators, state.filter, state.faults_only)
+    def show_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        self.show_narrowed()
+        self._ask_view()
+
+    def show_narrowed(self) -> None:
+        state = self.state
+        known = state.snapshot.communicators if state.snapshot is not None else ()
+        rows = model.chosen(known, state.filter, state.faults_only)
         self.query_one(CommunicatorList).show(rows)
         if not rows:
-            fits = "none matches the filter" if snapshot.communicators else "none recorded"
+            fits = "none matches the filter" if known else "none recorded"
             self.query_one("#round", LiteralText).update(f"Communicators: {fits}")
-        if before is None or before.snapshot is not snapshot:
-            self._ask_view()
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         if message.control.id == "grid":
             self._show_round()
-            return
-        if self._rest is not None:
-            self._rest.stop()
-        self._rest = self.set_timer(_REST_S, self._ask_view)
+        else:
+            self.after_rest(self._ask_view)
 
-    def on_round_grid_pointed(self) -> None:
+    def on_line_list_pointed(self) -> None:
         self._show_round()
 
     def _ask_view(self) -> None:
@@ -196,14 +188,9 @@ class CommunicatorsScreen(ConsoleScreen):
         muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
         text = Text()
         if len(view.seqs):
-            description = (
-                " (the finding is about this one)"
-                if view.seqs[grid.column] == view.finding_seq
-                else ""
-            )
-            first, *others = model.round_lines(
-                model.round_at(view, grid.column), len(view.ranks), description
-            )
+            is_found = view.seqs[grid.column] == view.finding_seq
+            remark = " (the finding is about this one)" if is_found else ""
+            first, *others = model.round_lines(view, grid.column, remark)
             text.append(first + "\n", "bold")
             text.append("".join(f"{line}\n" for line in others))
         text.append(model.where_phrase(snapshot, view.summary.comm, row) + "\n", muted)
@@ -227,7 +214,7 @@ class CommunicatorsScreen(ConsoleScreen):
         pane = self.query_one("#rounds").content_size
         height = pane.height - self.query_one(RoundGrid).size.height - 2
         lines = pane_lines(view, pane.width, height, plain=self.app.ascii_only)
-        self.query_one("#round", LiteralText).update(styled(self.app, lines))
+        self.query_one("#round", LiteralText).update(styled(self, lines))
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
@@ -258,7 +245,7 @@ class CommunicatorsScreen(ConsoleScreen):
         if self._in_traffic:
             self.action_traffic()
             return True
-        if self._came_from:
+        if self.came_from:
             self.action_return()
             return True
         return False
@@ -271,20 +258,16 @@ class CommunicatorsScreen(ConsoleScreen):
         found = model.elsewhere(snapshot, grid.view.summary.comm, grid.row.ranks)
         return None if found is None else found[1]
 
-    @property
-    def came_from(self) -> list[int]:
-        return self._came_from
-
     def action_follow(self) -> None:
         here, there = self.query_one(CommunicatorList).row, self.awaited()
         if here is not None and there is not None:
             if self.query_one(CommunicatorList).go_to(there):
-                self._came_from.append(here.comm)
+                self.came_from.append(here.comm)
             else:
                 self.tell("the filter hides that communicator")
 
     def action_return(self) -> None:
-        self.query_one(CommunicatorList).go_to(self._came_from.pop())
+        self.query_one(CommunicatorList).go_to(self.came_from.pop())
 
     def action_fold(self) -> None:
         grid = self.query_one(RoundGrid)

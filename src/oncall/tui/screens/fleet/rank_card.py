@@ -57,7 +57,7 @@ class RankCardPane(VerticalScroll, can_focus=False):
             self._draw()
 
     def _draw(self) -> None:
-        self.query_one(LiteralText).update(styled(self.app, self._lines))
+        self.query_one(LiteralText).update(styled(self, self._lines))
 
 
 LEAST = 16  # lines, with a few ranks above the chart

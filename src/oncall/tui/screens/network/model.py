@@ -15,10 +15,10 @@ from oncall.render.text.waiting import title as waiting_title
 from oncall.render.text.waiting import wait_phrase
 from oncall.tui.models import lanes
 from oncall.tui.models.card import aligned
-from oncall.tui.models.lanes import Look, Strip
+from oncall.tui.models.lanes import Look, Pictures
 from oncall.views.network.collective import NetworkView, NodeLatency, StepView
 from oncall.views.network.provenance import Contributor
-from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph
+from oncall.views.network.waiting import Collective, Step, WaitingGraph
 from oncall.views.snapshot import Table
 
 Pane = Literal["way", "map", "ports"]
@@ -30,12 +30,10 @@ _BAR = 10
 # ----------------------------------------------------------------- collectives
 
 
-def strip(view: NetworkView, width: int, plain: bool = False) -> Strip:
-    """A glyph for each collective by what share of its time it lost; half of it fills the scale."""
-    heights: list[tuple[float | None, Look]] = [
-        (2 * one.lost_ns / max(one.took_ns, 1), _look(one)) for one in view.collectives
-    ]
-    return lanes.strip(heights, width, place(view), plain)
+def pictures(view: NetworkView) -> Pictures:
+    """Each collective by what share of its time it lost; half of it fills the scale."""
+    heights = [(2 * one.lost_ns / max(one.took_ns, 1), _look(one)) for one in view.collectives]
+    return Pictures([one.key for one in view.collectives], heights, view.graph.collective.key)
 
 
 def _look(one: Collective) -> Look:
@@ -52,21 +50,8 @@ def strip_phrase(view: NetworkView) -> str:
     """`3 of 12 collectives, 2 late`."""
     late = sum(one.lost_ns > 0 for one in view.collectives)
     count = len(view.collectives)
-    of = f"{place(view) + 1:,} of {count:,} collectives" if count > 1 else "1 collective"
+    of = f"{pictures(view).at + 1:,} of {count:,} collectives" if count > 1 else "1 collective"
     return f"{of}, {late:,} late" if count > 1 else of
-
-
-def place(view: NetworkView) -> int:
-    """Which of the collectives is shown."""
-    keys = [one.key for one in view.collectives]
-    key = view.graph.collective.key
-    return keys.index(key) if key in keys else 0
-
-
-def neighbour(view: NetworkView, step: int) -> Collective | None:
-    """The collective before (-1) or after (1) the one shown; None at the end."""
-    at = place(view) + step
-    return view.collectives[at] if 0 <= at < len(view.collectives) else None
 
 
 # ---------------------------------------------------------------------- cursor
@@ -75,16 +60,6 @@ def neighbour(view: NetworkView, step: int) -> Collective | None:
 def chosen(graph: WaitingGraph, text: str = "", faults_only: bool = False) -> WaitingGraph:
     """Only senders whose rank or node holds every word, and that made the collective late."""
     return replace(graph, lanes=lanes.matching(graph.lanes, text, faults_only))
-
-
-def first_step(lane: Lane) -> Step | None:
-    """Where the cursor begins on a lane: what lost most of the path, else late, else critical."""
-    return max(
-        lane.steps,
-        key=lambda step: (step.critical and step.late, step.late, step.excess_ns * step.late,
-                          step.critical),
-        default=None,
-    )  # fmt: skip
 
 
 # ----------------------------------------------------------------------- words

@@ -26,14 +26,17 @@ path, 4── a step off it; █ and ▒ mark time beyond the expected time; dot
 send on. A late step on the path delays all ranks: below is what delayed it in the network. Left \
 and right move between steps; tab goes to the text below, where arrows scroll."""
 
-    def lanes_of(self, drawing: WaitingGraph) -> Sequence[Lane]:
-        return drawing.lanes
-
     def bars(self, lane: Lane) -> Sequence[Step]:
         return lane.steps
 
     def first_bar(self, lane: Lane) -> Step | None:
-        return model.first_step(lane)
+        """What lost most of the path, else is late, else critical."""
+        return max(
+            lane.steps,
+            key=lambda step: (step.critical and step.late, step.late, step.excess_ns * step.late,
+                              step.critical),
+            default=None,
+        )  # fmt: skip
 
     def beginning(self, drawing: WaitingGraph) -> tuple[int, Step] | None:
         """The step that made it late."""

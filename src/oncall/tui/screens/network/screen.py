@@ -16,7 +16,7 @@ from oncall.render.text.lines import cut, line, plain_lines
 from oncall.render.text.waiting import waiting_lines
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled, theme_style
-from oncall.tui.models.lanes import Strip
+from oncall.tui.models.lanes import Pictures
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
 from oncall.tui.screens.network import model
 from oncall.tui.screens.network.network_lanes import NetworkFlows, NetworkLanes
@@ -62,6 +62,7 @@ class NetworkScreen(LaneScreen):
     NetworkScreen.narrow #below { margin-top: 0; }
     """
     WORDS = _WORDS
+    view: NetworkView
     EMPTY = (
         "To record them, load the hooks (oncall hooks env), run oncall collect on the nodes, and "
         "keep switch data or NIC counters of the same time."
@@ -106,11 +107,6 @@ class NetworkScreen(LaneScreen):
     # ------------------------------------------------------------------- shown
 
     @property
-    def view(self) -> NetworkView:
-        view: NetworkView = super().view
-        return view
-
-    @property
     def flows(self) -> NetworkFlows:
         return self.query_one(NetworkFlows)
 
@@ -124,15 +120,11 @@ class NetworkScreen(LaneScreen):
     def headline(self, view: NetworkView, width: int) -> str:
         return model.title_line(view, width)
 
-    def strip(self, view: NetworkView, width: int) -> Strip:
-        return model.strip(view, width, self.app.ascii_only)
+    def pictures(self, view: NetworkView) -> Pictures:
+        return model.pictures(view)
 
     def strip_phrase(self, view: NetworkView) -> str:
         return model.strip_phrase(view)
-
-    def neighbour(self, step: int) -> tuple[int, int] | None:
-        found = model.neighbour(self.view, step)
-        return None if found is None else found.key
 
     def bar_reading(self, lane: Lane, bar: Step) -> Query[StepView]:  # noqa: ARG002
         collective = self.view.graph.collective
@@ -174,7 +166,7 @@ class NetworkScreen(LaneScreen):
             lines += map(line, model.row_lines(self._rows, width))
         elif answer is not None:
             lines += model.step_lines(answer, self._pane, width, height, plain=self.app.ascii_only)
-        return styled(self.app, lines)
+        return styled(self, lines)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         super().on_line_list_moved(message)

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.timer import Timer
 
 from oncall.console.queries import GetRates
 from oncall.core.printable import clean
@@ -20,9 +19,9 @@ from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.rates.buckets import Series
+from oncall.views.snapshot import Snapshot
 
 # What `c` shows one after the other: kind -> what its lines are.
 TITLES = {
@@ -85,19 +84,13 @@ class RatesScreen(ConsoleScreen):
         self._finer: str | None = None  # the subject shown at its finest grain
         self._shared = True
         self._said = ""
-        self._rest: Timer | None = None
         self.query_one(RateList).plain = self.app.ascii_only
         self.query_one(RateList).focus()
 
     # ------------------------------------------------------------------- shown
 
-    def show(self, state: State, before: State | None) -> None:
-        if state.snapshot is None:
-            return
-        if before is None or before.snapshot is not state.snapshot:
-            self._ask_rates()
-        elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
-            self._show_series()
+    def show_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        self._ask_rates()
 
     def _ask_rates(self) -> None:
         wanted = self._finer or self._kind
@@ -105,13 +98,13 @@ class RatesScreen(ConsoleScreen):
 
     def _take_rates(self, series: tuple[Series, ...]) -> None:
         self._series = series
-        self._show_series()
+        self.show_narrowed()
 
     def refused(self, message: Refused) -> None:
         self._finer = None
         self._say(clean(str(message.error)))
 
-    def _show_series(self) -> None:
+    def show_narrowed(self) -> None:
         shown = model.chosen(self._series, self.state.filter, self.state.faults_only)
         self.query_one(RateList).show_rates(shown, self._shared)
         self._fit_chart(len(shown))
@@ -186,7 +179,7 @@ class RatesScreen(ConsoleScreen):
 
     def action_scale(self) -> None:
         self._shared = not self._shared
-        self._show_series()
+        self.show_narrowed()
 
     def action_rank(self) -> None:
         row = self.query_one(RateList).row

@@ -31,22 +31,22 @@ from oncall.console.rulebook_queries import (
 from oncall.console.session import Query
 from oncall.core.errors import OncallError
 from oncall.tui.screens.rules import model
-from oncall.tui.screens.rules.drafts import Buffer, keep_file
+from oncall.tui.screens.rules.drafts import Buffer, DraftStore, keep_file
 from oncall.tui.screens.rules.editor import RuleEditor, edited_outside
 from oncall.tui.screens.rules.pane import RulePane
-from oncall.tui.screens.rules.watching import WatchingScreen
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry, always
 from oncall.tui.shell.lines import KeyBar
 from oncall.tui.shell.messages import Answer, Copy, GoTo, Refused
+from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.prompt import Choice, Prompt
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.views.snapshot import DryRun, Problem, RuleLine
 
 _CHECKED_AFTER_S = 0.3  # of not typing
-_READ_AFTER_S = 0.15  # that the cursor rests on a rulebook in the list
+_LOOKED_AGAIN_AFTER_S = 2.0
 
 
 _no_rule: Needs[RulesScreen] = needs(
@@ -79,8 +79,8 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
 )  # fmt: skip
 
 
-class RulesScreen(WatchingScreen):
-    """The list of rulebooks, and one of them being edited."""
+class RulesScreen(ConsoleScreen):
+    """The list of rulebooks, which others may change meanwhile, and one of them being edited."""
 
     ACTIONS = ACTIONS
     CSS_PATH = "rules.tcss"
@@ -88,6 +88,8 @@ class RulesScreen(WatchingScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self._drafts = DraftStore()
+        self._rules: tuple[RuleLine, ...] = ()
         self._saving: str | None = None  # the text to be saved once its dry run is seen
         self._checking: Timer | None = None
         self._wanted: Target | None = None  # gone to before the rulebooks were listed
@@ -182,11 +184,7 @@ class RulesScreen(WatchingScreen):
     def _another_rule(self, message: ReadingList.Moved) -> None:
         message.stop()
         if message.item is not None:
-            self.set_timer(_READ_AFTER_S, partial(self._load_if_there, message.item.name))
-
-    def _load_if_there(self, name: str) -> None:
-        if self._rule_list.item is not None and self._rule_list.item.name == name:
-            self._load(name)
+            self.after_rest(partial(self._load, message.item.name))
 
     @on(ReadingList.Chosen, "#rule-list")
     def _edit(self, message: ReadingList.Chosen) -> None:
@@ -352,11 +350,54 @@ class RulesScreen(WatchingScreen):
         found = self._rule_list.go_to(next(by_verdict, value.lower()))
         return None if found else "no rulebook has that name or verdict"
 
+    # ------------------------------------------------------ the rulebooks on disk
+
+    def on_mount(self) -> None:
+        self.set_interval(_LOOKED_AGAIN_AFTER_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Somebody may have changed a file, or broken it."""
+        if self.in_sight and self._rules:
+            self.ask("list", ListRulebooks(), self._listed, "")
+
+    def _rule(self, name: str) -> RuleLine | None:
+        """As it is listed; None for one that is only typed."""
+        return next((rule for rule in self._rules if rule.name == name), None)
+
     def _listed(self, rules: tuple[RuleLine, ...]) -> None:
-        super()._listed(rules)
+        """The rulebooks, perhaps changed by somebody else since they were listed last: then the
+        evidence is judged again."""
+        before = {rule.name: rule for rule in self._rules}
+        self._rules = rules
+        for rule in rules:
+            known = before.get(rule.name)
+            if known is not None and rule.broken and not known.broken:
+                self.tell(f"{rule.name}: {rule.path}: {rule.broken}")
+            if known is not None and rule.written_ns != known.written_ns:
+                self._changed_outside(rule.name)
+        if before and model.in_force(rules) != model.in_force(tuple(before.values())):
+            self.app.judge_again()
+        self._list()
+        self._tell()
         if (wanted := self._wanted) is not None and rules:
             self._wanted = None
             self.on_go_to(GoTo(wanted))
+
+    def _changed_outside(self, name: str) -> None:
+        """What is typed stays; a text that was only looked at is read anew."""
+        buffer = self._drafts.of(name)
+        if buffer is not None and not buffer.unsaved:
+            text = GetRulebookText(name)
+            self.ask(f"changed {name}", text, partial(self._read_anew, name), "")
+
+    def _read_anew(self, name: str, said: str) -> None:
+        buffer = self._drafts.of(name)
+        if buffer is None or buffer.unsaved or buffer.saved == said:
+            return
+        was_open = self._drafts.open == name
+        self._drafts.forget(name)
+        if was_open:
+            self._enter(Buffer(name, said, said))
 
     def copies(self) -> list[Copy]:
         copies = []

@@ -9,8 +9,8 @@ from oncall.core.units import format_duration
 from oncall.render.text.lines import Line, Span, cell_len, line, padded
 from oncall.render.text.stages import excess_ns, length_phrase
 from oncall.tui.models import lanes
-from oncall.tui.models.card import aligned
-from oncall.tui.models.lanes import Look, Strip
+from oncall.tui.models.card import table_lines
+from oncall.tui.models.lanes import Look, Pictures
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.stages.timeline import COMPUTE, TRANSFERS, Box, Lane, Timeline
 
@@ -23,9 +23,9 @@ _LONGEST = (
 # ----------------------------------------------------------------------- strip
 
 
-def strip(view: StagesView, width: int, plain: bool = False) -> Strip:
-    """A glyph for each iteration by how long it took. The scale begins at half of the baseline,
-    so that a tenth more is seen."""
+def pictures(view: StagesView) -> Pictures:
+    """Each iteration by how long it took. The scale begins at half of the baseline, so that a tenth
+    more is seen."""
     taken = [one.duration_ns for one in view.iterations if one.duration_ns is not None]
     baseline = min(
         (one.baseline_ns for one in view.iterations if one.baseline_ns),
@@ -39,13 +39,8 @@ def strip(view: StagesView, width: int, plain: bool = False) -> Strip:
         else ((one.duration_ns - low) / (high - low), "late" if one.slow else "normal")
         for one in view.iterations
     ]
-    return lanes.strip(heights, width, place(view), plain)
-
-
-def place(view: StagesView) -> int:
-    """Which of the iterations is drawn."""
     numbers = [one.iteration for one in view.iterations]
-    return numbers.index(view.timeline.iteration) if view.timeline.iteration in numbers else 0
+    return Pictures(numbers, heights, view.timeline.iteration)
 
 
 def strip_phrase(view: StagesView) -> str:
@@ -54,12 +49,6 @@ def strip_phrase(view: StagesView) -> str:
     slow = sum(one.slow for one in view.iterations)
     slow_phrase = f", {slow:,} slow" if slow else ""
     return f"iterations {min(numbers):,} to {max(numbers):,}{slow_phrase}" if numbers else ""
-
-
-def neighbour(view: StagesView, step: int) -> int | None:
-    """The iteration before (-1) or after (1) the one drawn; None at the end."""
-    at = place(view) + step
-    return view.iterations[at].iteration if 0 <= at < len(view.iterations) else None
 
 
 def next_pipeline(view: StagesView) -> int | None:
@@ -143,12 +132,5 @@ def _lines(lane: Lane, box: Box, timeline: Timeline, card: TaskCard | None) -> I
         shown = "" if label == before else label
         yield Line((Span(padded(shown, widest) + "  ", "label"), Span(value)))
         before = label
-    yield Line()
-    if not card.calls.rows:
-        yield line("No calls: not recorded, or not fetched from the node.", "dim")
-        return
-    yield line("Calls, oldest first", "heading")
-    for number, text in enumerate(aligned(card.calls, _MOST_CALLS)):
-        yield line(text, "text" if number else "label")
-    if (more := card.calls.total - min(len(card.calls.rows), _MOST_CALLS)) > 0:
-        yield line(f"and {more:,} more", "dim")
+    none = "No calls: not recorded, or not fetched from the node."
+    yield from table_lines(card.calls, _MOST_CALLS, "Calls, oldest first", none)

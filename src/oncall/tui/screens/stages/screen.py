@@ -16,7 +16,7 @@ from oncall.render.text.lines import plain_lines
 from oncall.render.text.stages import GLYPHS, PLAIN, blamed_sentences, timeline_lines, title
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled
-from oncall.tui.models.lanes import Strip
+from oncall.tui.models.lanes import Pictures
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
 from oncall.tui.screens.stages import model
 from oncall.tui.screens.stages.stage_lanes import ROOMY, JobCharts, StageLanes
@@ -54,6 +54,7 @@ class StagesScreen(LaneScreen):
     StagesScreen.opened JobCharts { display: none; }
     """
     WORDS = _WORDS
+    view: StagesView
     EMPTY = (
         "Iterations come from NCCL calls recorded by the hooks (oncall hooks env), from Megatrace "
         "logs, or from traces that name their tasks (torch.profiler). You can state a job's "
@@ -92,11 +93,6 @@ class StagesScreen(LaneScreen):
     # ------------------------------------------------------------------- shown
 
     @property
-    def view(self) -> StagesView:
-        view: StagesView = super().view
-        return view
-
-    @property
     def chosen(self) -> bool:
         """Whether the reader chose an iteration or a pipeline."""
         return super().chosen or self._pipeline is not None
@@ -112,8 +108,8 @@ class StagesScreen(LaneScreen):
     def headline(self, view: StagesView, width: int) -> str:  # noqa: ARG002
         return title(view.timeline)
 
-    def strip(self, view: StagesView, width: int) -> Strip:
-        return model.strip(view, width, self.app.ascii_only)
+    def pictures(self, view: StagesView) -> Pictures:
+        return model.pictures(view)
 
     def strip_phrase(self, view: StagesView) -> str:
         phrase, error_ns = model.strip_phrase(view), view.timeline.clock_error_ns
@@ -146,9 +142,6 @@ class StagesScreen(LaneScreen):
             self.set_class(roomy, "roomy")
             self._ask_job()
 
-    def neighbour(self, step: int) -> int | None:
-        return model.neighbour(self.view, step)
-
     def bar_reading(self, lane: Lane, bar: Box) -> Query[TaskCard]:
         rank, iteration = lane.rank, self.view.timeline.iteration
         return GetStageTask(rank, iteration, bar)
@@ -159,7 +152,7 @@ class StagesScreen(LaneScreen):
 
     def bar_text(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
         lines = model.task_lines(lane, bar, self.view.timeline, answer, self.card_width)
-        return styled(self.app, lines)
+        return styled(self, lines)
 
     # ----------------------------------------------------------------- actions
 

@@ -91,9 +91,6 @@ time beyond the expected time of a blamed task, or a blamed task that is not ove
 the share of time without a task. Left and right move between tasks; tab goes to the text below, \
 where arrows scroll."""
 
-    def lanes_of(self, drawing: Timeline) -> Sequence[Lane]:
-        return drawing.lanes
-
     def bars(self, lane: Lane) -> Sequence[Box]:
         return lane.boxes
 
