@@ -13,6 +13,7 @@ import duckdb
 import typer
 
 from oncall.archive.store import Archive, chosen_archive
+from oncall.cli.commands import group
 from oncall.cli.options.hosts import InventoryOption, JobOption
 from oncall.cli.options.rulebooks import rulebooks_in_force, warn
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError, short_reason
@@ -24,13 +25,7 @@ if TYPE_CHECKING:
     from oncall.archive.store import Archive
     from oncall.evidence.incident import Incident
 
-app = typer.Typer(
-    help="Keep incidents and hourly roll-ups for years; `oncall history` answers from them.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = group("Keep incidents and hourly roll-ups for years; `oncall history` answers from them.")
 
 _LARGEST_BYTES = 64 << 20  # of a diagnosis as JSON
 

@@ -58,6 +58,11 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+def group(help: str, **settings: Any) -> typer.Typer:  # noqa: A002
+    """A command of several, to which each is added."""
+    return typer.Typer(help=help, no_args_is_help=True, **_SETTINGS, **settings)
+
+
 class _Commands(TyperGroup):
     """The commands by name. `oncall diagnose` never imports `oncall rules`."""
 

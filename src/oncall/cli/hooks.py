@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.commands import group
 from oncall.core.errors import BadInput, UsageError
 from oncall.native import Architecture
 
 if TYPE_CHECKING:
     from oncall.node.rings.ring import RingReader
 
-app = typer.Typer(
-    help="Set up and inspect the hooks that record a job.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = group("Set up and inspect the hooks that record a job.")
 
 _SEPARATORS = " ,\t\n"  # srun --export cannot quote them; LD_PRELOAD splits at : too
 _NO_PLUGIN = ("", "none", "static_plugin")  # values of NCCL_PROFILER_PLUGIN that name no library

@@ -107,24 +107,6 @@ def _missing_package(error: Exception) -> str:
     return "" if package == "oncall" else package
 
 
-def _guard_streams() -> None:
-    """Replace closed streams (`>&-`), print `?` for characters the encoding lacks, and filter
-    control sequences."""
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    # All output passes through these, also the error messages of the option parser.
-    sys.stdout = cast(TextIO, SafeStream(sys.stdout))
-    sys.stderr = cast(TextIO, SafeStream(sys.stderr))
-
-
-if __name__ == "__main__":
-    run()
-
-
 class SafeStream:
     """Wraps a text stream. Bytes written to its `buffer` are not filtered."""
 
@@ -141,3 +123,21 @@ class SafeStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _guard_streams() -> None:
+    """Replace closed streams (`>&-`), print `?` for characters the encoding lacks, and filter
+    control sequences."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    # All output passes through these, also the error messages of the option parser.
+    sys.stdout = cast(TextIO, SafeStream(sys.stdout))
+    sys.stderr = cast(TextIO, SafeStream(sys.stderr))
+
+
+if __name__ == "__main__":
+    run()

@@ -77,10 +77,7 @@ class Answering(Session, Protocol):
 
     source: Source
     rulebooks: RulebookStore
-
-    @property
-    def shown(self) -> Shown | None:
-        """What was returned last, None before the first snapshot."""
+    shown: Shown | None  # what was returned last, None before the first snapshot
 
     def task(self, lane: Lane) -> AbstractContextManager[Task]:
         """Something that `cancel` interrupts."""

@@ -76,7 +76,7 @@ class WatchedNodes(Source):
         return incident
 
     def lost_gateways(self) -> Mapping[str, str]:
-        return self._nodes.lost_gateways
+        return self._nodes.last.lost_gateways
 
     def close(self) -> None:
         self._nodes.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,58 +61,55 @@ def traffic(
         check_target(output)
     if seq is not None and comm is None:
         raise UsageError("--seq needs --comm: each communicator numbers its own operations")
-    wanted = _Wanted(
-        hash_of(comm),
-        seq,
-        None if resolution is None else _resolution_ns(resolution),
-    )
+    wanted = hash_of(comm)
+    resolution_ns = None if resolution is None else _resolution_ns(resolution)
     with Incident.open(path) as incident, Interruptible(incident.con), drawable():
-        finding = _finding(incident, job, wanted.comm)
+        finding = _finding(incident, job, wanted)
         if not has_traffic(incident):
             raise UsageError(f"{path}: {NO_TRAFFIC}")
-        drawing = (_map if map_ else _curves)(incident, finding, wanted)
+        drawing = (
+            _map(incident, finding, wanted, seq)
+            if map_
+            else _curves(incident, finding, wanted, seq, resolution_ns)
+        )
     show(drawing, output)
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What the options ask to draw."""
-
-    comm: int | None
-    seq: int | None
-    resolution_ns: int | None
-
-
-def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
+def _curves(
+    incident: Incident,
+    finding: Finding | None,
+    comm: int | None,
+    seq: int | None,
+    resolution_ns: int | None,
+) -> Drawing:
     from oncall.render.svg import traffic as svg
     from oncall.render.text import traffic as text
     from oncall.views.traffic import operations as evidence
 
     operation = None
-    if wanted.comm is not None:
-        operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
+    if comm is not None:
+        operation = evidence.find_operation(incident, comm, seq)
     elif finding is not None:
         operation = evidence.reported_operation(incident, finding)
     if operation is None:
         raise UsageError("no finding about traffic: choose a communicator with --comm")
     sent = evidence.operation_traffic(incident, operation, _blamed(incident, finding))
-    resolution_ns = wanted.resolution_ns
     return Drawing(
         partial(text.curve_lines, sent, resolution_ns=resolution_ns),
         partial(svg.curves_svg, sent, resolution_ns),
     )
 
 
-def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
+def _map(incident: Incident, finding: Finding | None, comm: int | None, seq: int | None) -> Drawing:
     from oncall.render.svg import traffic as svg
     from oncall.render.text import traffic as text
     from oncall.views.traffic import operations as evidence
 
     operation = None
-    if wanted.comm is not None and wanted.seq is not None:
-        operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
+    if comm is not None and seq is not None:
+        operation = evidence.find_operation(incident, comm, seq)
     blamed = _blamed(incident, finding)
-    sent = evidence.traffic_map(incident, wanted.comm, operation, blamed)
+    sent = evidence.traffic_map(incident, comm, operation, blamed)
     return Drawing(partial(text.map_lines, sent), partial(svg.map_svg, sent))
 
 

@@ -163,15 +163,12 @@ def _tracks(cables: Sequence[Cable], above: _Placed, below: _Placed) -> Iterator
         if (one.paused or one.flow)
         and ((one.a in top and one.b in bottom) or (one.b in top and one.a in bottom))
     ]
+    marked.sort(key=lambda one: (bottom[one[1]], top[one[0]]))
     ends: dict[str, list[int]] = {}
-    for number, (high, low, _, _) in enumerate(
-        sorted(marked, key=lambda one: (bottom[one[1]], top[one[0]]))
-    ):
+    for number, (high, low, _, _) in enumerate(marked):
         ends.setdefault(f"^{high}", []).append(number)
         ends.setdefault(f"v{low}", []).append(number)
-    for number, (high, low, cable, stopped_above) in enumerate(
-        sorted(marked, key=lambda one: (bottom[one[1]], top[one[0]]))
-    ):
+    for number, (high, low, cable, stopped_above) in enumerate(marked):
         head = None
         if cable.paused:
             head = "up" if stopped_above else "down"

@@ -43,17 +43,14 @@ def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) 
 def title(graph: WaitingGraph) -> str:
     """What it is, how long it took, what its path lost."""
     of = graph.collective
-    took = f"{format_duration(of.took_ns)}" if of.over else f"not finished {_after(of.took_ns)}"
+    took = format_duration(of.took_ns)
+    took = took if of.over else f"not finished after {took}"
     lost = (
         f"its critical path lost {format_duration(of.lost_ns)} ({of.lost_ns / of.took_ns:.0%})"
         if of.lost_ns > 0 and of.took_ns
         else "no step of its critical path was late"
     )
     return f"{clean(of.name)}: {took}, {lost}".replace("%)", " %)")
-
-
-def _after(taken_ns: int) -> str:
-    return f"after {format_duration(taken_ns)}"
 
 
 def lane_name(lane: Lane) -> str:

@@ -40,7 +40,7 @@ def card_of(incident: Incident, snapshot: Snapshot, rank: int) -> RankCard:
     ranks = snapshot.ranks
     if (at := ranks.place(rank)) is None:
         raise UsageError(f"no rank {rank} in this job")
-    incident.provide((*RELATIONS, *_READINGS))
+    incident.provide((*RELATIONS, *READINGS))
     facts = (
         *_state(ranks, at),
         *_place(incident.con, rank),
@@ -130,7 +130,7 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
     return Table(_COLUMNS, tuple(lines), total)
 
 
-_READINGS = ("gpu_states", "nic_rates", "host_states", "process_rates", "node_events")
+READINGS = ("gpu_states", "nic_rates", "host_states", "process_rates", "node_events")
 MOST_EVENTS = 3
 
 Row: TypeAlias = dict[str, Any]
@@ -181,7 +181,7 @@ _SOME = 0.001
 
 def readings(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[str, str]]:
     """(label, text) of the newest reading of each, and of the newest events. What was not measured
-    has no line. `_READINGS` must be ready."""
+    has no line. `READINGS` must be ready."""
     placed = con.execute(
         "SELECT node, gpu, nic, pid FROM ranks WHERE rank = ? "
         "ORDER BY started_ns DESC NULLS LAST LIMIT 1",
