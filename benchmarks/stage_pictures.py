@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncall.core.units import format_duration
-from oncall.render.chrome_trace import chrome_trace
+from oncall.render.trace import chrome_trace
 from oncall.render.svg.stages import timeline_svg
 from oncall.render.text.stages import timeline_lines
 from oncall.views.stages import iterations as evidence

@@ -62,7 +62,7 @@ from oncall.views.network.collective import NetworkView, StepView
 from oncall.views.night import LoggedLine, NightLine
 from oncall.views.ranks.communicators import CommunicatorView
 from oncall.views.ranks.rank_card import RankCard
-from oncall.views.ranks.rank_values import RankValues
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import (
     DryRun,

@@ -9,7 +9,7 @@ from textual import events
 
 from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
-from oncall.tui.drawing.themes import THEMES
+from oncall.tui.drawing.states import THEMES
 from oncall.tui.shell import lines
 from oncall.tui.shell.registry import SCREENS
 

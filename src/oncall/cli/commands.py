@@ -13,9 +13,16 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.rulebooks import ParamOption, RulesOption, SiteRulesOption
-from oncall.cli.options.training import TrainingOption
+from oncall.cli.options.job import (
+    HostsOption,
+    InventoryOption,
+    ParamOption,
+    RulesOption,
+    SiteRulesOption,
+    SlurmJobOption,
+    TrainingOption,
+    with_slurm_job,
+)
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError, of_system
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from oncall.cli.options.hosts import JobOption
-from oncall.cli.options.rulebooks import (
+from oncall.cli.options.job import (
+    JobOption,
     ParamOption,
     RulesOption,
     SiteRulesOption,
     SymptomOption,
+    TrainingOption,
     parse_overrides,
+    read_training,
 )
-from oncall.cli.options.training import TrainingOption, read_training
 from oncall.core.configuration import configuration_files
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.symptom import Symptom, with_symptom

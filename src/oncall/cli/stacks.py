@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
+from oncall.cli.options.job import HostsOption, SlurmJobOption, with_slurm_job
 from oncall.cli.options.report import FormatOption, TextOrJson
 from oncall.core.errors import ExitCode, UsageError
 

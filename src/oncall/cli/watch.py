@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.rulebooks import (
+from oncall.cli.options.job import (
+    HostsOption,
+    InventoryOption,
     ParamOption,
     RulesOption,
     SiteRulesOption,
+    SlurmJobOption,
     rulebooks_in_force,
+    with_slurm_job,
 )
 from oncall.core.errors import OncallError, UsageError
 
@@ -100,7 +103,7 @@ def watch(
 
     Runs until SIGTERM or Ctrl-C; a restarted watch continues where it stopped.
     """
-    from oncall.cli.options.rulebooks import parse_overrides
+    from oncall.cli.options.job import parse_overrides
     from oncall.watch.settings import read_watch_settings
 
     os.umask(0o027)  # state and incidents are the owner's and its group's

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oncall.views.night import LoggedLine, NightLine
     from oncall.views.ranks.communicators import CommunicatorView
     from oncall.views.ranks.rank_card import RankCard
-    from oncall.views.ranks.rank_values import RankValues
+    from oncall.views.ranks.ranks import RankValues
     from oncall.views.rates.buckets import Series
     from oncall.views.snapshot import HostTrouble, JobLine, Snapshot, StepRows, Table
     from oncall.views.stacks import FoldedStacks
@@ -203,7 +203,7 @@ class GetRankValues(EvidenceQuery["RankValues"]):
     measure: str
 
     def read(self, shown: Shown) -> RankValues:
-        from oncall.views.ranks.rank_values import rank_values
+        from oncall.views.ranks.ranks import rank_values
 
         return rank_values(shown.incident, shown.snapshot, self.measure)
 

@@ -37,7 +37,7 @@ def written(diagnosis: Diagnosis, style: str, notes: str = "", until_ns: int | N
                 f"\n## Notes\n\n{kept}\n" if kept else ""
             )
         case "ticket":
-            from oncall.render.ticket import to_ticket
+            from oncall.render.markdown import to_ticket
 
             return to_ticket(diagnosis, until_ns) + (f"\n{notes.strip()}\n" if notes else "")
         case "text":

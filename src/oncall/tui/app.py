@@ -25,7 +25,7 @@ from textual.widget import AwaitMount
 
 from oncall.core.printable import clean, for_clipboard
 from oncall.tui.drawing.literal import AsciiFilter, HarmlessFilter, literal
-from oncall.tui.drawing.themes import DEFAULT, THEMES
+from oncall.tui.drawing.states import DEFAULT, THEMES
 from oncall.tui.shell.actions import ACTIONS
 from oncall.tui.shell.asking import UNSAVED, Asking
 from oncall.tui.shell.help import Actions, HelpScreen

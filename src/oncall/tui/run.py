@@ -48,9 +48,9 @@ def run(
             f"`oncall diagnose`"
         )
     _calm()
-    from oncall.render.text.encoding import speaks_utf8
+    from oncall.render.text.lines import speaks_utf8
     from oncall.tui.app import ConsoleApp
-    from oncall.tui.drawing.themes import THEMES, default_theme
+    from oncall.tui.drawing.states import THEMES, default_theme
     from oncall.tui.shell.keys import read_keymap
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])

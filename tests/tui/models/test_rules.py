@@ -15,7 +15,7 @@ from oncall.console.rulebook_queries import (
 from oncall.tui.models.reading import spans
 from oncall.tui.screens.rules.drafts import Buffer
 from oncall.tui.screens.rules.editor import word_at
-from oncall.tui.screens.rules.model import (
+from oncall.tui.screens.rules.pane import (
     dry_run_items,
     fact_at,
     in_force,

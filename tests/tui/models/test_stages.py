@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.tui.models.lanes import BLOCKS
-from oncall.tui.screens.stages import model
+from oncall.tui.screens.stages import stage_lanes as model
+from oncall.tui.widgets.lanes import BLOCKS
 from oncall.views.stages.timeline import Box, Lane
 
 from ..iterations import MS, SLOW, stages_view, timeline

@@ -18,7 +18,7 @@ from oncall.cli.draw.pictures import (
     show,
 )
 from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.hosts import JobOption
+from oncall.cli.options.job import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:

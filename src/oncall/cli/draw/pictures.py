@@ -86,7 +86,7 @@ def write_picture(output: Path, svg: str) -> None:
 
 def terminal() -> tuple[bool, int]:
     """Whether the terminal shows only ASCII, and its width."""
-    from oncall.render.text.encoding import is_plain
+    from oncall.render.text.lines import is_plain
 
     return is_plain(sys.stdout.encoding), terminal_width(most=160)
 

@@ -10,7 +10,7 @@ import typer
 
 from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
 from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.hosts import JobOption
+from oncall.cli.options.job import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def evidence_of(path: Path, job: str | None) -> Incident:
     shards = shards_in([str(path)])
     if not shards:
         return read_evidence([str(path)], job)
-    from oncall.cli.options.rulebooks import rulebooks_in_force
+    from oncall.cli.options.job import rulebooks_in_force
     from oncall.use_case.gathering import Wanted, read_shards
 
     rulebooks = rulebooks_in_force((), True, {}).in_force
@@ -99,7 +99,7 @@ def _write_graph(
     incident: Incident, output: Path, iteration: int | None, pipelines: list[int] | None
 ) -> None:
     if output.name.endswith(_TRACE):
-        from oncall.render.chrome_trace import chrome_trace
+        from oncall.render.trace import chrome_trace
 
         if pipelines:
             raise UsageError("--pipeline: a .trace.json always contains all pipelines")
@@ -109,7 +109,7 @@ def _write_graph(
             file.write(first)
             file.writelines(pieces)
         return
-    from oncall.render.trace_graph import graph_dot, graph_json
+    from oncall.render.trace import graph_dot, graph_json
     from oncall.views.stages.trace import read_graph
 
     graph = read_graph(incident, iteration, pipelines or None)

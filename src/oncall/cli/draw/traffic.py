@@ -17,7 +17,7 @@ from oncall.cli.draw.pictures import (
     show,
 )
 from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.hosts import JobOption
+from oncall.cli.options.job import JobOption
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
 
 def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
     """The first finding about traffic, on the given communicator if any."""
-    from oncall.cli.options.rulebooks import rulebooks_in_force
+    from oncall.cli.options.job import rulebooks_in_force
     from oncall.use_case.diagnose import diagnose
     from oncall.views.traffic.operations import PICTURE
 

@@ -22,14 +22,13 @@ from oncall.core.printable import clean
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
-from oncall.tui.models import lanes as model
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
-from oncall.tui.widgets.lanes import Lanes, LanesAxis
+from oncall.tui.widgets.lanes import Lanes, LanesAxis, Pictures, next_on_path
 from oncall.tui.widgets.line_list import LineList
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         """One line over everything."""
 
     @abstractmethod
-    def pictures(self, view: Any) -> model.Pictures:
+    def pictures(self, view: Any) -> Pictures:
         """All pictures, of which one is drawn."""
 
     @abstractmethod
@@ -358,7 +357,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         self.choose(None)
 
     def action_critical(self) -> None:
-        if (found := model.next_on_path(self.lanes.path(), self.lanes.bar)) is not None:
+        if (found := next_on_path(self.lanes.path(), self.lanes.bar)) is not None:
             self.lanes.go_to_bar(*found)
 
     def action_rank(self) -> None:

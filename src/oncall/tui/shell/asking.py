@@ -13,10 +13,9 @@ from oncall.core.errors import MissingEvidence, NotRecorded
 from oncall.core.units import NS_PER_S
 from oncall.tui.shell.keeping import Keeping
 from oncall.tui.shell.log import changes
-from oncall.tui.shell.messages import PROBE, RUN, Answered, Busy, Question, Refused
+from oncall.tui.shell.messages import PROBE, RUN, Answered, Busy, Question, Refused, SessionThread
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.timekeeping import Timekeeping
-from oncall.tui.shell.workers import SessionThread
 
 if TYPE_CHECKING:
     from oncall.console.cancellation import Lane

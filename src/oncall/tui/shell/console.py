@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from oncall.tui.shell.goto import Target
     from oncall.tui.shell.keys import ActionEntry
     from oncall.tui.shell.log import LogLine
-    from oncall.tui.shell.messages import Copy, Question
+    from oncall.tui.shell.messages import Copy, Question, SessionThread
     from oncall.tui.shell.notes import NoteKind
     from oncall.tui.shell.state import State
-    from oncall.tui.shell.workers import SessionThread
 
 
 class Console(SwitchingApp, metaclass=AbstractMeta):

@@ -16,8 +16,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import VerticalScroll
 
 from oncall.tui.drawing.literal import LiteralText, literal, literal_content
-from oncall.tui.drawing.states import STATES, state_styles
-from oncall.tui.drawing.themes import THEMES
+from oncall.tui.drawing.states import STATES, THEMES, state_styles
 from oncall.tui.shell.keys import ActionEntry, key_phrase, keys_by_id
 from oncall.tui.widgets.prompt import Overlay
 

@@ -57,7 +57,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "rates",
         "Rates",
         "4",
-        "oncall.tui.screens.rates.screen:RatesScreen",
+        "oncall.tui.screens.rates:RatesScreen",
         "Rates of ranks and NICs over time against their baseline, suspects first.",
     ),
     ScreenEntry(

@@ -20,7 +20,7 @@ from oncall.core.printable import short
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models.rates import Floats, value_phrase
-from oncall.views.ranks.rank_values import RankValues
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.snapshot import HostAnswer, Ranks, RankState
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from oncall.tui.screens.fleet.layout import (
 )
 from oncall.tui.screens.fleet.model import LEVELS, Mask, faults, levels
 from oncall.tui.widgets.line_list import cursor_bindings
-from oncall.views.ranks.rank_values import RankValues
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.snapshot import Ranks, RankState
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.probe import node_of, why_not_probed
 from oncall.tui.screens.communicators.model import blocked_in
 from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import lay_out
@@ -25,9 +24,9 @@ from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
-from oncall.tui.shell.node_work import ProbeScreen
+from oncall.tui.shell.node_work import ProbeScreen, node_of, why_not_probed
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.views.ranks.rank_values import RankValues
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import Ranks, Snapshot
 

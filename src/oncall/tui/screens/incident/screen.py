@@ -19,8 +19,7 @@ from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
 from oncall.fleet.read_only import read_only_command
-from oncall.render.ticket import to_line
-from oncall.tui.models.probe import blamed_nodes, why_not_probed
+from oncall.render.markdown import to_line
 from oncall.tui.screens.incident import model
 from oncall.tui.screens.incident.overview import Glance
 from oncall.tui.screens.incident.step_pane import StepAt, StepPane
@@ -31,7 +30,7 @@ from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry, always
 from oncall.tui.shell.lines import KeyBar
 from oncall.tui.shell.messages import Copy, Refused
-from oncall.tui.shell.node_work import ProbeScreen, RunScreen
+from oncall.tui.shell.node_work import ProbeScreen, RunScreen, blamed_nodes, why_not_probed
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList

@@ -13,7 +13,7 @@ from oncall.tui.drawing.states import role_styles, state_styles
 from oncall.tui.models.rates import Kind
 from oncall.tui.screens.incident import overview
 from oncall.tui.screens.incident.model import Headline
-from oncall.tui.screens.rates.rate_line import kind_styles
+from oncall.tui.screens.rates import kind_styles
 from oncall.tui.widgets.reading_list import ReadingList
 
 

@@ -16,13 +16,13 @@ from oncall.render.text.lines import cut, line, plain_lines
 from oncall.render.text.waiting import waiting_lines
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled, theme_style
-from oncall.tui.models.lanes import Pictures
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
-from oncall.tui.screens.network import model
+from oncall.tui.screens.network import network_lanes
 from oncall.tui.screens.network.network_lanes import NetworkFlows, NetworkLanes
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy
+from oncall.tui.widgets.lanes import Pictures
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.network.collective import NetworkView, Opened, StepView
 from oncall.views.network.waiting import Lane, Step, WaitingGraph
@@ -100,7 +100,7 @@ class NetworkScreen(LaneScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self._pane: model.Pane = "way"
+        self._pane: network_lanes.Pane = "way"
         self._rows: Table | None = None
         self.flows.plain = self.app.ascii_only
 
@@ -115,16 +115,16 @@ class NetworkScreen(LaneScreen):
         return GetNetwork(key)
 
     def drawing(self, view: NetworkView, text: str, faults_only: bool) -> WaitingGraph:
-        return model.chosen(view.graph, text, faults_only)
+        return network_lanes.chosen(view.graph, text, faults_only)
 
     def headline(self, view: NetworkView, width: int) -> str:
-        return model.title_line(view, width)
+        return network_lanes.title_line(view, width)
 
     def pictures(self, view: NetworkView) -> Pictures:
-        return model.pictures(view)
+        return network_lanes.pictures(view)
 
     def strip_phrase(self, view: NetworkView) -> str:
-        return model.strip_phrase(view)
+        return network_lanes.strip_phrase(view)
 
     def bar_reading(self, lane: Lane, bar: Step) -> Query[StepView]:  # noqa: ARG002
         collective = self.view.graph.collective
@@ -151,21 +151,23 @@ class NetworkScreen(LaneScreen):
         text, flow = Text(no_wrap=True), self.flows.row
         if flow is not None:
             muted = theme_style(self.app, "muted")
-            text.append("\n".join(model.flow_lines(flow, width)) + "\n", muted)
+            text.append("\n".join(network_lanes.flow_lines(flow, width)) + "\n", muted)
         text.append("\nLatency between hosts\n", heading)
-        text.append("\n".join(model.latency_lines(view.latencies, width, max(most, 4))))
+        text.append("\n".join(network_lanes.latency_lines(view.latencies, width, max(most, 4))))
         if self.app.ascii_only:
             text = Text(text.plain.replace("µs", "us"))
         self.query_one("#latencies", LiteralText).update(text)
 
     def bar_text(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
         width, height = self.card_width, self.query_one("#card", VerticalScroll).size.height - 2
-        lines = [line(cut(model.step_line(bar), width), "heading")]
-        lines += [line(text, "dim") for text in wrap(model.waits_line(bar), width)]
+        lines = [line(cut(network_lanes.step_line(bar), width), "heading")]
+        lines += [line(text, "dim") for text in wrap(network_lanes.waits_line(bar), width)]
         if self._rows is not None:
-            lines += map(line, model.row_lines(self._rows, width))
+            lines += map(line, network_lanes.row_lines(self._rows, width))
         elif answer is not None:
-            lines += model.step_lines(answer, self._pane, width, height, plain=self.app.ascii_only)
+            lines += network_lanes.step_lines(
+                answer, self._pane, width, height, plain=self.app.ascii_only
+            )
         return styled(self, lines)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
@@ -201,7 +203,7 @@ class NetworkScreen(LaneScreen):
         described = str(self.query_one("#description", LiteralText).content)
         return (
             Copy("t", "text", described),
-            Copy("s", f"step {step.step}", model.step_line(step)),
+            Copy("s", f"step {step.step}", network_lanes.step_line(step)),
             Copy("g", "graph", "\n".join(plain_lines(waiting_lines(self.view.graph, 100)))),
         )
 
@@ -238,7 +240,9 @@ class NetworkScreen(LaneScreen):
         self.ask("rows", GetNetworkRows(opened), self._take_rows, "reading rows")
 
     def action_pane(self) -> None:
-        self._pane = model.PANES[(model.PANES.index(self._pane) + 1) % len(model.PANES)]
+        self._pane = network_lanes.PANES[
+            (network_lanes.PANES.index(self._pane) + 1) % len(network_lanes.PANES)
+        ]
         self._close_rows()
         self.query_one("#card", VerticalScroll).scroll_home(animate=False)
         self.call_after_refresh(self.draw_bar)

@@ -30,7 +30,7 @@ from oncall.console.rulebook_queries import (
 )
 from oncall.console.session import Query
 from oncall.core.errors import OncallError
-from oncall.tui.screens.rules import model
+from oncall.tui.screens.rules import pane
 from oncall.tui.screens.rules.drafts import Buffer, DraftStore, keep_file
 from oncall.tui.screens.rules.editor import RuleEditor, edited_outside
 from oncall.tui.screens.rules.pane import RulePane
@@ -115,7 +115,7 @@ class RulesScreen(ConsoleScreen):
         unsaved = self._drafts.unsaved()
         if self._drafts.open is not None and not self._rule(self._drafts.open):
             unsaved.append(self._drafts.open)  # saved just now, and not listed yet
-        items = model.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
+        items = pane.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
         self._rule_list.show(items)
 
     @property
@@ -292,7 +292,7 @@ class RulesScreen(ConsoleScreen):
 
         taken = {rule.name for rule in self._rules} | set(self._drafts.unsaved())
         hint = "A name of lower-case letters, digits, - and _."
-        problem = partial(model.problem_of_name, taken)
+        problem = partial(pane.problem_of_name, taken)
         self.app.push_screen(Prompt("new rule", hint=hint, problem_of=problem), left)
 
     def action_editor(self) -> None:
@@ -375,7 +375,7 @@ class RulesScreen(ConsoleScreen):
                 self.tell(f"{rule.name}: {rule.path}: {rule.broken}")
             if known is not None and rule.written_ns != known.written_ns:
                 self._changed_outside(rule.name)
-        if before and model.in_force(rules) != model.in_force(tuple(before.values())):
+        if before and pane.in_force(rules) != pane.in_force(tuple(before.values())):
             self.app.judge_again()
         self._list()
         self._tell()
