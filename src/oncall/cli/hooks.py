@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -293,9 +293,5 @@ def _row(ring: RingReader) -> tuple[str, ...]:
 def _table(rows: Sequence[Sequence[str]]) -> str:
     """The rows as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(_line(row, widths) for row in rows)
-
-
-def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    return "  ".join(padded).rstrip() + "\n"
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)

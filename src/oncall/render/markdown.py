@@ -103,8 +103,7 @@ def _step(number: int, step: Step, explain: bool) -> Iterator[str]:
     yield f"{number}. {' '.join(parts)}"
     if explain and step.fact:
         values = "".join(f", {_code(f'${name} = {value}')}" for name, value in step.params.items())
-        rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
-        yield from ("", f"{indent}Fact {_code(step.fact)}: {rows}{values}", "")
+        yield from ("", f"{indent}Fact {_code(step.fact)}: {words.rows_phrase(step)}{values}", "")
         yield from (indent + line for line in _block(clean_lines(step.sql), "sql"))
         yield ""
 

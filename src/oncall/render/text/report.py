@@ -151,9 +151,8 @@ def _step(page: _Page, lead: str, step: Step) -> None:
 
 def _fact(page: _Page, step: Step, *, known: bool) -> None:
     """The rows behind an answer; the SQL of a fact is shown once a finding."""
-    rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
     values = "".join(f"; ${name} = {value}" for name, value in step.params.items())
-    text = f"fact {step.fact}: {rows}{'; its SQL is above' if known else values}"
+    text = f"fact {step.fact}: {words.rows_phrase(step)}{'; its SQL is above' if known else values}"
     page.flow((clean(text), "cyan"), first=_HANGING, rest=_HANGING + "  ")
     if not known:
         page.verbatim(clean_lines(step.sql), _HANGING + "  ", "dim")

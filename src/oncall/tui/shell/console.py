@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
+from textual.widget import AwaitMount
 
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.shell.log import lines_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from oncall.tui.shell.messages import Copy, Question, SessionThread
     from oncall.tui.shell.notes import NoteKind
     from oncall.tui.shell.state import State
+    from oncall.tui.widgets.prompt import Prompt
 
 
 class Console(SwitchingApp, metaclass=AbstractMeta):
@@ -46,6 +48,15 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     @abstractmethod
     def can_go_back(self) -> bool:
         """Whether `esc` leaves anything."""
+
+    def ask_line(self, prompt: Prompt, take: Callable[[str], object]) -> AwaitMount:
+        """Ask the reader for a line; who leaves the prompt with `esc` gives none."""
+
+        def left(text: str | None) -> None:
+            if text is not None:
+                take(text)
+
+        return self.push_screen(prompt, left)
 
     def ask(self, question: Question[Any]) -> None:
         """Ask the session, as soon as it is free."""

@@ -58,9 +58,7 @@ class Looking(Timekeeping):
         self.change(faults_only=not self.state.faults_only)
 
     def action_go_to(self) -> AwaitMount:
-        def left(text: str | None) -> None:
-            if text is None:
-                return
+        def take(text: str) -> None:
             if text.strip().lstrip(":") in _QUIT:
                 self.call_next(self.run_action, "perform('leave')")
             else:
@@ -70,7 +68,7 @@ class Looking(Timekeeping):
         state = self.state
         words = places(state.snapshot, [line.job for line in state.jobs or ()])
         prompt = Prompt(":", hint=hint, problem_of=self._problem_of, words=words)
-        return self.push_screen(prompt, left)
+        return self.ask_line(prompt, take)
 
     def _target(self, text: str) -> Target:
         return parse_target(text, self.state.cursor.last_ns)

@@ -4,7 +4,8 @@ blocked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rich.style import Style
@@ -14,11 +15,12 @@ from textual.containers import Horizontal, Vertical
 
 from oncall.console.queries import GetCommunicator, GetTraffic
 from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.render.text.lines import Line, cut, padded
 from oncall.render.text.traffic import curve_lines, map_lines
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, styled, theme_style
-from oncall.tui.screens.communicators import model
+from oncall.tui.screens.communicators import round_grid
 from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
@@ -27,9 +29,10 @@ from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.ranks.communicators import CommunicatorView
-from oncall.views.snapshot import CommunicatorSummary, Snapshot
+from oncall.views.snapshot import CommunicatorSummary, RankState, Snapshot
 from oncall.views.traffic.operations import NO_TRAFFIC, TrafficView
 
+_DIGITS = re.compile(r"([0-9]+)")
 _WIDE = 120
 _PROGRESS = 28  # columns for who waits how long
 _SIZE = 6  # for how many members there are
@@ -38,6 +41,48 @@ _SIZE = 6  # for how many members there are
 def _label_room(width: int) -> int:
     """Columns for the label in a list of that width."""
     return max(width - _PROGRESS - _SIZE - 6, 8)
+
+
+def chosen(
+    communicators: Sequence[CommunicatorSummary], text: str = "", faults_only: bool = False
+) -> tuple[CommunicatorSummary, ...]:
+    """Communicators whose label, role or hash contains every word: the worst first, in the
+    session's order; if no rank waits, by label. `faults_only` keeps those that a member waits in
+    and another has not entered."""
+    words = text.lower().split()
+    found = [
+        one
+        for one in communicators
+        if all(word in f"{one.label} {one.role} {one.comm:#x}".lower() for word in words)
+        and (not faults_only or (one.waiting and one.behind))
+    ]
+    waiting = [one for one in found if one.waiting]
+    calm = [one for one in found if not one.waiting]
+    return (*waiting, *sorted(calm, key=lambda one: (-one.size, _natural(one.label))))
+
+
+def _natural(label: str) -> list[tuple[int, str]]:
+    """A key that puts pp_9 before pp_10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in _DIGITS.split(label)]
+
+
+def progress_phrase(one: CommunicatorSummary) -> str:
+    """`1 behind, 14 wait 10 min in 14`."""
+    if one.entered < 0 and not one.waiting:
+        return "no collective recorded"
+    parts = [f"{one.behind:,} behind"] if one.behind else []
+    if one.waiting:
+        verb = "waits" if one.waiting == 1 else "wait"
+        long = f" {format_duration(one.longest_wait_ns)}" if one.longest_wait_ns >= 0 else ""
+        parts.append(f"{one.waiting:,} {verb}{long}")
+    return ", ".join(parts) or "in step"
+
+
+def state_of(one: CommunicatorSummary) -> RankState:
+    """How bad the communicator's state is, in the states of ranks."""
+    if one.waiting and one.behind:
+        return RankState.LATE
+    return RankState.WAITING if one.waiting else RankState.RUNNING
 
 
 class CommunicatorList(LineList[CommunicatorSummary]):
@@ -55,12 +100,12 @@ Communicators: first those named in findings, then those whose members have wait
         super().dress()
 
     def draw(self, row: CommunicatorSummary, width: int) -> Iterable[tuple[str, Style]]:
-        state = model.state_of(row)
+        state = state_of(row)
         room = _label_room(width)
         yield f" {STATES[state].letter} ", self._states[state]
         yield padded(cut(clean(row.label), room), room), Style()
         yield f" {row.size:>{_SIZE},}  ", self._muted
-        yield model.progress_phrase(row), self._states[state] if state else self._muted
+        yield progress_phrase(row), self._states[state] if state else self._muted
 
 
 class ColumnNames(LiteralText):
@@ -145,7 +190,7 @@ class CommunicatorsScreen(ConsoleScreen):
     def show_narrowed(self) -> None:
         state = self.state
         known = state.snapshot.communicators if state.snapshot is not None else ()
-        rows = model.chosen(known, state.filter, state.faults_only)
+        rows = chosen(known, state.filter, state.faults_only)
         self.query_one(CommunicatorList).show(rows)
         if not rows:
             fits = "none matches the filter" if known else "none recorded"
@@ -190,10 +235,10 @@ class CommunicatorsScreen(ConsoleScreen):
         if len(view.seqs):
             is_found = view.seqs[grid.column] == view.finding_seq
             remark = " (the finding is about this one)" if is_found else ""
-            first, *others = model.round_lines(view, grid.column, remark)
+            first, *others = round_grid.round_lines(view, grid.column, remark)
             text.append(first + "\n", "bold")
             text.append("".join(f"{line}\n" for line in others))
-        text.append(model.where_phrase(snapshot, view.summary.comm, row) + "\n", muted)
+        text.append(round_grid.where_phrase(snapshot, view.summary.comm, row) + "\n", muted)
         if view.waits:
             text.append("\nWaits\n", heading)
             text.append("\n".join(clean(wait) for wait in view.waits))
@@ -255,7 +300,7 @@ class CommunicatorsScreen(ConsoleScreen):
         snapshot, grid = self.state.snapshot, self.query_one(RoundGrid)
         if snapshot is None or grid.view is None or grid.row is None:
             return None
-        found = model.elsewhere(snapshot, grid.view.summary.comm, grid.row.ranks)
+        found = round_grid.elsewhere(snapshot, grid.view.summary.comm, grid.row.ranks)
         return None if found is None else found[1]
 
     def action_follow(self) -> None:

@@ -15,7 +15,7 @@ from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.screens.communicators.model import blocked_in
+from oncall.tui.screens.communicators.round_grid import blocked_in
 from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import lay_out
 from oncall.tui.screens.fleet.rank_card import LEAST, RankCardPane, RankRates

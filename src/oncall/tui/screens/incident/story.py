@@ -56,7 +56,7 @@ def _steps(finding: Finding) -> Iterator[Item]:
 
 
 def _step(lead: str, step: Step) -> Iterator[Paragraph]:
-    rows: tuple[str, Role] = (_rows(step), "faint")
+    rows: tuple[str, Role] = (words.rows_phrase(step) if step.fact else "", "faint")
     if step.ask:
         # `yes` is no good news and `no` no bad news: an answer is strong, not coloured.
         asked: tuple[tuple[str, Role], ...] = (
@@ -68,12 +68,6 @@ def _step(lead: str, step: Step) -> Iterator[Paragraph]:
             yield line(clean(step.say), lead="   ")
     elif step.say:
         yield Paragraph(lead, ((clean(step.say), "strong"),), rows)
-
-
-def _rows(step: Step) -> str:
-    if not step.fact:
-        return ""
-    return f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
 
 
 def _advice(advice: Iterable[str], title: str = "Do next") -> Iterator[Item]:
