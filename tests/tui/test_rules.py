@@ -22,7 +22,7 @@ from oncall.console.rulebook_queries import (
     SaveRulebook,
 )
 from oncall.core.errors import Problem, RulebookError, UsageError
-from oncall.tui.screens.rules import drafts
+from oncall.tui.screens.rules import editor as drafts
 from oncall.tui.screens.rules.editor import RuleEditor
 from oncall.tui.screens.rules.screen import RulesScreen
 

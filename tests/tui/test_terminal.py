@@ -57,7 +57,7 @@ def test_it_ends_when_its_terminal_is_gone() -> None:
 
 def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import oncall.tui.shell.timekeeping as t\n"
+        "import oncall.tui.shell.asking as t\n"
         "def beat(self): raise KeyError('what')\n"
         "t.Timekeeping.beat = beat\n"
     )

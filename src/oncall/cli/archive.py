@@ -14,7 +14,7 @@ import typer
 
 from oncall.archive.store import Archive, chosen_archive
 from oncall.cli.commands import group
-from oncall.cli.options.job import InventoryOption, JobOption, rulebooks_in_force, warn
+from oncall.cli.options import InventoryOption, JobOption, rulebooks_in_force, warn
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError, short_reason
 from oncall.core.json_text import json_of
 from oncall.core.printable import clean

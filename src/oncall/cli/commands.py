@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.cli.options.job import (
+from oncall.cli.options import (
     HostsOption,
     InventoryOption,
     ParamOption,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from oncall.cli.options.job import (
+from oncall.cli.options import (
     JobOption,
     ParamOption,
     RulesOption,

@@ -13,24 +13,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.job import (
+from oncall.cli.options import (
+    Colour,
+    Format,
     HostsOption,
     InventoryOption,
     JobOption,
     ParamOption,
     RulesOption,
+    Shown,
     SiteRulesOption,
     SlurmJobOption,
     SymptomOption,
     TrainingOption,
+    check_target,
     parse_overrides,
     read_training,
     rulebooks_in_force,
     warn,
     with_slurm_job,
+    written,
 )
-from oncall.cli.options.report import Colour, Format, Shown, check_target, written
+from oncall.cli.terminal import Interruptible
 from oncall.core.errors import BadInput, ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.core.units import parse_quantity

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.report import FormatOption, TextOrJson
+from oncall.cli.options import FormatOption, TextOrJson
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

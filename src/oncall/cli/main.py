@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
-from oncall.cli.interrupt import interrupts_reported
+from oncall.cli.terminal import interrupts_reported
 from oncall.core.errors import ExitCode
 from oncall.core.printable import for_terminal
 from oncall.core.room import lacking_room

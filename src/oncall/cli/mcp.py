@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.options.job import (
+from oncall.cli.options import (
     HostsOption,
     InventoryOption,
     ParamOption,
@@ -86,7 +86,7 @@ def mcp(
             f"oncall mcp needs the MCP SDK ({error.name} is missing): pip install 'oncall[mcp]'"
         ) from None
     from oncall.agents.evidence import Allowed, OpenEvidence
-    from oncall.cli.options.job import parse_overrides
+    from oncall.cli.options import parse_overrides
 
     allowed = Allowed(
         folders,

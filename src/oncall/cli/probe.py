@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.report import FormatOption, TextOrJson
+from oncall.cli.options import FormatOption, TextOrJson
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def probe(
     """
     if save is not None and into is not None:
         raise UsageError("--save creates an incident, --into adds to one; give only one of them")
-    from oncall.cli.options.report import check_target
+    from oncall.cli.options import check_target
     from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report

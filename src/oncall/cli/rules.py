@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from oncall.cli.commands import group
-from oncall.cli.options.job import (
+from oncall.cli.options import (
     RulesOption,
     SiteRulesOption,
     checked_site_folder,

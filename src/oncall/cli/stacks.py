@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.job import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.report import FormatOption, TextOrJson
+from oncall.cli.options import FormatOption, HostsOption, SlurmJobOption, TextOrJson, with_slurm_job
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def stacks(
     live = any(one is not None for one in (hosts, inventory)) or pid
     if paths and live:
         raise UsageError("give either PATH... to read stacks or nodes and processes to look at")
-    from oncall.cli.options.report import check_target
+    from oncall.cli.options import check_target
     from oncall.core.errors import MissingEvidence
     from oncall.render.text import stacks as report
     from oncall.views.stacks import folded

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.job import (
+from oncall.cli.options import (
     HostsOption,
     InventoryOption,
     ParamOption,
@@ -103,7 +103,7 @@ def watch(
 
     Runs until SIGTERM or Ctrl-C; a restarted watch continues where it stopped.
     """
-    from oncall.cli.options.job import parse_overrides
+    from oncall.cli.options import parse_overrides
     from oncall.watch.settings import read_watch_settings
 
     os.umask(0o027)  # state and incidents are the owner's and its group's

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oncall.console.cancellation import Lane, Task
-from oncall.console.history import Gathered, History
+from oncall.console.history import Gathered, History, ProbesKept
 from oncall.console.nodes import Nodes
-from oncall.console.probing import ProbesKept
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.source import Evidence, Finer, Source
 from oncall.core.errors import Interrupted, UsageError

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncall.console.cancellation import Lane, Task
-from oncall.console.history import Gathered
+from oncall.console.history import Gathered, probed_hosts
 from oncall.console.last_answers import LastAnswers
-from oncall.console.probing import probed_hosts
 from oncall.console.source import Finer
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean

@@ -27,7 +27,7 @@ from oncall.core.printable import clean, for_clipboard
 from oncall.tui.drawing.literal import AsciiFilter, HarmlessFilter, literal
 from oncall.tui.drawing.states import DEFAULT, THEMES
 from oncall.tui.shell.actions import ACTIONS
-from oncall.tui.shell.asking import UNSAVED, Asking
+from oncall.tui.shell.asking import UNSAVED
 from oncall.tui.shell.help import Actions, HelpScreen
 from oncall.tui.shell.keys import ActionEntry, bindings
 from oncall.tui.shell.log import MOST, LogLine
@@ -47,7 +47,7 @@ _IDLE_S = 1.0  # without a key, after which screens are made ahead
 _MOST_VISITED = 20  # screens that `esc` finds back to
 
 
-class ConsoleApp(Asking, Looking):
+class ConsoleApp(Looking):
     """The console over one session.
 
     `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.

@@ -12,6 +12,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from oncall.core.diagnosis import Diagnosis, Finding, Severity
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import clean
+from oncall.evidence.incident import Incident
 
 if TYPE_CHECKING:
     # Named only: the console's first frame is painted before numpy is imported.
@@ -211,3 +214,23 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     total: int
+
+
+def job_line(incident: Incident, job: str) -> JobLine:
+    """Its nodes, its ranks, and when it was seen last."""
+    con = incident.con
+    ((ranks,),) = con.execute(
+        "SELECT greatest(count(DISTINCT rank), (SELECT coalesce(max(world_size), 0) FROM jobs "
+        "WHERE job = $job)) FROM (SELECT rank FROM ranks WHERE job = $job "
+        "UNION SELECT rank FROM comms WHERE job = $job "
+        "UNION SELECT rank FROM ops WHERE job = $job)",
+        {"job": job},
+    ).fetchall()
+    nodes = con.execute(
+        "SELECT DISTINCT node FROM ranks WHERE job = ? AND node IS NOT NULL", [job]
+    ).fetchall()
+    ((last_ns,),) = con.execute(
+        "SELECT max(greatest(ended_ns, observed_ns, enqueued_ns)) FROM ops WHERE job = ?", [job]
+    ).fetchall()
+    state = "recorded" + (f" on {clean(fold_hosts(n for (n,) in nodes))}" if nodes else "")
+    return JobLine(clean(job), len(nodes), ranks, last_ns, state)

@@ -6,7 +6,7 @@ import pytest
 
 from oncall.core.diagnosis import Stack
 from oncall.render.text.lines import cell_len, cut, padded, plain_lines
-from oncall.tui.models.rows import aligned, card_lines, fitting_frame
+from oncall.tui.widgets.sheet_table import aligned, card_lines, fitting_frame
 from oncall.views.ranks.rank_card import RankCard
 from oncall.views.snapshot import Table
 

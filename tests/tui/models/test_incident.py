@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncall.core.diagnosis import Blame, Finding, Stack
-from oncall.tui.models.reading import Item
-from oncall.tui.models.rows import cell, sheet
 from oncall.tui.screens.incident.model import MOST_FOLDED, SEEN, beginning, incident, items, place
 from oncall.tui.screens.incident.story import story
+from oncall.tui.widgets.reading_list import Item
+from oncall.tui.widgets.sheet_table import cell, sheet
 from oncall.views.snapshot import Snapshot, Table
 
 from ..snapshots import (

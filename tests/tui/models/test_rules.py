@@ -12,9 +12,7 @@ from oncall.console.rulebook_queries import (
     ListRulebooks,
     RunTests,
 )
-from oncall.tui.models.reading import spans
-from oncall.tui.screens.rules.drafts import Buffer
-from oncall.tui.screens.rules.editor import word_at
+from oncall.tui.screens.rules.editor import Buffer, word_at
 from oncall.tui.screens.rules.pane import (
     dry_run_items,
     fact_at,
@@ -25,6 +23,7 @@ from oncall.tui.screens.rules.pane import (
     result_items,
     rule_items,
 )
+from oncall.tui.widgets.reading_list import spans
 from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 from ..fake_session import FakeSession

@@ -17,8 +17,8 @@ from oncall.cli.draw.pictures import (
     hash_of,
     show,
 )
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.job import JobOption
+from oncall.cli.options import JobOption
+from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.job import JobOption
+from oncall.cli.options import JobOption
+from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def evidence_of(path: Path, job: str | None) -> Incident:
     shards = shards_in([str(path)])
     if not shards:
         return read_evidence([str(path)], job)
-    from oncall.cli.options.job import rulebooks_in_force
+    from oncall.cli.options import rulebooks_in_force
     from oncall.use_case.gathering import Wanted, read_shards
 
     rulebooks = rulebooks_in_force((), True, {}).in_force

@@ -16,8 +16,8 @@ from oncall.cli.draw.pictures import (
     hash_of,
     show,
 )
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.job import JobOption
+from oncall.cli.options import JobOption
+from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
 
 def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
     """The first finding about traffic, on the given communicator if any."""
-    from oncall.cli.options.job import rulebooks_in_force
+    from oncall.cli.options import rulebooks_in_force
     from oncall.use_case.diagnose import diagnose
     from oncall.views.traffic.operations import PICTURE
 

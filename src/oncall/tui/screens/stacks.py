@@ -12,12 +12,20 @@ from textual.app import ComposeResult
 from oncall.console.queries import GetStacks
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import typed
-from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.tui.widgets.reading_list import ReadingList
+from oncall.tui.widgets.reading_list import (
+    Item,
+    Paragraph,
+    ReadingList,
+    Role,
+    heading,
+    line,
+    readable,
+    text,
+)
 from oncall.views.snapshot import Snapshot
 from oncall.views.stacks import FoldedStacks, StackGroup, where
 from oncall.views.words import frame_phrase

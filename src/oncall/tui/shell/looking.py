@@ -11,11 +11,11 @@ from textual.widget import AwaitMount
 
 from oncall.core.errors import UsageError
 from oncall.core.units import format_bytes
+from oncall.tui.shell.asking import Asking
 from oncall.tui.shell.goto import KINDS, Target, parse_target, places, why_not_there
 from oncall.tui.shell.messages import Copy, GoTo, Question
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import screen_in_sight
-from oncall.tui.shell.timekeeping import Timekeeping
 from oncall.tui.widgets.prompt import Choice, Prompt
 
 _QUIT = {"q", "q!", "quit", "exit"}
@@ -37,7 +37,7 @@ def osc52(text: str, environment: Mapping[str, str] = os.environ) -> str:
     return "".join(f"\x1bP{part}\x1b\\" for part in parts)
 
 
-class Looking(Timekeeping):
+class Looking(Asking):
     """Filter, faults only, go-to; and copies what the screen offers."""
 
     def action_filter(self) -> AwaitMount:

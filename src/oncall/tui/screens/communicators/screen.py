@@ -4,7 +4,6 @@ blocked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
 from oncall.console.queries import GetCommunicator, GetTraffic
+from oncall.core.nodeset import natural
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.render.text.lines import Line, cut, padded
@@ -32,7 +32,6 @@ from oncall.views.ranks.communicators import CommunicatorView
 from oncall.views.snapshot import CommunicatorSummary, RankState, Snapshot
 from oncall.views.traffic.operations import NO_TRAFFIC, TrafficView
 
-_DIGITS = re.compile(r"([0-9]+)")
 _WIDE = 120
 _PROGRESS = 28  # columns for who waits how long
 _SIZE = 6  # for how many members there are
@@ -58,12 +57,7 @@ def chosen(
     ]
     waiting = [one for one in found if one.waiting]
     calm = [one for one in found if not one.waiting]
-    return (*waiting, *sorted(calm, key=lambda one: (-one.size, _natural(one.label))))
-
-
-def _natural(label: str) -> list[tuple[int, str]]:
-    """A key that puts pp_9 before pp_10."""
-    return [(int(part) if part.isdecimal() else -1, part) for part in _DIGITS.split(label)]
+    return (*waiting, *sorted(calm, key=lambda one: (-one.size, natural(one.label))))
 
 
 def progress_phrase(one: CommunicatorSummary) -> str:

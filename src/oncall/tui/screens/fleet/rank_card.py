@@ -12,8 +12,8 @@ from oncall.render.text.lines import Line, line
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled
 from oncall.tui.models import rates as model
-from oncall.tui.models.rows import card_lines
 from oncall.tui.screens.rates import RateChart, RateList
+from oncall.tui.widgets.sheet_table import card_lines
 from oncall.views.ranks.rank_card import RankCard
 from oncall.views.rates.buckets import Series
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
-from oncall.tui.models.reading import Item, Paragraph, Role
+from oncall.tui.widgets.reading_list import Item, Paragraph, Role
 from oncall.views import coverage_words, words
 from oncall.views.snapshot import Snapshot
 

@@ -22,9 +22,16 @@ from oncall.fleet.read_only import read_only_command
 from oncall.render.markdown import to_line
 from oncall.tui.screens.incident import model
 from oncall.tui.screens.incident.overview import Glance
-from oncall.tui.screens.incident.step_pane import StepAt, StepPane
 from oncall.tui.screens.incident.story import story
-from oncall.tui.screens.incident.verdict import BESIDE, Findings, GlancePane, Story, Verdict
+from oncall.tui.screens.incident.verdict import (
+    BESIDE,
+    Findings,
+    GlancePane,
+    StepAt,
+    StepPane,
+    Story,
+    Verdict,
+)
 from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry, always

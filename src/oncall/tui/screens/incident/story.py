@@ -13,7 +13,7 @@ from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.fleet.outcome import REASONS, lost_gateways_phrases
-from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
+from oncall.tui.widgets.reading_list import Item, Paragraph, Role, heading, line, readable, text
 from oncall.views import coverage_words, words
 from oncall.views.snapshot import Snapshot
 

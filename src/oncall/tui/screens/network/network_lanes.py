@@ -17,9 +17,9 @@ from oncall.render.text.topology import tier_lines, title, way_lines
 from oncall.render.text.waiting import GLYPHS, PLAIN, Run, axis, lane_name, lane_runs, wait_phrase
 from oncall.render.text.waiting import title as waiting_title
 from oncall.tui.drawing.states import theme_style
-from oncall.tui.models.rows import aligned
 from oncall.tui.widgets.lanes import Lanes, Look, Pictures, matching
 from oncall.tui.widgets.line_list import LineList
+from oncall.tui.widgets.sheet_table import aligned
 from oncall.views.network.collective import NetworkView, NodeLatency, StepView
 from oncall.views.network.provenance import Contributor
 from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph

@@ -17,12 +17,9 @@ from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import role_styles
-from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
-from oncall.tui.models.rows import Sheet, sheet
-from oncall.tui.screens.rules.drafts import Buffer
-from oncall.tui.screens.rules.editor import RuleEditor
-from oncall.tui.widgets.reading_list import ReadingList
-from oncall.tui.widgets.sheet_table import SheetTable
+from oncall.tui.screens.rules.editor import Buffer, RuleEditor
+from oncall.tui.widgets.reading_list import Item, Paragraph, ReadingList, Role, line, readable, text
+from oncall.tui.widgets.sheet_table import SheetTable, sheet
 from oncall.views import words
 from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
@@ -74,36 +71,24 @@ class RulePane(Vertical):
     def show_problems(self, buffer: Buffer) -> None:
         """What is wrong, unless something was run since the last change: that stays."""
         if self.checks:
-            self._show("Check", check_items(buffer.problems, self._why_skipped))
+            self.outcome.show_lines("Check", check_items(buffer.problems, self._why_skipped))
 
     def await_outcome(self, title: str) -> None:
         """A trial runs: its outcome replaces the result of the check."""
         self.checks = False
-        self._show(title, said_items("…", "faint"))
+        self.outcome.show_lines(title, said_items("…", "faint"))
 
     def show_dry_run(self, run: DryRun, saving: bool) -> None:
         """`saving`: it was made because the text is to be saved."""
         then = ": problems, not saved" if run.problems else ": press ctrl+s again to save"
-        self._show(f"Dry run{then if saving else ''}", dry_run_items(run))
-
-    def show_rows(self, title: str, rows: Table) -> None:
-        self.outcome.show_rows(title, sheet(rows))
-
-    def show_tests(self, name: str, results: Table) -> None:
-        self._show(f"Tests of {name} with the text shown", result_items(results))
-
-    def show_saved(self, path: str) -> None:
-        self._show("Saved", said_items(f"✔ written to {path}", "healthy"))
+        self.outcome.show_lines(f"Dry run{then if saving else ''}", dry_run_items(run))
 
     def show_failure(self, error: Exception) -> None:
         if isinstance(error, RulebookError):
             wrong = [Problem(one.line, one.column, one.message) for one in error.problems]
-            self._show("Failed", problem_items(wrong))
+            self.outcome.show_lines("Failed", problem_items(wrong))
         else:
-            self._show("Failed", said_items(str(error), "critical"))
-
-    def _show(self, title: str, items: Sequence[Item]) -> None:
-        self.outcome.show_lines(title, items)
+            self.outcome.show_lines("Failed", said_items(str(error), "critical"))
 
     def fact(self) -> str | None:
         """The fact that the cursor is in."""
@@ -133,13 +118,14 @@ class Outcome(Vertical):
         lines.display = True
         lines.show(items)
 
-    def show_rows(self, title: str, sheet: Sheet) -> None:
-        shared = f"every row: {sheet.shared}" if sheet.shared else ""
-        self._entitle(f"{title} · {sheet.counted}", shared)
+    def show_rows(self, title: str, rows: Table) -> None:
+        shown = sheet(rows)
+        shared = f"every row: {shown.shared}" if shown.shared else ""
+        self._entitle(f"{title} · {shown.counted}", shared)
         self.query_one(ReadingList).display = False
         table = self.query_one(SheetTable)
-        table.display = bool(sheet.rows)
-        table.show(sheet)
+        table.display = bool(shown.rows)
+        table.show(shown)
 
     def _entitle(self, title: str, more: str = "") -> None:
         styles = role_styles(self)

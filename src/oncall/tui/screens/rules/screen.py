@@ -31,8 +31,13 @@ from oncall.console.rulebook_queries import (
 from oncall.console.session import Query
 from oncall.core.errors import OncallError
 from oncall.tui.screens.rules import pane
-from oncall.tui.screens.rules.drafts import Buffer, DraftStore, keep_file
-from oncall.tui.screens.rules.editor import RuleEditor, edited_outside
+from oncall.tui.screens.rules.editor import (
+    Buffer,
+    DraftStore,
+    RuleEditor,
+    edited_outside,
+    keep_file,
+)
 from oncall.tui.screens.rules.pane import RulePane
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
@@ -43,7 +48,7 @@ from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.prompt import Choice, Prompt
 from oncall.tui.widgets.reading_list import ReadingList
-from oncall.views.snapshot import DryRun, Problem, RuleLine
+from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 _CHECKED_AFTER_S = 0.3  # of not typing
 _LOOKED_AGAIN_AFTER_S = 2.0
@@ -266,12 +271,12 @@ class RulesScreen(ConsoleScreen):
     def action_fact(self) -> None:
         if (buffer := self.buffer) and (fact := self.fact()):
             title, query = f"Fact {fact}", RunFact(buffer.name, buffer.text, fact)
-            self._run("fact", title, query, partial(self._pane.show_rows, title))
+            self._run("fact", title, query, partial(self._pane.outcome.show_rows, title))
 
     def action_tests(self) -> None:
         if buffer := self.buffer:
             query = RunTests(buffer.name, buffer.text)
-            self._run("tests", "Tests", query, partial(self._pane.show_tests, buffer.name))
+            self._run("tests", "Tests", query, partial(self._tested, buffer.name))
 
     def action_keep(self) -> None:
         """Save, if it has been shown what that changes; else show it, and be asked again."""
@@ -329,11 +334,16 @@ class RulesScreen(ConsoleScreen):
             self._put(buffer.dry_run(asked.text, run))
         self._pane.show_dry_run(run, saving=asked.text == self._saving)
 
+    def _tested(self, name: str, results: Table) -> None:
+        title = f"Tests of {name} with the text shown"
+        self._pane.outcome.show_lines(title, pane.result_items(results))
+
     def _saved(self, asked: SaveRulebook, path: Path) -> None:
         if buffer := self._drafts.of(asked.name):
             self._put(buffer.written(asked.text))
             self._keep_draft()
-        self._pane.show_saved(str(path))
+        said = pane.said_items(f"✔ written to {path}", "healthy")
+        self._pane.outcome.show_lines("Saved", said)
         self.ask("list", ListRulebooks(), self._listed, "")
 
     def refused(self, message: Refused) -> None:

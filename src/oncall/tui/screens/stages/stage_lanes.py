@@ -26,9 +26,9 @@ from oncall.render.text.stages import (
 )
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates
-from oncall.tui.models.rows import table_lines
 from oncall.tui.screens.rates import RateChart
 from oncall.tui.widgets.lanes import Lanes, Look, Pictures, away, matching
+from oncall.tui.widgets.sheet_table import table_lines
 from oncall.views.rates.buckets import Series
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.stages.timeline import (
