@@ -75,6 +75,7 @@ def probe(
     if save is not None and into is not None:
         raise UsageError("--save creates an incident, --into adds to one; give only one of them")
     from oncall.cli.options import check_target
+    from oncall.fleet.inventory import expand_hosts
     from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report
@@ -89,7 +90,8 @@ def probe(
 
             check_target("--into", into)
             known = stack.enter_context(Incident.open(into))
-        order = ProbeOrder(_expanded(sources or ()), count, bandwidth, mesh)
+        pinging = dict.fromkeys(one for each in sources or () for one in expand_hosts(each))
+        order = ProbeOrder(tuple(pinging), count, bandwidth, mesh)
         probed = _run(hosts, inventory, order)
         measured = stack.enter_context(probed.incident)
         summary = summarise(measured.con)
@@ -102,14 +104,6 @@ def probe(
     sys.stdout.write(written(probed, summary))
     whole = all(outcome.kind == "ok" for outcome in probed.outcomes.values())
     raise typer.Exit(ExitCode.HEALTHY if whole else ExitCode.TOO_LITTLE_COVERAGE)
-
-
-def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    if not sources:
-        return ()
-    from oncall.fleet.inventory import expand_hosts
-
-    return tuple(dict.fromkeys(host for each in sources for host in expand_hosts(each)))
 
 
 def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed:

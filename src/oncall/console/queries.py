@@ -84,17 +84,13 @@ class OpenJob(Query["Snapshot"]):
 
 
 @dataclass(frozen=True)
-class GatherSnapshot(Query["Snapshot"]):
+class GatherSnapshot(GetSnapshot):
     """The snapshot at an instant, gathered again if the job runs."""
-
-    at_ns: int | None = None
-    first: bool = False  # as of GetSnapshot
-    lane: ClassVar[Lane] = "snapshots"
 
     def answer(self, session: Answering) -> Snapshot:
         with session.task(self.lane) as task:
             session.source.refresh(task)
-        return session.show(self.at_ns, first=self.first)
+        return super().answer(session)
 
 
 @dataclass(frozen=True)

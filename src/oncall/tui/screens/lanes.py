@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -50,13 +51,15 @@ class Words:
 
 def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry[Any]]:
     """The actions that every screen with lanes has, by the last part of their ids."""
+    before = partial(_needs_neighbour, step=-1, which="first")
+    after = partial(_needs_neighbour, step=1, which="last")
     entries = (
         ActionEntry(f"{screen}.critical", "c", "Critical",
                     f"Go to the next {words.bar} on the critical path.", _needs_path, bar=True),
         ActionEntry(f"{screen}.before", "left_parenthesis", "Before",
-                    f"Show the previous {words.picture}.", _needs_before, bar=True),
+                    f"Show the previous {words.picture}.", before, bar=True),
         ActionEntry(f"{screen}.after", "right_parenthesis", "After",
-                    f"Show the next {words.picture}.", _needs_after, bar=True),
+                    f"Show the next {words.picture}.", after, bar=True),
         ActionEntry(f"{screen}.worst", "w", "Worst",
                     f"Show {words.worst} again.", _needs_choice),
         ActionEntry(f"{screen}.rank", "r", "Rank",
@@ -70,14 +73,6 @@ def needs_picture(screen: LaneScreen) -> str | None:
     if why := needs_snapshot(screen):
         return why
     return None if screen.has_view else screen.why_nothing
-
-
-def _needs_before(screen: LaneScreen) -> str | None:
-    return _needs_neighbour(screen, -1, "first")
-
-
-def _needs_after(screen: LaneScreen) -> str | None:
-    return _needs_neighbour(screen, 1, "last")
 
 
 def _needs_neighbour(screen: LaneScreen, step: int, which: str) -> str | None:

@@ -66,7 +66,7 @@ line."""
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._scales: dict[str, Scale] = {}
-        self._span = (0, 0)
+        self.span = (0, 0)
         self._longest = 0  # columns of a name
 
     def show_rates(self, series: Sequence[Series], shared: bool) -> None:
@@ -74,17 +74,13 @@ line."""
         span = model.span(series)
         now = {one.name: scale for one, scale in zip(series, scales, strict=True)}
         longest = max((cell_len(clean(one.name)) for one in series), default=0)
-        if (now, span, longest) != (self._scales, self._span, self._longest):
-            self._scales, self._span, self._longest = now, span, longest
+        if (now, span, longest) != (self._scales, self.span, self._longest):
+            self._scales, self.span, self._longest = now, span, longest
             self.refresh()
         self.show(series)
 
     def scale_of(self, series: Series) -> Scale:
         return self._scales[series.name]
-
-    @property
-    def span(self) -> tuple[int, int]:
-        return self._span
 
     def key(self, row: Series) -> str:
         return row.name
@@ -102,9 +98,9 @@ line."""
         yield "! " if row.suspect else "  ", self._kinds["outside"]
         yield padded(cut(clean(row.name), named), named + 1), Style()
         room = max(width - named - _NUMBER - _SIDE - 4, 4)
-        values = model.columns_of(row, *self._span, room)
+        values = model.columns_of(row, *self.span, room)
         yield from _pieces(model.line(row, values, self.scale_of(row), self.plain), self._kinds)
-        if silent_ns := model.silent_ns(row, self._span[1]):
+        if silent_ns := model.silent_ns(row, self.span[1]):
             # The last number is old: it would be read as if it were of now.
             yield f" {model.gap_phrase(silent_ns):>{_NUMBER - 1}} ", self._kinds["gap"]
             yield _MARKS[""], Style()

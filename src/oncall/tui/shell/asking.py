@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from oncall.console.cancellation import Lane
     from oncall.console.session import Query, Session
     from oncall.tui.shell.state import TimeCursor
-    from oncall.views.snapshot import HostTrouble, JobLine, Snapshot
+    from oncall.views.snapshot import JobLine, Snapshot
 
 _PROBLEMS = {"open", "jobs", "snapshot"}  # what is shown instead of evidence
 UNSAVED = "The evidence of what was found is not saved"
@@ -102,10 +102,8 @@ class Asking(Keeping):
     def _ask_troubles(self) -> None:
         """What the hosts said that were asked."""
         if self.state.live:
-            self.ask(Question("troubles", ListTroubles(), self, take=self._take_troubles))
-
-    def _take_troubles(self, troubles: tuple[HostTrouble, ...]) -> None:
-        self.change(troubles=troubles)
+            take = lambda troubles: self.change(troubles=troubles)  # noqa: E731
+            self.ask(Question("troubles", ListTroubles(), self, take=take))
 
     # ----------------------------------------------------------------- answers
 
@@ -202,7 +200,7 @@ class Asking(Keeping):
                 self.write_log(said, severity)
             self._logged = snapshot
         if first:
-            main = _main_screen()
+            main = next((one.id for one in SCREENS if one.id not in {"jobs", "log"}), None)
             if main and self.current_mode == "jobs":
                 self.show_screen(main)
         self.rest()
@@ -365,7 +363,3 @@ class Asking(Keeping):
             return
         self.jump(there[0] if way > 0 else there[-1])
         self.tell("a finding began here; ] goes forward to when it was detectable")
-
-
-def _main_screen() -> str | None:
-    return next((one.id for one in SCREENS if one.id not in {"jobs", "log"}), None)

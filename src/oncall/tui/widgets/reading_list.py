@@ -69,7 +69,7 @@ class ReadingList(ScrollView, can_focus=True):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._items: tuple[Item, ...] = ()
+        self.items: tuple[Item, ...] = ()
         self._lines: list[tuple[int, Text]] = []  # of which item, what
         self._tops: list[int] = []  # the first line of each item
         self._folded: tuple[Item, ...] | None = None  # the items that the lines are of
@@ -79,13 +79,9 @@ class ReadingList(ScrollView, can_focus=True):
     # ------------------------------------------------------------ what is shown
 
     @property
-    def items(self) -> tuple[Item, ...]:
-        return self._items
-
-    @property
     def item(self) -> Item | None:
         """The one the cursor is on."""
-        here = self._items[self._cursor] if self._cursor < len(self._items) else None
+        here = self.items[self._cursor] if self._cursor < len(self.items) else None
         return here if here is not None and here.reads else None
 
     def show(self, items: Sequence[Item], at: str | None = None) -> None:
@@ -93,14 +89,14 @@ class ReadingList(ScrollView, can_focus=True):
         or where that was. Nothing is drawn anew if nothing differs."""
         before = self.item
         items = tuple(items)
-        if items == self._items:
+        if items == self.items:
             if at is not None and (before is None or before.name != at):
                 self.go_to(at)
             return
         above = self._top(self._cursor) - round(self.scroll_y)
         names = [item.name for item in items]
         wanted = at or (before.name if before is not None else None)
-        self._items = items
+        self.items = items
         self._cursor = names.index(wanted) if wanted in names else self._nearest(self._cursor)
         if self._room > 0:
             self._fold(self._room)
@@ -117,7 +113,7 @@ class ReadingList(ScrollView, can_focus=True):
 
     def go_to(self, name: str) -> bool:
         """Put the cursor on the item of that name; whether there is one."""
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(self.items):
             if item.name == name and item.reads:
                 self._set(index)
                 return True
@@ -125,17 +121,17 @@ class ReadingList(ScrollView, can_focus=True):
 
     def _nearest(self, index: int) -> int:
         """The readable item at `index` or after it, else before it."""
-        after = range(min(index, len(self._items)), len(self._items))
-        before = range(min(index, len(self._items) - 1), -1, -1)
-        return next((i for i in (*after, *before) if self._items[i].reads), 0)
+        after = range(min(index, len(self.items)), len(self.items))
+        before = range(min(index, len(self.items) - 1), -1, -1)
+        return next((i for i in (*after, *before) if self.items[i].reads), 0)
 
     # ----------------------------------------------------------------- the keys
 
     def action_move(self, by: int) -> None:
         index = self._cursor + by
-        while 0 <= index < len(self._items) and not self._items[index].reads:
+        while 0 <= index < len(self.items) and not self.items[index].reads:
             index += by
-        if 0 <= index < len(self._items):
+        if 0 <= index < len(self.items):
             self._set(index)
         else:  # nothing more to stop at, but perhaps to read
             self.scroll_relative(y=by, animate=False)
@@ -145,7 +141,7 @@ class ReadingList(ScrollView, can_focus=True):
             self._set(self._nearest(0))
             self.scroll_home(animate=False)
         else:
-            readable = [i for i, item in enumerate(self._items) if item.reads]
+            readable = [i for i, item in enumerate(self.items) if item.reads]
             self._set(readable[-1] if readable else 0)
             self.scroll_end(animate=False)
 
@@ -167,7 +163,7 @@ class ReadingList(ScrollView, can_focus=True):
         index = self._lines[line][0]
         if index == self._cursor:
             self.action_choose()
-        elif self._items[index].reads:
+        elif self.items[index].reads:
             self._set(index)
 
     def _set(self, index: int) -> None:
@@ -184,7 +180,7 @@ class ReadingList(ScrollView, can_focus=True):
             return
         top, height = self._top(self._cursor), self._height(self._cursor)
         above = self._cursor - 1
-        if above >= 0 and not self._items[above].reads and self._height(above) == 2:
+        if above >= 0 and not self.items[above].reads and self._height(above) == 2:
             top, height = top - 1, height + 1
         if self._nearest(0) == self._cursor:  # what stands above the first belongs to it
             top, height = 0, self._top(self._cursor) + self._height(self._cursor)
@@ -229,7 +225,7 @@ class ReadingList(ScrollView, can_focus=True):
             return Strip.blank(self.size.width, base)
         index, text = self._lines[line]
         gutter, style = " " * _GUTTER, base
-        if index == self._cursor and self._items[index].reads:
+        if index == self._cursor and self.items[index].reads:
             gutter = _HERE if self.has_focus else _HERE_AWAY
             style = base + self.get_component_rich_style("reading--here", partial=True)
         marks = literal_segment(gutter, role_styles(self)["key"])
@@ -249,12 +245,12 @@ class ReadingList(ScrollView, can_focus=True):
 
     def _fold(self, width: int) -> None:
         """Lay the items out; again only when they or the width have changed."""
-        if self._items is self._folded and width == self._folded_at:
+        if self.items is self._folded and width == self._folded_at:
             return
-        self._folded, self._folded_at = self._items, width
+        self._folded, self._folded_at = self.items, width
         styles = role_styles(self)
         self._lines, self._tops = [], []
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(self.items):
             self._tops.append(len(self._lines))
             for paragraph in item.paragraphs:
                 folded = fold(paragraph, width - _GUTTER - 1, styles, self.app.console)

@@ -103,7 +103,9 @@ def _states(
     blocked = _blocked_in(con)
     held_by = _held_by(con)
     hung = _hung(blocked, held_by, blamed)
-    waiting = {*blocked, *_waiting_by_calls(con)}
+    # Also where calls alone are recorded and nothing is known of ends.
+    called = con.execute("SELECT DISTINCT rank FROM front").fetchall()
+    waiting = {*blocked, *(one for (one,) in called)}
     absent = {one for holders in held_by.values() for one, how in holders if how == "absent"}
     # Who waits elsewhere is kept from coming. In a healthy job someone is always waited for.
     late = set() if diagnosis.healthy and not diagnosis.pending else absent - waiting
@@ -127,11 +129,6 @@ def _blocked_in(con: duckdb.DuckDBPyConnection) -> dict[int, set[_Operation]]:
     for rank, comm, kind, seq in rows:
         blocked[rank].add((comm, kind, seq, rank if kind == "p2p" else None))
     return blocked
-
-
-def _waiting_by_calls(con: duckdb.DuckDBPyConnection) -> list[int]:
-    """The ranks that wait, also where calls alone are recorded and nothing is known of ends."""
-    return [rank for (rank,) in con.execute("SELECT DISTINCT rank FROM front").fetchall()]
 
 
 def _held_by(con: duckdb.DuckDBPyConnection) -> dict[_Operation, list[tuple[int, str]]]:

@@ -226,6 +226,10 @@ class RateThresholds:
             rate_below=None if below is None else float(below),
         )
 
+    def baseline(self, value: Floats, buckets: Buckets) -> tuple[float, float] | None:
+        """The band that the first part kept to, if it can be told."""
+        return baseline_of(value, buckets, self.baseline_part, self.baseline_ns)
+
     def threshold(self, rank: int, measured: Mapping[int, Floats]) -> float | None:
         """Below which rate the rank is singled out among others, by rank; None without others."""
         others = [value[~np.isnan(value)] for other, value in measured.items() if other != rank]

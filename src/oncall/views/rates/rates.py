@@ -27,7 +27,6 @@ from oncall.views.rates.buckets import (
     RateThresholds,
     RecordedBuckets,
     Series,
-    baseline_of,
     has_stopped,
 )
 from oncall.views.rates.job import job_series
@@ -242,12 +241,7 @@ class _Rates:
         value: Floats,
         threshold: float | None = None,
     ) -> Series:
-        baseline = baseline_of(
-            value,
-            self._buckets,
-            self._thresholds.baseline_part,
-            self._thresholds.baseline_ns,
-        )
+        baseline = self._thresholds.baseline(value, self._buckets)
         if baseline is not None and has_stopped(value):  # nothing is no longer as before
             low, high = baseline
             baseline = max(low, (low + high) / 2 * NEARLY_NOTHING), high
@@ -309,7 +303,7 @@ def nic_series(
             unit="B/s",
             at_ns=buckets.at_ns,
             value=value,
-            baseline=baseline_of(value, buckets, thresholds.baseline_part, thresholds.baseline_ns),
+            baseline=thresholds.baseline(value, buckets),
             suspect=(node, nic) in suspects,
             group="nics",
             subject=clean(f"nic {node} {nic}"),
