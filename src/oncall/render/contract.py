@@ -268,27 +268,23 @@ def failed(error: str) -> str:
 def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocument:
     """The diagnosis as plain data. `explain` adds each step's SQL and parameters."""
     coverage = diagnosis.coverage
-    return {
-        "schema": VERSION,
-        "job": diagnosis.job,
-        "window": {"since_ns": diagnosis.since_ns, "until_ns": diagnosis.until_ns},
-        "result": diagnosis.result,
-        "healthy": diagnosis.healthy,
-        "doubt": words.doubt(diagnosis),
-        "suspects": [_suspect(one) for one in diagnosis.suspects],
-        "would_decide": diagnosis.would_decide,
-        "coverage": _fields(
+    return _fields(
+        diagnosis,
+        DiagnosisDocument,
+        schema=VERSION,
+        window=_fields(diagnosis, WindowDocument),
+        doubt=words.doubt(diagnosis),
+        suspects=[_suspect(one) for one in diagnosis.suspects],
+        coverage=_fields(
             coverage,
             CoverageDocument,
             gaps=[_gap(gap, explain) for gap in coverage.gaps],
             contradictions=[_fields(one, ContradictionDocument) for one in coverage.contradictions],
             skipped_rules=[_fields(one, SkippedRuleDocument) for one in coverage.skipped_rules],
         ),
-        "findings": [_finding(finding, explain) for finding in diagnosis.findings],
-        "checked": list(diagnosis.checked),
-        "site_rulebooks": dict(diagnosis.site_rulebooks),
-        "notes": list(diagnosis.notes),
-    }
+        findings=[_finding(finding, explain) for finding in diagnosis.findings],
+        site_rulebooks=dict(diagnosis.site_rulebooks),
+    )
 
 
 def _fields(of: object, document: type[AnyDocument], **given: object) -> AnyDocument:

@@ -115,7 +115,7 @@ def _place(tier: Sequence[Device], left_out: int, width: int) -> _Placed:
     """As many devices as fit beside each other, those with a role in any case."""
     room = width - _TIER
     shown = list(tier)
-    while len(shown) > 1 and _widest(shown) * len(shown) > room:
+    while len(shown) > 1 and (max(len(one.name) for one in shown) + 3) * len(shown) > room:
         others = [device for device in shown if device.role == "other"]
         if not others:
             break
@@ -126,10 +126,6 @@ def _place(tier: Sequence[Device], left_out: int, width: int) -> _Placed:
         tuple((device, left + slot * place + slot // 2) for place, device in enumerate(shown)),
         left_out + len(tier) - len(shown),
     )
-
-
-def _widest(devices: Sequence[Device]) -> int:
-    return max(len(device.name) for device in devices) + 3
 
 
 def _tier_line(tier: int, placed: _Placed, width: int) -> Line:

@@ -21,6 +21,7 @@ from oncall.tui.widgets.reading_list import (
     Paragraph,
     ReadingList,
     Role,
+    frame_lines,
     heading,
     line,
     readable,
@@ -28,7 +29,6 @@ from oncall.tui.widgets.reading_list import (
 )
 from oncall.views.snapshot import Snapshot
 from oncall.views.stacks import FoldedStacks, StackGroup, where
-from oncall.views.words import frame_phrase
 
 MOST_FRAMES = 12
 _RANK = re.compile(r"ranks? (\d+)")
@@ -66,11 +66,7 @@ def _paragraphs(group: StackGroup) -> Iterator[Paragraph]:
         "✖ " if group.odd else "  ",
         ((f"{group.who}: {group.activity}", role), (f"{moves}{place}", "faint")),
     )
-    for frame in group.frames[:MOST_FRAMES]:
-        said, library = frame_phrase(frame)
-        yield line(said, "faint" if library else "plain", lead="     ")
-    if (more := len(group.frames) - MOST_FRAMES) > 0:
-        yield line(f"… {more} more frames; y copies all", "faint", lead="     ")
+    yield from frame_lines(group.frames, MOST_FRAMES, "     ", "; y copies all")
 
 
 def _needs_rank(screen: StacksScreen) -> str | None:

@@ -88,10 +88,6 @@ class Asking(Keeping):
         self._busy = message.lane
         self.change(busy=message.label, progress="")
 
-    def retry(self) -> None:
-        self.session.stop()
-        self.open_session()
-
     def open_job(self, job: str) -> None:
         self.known_moments.clear()
         self._logged = None
@@ -345,7 +341,8 @@ class Asking(Keeping):
     def action_gather(self) -> None:
         if not self.state.jobs:
             self.change(problem="")
-            self.retry()
+            self.session.stop()
+            self.open_session()
         else:
             self._gather()
 

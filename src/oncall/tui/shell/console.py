@@ -68,10 +68,6 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
         self.log_lines.extend(lines_of(clock, text, severity))
 
     @abstractmethod
-    def retry(self) -> None:
-        """Try again what kept the jobs from being found."""
-
-    @abstractmethod
     def open_job(self, job: str) -> None:
         """Choose a job, and show its snapshot."""
 

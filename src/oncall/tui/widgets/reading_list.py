@@ -24,6 +24,7 @@ from textual.strip import Strip
 
 from oncall.tui.drawing.literal import literal, literal_segment
 from oncall.tui.drawing.states import role_styles
+from oncall.views.words import frame_phrase
 
 _GUTTER = 2
 _LEAST_ROOM = 16  # for what is said, beside an aside
@@ -341,6 +342,15 @@ def text(name: str, *paragraphs: Paragraph) -> Item:
 def readable(name: str, said: str, lead: str = " · ", role: Role = "plain") -> Item:
     """A line to stop at and to copy."""
     return Item(name, (line(said, role, lead),), copy=said)
+
+
+def frame_lines(frames: Sequence[str], most: int, lead: str, more: str = "") -> Iterator[Paragraph]:
+    """The newest frames of a stack, those of libraries faint; what is left out is counted."""
+    for frame in frames[:most]:
+        said, library = frame_phrase(frame)
+        yield line(said, "faint" if library else "plain", lead)
+    if (others := len(frames) - most) > 0:
+        yield line(f"… {others} more frames{more}", "faint", lead)
 
 
 Span = tuple[int, int, Role]  # from, to, in characters

@@ -13,7 +13,16 @@ from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.fleet.outcome import REASONS, lost_gateways_phrases
-from oncall.tui.widgets.reading_list import Item, Paragraph, Role, heading, line, readable, text
+from oncall.tui.widgets.reading_list import (
+    Item,
+    Paragraph,
+    Role,
+    frame_lines,
+    heading,
+    line,
+    readable,
+    text,
+)
 from oncall.views import coverage_words, words
 from oncall.views.snapshot import Snapshot
 
@@ -95,20 +104,12 @@ def _stacks(stacks: Iterable[Stack]) -> Iterator[Item]:
     for number, ((at, frames), ranks) in enumerate(places.items()):
         who = words.ranks_phrase(ranks)
         yield heading(f"{who[0].upper()}{who[1:]}, {clean(at)}", f"stack heading {number}")
-        lines = [line(*_frame(frame), lead="   ") for frame in frames[:MOST_FRAMES]]
-        if len(frames) > MOST_FRAMES:
-            lines.append(line(f"… {len(frames) - MOST_FRAMES} more frames", "faint", lead="   "))
         yield Item(
             name=f"stack {number}",
-            paragraphs=tuple(lines),
+            paragraphs=tuple(frame_lines(frames, MOST_FRAMES, "   ")),
             copy="\n".join(map(clean, frames)),
             rank=ranks[0],
         )
-
-
-def _frame(frame: str) -> tuple[str, Role]:
-    said, library = words.frame_phrase(frame)
-    return said, "faint" if library else "plain"
 
 
 def _confidence(finding: Finding) -> Iterator[Item]:
