@@ -26,7 +26,6 @@ from oncall.console.cancellation import LANES, Cancellation, Lane, Task
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Answer, Query
 from oncall.console.source import Evidence, Shown, Source
-from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, UsageError, short_reason
 from oncall.core.training import Training
 from oncall.evidence.incident import Incident
@@ -227,6 +226,7 @@ class Replay:
         ranks = ranks_of(incident, diagnosis)
         communicators = summaries_of(incident, diagnosis)
         coverage = with_failures(diagnosis.coverage, incident)
+        notes = (*diagnosis.notes, *filter(None, [self._archive_note]))
         with self._changing:
             self._version += 1
             version = self._version
@@ -234,7 +234,7 @@ class Replay:
             version=version,
             moment=evidence.moment,
             job=evidence.job,
-            diagnosis=replace(diagnosis, coverage=coverage, notes=self._notes(diagnosis)),
+            diagnosis=replace(diagnosis, coverage=coverage, notes=notes),
             ranks=ranks,
             communicators=communicators,
             hosts=evidence.hosts,
@@ -291,9 +291,6 @@ class Replay:
                 f"{one.path}: {one.why}"
             )
         return found
-
-    def _notes(self, diagnosis: Diagnosis) -> tuple[str, ...]:
-        return (*diagnosis.notes, *filter(None, [self._archive_note]))
 
     def _show(self, shown: Shown | None) -> None:
         """Questions are about this from now on."""

@@ -20,6 +20,7 @@ from oncall.render.text.lines import (
 from oncall.render.text.provenance import ROOT_KINDS
 from oncall.render.text.waiting import GLYPHS, PLAIN
 from oncall.views.network.topology import Cable, Device, Hop, Root, Topology
+from oncall.views.words import percent
 
 _SIDES = {"root": ("[", "]"), "way": ("(", ")"), "victim": ("<", ">")}
 _STYLES: dict[str, Style] = {"root": "fault", "way": "way"}
@@ -83,15 +84,11 @@ def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]
         phrase = f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}"
         lines += wrapped_line(line(phrase, "fault" if hop.is_root else "text"), width)
     for root in shown.roots[1:4]:
-        phrase = f"  {root.label}: {_share(root)} of the lost time comes from there"
+        phrase = f"  {root.label}: {percent(root.share)} of the lost time comes from there"
         lines += wrapped_line(line(phrase), width)
     for note in shown.notes:
         lines += wrapped_line(line(f"  {note}"), width)
     return lines
-
-
-def _share(root: Root) -> str:
-    return f"{root.share:.0%}".replace("%", " %")
 
 
 def hop_phrase(hop: Hop, root: Root) -> str:
@@ -224,7 +221,9 @@ def track_lines(tracks: Sequence[Track], width: int, *, plain: bool = False) -> 
     """The rows between two rows of names; heavy lines are drawn over light ones, and are what the
     picture is about."""
     bent = [track for track in tracks if track.top != track.bottom]
-    rows = {id(track): row + 1 for row, track in enumerate(_in_order(bent))}
+    # Those to the right first where they go right: fewer lines cross.
+    bent.sort(key=lambda one: -one.top if one.bottom > one.top else one.top)
+    rows = {id(track): row + 1 for row, track in enumerate(bent)}
     height = len(bent) + 2
     cells = [[_EMPTY] * width for _ in range(height)]
     for track in sorted(tracks, key=lambda one: one.heavy):
@@ -246,11 +245,6 @@ def track_lines(tracks: Sequence[Track], width: int, *, plain: bool = False) -> 
 def _row(cells: Sequence[_Cell]) -> Line:
     text = "".join(glyph for glyph, _ in cells).rstrip()
     return line_of(text, [style for _, style in cells[: len(text)]])
-
-
-def _in_order(tracks: Sequence[Track]) -> list[Track]:
-    """Those to the right first where they go right: fewer lines cross."""
-    return sorted(tracks, key=lambda one: -one.top if one.bottom > one.top else one.top)
 
 
 def _draw(cells: list[list[_Cell]], track: Track, row: int, shapes: dict[int, _Cell]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 from oncall.core.diagnosis import Finding, Picture
 from oncall.core.errors import NotRecorded, UsageError
@@ -252,7 +251,7 @@ def _lanes(
         {"iteration": iteration, "replicas": replicas, "every": every_rank},
     ).fetchall()
     return tuple(
-        Lane(rank, clean(node or ""), stage, replica, tuple(_box(row) for row in group), ranks)
+        Lane(rank, clean(node or ""), stage, replica, tuple(Box(*row[5:]) for row in group), ranks)
         for (rank, node, stage, replica, ranks), group in groupby(rows, lambda row: row[:5])
     )
 
@@ -286,11 +285,6 @@ def _with_stopped(
     drawn = [replace(one, boxes=(*before.get(one.rank, ()), *one.boxes)) for one in stopped]
     others = [lane for lane in lanes if lane.rank not in instead]
     return tuple(sorted([*others, *drawn], key=lambda lane: (lane.replica, lane.stage, lane.rank)))
-
-
-def _box(row: tuple[Any, ...]) -> Box:
-    task, chunk, micro_batch, started_ns, ended_ns, peer, *graph = row[5:]
-    return Box(task, chunk, micro_batch, started_ns, ended_ns, peer, *graph)
 
 
 # ------------------------------------------------------------------- findings

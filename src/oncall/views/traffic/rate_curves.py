@@ -9,7 +9,6 @@ tokens: an uneven column is a busy expert and no fault (Pulse 7.2.4).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -151,12 +150,8 @@ def compact(traffic: OperationTraffic, most: int) -> OperationTraffic:
         return traffic
     ranks = [one.rank for one in traffic.senders]
     blamed = [place for place, rank in enumerate(ranks) if rank in traffic.blamed] or [0]
-    near = sorted(range(len(ranks)), key=lambda place: _distance(place, blamed))[:most]
+    near = sorted(range(len(ranks)), key=lambda at: min(abs(at - one) for one in blamed))[:most]
     return replace(traffic, senders=tuple(traffic.senders[place] for place in sorted(near)))
-
-
-def _distance(place: int, others: Sequence[int]) -> int:
-    return min(abs(place - other) for other in others)
 
 
 @dataclass(frozen=True)

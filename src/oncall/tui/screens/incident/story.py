@@ -40,7 +40,7 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
     case = words.case_phrase(finding.case)
     since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
     about = (f"{finding.id} {finding.rulebook} {finding.verdict}", case, since)
-    yield text("about", line(_joined(about), "faint"))
+    yield text("about", line(" · ".join(filter(None, about)), "faint"))
     if finding.seen_before:
         yield readable("seen before", f"Seen before: {clean(finding.seen_before)}")
     yield from _steps(finding)
@@ -166,7 +166,3 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[Item]:
         if not number:
             yield heading(title)
         yield readable(f"{title.lower()} {number}", said)
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return " · ".join(part for part in parts if part)
