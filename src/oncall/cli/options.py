@@ -283,6 +283,15 @@ def written(
             )
 
 
+def check_targets(save: Path | None, into: Path | None) -> None:
+    """Raise UsageError for both, or for one that cannot be written, before anything is read."""
+    if save is not None and into is not None:
+        raise UsageError("--save creates an incident, --into adds to one; give only one of them")
+    for option, target in (("--save", save), ("--into", into)):
+        if target is not None:
+            check_target(option, target)
+
+
 def check_target(option: str, save: Path) -> None:
     """Raise UsageError for an incident file that cannot be written, before anything is read."""
     from oncall.use_case.recordings import is_incident

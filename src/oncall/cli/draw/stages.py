@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
+from oncall.cli.draw.pictures import PNG, SVG, Drawing, Evidence, check_target, drawable, show
 from oncall.cli.options import JobOption
 from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
@@ -20,12 +20,7 @@ _TRACE, _GRAPH, _DOT = ".trace.json", ".json", ".dot"
 
 
 def stages(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A saved incident, a recording, or a folder of shards."
-        ),
-    ],
+    path: Evidence,
     job: JobOption = None,
     iteration: Annotated[
         int | None,
@@ -69,8 +64,7 @@ def stages(
     from oncall.render.text.stages import timeline_lines
     from oncall.views.stages.iterations import timeline
 
-    if output is not None:
-        check_target(output, (SVG, PNG, _DOT, _GRAPH))
+    check_target(output, (SVG, PNG, _DOT, _GRAPH))
     with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
         window.keep_job(incident.con, job)
         if output is not None and not output.name.endswith((SVG, PNG)):

@@ -55,68 +55,37 @@ def traffic(
     ranks; --map then covers the whole job. Writing a .png needs `rsvg-convert`.
     """
     from oncall.evidence.incident import Incident
-    from oncall.views.traffic.operations import NO_TRAFFIC, has_traffic
+    from oncall.render.svg import traffic as svg
+    from oncall.render.text import traffic as text
+    from oncall.views.traffic import operations as evidence
 
-    if output is not None:
-        check_target(output)
+    check_target(output)
     if seq is not None and comm is None:
         raise UsageError("--seq needs --comm: each communicator numbers its own operations")
     wanted = hash_of(comm)
     resolution_ns = None if resolution is None else _resolution_ns(resolution)
     with Incident.open(path) as incident, Interruptible(incident.con), drawable():
         finding = _finding(incident, job, wanted)
-        if not has_traffic(incident):
-            raise UsageError(f"{path}: {NO_TRAFFIC}")
-        drawing = (
-            _map(incident, finding, wanted, seq)
-            if map_
-            else _curves(incident, finding, wanted, seq, resolution_ns)
-        )
+        if not evidence.has_traffic(incident):
+            raise UsageError(f"{path}: {evidence.NO_TRAFFIC}")
+        operation = None
+        if wanted is not None and not (map_ and seq is None):
+            operation = evidence.find_operation(incident, wanted, seq)
+        elif wanted is None and finding is not None and not map_:
+            operation = evidence.reported_operation(incident, finding)
+        blamed = frozenset() if finding is None else evidence.blamed_ranks(incident, finding)
+        if map_:
+            sums = evidence.traffic_map(incident, wanted, operation, blamed)
+            drawing = Drawing(partial(text.map_lines, sums), partial(svg.map_svg, sums))
+        elif operation is not None:
+            sent = evidence.operation_traffic(incident, operation, blamed)
+            drawing = Drawing(
+                partial(text.curve_lines, sent, resolution_ns=resolution_ns),
+                partial(svg.curves_svg, sent, resolution_ns),
+            )
+        else:
+            raise UsageError("no finding about traffic: choose a communicator with --comm")
     show(drawing, output)
-
-
-def _curves(
-    incident: Incident,
-    finding: Finding | None,
-    comm: int | None,
-    seq: int | None,
-    resolution_ns: int | None,
-) -> Drawing:
-    from oncall.render.svg import traffic as svg
-    from oncall.render.text import traffic as text
-    from oncall.views.traffic import operations as evidence
-
-    operation = None
-    if comm is not None:
-        operation = evidence.find_operation(incident, comm, seq)
-    elif finding is not None:
-        operation = evidence.reported_operation(incident, finding)
-    if operation is None:
-        raise UsageError("no finding about traffic: choose a communicator with --comm")
-    sent = evidence.operation_traffic(incident, operation, _blamed(incident, finding))
-    return Drawing(
-        partial(text.curve_lines, sent, resolution_ns=resolution_ns),
-        partial(svg.curves_svg, sent, resolution_ns),
-    )
-
-
-def _map(incident: Incident, finding: Finding | None, comm: int | None, seq: int | None) -> Drawing:
-    from oncall.render.svg import traffic as svg
-    from oncall.render.text import traffic as text
-    from oncall.views.traffic import operations as evidence
-
-    operation = None
-    if comm is not None and seq is not None:
-        operation = evidence.find_operation(incident, comm, seq)
-    blamed = _blamed(incident, finding)
-    sent = evidence.traffic_map(incident, comm, operation, blamed)
-    return Drawing(partial(text.map_lines, sent), partial(svg.map_svg, sent))
-
-
-def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
-    from oncall.views.traffic.operations import blamed_ranks
-
-    return frozenset() if finding is None else blamed_ranks(incident, finding)
 
 
 def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
