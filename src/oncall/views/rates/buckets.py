@@ -227,7 +227,7 @@ class RateThresholds:
         )
 
     def baseline(self, value: Floats, buckets: Buckets) -> tuple[float, float] | None:
-        """The band that the first part kept to, if it can be told."""
+        """The band that the first part kept to, if it is known."""
         return baseline_of(value, buckets, self.baseline_part, self.baseline_ns)
 
     def threshold(self, rank: int, measured: Mapping[int, Floats]) -> float | None:
