@@ -38,8 +38,7 @@ from oncall.console.queries import (
 from oncall.console.session import Query
 from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.views.ranks.rank_card import RankCard
-from oncall.views.snapshot import JobLine, Moment, Ranks, RankState, Snapshot
-from oncall.views.table import Table
+from oncall.views.snapshot import JobLine, Moment, Ranks, RankState, Snapshot, Table
 
 RANKS = (4096, 16_384)
 SIZES = ((80, 24), (200, 60))

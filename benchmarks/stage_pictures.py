@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from oncall.core.units import format_duration
-from oncall.render.chrome_trace import chrome_trace
 from oncall.render.svg.stages import timeline_svg
 from oncall.render.text.stages import timeline_lines
+from oncall.render.trace import chrome_trace
 from oncall.views.stages import iterations as evidence
 from oncall.views.stages.iteration import stages_of
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from oncall.cli.main import main
-from oncall.cli.options.rulebooks import parse_overrides
+from oncall.cli.options import parse_overrides
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.render.contract import schema

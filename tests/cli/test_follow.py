@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.findings import finding
 
-from oncall.cli import follow as module
-from oncall.cli.follow import follow
+from oncall.cli import diagnose as module
+from oncall.cli.diagnose import followed_log
 from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.core.errors import BadInput, ExitCode, UsageError
 
@@ -39,11 +39,11 @@ def test_an_answer_is_printed_again_when_it_changes(
             file.write("b\n")
 
     monkeypatch.setattr(module.time, "sleep", sleep)
-    assert follow([str(path)], answer) == ExitCode.FINDING
+    assert followed_log([str(path)], answer) == ExitCode.FINDING
     assert capsys.readouterr().out == "fault: False\nfault: True\n"
 
 
 @pytest.mark.parametrize("paths", [[], ["-"], ["a", "b"], ["."]])
 def test_one_file_can_be_followed(paths: list[str]) -> None:
     with pytest.raises(UsageError, match="one growing log"):
-        follow(paths, lambda path: pytest.fail(path))
+        followed_log(paths, lambda path: pytest.fail(path))

@@ -10,7 +10,7 @@ from contextlib import suppress
 import duckdb
 import pytest
 
-from oncall.cli.interrupt import Interruptible
+from oncall.cli.terminal import Interruptible
 
 _HOURS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from oncall.cli.status_line import status_line
+from oncall.cli.terminal import status_line
 
 
 class _Terminal(io.StringIO):

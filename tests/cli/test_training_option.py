@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.cli.options.training import read_training
+from oncall.cli.options import read_training
 from oncall.core.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training

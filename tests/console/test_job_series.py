@@ -11,7 +11,7 @@ import pytest
 from oncall.console.queries import GetLogLines, GetRankValues, GetRates, GetSnapshot
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.views.log_lines import log_lines
+from oncall.views.night import log_lines
 from oncall.views.rates.buckets import Series, has_stopped
 
 from .conftest import Open

@@ -37,7 +37,7 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.reach import Reach, reach_fleet, reach_shards
-from oncall.tui.shell.lines.night import changes
+from oncall.tui.shell.log import changes
 from oncall.views.snapshot import RankState
 
 from .conftest import AT_NS, CULPRIT

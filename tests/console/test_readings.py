@@ -8,7 +8,7 @@ import pytest
 
 from oncall.core.units import NS_PER_S as S
 from oncall.evidence import Incident
-from oncall.views.ranks.readings import RELATIONS, readings
+from oncall.views.ranks.rank_card import READINGS, readings
 
 BEGAN_NS = 1_767_225_600 * S  # midnight, UTC
 PLACE = {"job": "j", "rank": 3, "node": "a", "gpu": 1, "nic": "mlx5_1", "pid": 42}
@@ -23,7 +23,7 @@ def incident() -> Iterator[Incident]:
 
 
 def reported(incident: Incident) -> list[tuple[str, str]]:
-    incident.provide(RELATIONS)
+    incident.provide(READINGS)
     return list(readings(incident.con, 3))
 
 

@@ -53,8 +53,7 @@ from oncall.views.ranks import rank_card as card
 from oncall.views.rates import rates
 from oncall.views.stages import iteration as stages
 from oncall.views.stages import iterations as stages_evidence
-from oncall.views.traffic import operation as traffic
-from oncall.views.traffic import operations as traffic_evidence
+from oncall.views.traffic import operations as traffic
 
 MOST_MUTATIONS = 6
 BROKEN_SHARE = 0.2  # of seeds in which a relation fails whatever the evidence
@@ -178,12 +177,7 @@ def _views(
     yield lambda: network.network_view(incident, None)
     yield lambda: timeline_svg(stages_evidence.timeline(incident))
     yield lambda: _waiting_svg(incident)
-    yield (
-        lambda: (
-            traffic_evidence.has_traffic(incident)
-            and map_svg(traffic_evidence.traffic_map(incident))
-        )
-    )
+    yield (lambda: traffic.has_traffic(incident) and map_svg(traffic.traffic_map(incident)))
 
 
 def _waiting_svg(incident: Incident) -> str:

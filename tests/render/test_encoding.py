@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.render.text.encoding import is_plain, speaks_utf8
+from oncall.render.text.lines import is_plain, speaks_utf8
 
 
 @pytest.mark.parametrize(

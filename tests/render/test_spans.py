@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.render.text.lines import wrapped
-from oncall.render.text.spans import (
+from oncall.render.text.lines import (
     Line,
     Span,
     ascii_units,
@@ -14,6 +13,7 @@ from oncall.render.text.spans import (
     line,
     line_of,
     plain_lines,
+    wrapped,
     wrapped_line,
 )
 

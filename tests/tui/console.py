@@ -21,7 +21,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from oncall.tui.app import ConsoleApp
-from oncall.tui.shell.workers import SessionThread
+from oncall.tui.shell.messages import SessionThread
 
 from .fake_session import FakeSession
 from .snapshots import LAST_NS

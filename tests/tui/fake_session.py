@@ -58,12 +58,11 @@ from oncall.console.rulebook_queries import (
 from oncall.console.session import Answer, Query
 from oncall.core.diagnosis import Stack
 from oncall.core.errors import OncallError, UsageError
-from oncall.views.log_lines import LoggedLine
 from oncall.views.network.collective import NetworkView, StepView
-from oncall.views.night import NightLine
+from oncall.views.night import LoggedLine, NightLine
 from oncall.views.ranks.communicators import CommunicatorView
 from oncall.views.ranks.rank_card import RankCard
-from oncall.views.ranks.rank_values import RankValues
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import (
     DryRun,
@@ -74,11 +73,11 @@ from oncall.views.snapshot import (
     RuleLine,
     Snapshot,
     StepRows,
+    Table,
 )
 from oncall.views.stacks import FoldedStacks
 from oncall.views.stages.iteration import StagesView, TaskCard
-from oncall.views.table import Table
-from oncall.views.traffic.operation import TrafficView
+from oncall.views.traffic.operations import TrafficView
 
 from .iterations import LAST, stages_view, task_card
 from .networks import network_rows, network_view, step_view

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from oncall.views.snapshot import Table
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.stages.iterations import IterationLine
 from oncall.views.stages.timeline import Box, Lane, Timeline
-from oncall.views.table import Table
 
 from .snapshots import FIRST_NS, JOB
 

@@ -16,7 +16,7 @@ from oncall.views.network.provenance import (
 )
 from oncall.views.network.topology import Cable, Device, Hop, Role, Root, Topology
 from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 
 from .snapshots import DP, FIRST_NS, JOB
 

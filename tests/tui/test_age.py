@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncall.tui.shell.lines.status import StatusLine, TitleLine
+from oncall.tui.shell.lines import StatusLine, TitleLine
 from oncall.views.snapshot import HostAnswer, Snapshot
 
 from .console import Running, console, piloted

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.core.units import NS_PER_S
-from oncall.tui.shell.cursor import SPEEDS, TimeCursor
+from oncall.tui.shell.state import SPEEDS, TimeCursor
 
 FIRST_NS, LAST_NS = 10**18, 10**18 + 600 * NS_PER_S
 WHOLE = TimeCursor(first_ns=FIRST_NS, last_ns=LAST_NS)

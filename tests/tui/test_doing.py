@@ -11,7 +11,7 @@ import pytest
 
 from oncall.console.queries import ArchiveSolved, RunCommand
 from oncall.core.errors import UsageError
-from oncall.render.ticket import to_line, to_ticket
+from oncall.render.markdown import to_line, to_ticket
 from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes
 from oncall.views.snapshot import Snapshot
 

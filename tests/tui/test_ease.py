@@ -10,8 +10,7 @@ from textual.widgets import Input
 
 from oncall.console.queries import ListJobs, OpenJob
 from oncall.core.errors import UsageError
-from oncall.tui.shell.goto import Target
-from oncall.tui.shell.places import places, why_not_there
+from oncall.tui.shell.goto import Target, places, why_not_there
 from oncall.views.snapshot import JobLine, Snapshot
 
 from .console import Running, console, piloted

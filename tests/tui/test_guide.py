@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from oncall.rules.site_folder import site_folder
-from oncall.tui.drawing.themes import THEMES
+from oncall.tui.drawing.states import THEMES
 from oncall.tui.run import _actions
 from oncall.tui.shell.keys import read_keymap
 from oncall_lab.simulation import load

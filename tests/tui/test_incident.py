@@ -9,7 +9,7 @@ import pytest
 from oncall.console.queries import GetRates, GetReport, GetStepRows
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
-from oncall.tui.screens.incident.step_pane import StepPane
+from oncall.tui.screens.incident.verdict import StepPane
 from oncall.tui.widgets.reading_list import ReadingList
 
 from .console import Running, console, piloted

@@ -12,10 +12,9 @@ from rich.cells import cell_len
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
-from oncall.tui.drawing.glyphs import to_ascii
-from oncall.tui.drawing.states import STATES, state_styles
-from oncall.tui.drawing.themes import THEMES, default_theme
-from oncall.tui.shell.clipboard import osc52
+from oncall.tui.drawing.literal import to_ascii
+from oncall.tui.drawing.states import STATES, THEMES, default_theme, state_styles
+from oncall.tui.shell.looking import osc52
 from oncall.views.snapshot import RankState
 
 from .console import console, piloted

@@ -6,8 +6,7 @@ from textual.widgets import Static
 
 from oncall.console.queries import GetNetwork, GetNetworkRows
 from oncall.core.errors import UsageError
-from oncall.tui.screens.network.flows import NetworkFlows
-from oncall.tui.screens.network.network_lanes import NetworkLanes
+from oncall.tui.screens.network.network_lanes import NetworkFlows, NetworkLanes
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

@@ -8,9 +8,9 @@ import pytest
 
 from oncall.console.queries import GetStacks
 from oncall.core.errors import UsageError
-from oncall.tui.drawing.themes import THEMES
+from oncall.tui.drawing.states import THEMES
 from oncall.tui.screens.stacks import stack_items
-from oncall.tui.shell.lines.night import changes
+from oncall.tui.shell.log import changes
 from oncall.views.snapshot import HostAnswer, Snapshot
 from oncall.views.stacks import FoldedStacks, StackGroup
 

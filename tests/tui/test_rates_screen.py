@@ -8,7 +8,7 @@ from textual.widgets import Static
 
 from oncall.console.queries import GetRates
 from oncall.core.errors import UsageError
-from oncall.tui.screens.rates.rate_line import RateChart, RateList
+from oncall.tui.screens.rates import RateChart, RateList
 from oncall.views.rates.buckets import Series
 
 from .console import Running, console, piloted

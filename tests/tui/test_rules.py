@@ -22,9 +22,9 @@ from oncall.console.rulebook_queries import (
     SaveRulebook,
 )
 from oncall.core.errors import Problem, RulebookError, UsageError
-from oncall.tui.screens.rules import drafts
+from oncall.tui.screens.rules import editor as drafts
 from oncall.tui.screens.rules.editor import RuleEditor
-from oncall.tui.screens.rules.watching import WatchingScreen
+from oncall.tui.screens.rules.screen import RulesScreen
 
 from .console import Running, console, piloted
 from .fake_session import RULE, FakeSession
@@ -378,7 +378,7 @@ async def test_what_is_typed_stays_when_the_file_changes() -> None:
         read = session.asked_for(GetRulebookText)
         session.answers[ListRulebooks] = lambda _: changed
         screen = running.app.screen
-        assert isinstance(screen, WatchingScreen)
+        assert isinstance(screen, RulesScreen)
         await until(running, lambda: screen._rules == changed)
         await running.settle()
         assert editor(running).text == "# mine " + RULE

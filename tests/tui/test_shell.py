@@ -9,7 +9,8 @@ from textual import events
 
 from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
-from oncall.tui.shell.lines import status
+from oncall.tui.drawing.states import THEMES
+from oncall.tui.shell import lines
 from oncall.tui.shell.registry import SCREENS
 
 from .console import console, piloted
@@ -34,7 +35,7 @@ async def test_a_title_with_more_screens_than_fit_shows_those_beside_this_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     more = [replace(SCREENS[-1], id=f"more{n}", title=f"Screen {n}", key="xyz"[n]) for n in (0, 1)]
-    monkeypatch.setattr(status, "SCREENS", (*SCREENS, *more))
+    monkeypatch.setattr(lines, "SCREENS", (*SCREENS, *more))
     async with console(FakeSession(), (80, 24)) as running:
         for entry in SCREENS:
             await running.press(entry.key)
@@ -101,7 +102,7 @@ async def test_the_palette_does_actions_by_name() -> None:
 @piloted
 async def test_another_theme_is_a_key_away() -> None:
     async with console() as running:
-        for name in (*running.app.theme_names()[1:], "oncall-dark"):
+        for name in (*(theme.name for theme in THEMES[1:]), "oncall-dark"):
             await running.press("T")
             assert running.app.theme == name
 
@@ -223,7 +224,7 @@ async def test_more_screens_than_the_title_has_room_for_are_behind_a_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     more = [replace(SCREENS[-1], id=f"more{key}", key=key, title="More") for key in "ABCDEFGHIJKL"]
-    monkeypatch.setattr("oncall.tui.shell.lines.status.SCREENS", (*SCREENS, *more))
+    monkeypatch.setattr("oncall.tui.shell.lines.SCREENS", (*SCREENS, *more))
     async with console(FakeSession(silent_snapshot()), size=(80, 24)) as running:
         first = running.line(0)
         assert len(first.rstrip()) <= 80

@@ -10,8 +10,8 @@ import pytest
 from textual.app import App
 
 from oncall.console.queries import GetRankCard, GetRates, GetStages
+from oncall.tui.run import collect_in_short_pauses
 from oncall.tui.shell import switching
-from oncall.tui.shell.garbage import collect_in_short_pauses
 from oncall.tui.shell.registry import SCREENS
 
 from .console import Running, console, piloted

@@ -57,7 +57,7 @@ def test_it_ends_when_its_terminal_is_gone() -> None:
 
 def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import oncall.tui.shell.timekeeping as t\n"
+        "import oncall.tui.shell.asking as t\n"
         "def beat(self): raise KeyError('what')\n"
         "t.Timekeeping.beat = beat\n"
     )
@@ -136,7 +136,7 @@ def test_without_a_terminal_the_way_to_print_is_named() -> None:
 def test_the_first_frame_waits_for_no_database(python_prints: Callable[[str], str]) -> None:
     """What reads evidence is imported once the console is on the screen."""
     code = (
-        "import sys, oncall.cli.main, oncall.tui.app, oncall.tui.screens.jobs.screen\n"
+        "import sys, oncall.cli.main, oncall.tui.app, oncall.tui.screens.jobs\n"
         "print(sorted({'duckdb', 'numpy', 'ruamel', 'oncall.rules'} & {*sys.modules}))"
     )
     assert python_prints(code) == "[]"

@@ -8,9 +8,8 @@ import numpy as np
 
 from oncall.console.queries import GetCommunicator, GetTraffic
 from oncall.views.ranks.communicators import CommunicatorView
-from oncall.views.traffic.operation import TrafficView
-from oncall.views.traffic.rate_curves import Operation, OperationTraffic, Sender
-from oncall.views.traffic.traffic_map import TrafficMap
+from oncall.views.traffic.operations import TrafficView
+from oncall.views.traffic.rate_curves import Operation, OperationTraffic, Sender, TrafficMap
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

@@ -14,8 +14,7 @@ from textual.message_pump import MessagePump
 from oncall.console.queries import GetRankCard, GetRates, GetSnapshot, ListJobs
 from oncall.console.session import Query
 from oncall.core.errors import UsageError
-from oncall.tui.shell.messages import Answered, Busy, Question, Refused
-from oncall.tui.shell.workers import SessionThread
+from oncall.tui.shell.messages import Answered, Busy, Question, Refused, SessionThread
 
 from .fake_session import FakeSession
 

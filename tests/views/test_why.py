@@ -8,7 +8,7 @@ import pytest
 from tests.findings import finding
 
 from oncall.core.diagnosis import Blame, Claim, Coverage, Diagnosis, Finding, Lost, Reason
-from oncall.views.why import why
+from oncall.render.text.report import why
 
 SLOW = finding(
     rulebook="slow",

@@ -17,7 +17,7 @@ from oncall.console.opening import open_fleet, open_recording
 from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import EvidenceQuery, Session
-from oncall.console.shown import Shown
+from oncall.console.source import Shown
 from oncall.core.errors import MissingEvidence, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.importers.files import walk

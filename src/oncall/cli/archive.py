@@ -13,24 +13,18 @@ import duckdb
 import typer
 
 from oncall.archive.store import Archive, chosen_archive
-from oncall.cli.options.archives import ArchiveOption, ClusterOption, warn_of_damage
-from oncall.cli.options.hosts import InventoryOption, JobOption
-from oncall.cli.options.rulebooks import rulebooks_in_force, warn
+from oncall.cli.commands import group
+from oncall.cli.options import InventoryOption, JobOption, rulebooks_in_force, warn
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError, short_reason
 from oncall.core.json_text import json_of
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
+    from oncall.archive.store import Archive
     from oncall.evidence.incident import Incident
 
-app = typer.Typer(
-    help="Keep incidents and hourly roll-ups for years; `oncall history` answers from them.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = group("Keep incidents and hourly roll-ups for years; `oncall history` answers from them.")
 
 _LARGEST_BYTES = 64 << 20  # of a diagnosis as JSON
 
@@ -279,3 +273,26 @@ def _files(count: int) -> str:
 
 def _print(text: str) -> None:
     sys.stdout.write(f"{clean(text)}\n")
+
+
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="PLACE",
+        help="The archive: a folder, or s3://BUCKET/PREFIX. Default: `place` under [archive] of "
+        "the configuration.",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The cluster. Default: `cluster` under [archive], else `default`."
+    ),
+]
+
+
+def warn_of_damage(archive: Archive) -> None:
+    """Report on stderr what queries left out."""
+    for phrase in archive.damage_phrases():
+        warn(phrase)

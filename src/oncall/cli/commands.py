@@ -13,9 +13,16 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.rulebooks import ParamOption, RulesOption, SiteRulesOption
-from oncall.cli.options.training import TrainingOption
+from oncall.cli.options import (
+    HostsOption,
+    InventoryOption,
+    ParamOption,
+    RulesOption,
+    SiteRulesOption,
+    SlurmJobOption,
+    TrainingOption,
+    with_slurm_job,
+)
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError, of_system
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
@@ -56,6 +63,11 @@ _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
 }
+
+
+def group(help: str, **settings: Any) -> typer.Typer:  # noqa: A002
+    """A command of several, to which each is added."""
+    return typer.Typer(help=help, no_args_is_help=True, **_SETTINGS, **settings)
 
 
 class _Commands(TyperGroup):

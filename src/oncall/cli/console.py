@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from oncall.cli.options.hosts import JobOption
-from oncall.cli.options.rulebooks import (
+from oncall.cli.options import (
+    JobOption,
     ParamOption,
     RulesOption,
     SiteRulesOption,
     SymptomOption,
+    TrainingOption,
     parse_overrides,
+    read_training,
 )
-from oncall.cli.options.training import TrainingOption, read_training
 from oncall.core.configuration import configuration_files
-from oncall.core.errors import BadInput, UsageError
+from oncall.core.errors import UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.rules.site_folder import site_folder
 
@@ -54,15 +56,14 @@ def open_(
             raise UsageError(f"{path}: no such file or folder")
     overrides = with_symptom(parse_overrides(param or ()), symptom)
     configured = read_training(training)
-    site, problems = _site(site_rules)
 
-    def opener() -> Session:
+    def opener(site: Path | None) -> Session:
         from oncall.console.opening import open_recording
 
         return open_recording(paths, job, rules or (), overrides, site, configured)
 
     recording = paths[0] if len(paths) == 1 and paths[0].is_file() else None
-    _show(opener, job, recording, problems)
+    _show(opener, job, recording, site_rules)
 
 
 def watch(
@@ -77,33 +78,29 @@ def watch(
     """Run the console on the fleet. Does not return; raises errors that occur before it opens."""
     overrides: Mapping[str, str] = parse_overrides(param)
     configured = read_training(training)
-    site, problems = _site(site_rules)
 
-    def opener() -> Session:
+    def opener(site: Path | None) -> Session:
         from oncall.console.opening import open_fleet
 
         return open_fleet(hosts, inventory, job, rules, overrides, site, configured)
 
-    _show(opener, job, None, problems)
-
-
-def _site(wanted: bool) -> tuple[Path | None, list[BadInput]]:
-    """The folder of the site's rulebooks, and the errors of the configuration that names it."""
-    return site_folder() if wanted else (None, [])
+    _show(opener, job, None, site_rules)
 
 
 def _show(
-    opener: Callable[[], Session],
+    opener: Callable[[Path | None], Session],
     job: str | None,
     recording: Path | None,
-    problems: Sequence[BadInput],
+    site_rules: bool,
 ) -> NoReturn:
-    """Run the console, then exit. It shows `problems`, the errors of the configuration.
+    """Run the console, then exit. `opener` takes the folder of the site's rulebooks; errors of the
+    configuration that names it are shown.
 
     Imported by name: neither front end depends on the other."""
     run = import_module("oncall.tui.run").run
+    site, problems = site_folder() if site_rules else (None, [])
     code = run(
-        opener,
+        partial(opener, site),
         job=job,
         recording=recording,
         configuration=configuration_files(),

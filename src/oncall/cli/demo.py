@@ -81,8 +81,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Diagnosis:
     """Run the job, inject the fault, query its nodes while it hangs or runs slow, and print the
     report. `seal`: leave shards that can be read later."""
-    from oncall.cli.interrupt import Interruptible
-    from oncall.cli.options.report import Shown, written
+    from oncall.cli.options import Shown, written
+    from oncall.cli.terminal import Interruptible
     from oncall.demo.demonstration import PARAMETERS, broken_cluster
     from oncall.demo.layout import JOB
     from oncall.rules.language.load import apply_overrides, load_rulebooks, shipped_folder

@@ -1,36 +1,41 @@
-"""`oncall diagnose`: diagnose a running job or its recordings and print the report."""
+"""`oncall diagnose`: diagnose a running job or its recordings and print the report; of a growing
+log, again each time the answer changes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.hosts import (
+from oncall.cli.options import (
+    Colour,
+    Format,
     HostsOption,
     InventoryOption,
     JobOption,
-    SlurmJobOption,
-    with_slurm_job,
-)
-from oncall.cli.options.incident_file import check_target
-from oncall.cli.options.report import Colour, Format, Shown, written
-from oncall.cli.options.rulebooks import (
     ParamOption,
     RulesOption,
+    Shown,
     SiteRulesOption,
+    SlurmJobOption,
     SymptomOption,
+    TrainingOption,
+    check_target,
     parse_overrides,
+    read_training,
     rulebooks_in_force,
     warn,
+    with_slurm_job,
+    written,
 )
-from oncall.cli.options.training import TrainingOption, read_training
-from oncall.core.errors import ExitCode, OncallError, UsageError
+from oncall.cli.terminal import Interruptible
+from oncall.core.errors import BadInput, ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.core.units import parse_quantity
 
@@ -173,12 +178,11 @@ def diagnose(
     )
     shown = Shown(format, explain, color)
     if follow:
-        from oncall.cli.follow import follow as follow_log
 
         def answer_to(path: str) -> tuple[Diagnosis, str]:
             return _answer(replace(request, evidence=recorded(path)), shown)
 
-        raise typer.Exit(follow_log(paths or [], answer_to))
+        raise typer.Exit(followed_log(paths or [], answer_to))
     try:
         diagnosis, report = _answer(request, shown)
     except OncallError as error:
@@ -195,7 +199,7 @@ def diagnose(
 
 def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
     """The diagnosis of recordings or nodes, and its report."""
-    from oncall.cli.status_line import gather_phrase, status_line
+    from oncall.cli.terminal import gather_phrase, status_line
     from oncall.use_case.diagnose import with_failures
     from oncall.use_case.listener import Listener
     from oncall.use_case.request import answered
@@ -218,7 +222,7 @@ def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
         with answered(request, listener) as (incident, diagnosis):
             if shown.explain:
                 from oncall.render.text.drawings import drawings_of
-                from oncall.render.text.encoding import is_plain
+                from oncall.render.text.lines import is_plain
 
                 plain = is_plain(sys.stdout.encoding)
                 drawings = drawings_of(incident, diagnosis, plain=plain)
@@ -235,3 +239,56 @@ def _memory_bytes(memory: str | None) -> int | None:
     if quantity.dimension != "bytes" or not int(quantity.value) > 0:
         raise UsageError(f"--memory {memory}: expected a size, such as 1GB or 512MiB")
     return int(quantity.value)
+
+
+_EVERY_S = 3.0
+_REST = 1  # times as long as an answer took: a large log is read again from its beginning
+
+Answer = Callable[[str], "tuple[Diagnosis, str]"]
+
+
+def followed_log(paths: list[str], answer: Answer, every_s: float = _EVERY_S) -> ExitCode:
+    """Print the answer to the one log in `paths`, and again each time it changes, until ctrl-C;
+    returns the exit code of the last one. `answer` diagnoses a file and gives its report too.
+    Raises UsageError for anything but one file."""
+    from oncall.importers.logs.following import followed
+    from oncall.use_case.diagnose import exit_code
+
+    if len(paths) != 1 or paths[0] == "-" or Path(paths[0]).is_dir():
+        raise UsageError("--follow needs one growing log: oncall diagnose slurm-4711.out --follow")
+    code, last = ExitCode.TOO_LITTLE_COVERAGE, None
+    print(f"oncall: following {paths[0]}; press Ctrl-C to end", file=sys.stderr)
+    try:
+        with followed(Path(paths[0])) as log:
+            while True:
+                took_s = 0.0
+                if log.read_on():
+                    began_s = time.monotonic()
+                    found = _answered(answer, log.copy)
+                    took_s = time.monotonic() - began_s
+                    if found is not None and _kernel_of(found[0]) != last:
+                        diagnosis, report = found
+                        last, code = _kernel_of(diagnosis), exit_code(diagnosis)
+                        print(f"── {datetime.now(UTC):%H:%M:%S} UTC ──", file=sys.stderr)
+                        sys.stdout.write(report)
+                        sys.stdout.flush()
+                time.sleep(max(every_s, _REST * took_s))
+    except KeyboardInterrupt:
+        return code
+
+
+def _answered(answer: Answer, copy: Path) -> tuple[Diagnosis, str] | None:
+    """None while the log has too little in it to be known as one."""
+    try:
+        return answer(str(copy))
+    except BadInput:
+        return None
+
+
+def _kernel_of(diagnosis: Diagnosis) -> tuple[object, ...]:
+    """What makes an answer another one; that a log has grown does not."""
+    found = [
+        (one.rulebook, one.verdict, [sorted(map(str, blame.where.items())) for blame in one.blame])
+        for one in diagnosis.findings
+    ]
+    return (diagnosis.result, found)

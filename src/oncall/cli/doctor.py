@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.report import FormatOption, TextOrJson
+from oncall.cli.options import FormatOption, TextOrJson
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oncall.fleet.checkup.doctor import Checkup
-    from oncall.fleet.transport import Transport
 
 
 def doctor(
@@ -87,7 +87,7 @@ def doctor(
 
 
 def _check_job(job: str, hosts: str | None, inventory: Path | None, format: TextOrJson) -> ExitCode:  # noqa: A002
-    from oncall.cli.status_line import over_nodes
+    from oncall.cli.terminal import over_nodes
     from oncall.fleet.checkup.job_checkup import JobCheckup, check_job, check_job_here, not_checked
     from oncall.fleet.outcome import Outcome
     from oncall.fleet.reach import reach_fleet
@@ -115,24 +115,15 @@ def _check_job(job: str, hosts: str | None, inventory: Path | None, format: Text
 
 
 def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
-    from oncall.cli.status_line import over_nodes
+    """Check all hosts, with a progress line on a terminal."""
+    from oncall.cli.terminal import over_nodes, status_line
+    from oncall.fleet.checkup.doctor import check_fleet
     from oncall.fleet.reach import reach_fleet
 
-    reach = reach_fleet(hosts, inventory)
-    return over_nodes(reach, lambda transport, _: _all(transport, reach.hosts))
-
-
-async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:
-    """Check all hosts, with a progress line on a terminal."""
-    from oncall.cli.status_line import status_line
-    from oncall.fleet.checkup.doctor import check_fleet
-
-    done = 0
+    reach, done = reach_fleet(hosts, inventory), count(1)
     with status_line() as show:
 
         def checked(_: Checkup) -> None:
-            nonlocal done
-            done += 1
-            show(f"{done} of {len(hosts)} nodes")
+            show(f"{next(done)} of {len(reach.hosts)} nodes")
 
-        return await check_fleet(transport, hosts, checked)
+        return over_nodes(reach, lambda at, _: check_fleet(at, reach.hosts, checked))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.options.rulebooks import RulesOption, SiteRulesOption, rulebooks_in_force
+from oncall.cli.options import RulesOption, SiteRulesOption, rulebooks_in_force
 from oncall.cli.terminal import terminal_width
 
 

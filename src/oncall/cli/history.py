@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from oncall.archive.store import chosen_archive
-from oncall.cli.options.archives import ArchiveOption, warn_of_damage
-from oncall.cli.options.report import FormatOption, TextOrJson
-from oncall.cli.options.rulebooks import rulebooks_in_force
+from oncall.cli.archive import ArchiveOption, warn_of_damage
+from oncall.cli.options import FormatOption, TextOrJson, rulebooks_in_force
 from oncall.core.errors import UsageError
 from oncall.core.units import parse_duration_ns
 

@@ -5,26 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.commands import group
 from oncall.core.errors import BadInput, UsageError
 from oncall.native import Architecture
 
 if TYPE_CHECKING:
     from oncall.node.rings.ring import RingReader
 
-app = typer.Typer(
-    help="Set up and inspect the hooks that record a job.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = group("Set up and inspect the hooks that record a job.")
 
 _SEPARATORS = " ,\t\n"  # srun --export cannot quote them; LD_PRELOAD splits at : too
 _NO_PLUGIN = ("", "none", "static_plugin")  # values of NCCL_PROFILER_PLUGIN that name no library
@@ -298,9 +293,5 @@ def _row(ring: RingReader) -> tuple[str, ...]:
 def _table(rows: Sequence[Sequence[str]]) -> str:
     """The rows as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(_line(row, widths) for row in rows)
-
-
-def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    return "  ".join(padded).rstrip() + "\n"
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)

@@ -7,13 +7,14 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
-from oncall.cli.interrupt import interrupts_reported
-from oncall.cli.safe_stream import SafeStream
+from oncall.cli.terminal import interrupts_reported
 from oncall.core.errors import ExitCode
+from oncall.core.printable import for_terminal
 from oncall.core.room import lacking_room
 
 # Commands that read no tables, as in `commands`; any other may be slower to start, no more.
@@ -104,6 +105,24 @@ def _missing_package(error: Exception) -> str:
         return ""
     package = error.name.partition(".")[0]
     return "" if package == "oncall" else package
+
+
+class SafeStream:
+    """Wraps a text stream. Bytes written to its `buffer` are not filtered."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(for_terminal(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _guard_streams() -> None:

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.rulebooks import (
+from oncall.cli.options import (
+    HostsOption,
+    InventoryOption,
     ParamOption,
     RulesOption,
     SiteRulesOption,
+    SlurmJobOption,
     checked_site_folder,
+    with_slurm_job,
 )
 from oncall.core.errors import UsageError
 
@@ -83,7 +86,7 @@ def mcp(
             f"oncall mcp needs the MCP SDK ({error.name} is missing): pip install 'oncall[mcp]'"
         ) from None
     from oncall.agents.evidence import Allowed, OpenEvidence
-    from oncall.cli.options.rulebooks import parse_overrides
+    from oncall.cli.options import parse_overrides
 
     allowed = Allowed(
         folders,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.report import FormatOption, TextOrJson
+from oncall.cli.options import FormatOption, TextOrJson, check_targets
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -72,9 +72,8 @@ def probe(
     Each node sends at most 200 pings per second and stops listening afterwards. Press Ctrl-C to
     stop early and report what has arrived. Exits with 3 if some nodes could not be probed.
     """
-    if save is not None and into is not None:
-        raise UsageError("--save creates an incident, --into adds to one; give only one of them")
-    from oncall.cli.options.incident_file import check_target
+    check_targets(save, into)
+    from oncall.fleet.inventory import expand_hosts
     from oncall.fleet.merge import add_rows, measured_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.render.text import probe as report
@@ -82,14 +81,12 @@ def probe(
 
     with ExitStack() as stack:
         known: Incident | None = None
-        if save is not None:
-            check_target("--save", save)
         if into is not None:
             from oncall.evidence.incident import Incident
 
-            check_target("--into", into)
             known = stack.enter_context(Incident.open(into))
-        order = ProbeOrder(_expanded(sources or ()), count, bandwidth, mesh)
+        pinging = dict.fromkeys(one for each in sources or () for one in expand_hosts(each))
+        order = ProbeOrder(tuple(pinging), count, bandwidth, mesh)
         probed = _run(hosts, inventory, order)
         measured = stack.enter_context(probed.incident)
         summary = summarise(measured.con)
@@ -104,16 +101,8 @@ def probe(
     raise typer.Exit(ExitCode.HEALTHY if whole else ExitCode.TOO_LITTLE_COVERAGE)
 
 
-def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    if not sources:
-        return ()
-    from oncall.fleet.inventory import expand_hosts
-
-    return tuple(dict.fromkeys(host for each in sources for host in expand_hosts(each)))
-
-
 def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed:
-    from oncall.cli.status_line import over_nodes, report_lost
+    from oncall.cli.terminal import over_nodes, report_lost
     from oncall.fleet.probe import probe_fleet
     from oncall.fleet.reach import reach_fleet
 

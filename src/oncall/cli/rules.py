@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.options.rulebooks import (
+from oncall.cli.commands import group
+from oncall.cli.options import (
     RulesOption,
     SiteRulesOption,
     checked_site_folder,
@@ -19,13 +20,7 @@ from oncall.cli.terminal import WIDTH, terminal_width
 from oncall.core.errors import ExitCode, RulebookError, UsageError
 from oncall.core.printable import harmless
 
-app = typer.Typer(
-    help="Check, test, show and write rulebooks.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = group("Check, test, show and write rulebooks.")
 
 _Paths = Annotated[
     list[Path] | None,

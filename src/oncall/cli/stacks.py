@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.hosts import HostsOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.report import FormatOption, TextOrJson
+from oncall.cli.options import (
+    FormatOption,
+    HostsOption,
+    SlurmJobOption,
+    TextOrJson,
+    check_targets,
+    with_slurm_job,
+)
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -86,20 +92,15 @@ def stacks(
 
     Exits with 3 if the stacks of some processes could not be taken, or a file holds none.
     """
-    if save is not None and into is not None:
-        raise UsageError("--save creates an incident, --into adds to one; give only one of them")
+    check_targets(save, into)
     hosts = with_slurm_job(hosts, slurm_job)
     live = any(one is not None for one in (hosts, inventory)) or pid
     if paths and live:
         raise UsageError("give either PATH... to read stacks or nodes and processes to look at")
-    from oncall.cli.options.incident_file import check_target
     from oncall.core.errors import MissingEvidence
     from oncall.render.text import stacks as report
     from oncall.views.stacks import folded
 
-    for option, target in (("--save", save), ("--into", into)):
-        if target is not None:
-            check_target(option, target)
     if paths:
         taken = _read(paths, job)
     else:
@@ -148,7 +149,7 @@ def _take(
     from oncall.node.store.places import run_dir
 
     if not pids and (hosts is not None or inventory is not None or _knows_hosts()):
-        from oncall.cli.status_line import over_nodes, report_lost
+        from oncall.cli.terminal import over_nodes, report_lost
         from oncall.fleet.reach import reach_fleet
 
         reach = reach_fleet(hosts, inventory)

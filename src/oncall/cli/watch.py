@@ -11,26 +11,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.options.hosts import HostsOption, InventoryOption, SlurmJobOption, with_slurm_job
-from oncall.cli.options.rulebooks import (
+from oncall.cli.options import (
+    HostsOption,
+    InventoryOption,
     ParamOption,
     RulesOption,
     SiteRulesOption,
+    SlurmJobOption,
     rulebooks_in_force,
+    with_slurm_job,
 )
 from oncall.core.errors import OncallError, UsageError
 
 if TYPE_CHECKING:
-    from oncall.fleet.reach import Reach
     from oncall.watch.announcement import Announcement
-    from oncall.watch.keeping import WatchFolder
     from oncall.watch.settings import WatchSettings
-    from oncall.watch.sources import Source
     from oncall.watch.targets.target import Target
 
 
@@ -102,7 +103,7 @@ def watch(
 
     Runs until SIGTERM or Ctrl-C; a restarted watch continues where it stopped.
     """
-    from oncall.cli.options.rulebooks import parse_overrides
+    from oncall.cli.options import parse_overrides
     from oncall.watch.settings import read_watch_settings
 
     os.umask(0o027)  # state and incidents are the owner's and its group's
@@ -115,7 +116,9 @@ def watch(
         return
     read = rulebooks_in_force(rules, site_rules, parse_overrides(param or ()))
 
+    from oncall.fleet.reach import reach_fleet
     from oncall.watch.keeping import WatchFolder
+    from oncall.watch.sources import WatchedNodes, WatchedRecordings
     from oncall.watch.watcher import Judging, Watcher
 
     with ExitStack() as stack:
@@ -125,11 +128,23 @@ def watch(
             place = folder or _default_folder(job, logs or [], ras)
         kept = WatchFolder(place)
         stack.callback(kept.close)
-        source = _source(
-            job, hosts, inventory, logs, ras, recordings, kept, settings, read.in_force
+        from_nodes = not (logs or ras or recordings)
+        source = (
+            WatchedNodes(reach_fleet(hosts, inventory), job, read.in_force)
+            if from_nodes
+            else WatchedRecordings(
+                job or _named(logs or []),
+                kept.path,
+                logs=logs or (),
+                ras=ras,
+                recordings=recordings or (),
+                standstill_ns=settings.standstill_ns,
+            )
         )
         stack.callback(source.close)
-        living = _living(hosts, inventory, from_nodes=not (logs or ras or recordings))
+        living = None  # how to reach the processes of the job, if nodes are named
+        if from_nodes or hosts is not None or inventory is not None:
+            living = partial(reach_fleet, hosts, inventory)
         watcher = Watcher(
             source, kept, settings, Judging(read.in_force, read.skipped), living=living
         )
@@ -140,44 +155,6 @@ def watch(
             return
         with _stopped_by_signals() as stop:
             watcher.run(stop.wait)
-
-
-def _source(
-    job: str | None,
-    hosts: str | None,
-    inventory: Path | None,
-    logs: list[Path] | None,
-    ras: str | None,
-    recordings: list[Path] | None,
-    kept: WatchFolder,
-    settings: WatchSettings,
-    rulebooks: object,
-) -> Source:
-    from oncall.watch.sources import WatchedNodes, WatchedRecordings
-
-    if logs or ras or recordings:
-        return WatchedRecordings(
-            job or _named(logs or []),
-            kept.path,
-            logs=logs or (),
-            ras=ras,
-            recordings=recordings or (),
-            standstill_ns=settings.standstill_ns,
-        )
-    from oncall.fleet.reach import reach_fleet
-
-    return WatchedNodes(reach_fleet(hosts, inventory), job, rulebooks)  # type: ignore[arg-type]
-
-
-def _living(
-    hosts: str | None, inventory: Path | None, *, from_nodes: bool
-) -> Callable[[], Reach] | None:
-    """How to reach the processes of the job; None if no nodes are named."""
-    if not from_nodes and hosts is None and inventory is None:
-        return None
-    from oncall.fleet.reach import reach_fleet
-
-    return lambda: reach_fleet(hosts, inventory)
 
 
 def _named(logs: list[Path]) -> str:

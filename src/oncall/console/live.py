@@ -16,15 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oncall.console.cancellation import Lane, Task
-from oncall.console.history import Gathered, History
-from oncall.console.nodes import Nodes, again
-from oncall.console.probing import ProbesKept
+from oncall.console.history import Gathered, History, ProbesKept
+from oncall.console.nodes import Nodes
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.source import Evidence, Finer, Source
 from oncall.core.errors import Interrupted, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
+from oncall.fleet.ask import merged
 from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
@@ -79,10 +79,10 @@ class Fleet(Source):
         folder = self._folder / "greeting"
         folder.mkdir(exist_ok=True)
         self._nodes.greet(folder, task)
-        return self._nodes.jobs(self.live)
+        return self._nodes.last.jobs(self._clock(), self.live)
 
     def troubles(self) -> tuple[HostTrouble, ...]:
-        return self._nodes.troubles()
+        return self._nodes.last.troubles()
 
     def progress(self, lane: Lane) -> str:
         return self._nodes.progress(lane)
@@ -167,7 +167,7 @@ class Fleet(Source):
 
     def _again(self, gathered: Gathered) -> Incident:
         """The evidence of a gather once more, from its answers on disk."""
-        return again(gathered, self._reach)
+        return merged(gathered.answers, gathered.job, self._reach.memory)
 
     def _evidence(self, incident: Incident, gathered: Gathered, at_ns: int | None) -> Evidence:
         try:
@@ -191,8 +191,8 @@ class Fleet(Source):
             incident,
             gathered.job,
             moment,
-            self._nodes.hosts(),
-            self._nodes.lost_gateways,
+            self._nodes.last.hosts(self._clock()),
+            self._nodes.last.lost_gateways,
             origin,
             self._reach.scheduler,
         )

@@ -9,22 +9,22 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from oncall.console.cancellation import Lane, Task
-from oncall.console.history import Gathered
+from oncall.console.history import Gathered, probed_hosts
 from oncall.console.last_answers import LastAnswers
-from oncall.console.loop import LoopThread
-from oncall.console.probing import probed_hosts
 from oncall.console.source import Finer
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
+from oncall.fleet.ask import gather_job, thinned_communicators, what_became
 from oncall.fleet.checkup.doctor import way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
@@ -33,7 +33,6 @@ from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.fleet.ssh.transport import SshTransport
 from oncall.fleet.transport import Transport, opened
-from oncall.views.snapshot import HostAnswer, HostTrouble, JobLine
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 _RUN_S, _MOST_PRINTED = 60.0, 256 * 1024  # of a command run for the reader
@@ -71,7 +70,7 @@ class Nodes:
         self._stack = AsyncExitStack()
         self._all: _Line | None = None
         self._one: tuple[str, _Line] | None = None  # the host whose finer grain was asked last
-        self._last = LastAnswers(way_to(reach.transport))
+        self.last = LastAnswers(way_to(reach.transport))
         self._progress: Progress | None = None
         self._probing: Progress | None = None
         self._greeted_ns: int | None = None  # when all were greeted, and not asked more since
@@ -104,7 +103,7 @@ class Nodes:
         self, job: str, node: str, wanted: Finer, span: Window, folder: Path, task: Task
     ) -> Incident | None:
         """What a node holds on its finest grain; None where it does not answer."""
-        hosts = {outcome.node: host for host, outcome in self._last.outcomes.items()}
+        hosts = {outcome.node: host for host, outcome in self.last.outcomes.items()}
         if node not in hosts:
             return None
         self._stopping(task, lambda: self._one and self._one[1])
@@ -114,7 +113,7 @@ class Nodes:
     def probe(self, nodes: Sequence[str], task: Task) -> Probed:
         """Have nodes and some others ping one another, over connections of their own; stopped,
         with what has come. Who asked closes the incident. Raises UsageError."""
-        hosts = probed_hosts(nodes, self._last.outcomes, random.Random())
+        hosts = probed_hosts(nodes, self.last.outcomes, random.Random())
         begun: list[Gather] = []
 
         def stop() -> None:
@@ -160,23 +159,6 @@ class Nodes:
             return ""
         phrase = _PHASES.get(now.phase, "evidence of {} of {} nodes")
         return phrase.format(f"{now.answered:,}", f"{now.asked:,}")
-
-    @property
-    def lost_gateways(self) -> Mapping[str, str]:
-        """Of the last gather: gateway -> why."""
-        return self._last.lost_gateways
-
-    def hosts(self) -> tuple[HostAnswer, ...]:
-        """What became of each host that was asked last."""
-        return self._last.hosts(self._clock())
-
-    def troubles(self) -> tuple[HostTrouble, ...]:
-        """What is wrong with the hosts, by their last answers."""
-        return self._last.troubles()
-
-    def jobs(self, live: bool) -> tuple[JobLine, ...]:
-        """The jobs that hosts see, the latest first."""
-        return self._last.jobs(self._clock(), live)
 
     # ------------------------------------------------------------- in the loop
 
@@ -310,9 +292,46 @@ class Nodes:
     def _note(self, gather: Gather) -> None:
         answers = gather.answers
         lost = {clean(gateway): clean(why) for gateway, why in gather.lost_gateways.items()}
-        self._last = self._last.then(answers.outcomes, answers.clocks, lost, self._clock())
+        self.last = self.last.then(answers.outcomes, answers.clocks, lost, self._clock())
 
 
-def again(gathered: Gathered, reach: Reach) -> Incident:
-    """The evidence of a gather once more, from its answers on disk."""
-    return merged(gathered.answers, gathered.job, reach.memory)
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """Runs coroutines for other threads until it is closed."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The coroutine's result; blocks. Raises what it raises."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Schedule a call in the loop. From any thread."""
+        self._loop.call_soon_threadsafe(function)
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def close(self) -> None:
+        """Cancel what is left, and end the thread."""
+        if self.closed:
+            return
+        self.run(_cancel_the_rest())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

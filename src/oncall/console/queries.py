@@ -13,23 +13,20 @@ from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.console.cancellation import Task
-    from oncall.console.shown import Shown
-    from oncall.console.source import Source
+    from oncall.console.source import Shown, Source
     from oncall.evidence.incident import Incident
-    from oncall.views.log_lines import LoggedLine
     from oncall.views.network.collective import NetworkView, Opened, StepView
     from oncall.views.network.waiting import Collective, Step
-    from oncall.views.night import NightLine
+    from oncall.views.night import LoggedLine, NightLine
     from oncall.views.ranks.communicators import CommunicatorView
     from oncall.views.ranks.rank_card import RankCard
-    from oncall.views.ranks.rank_values import RankValues
+    from oncall.views.ranks.ranks import RankValues
     from oncall.views.rates.buckets import Series
-    from oncall.views.snapshot import HostTrouble, JobLine, Snapshot, StepRows
+    from oncall.views.snapshot import HostTrouble, JobLine, Snapshot, StepRows, Table
     from oncall.views.stacks import FoldedStacks
     from oncall.views.stages.iteration import StagesView, TaskCard
     from oncall.views.stages.timeline import Box
-    from oncall.views.table import Table
-    from oncall.views.traffic.operation import TrafficView
+    from oncall.views.traffic.operations import TrafficView
 
 # ------------------------------------------------------------------- snapshots
 
@@ -87,17 +84,13 @@ class OpenJob(Query["Snapshot"]):
 
 
 @dataclass(frozen=True)
-class GatherSnapshot(Query["Snapshot"]):
+class GatherSnapshot(GetSnapshot):
     """The snapshot at an instant, gathered again if the job runs."""
-
-    at_ns: int | None = None
-    first: bool = False  # as of GetSnapshot
-    lane: ClassVar[Lane] = "snapshots"
 
     def answer(self, session: Answering) -> Snapshot:
         with session.task(self.lane) as task:
             session.source.refresh(task)
-        return session.show(self.at_ns, first=self.first)
+        return super().answer(session)
 
 
 @dataclass(frozen=True)
@@ -206,7 +199,7 @@ class GetRankValues(EvidenceQuery["RankValues"]):
     measure: str
 
     def read(self, shown: Shown) -> RankValues:
-        from oncall.views.ranks.rank_values import rank_values
+        from oncall.views.ranks.ranks import rank_values
 
         return rank_values(shown.incident, shown.snapshot, self.measure)
 
@@ -229,7 +222,7 @@ class GetLogLines(EvidenceQuery["tuple[LoggedLine, ...]"]):
     most: int = 200
 
     def read(self, shown: Shown) -> tuple[LoggedLine, ...]:
-        from oncall.views.log_lines import log_lines
+        from oncall.views.night import log_lines
 
         return log_lines(shown.incident, self.at_ns, self.most)
 
@@ -272,7 +265,7 @@ class GetTraffic(EvidenceQuery["TrafficView"]):
     seq: int | None = None
 
     def read(self, shown: Shown) -> TrafficView:
-        from oncall.views.traffic.operation import traffic_of
+        from oncall.views.traffic.operations import traffic_of
 
         return traffic_of(shown.incident, shown.snapshot.diagnosis, self.comm, self.seq)
 
@@ -305,7 +298,7 @@ class ArchiveSolved(EvidenceQuery["str | None"]):
     written_ns: int
 
     def read(self, shown: Shown) -> str | None:
-        from oncall.console.archiving import keep_solved
+        from oncall.console.report import keep_solved
 
         return keep_solved(shown.incident, shown.snapshot.diagnosis, self.fixed_by, self.written_ns)
 

@@ -21,8 +21,7 @@ from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
 from oncall.use_case.recordings import is_incident, saved_incident
-from oncall.views.jobs import job_line
-from oncall.views.snapshot import JobLine, Moment
+from oncall.views.snapshot import JobLine, Moment, job_line
 
 SUFFIX = ".oncall"
 # What is computed may take so many times the file in memory, and the rest goes to disk: the figures

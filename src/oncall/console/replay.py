@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 
@@ -24,9 +25,7 @@ from oncall.archive.store import Archive
 from oncall.console.cancellation import LANES, Cancellation, Lane, Task
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Answer, Query
-from oncall.console.shown import Shown
-from oncall.console.source import Evidence, Source
-from oncall.core.diagnosis import Diagnosis
+from oncall.console.source import Evidence, Shown, Source
 from oncall.core.errors import OncallError, UsageError, short_reason
 from oncall.core.training import Training
 from oncall.evidence.incident import Incident
@@ -58,7 +57,7 @@ class Replay:
         self.rulebooks = rulebooks
         self._training = training
         self._cancellations = {lane: Cancellation() for lane in LANES}
-        self._shown: Shown | None = None
+        self.shown: Shown | None = None
         self._changing = threading.Lock()
         self._version = 0
         self._judging: dict[Lane, str] = {}  # what rulebooks found so far, while they run
@@ -85,19 +84,13 @@ class Replay:
 
     # ------------------------------------------------------ what queries ask of it
 
-    @property
-    def shown(self) -> Shown | None:
-        return self._shown
-
-    @contextlib.contextmanager
-    def task(self, lane: Lane) -> Iterator[Task]:
-        with self._cancellations[lane].task() as task:
-            yield task
+    def task(self, lane: Lane) -> AbstractContextManager[Task]:
+        return self._cancellations[lane].task()
 
     @contextlib.contextmanager
     def question(self) -> Iterator[tuple[Shown, Task]]:
         with self._changing:
-            shown = self._shown
+            shown = self.shown
             if shown is None:
                 raise UsageError("there is no diagnosis yet")
             shown.hold()
@@ -131,7 +124,7 @@ class Replay:
         """What is shown of a running job, if newer evidence tells the same of why it stopped: it
         stays until all rulebooks have run on that, or a slow job's verdict would come and go."""
         with self._changing:
-            shown = self._shown
+            shown = self.shown
             if shown is None or shown.snapshot.diagnosis.pending:
                 return None
             before, now = shown.snapshot, newer.snapshot
@@ -154,15 +147,15 @@ class Replay:
             evidence = self.source.again(at_ns, task)
             judged = self._judged(evidence, rulebooks, task, "judgements")
         with self._changing:
-            shown = self._shown
+            shown = self.shown
             if shown is None or _at_ns(shown) == _at_ns(judged) or evidence.moment.live:
-                self._shown, out = judged, shown
+                self.shown, out = judged, shown
             else:  # the reader has moved on: what was found there is dated
                 self._version += 1
                 moved = replace(shown.snapshot, version=self._version)
                 shown.snapshot = self._with_earlier(moved)
                 out = judged
-            snapshot = self._shown.snapshot if self._shown is not None else judged.snapshot
+            snapshot = self.shown.snapshot if self.shown is not None else judged.snapshot
         if out is not None:
             out.drop()
         return snapshot
@@ -233,6 +226,7 @@ class Replay:
         ranks = ranks_of(incident, diagnosis)
         communicators = summaries_of(incident, diagnosis)
         coverage = with_failures(diagnosis.coverage, incident)
+        notes = (*diagnosis.notes, *filter(None, [self._archive_note]))
         with self._changing:
             self._version += 1
             version = self._version
@@ -240,7 +234,7 @@ class Replay:
             version=version,
             moment=evidence.moment,
             job=evidence.job,
-            diagnosis=replace(diagnosis, coverage=coverage, notes=self._notes(diagnosis)),
+            diagnosis=replace(diagnosis, coverage=coverage, notes=notes),
             ranks=ranks,
             communicators=communicators,
             hosts=evidence.hosts,
@@ -298,13 +292,10 @@ class Replay:
             )
         return found
 
-    def _notes(self, diagnosis: Diagnosis) -> tuple[str, ...]:
-        return (*diagnosis.notes, *filter(None, [self._archive_note]))
-
     def _show(self, shown: Shown | None) -> None:
         """Questions are about this from now on."""
         with self._changing:
-            before, self._shown = self._shown, shown
+            before, self.shown = self.shown, shown
         if before is not None:
             before.drop()
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncall.console.session import Answering, Query
+from oncall.console.session import Answering, AnswerType, Query
 
 if TYPE_CHECKING:
-    from oncall.views.snapshot import DryRun, Problem, RuleLine
-    from oncall.views.table import Table
+    from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 
 @dataclass(frozen=True)
@@ -43,22 +42,24 @@ class NewRulebook(Query[str]):
 
 
 @dataclass(frozen=True)
-class CheckRulebook(Query["tuple[Problem, ...]"]):
-    """What is wrong with a text of a rulebook; nothing: it can run."""
+class _OfText(Query[AnswerType]):
+    """A query about a text of a rulebook."""
 
     name: str
     text: str
+
+
+@dataclass(frozen=True)
+class CheckRulebook(_OfText["tuple[Problem, ...]"]):
+    """What is wrong with a text of a rulebook; nothing: it can run."""
 
     def answer(self, session: Answering) -> tuple[Problem, ...]:
         return session.rulebooks.check(self.text)
 
 
 @dataclass(frozen=True)
-class DryRunRulebook(Query["DryRun"]):
+class DryRunRulebook(_OfText["DryRun"]):
     """Which verdicts on the evidence shown would change if `text` took the rulebook's place."""
-
-    name: str
-    text: str
 
     def answer(self, session: Answering) -> DryRun:
         from oncall.console.rulebook_runs import dry_run
@@ -73,11 +74,9 @@ class DryRunRulebook(Query["DryRun"]):
 
 
 @dataclass(frozen=True)
-class RunFact(Query["Table"]):
+class RunFact(_OfText["Table"]):
     """The rows of one fact of a rulebook being edited."""
 
-    name: str
-    text: str
     fact: str
 
     def answer(self, session: Answering) -> Table:
@@ -89,23 +88,17 @@ class RunFact(Query["Table"]):
 
 
 @dataclass(frozen=True)
-class RunTests(Query["Table"]):
+class RunTests(_OfText["Table"]):
     """The rulebook's own tests on a text of it: name, result, and what differs."""
-
-    name: str
-    text: str
 
     def answer(self, session: Answering) -> Table:
         return session.rulebooks.test(self.name, self.text)
 
 
 @dataclass(frozen=True)
-class SaveRulebook(Query[Path]):
+class SaveRulebook(_OfText[Path]):
     """Write a text to the site's folder of rulebooks, never to the shipped one; returns the
     file."""
-
-    name: str
-    text: str
 
     def answer(self, session: Answering) -> Path:
         return session.rulebooks.save(self.name, self.text)

@@ -10,8 +10,7 @@ from oncall.evidence.incident import Incident
 from oncall.rules.engine import engine
 from oncall.rules.engine.evaluate import Evaluation, FactFailed
 from oncall.rules.language.rulebook import Rulebook
-from oncall.views.snapshot import DryRun, StepRows
-from oncall.views.table import Table
+from oncall.views.snapshot import DryRun, StepRows, Table
 from oncall.views.words import case_phrase, who
 
 MOST_ROWS = 200

@@ -27,8 +27,7 @@ from oncall.rules.language.template import nearest
 from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
 from oncall.views.coverage_words import skipped_phrase
-from oncall.views.snapshot import Problem, RuleLine, Snapshot
-from oncall.views.table import Table
+from oncall.views.snapshot import Problem, RuleLine, Snapshot, Table
 from oncall.views.words import GLYPHS
 
 _STARTERS_VERDICT = "HOT"
@@ -181,7 +180,8 @@ class RulebookStore:
         by_name = self._by_name()
         changed, problems = parse_override(text, f"{name}.yaml", by_name)
         if changed is not None:
-            return _tried(changed)
+            # A failure is reported, and nothing takes its place.
+            return replace(changed, site_file="", instead_of=None)
         book, found = parse(text, f"{name}.yaml") if not problems else (None, problems)
         if book is None:
             raise RulebookError(found)
@@ -309,11 +309,6 @@ def _outcome(name: str, diagnosis: Diagnosis) -> tuple[str, str]:
     if name in diagnosis.checked:
         return "nothing", ""
     return "not run", "nothing that it judges was recorded"
-
-
-def _tried(book: Rulebook) -> Rulebook:
-    """As it is tried: a failure is reported, and nothing takes its place."""
-    return replace(book, site_file="", instead_of=None)
 
 
 def _is_shipped(path: Path) -> bool:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     # Named only: the console's first frame is painted before these are imported.
     from oncall.console.cancellation import Task
     from oncall.console.rulebook_store import RulebookStore
-    from oncall.console.shown import Shown
-    from oncall.console.source import Source
+    from oncall.console.source import Shown, Source
     from oncall.views.snapshot import Snapshot
 
 Answer = TypeVar("Answer")
@@ -78,10 +77,7 @@ class Answering(Session, Protocol):
 
     source: Source
     rulebooks: RulebookStore
-
-    @property
-    def shown(self) -> Shown | None:
-        """What was returned last, None before the first snapshot."""
+    shown: Shown | None  # what was returned last, None before the first snapshot
 
     def task(self, lane: Lane) -> AbstractContextManager[Task]:
         """Something that `cancel` interrupts."""

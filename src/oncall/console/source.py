@@ -1,9 +1,11 @@
-"""Where a session's evidence comes from: recordings, or nodes that are queried."""
+"""Where a session's evidence comes from: recordings, or nodes that are queried; and what questions
+are about: the snapshot on the screen with the evidence behind it."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,8 @@ from oncall.console.cancellation import Lane, Task
 from oncall.core.errors import UsageError
 from oncall.core.scheduler import Scheduler
 from oncall.evidence.incident import Incident
-from oncall.views.snapshot import HostAnswer, HostTrouble, JobLine, Moment
+from oncall.rules.language.rulebook import Rulebook
+from oncall.views.snapshot import HostAnswer, HostTrouble, JobLine, Moment, Snapshot
 
 if TYPE_CHECKING:
     from oncall.fleet.read_only import RemoteCommand
@@ -98,3 +101,33 @@ class Source(ABC):
     def run(self, command: RemoteCommand, task: Task) -> str:  # noqa: ARG002
         """What a command that only reads prints on its host. Raises UsageError."""
         raise UsageError("this is a recording, so there are no nodes to run it on")
+
+
+class Shown:
+    """A snapshot, its evidence, and the rulebooks that judged it.
+
+    Held once by whoever makes it; the last to drop it closes the evidence.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, incident: Incident, rulebooks: Sequence[Rulebook]
+    ) -> None:
+        self.snapshot = snapshot
+        self.incident = incident
+        self.rulebooks = rulebooks
+        self._holders = 1
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        """Hold it, too. Only while somebody does."""
+        with self._lock:
+            assert self._holders, "it is already closed"
+            self._holders += 1
+
+    def drop(self) -> None:
+        """Let go."""
+        with self._lock:
+            self._holders -= 1
+            last = not self._holders
+        if last:
+            self.incident.close()

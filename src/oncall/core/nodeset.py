@@ -122,3 +122,10 @@ def _numbers(body: str, name: str) -> list[str]:
         last = int(match[2] or match[1])
         numbers += [f"{number:0{width}d}" for number in range(int(match[1]), last + 1)]
     return numbers
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """What sorts `host9` before `host10`."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]

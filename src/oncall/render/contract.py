@@ -268,47 +268,38 @@ def failed(error: str) -> str:
 def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocument:
     """The diagnosis as plain data. `explain` adds each step's SQL and parameters."""
     coverage = diagnosis.coverage
-    return {
-        "schema": VERSION,
-        "job": diagnosis.job,
-        "window": {"since_ns": diagnosis.since_ns, "until_ns": diagnosis.until_ns},
-        "result": diagnosis.result,
-        "healthy": diagnosis.healthy,
-        "doubt": words.doubt(diagnosis),
-        "suspects": [_suspect(one) for one in diagnosis.suspects],
-        "would_decide": diagnosis.would_decide,
-        "coverage": {
-            "nodes": coverage.nodes,
-            "answered": coverage.answered,
-            "ranks": coverage.ranks,
-            "ranks_seen": coverage.ranks_seen,
-            "share": coverage.share,
-            "gaps": [_gap(gap, explain) for gap in coverage.gaps],
-            "contradictions": [
-                _fields(one, ContradictionDocument) for one in coverage.contradictions
-            ],
-            "skipped_rules": [_fields(one, SkippedRuleDocument) for one in coverage.skipped_rules],
-        },
-        "findings": [_finding(finding, explain) for finding in diagnosis.findings],
-        "checked": list(diagnosis.checked),
-        "site_rulebooks": dict(diagnosis.site_rulebooks),
-        "notes": list(diagnosis.notes),
-    }
+    return _fields(
+        diagnosis,
+        DiagnosisDocument,
+        schema=VERSION,
+        window=_fields(diagnosis, WindowDocument),
+        doubt=words.doubt(diagnosis),
+        suspects=[_suspect(one) for one in diagnosis.suspects],
+        coverage=_fields(
+            coverage,
+            CoverageDocument,
+            gaps=[_gap(gap, explain) for gap in coverage.gaps],
+            contradictions=[_fields(one, ContradictionDocument) for one in coverage.contradictions],
+            skipped_rules=[_fields(one, SkippedRuleDocument) for one in coverage.skipped_rules],
+        ),
+        findings=[_finding(finding, explain) for finding in diagnosis.findings],
+        site_rulebooks=dict(diagnosis.site_rulebooks),
+    )
 
 
-def _fields(of: object, document: type[AnyDocument]) -> AnyDocument:
-    """The fields of a part of the diagnosis that its document has, by the same names."""
-    values = ((name, getattr(of, name)) for name in document.__annotations__)
+def _fields(of: object, document: type[AnyDocument], **given: object) -> AnyDocument:
+    """The fields of a part of the diagnosis that its document has, by the same names; and those
+    that are `given`."""
+    names = document.__annotations__
+    values = ((name, given[name] if name in given else getattr(of, name)) for name in names)
     lists = {name: list(one) if isinstance(one, tuple) else one for name, one in values}
     return cast(AnyDocument, lists)
 
 
 def _gap(gap: Gap, explain: bool) -> GapDocument:
-    fields = {"nodes": list(gap.nodes), "ranks": list(gap.ranks), "reason": gap.reason}
     details = gap.details if explain else ""
-    return cast(
-        GapDocument, fields | _known(files=list(gap.files) or None, details=details or None)
-    )
+    more = _known(files=list(gap.files) or None, details=details or None)
+    return cast(GapDocument, {**_fields(gap, _Gap), **more})
 
 
 def _known(**fields: object) -> dict[str, object]:
@@ -356,13 +347,8 @@ def _finding(finding: Finding, explain: bool) -> FindingDocument:
 
 
 def _cause(cause: Cause, explain: bool) -> CauseDocument:
-    return {
-        "rulebook": cause.rulebook,
-        "verdict": cause.verdict,
-        "title": cause.title,
-        "blame": _blame(cause.blame),
-        "story": [_step(step, explain) for step in cause.story],
-    }
+    story = [_step(step, explain) for step in cause.story]
+    return _fields(cause, CauseDocument, blame=_blame(cause.blame), story=story)
 
 
 def _blame(blame: Sequence[Blame]) -> list[BlameDocument]:
@@ -376,16 +362,8 @@ def _suspect(suspect: Suspect) -> SuspectDocument:
 
 
 def _step(step: Step, explain: bool) -> StepDocument:
-    fields: StepDocument = {
-        "ask": step.ask,
-        "answer": step.answer,
-        "say": step.say,
-        "fact": step.fact,
-        "rows": step.rows,
-    }
-    if explain:
-        fields |= {"sql": step.sql, "params": dict(step.params)}
-    return fields
+    more = {"sql": step.sql, "params": dict(step.params)} if explain else {}
+    return cast(StepDocument, {**_fields(step, _Step), **more})
 
 
 def schema() -> dict[str, Any]:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,34 +24,30 @@ from textual.screen import Screen
 from textual.widget import AwaitMount
 
 from oncall.core.printable import clean, for_clipboard
-from oncall.tui.drawing.glyphs import AsciiFilter
-from oncall.tui.drawing.literal import HarmlessFilter, literal
-from oncall.tui.drawing.stylesheet import ParsedOnce
-from oncall.tui.drawing.themes import DEFAULT, THEMES
-from oncall.tui.shell.action import ActionEntry, bindings
+from oncall.tui.drawing.literal import AsciiFilter, HarmlessFilter, literal
+from oncall.tui.drawing.states import DEFAULT, THEMES
 from oncall.tui.shell.actions import ACTIONS
-from oncall.tui.shell.asking import UNSAVED, Asking
-from oncall.tui.shell.clipboard import Clipboard, osc52
-from oncall.tui.shell.help import HelpScreen
-from oncall.tui.shell.log import MOST, LogLine, lines_of
-from oncall.tui.shell.looking import Looking
+from oncall.tui.shell.asking import UNSAVED
+from oncall.tui.shell.help import Actions, HelpScreen
+from oncall.tui.shell.keys import ActionEntry, bindings
+from oncall.tui.shell.log import MOST, LogLine
+from oncall.tui.shell.looking import Looking, osc52
 from oncall.tui.shell.messages import StateChanged
-from oncall.tui.shell.palette import Actions
 from oncall.tui.shell.registry import SCREENS, listed, screen_entry
 from oncall.tui.shell.screen import ConsoleScreen, make, screen_in_sight
 from oncall.tui.shell.state import State
+from oncall.tui.shell.switching import ParsedOnce
 from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
-    from oncall.core.diagnosis import Severity
 
 _SAID_FOR_S = 6.0
 _IDLE_S = 1.0  # without a key, after which screens are made ahead
 _MOST_VISITED = 20  # screens that `esc` finds back to
 
 
-class ConsoleApp(Asking, Looking, Clipboard):
+class ConsoleApp(Looking):
     """The console over one session.
 
     `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.
@@ -168,10 +163,6 @@ class ConsoleApp(Asking, Looking, Clipboard):
             more = f" (and {len(texts) - 1} more; see the log)" if len(texts) > 1 else ""
             self.tell(texts[0] + more)
 
-    def write_log(self, text: str, severity: Severity = "info") -> None:
-        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")
-        self.log_lines.extend(lines_of(clock, text, severity))
-
     # ------------------------------------------------------------------ actions
 
     async def on_event(self, event: events.Event) -> None:
@@ -250,11 +241,8 @@ class ConsoleApp(Asking, Looking, Clipboard):
         return self.push_screen(CommandPalette(placeholder="What to do?"))
 
     def action_theme(self) -> None:
-        names = self.theme_names()
+        names = [theme.name for theme in THEMES]
         self.choose_theme(names[(names.index(self.theme) + 1) % len(names)])
-
-    def theme_names(self) -> list[str]:
-        return [theme.name for theme in THEMES]
 
     def choose_theme(self, name: str) -> None:
         self.theme = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from oncall.core.errors import BadInput, ExitCode, UsageError
 if TYPE_CHECKING:
     from oncall.console.session import Session
     from oncall.tui.app import ConsoleApp
-    from oncall.tui.shell.action import ActionEntry
+    from oncall.tui.shell.keys import ActionEntry
 
 _LEAVE_AT = (signal.SIGHUP, signal.SIGTERM)
 _CANNOT = {"dumb", "unknown"}
@@ -47,10 +48,9 @@ def run(
             f"`oncall diagnose`"
         )
     _calm()
-    from oncall.render.text.encoding import speaks_utf8
+    from oncall.render.text.lines import speaks_utf8
     from oncall.tui.app import ConsoleApp
-    from oncall.tui.drawing.themes import THEMES, default_theme
-    from oncall.tui.shell.garbage import collect_in_short_pauses
+    from oncall.tui.drawing.states import THEMES, default_theme
     from oncall.tui.shell.keys import read_keymap
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
@@ -140,3 +140,12 @@ def _chosen_theme(
                 message = f"[console] theme must be one of {known}, not {value!r}"
                 problems.append(BadInput(str(table.path), message))
     return chosen, problems
+
+
+_ALLOCATIONS = 20_000  # between two looks at what is new: 10 to 20 ms each
+
+
+def collect_in_short_pauses() -> None:
+    """Once everything is imported: what is there stays, and is not looked at again."""
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])

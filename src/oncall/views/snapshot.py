@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncall.core.diagnosis import Diagnosis, Finding, Severity
-from oncall.views.table import Table
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import clean
+from oncall.evidence.incident import Incident
 
 if TYPE_CHECKING:
     # Named only: the console's first frame is painted before numpy is imported.
@@ -61,6 +63,11 @@ class Ranks:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def place(self, rank: int) -> int | None:
+        """Where a rank is in the arrays; None: it is not in this job."""
+        found: list[int] = (self.rank == rank).nonzero()[0].tolist()
+        return found[0] if found else None
 
 
 @dataclass(frozen=True)
@@ -198,3 +205,32 @@ class JobLine:
     ranks: int
     last_ns: int | None
     state: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of evidence or of a fact, as far as they are shown; `total` counts all."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    total: int
+
+
+def job_line(incident: Incident, job: str) -> JobLine:
+    """Its nodes, its ranks, and when it was seen last."""
+    con = incident.con
+    ((ranks,),) = con.execute(
+        "SELECT greatest(count(DISTINCT rank), (SELECT coalesce(max(world_size), 0) FROM jobs "
+        "WHERE job = $job)) FROM (SELECT rank FROM ranks WHERE job = $job "
+        "UNION SELECT rank FROM comms WHERE job = $job "
+        "UNION SELECT rank FROM ops WHERE job = $job)",
+        {"job": job},
+    ).fetchall()
+    nodes = con.execute(
+        "SELECT DISTINCT node FROM ranks WHERE job = ? AND node IS NOT NULL", [job]
+    ).fetchall()
+    ((last_ns,),) = con.execute(
+        "SELECT max(greatest(ended_ns, observed_ns, enqueued_ns)) FROM ops WHERE job = ?", [job]
+    ).fetchall()
+    state = "recorded" + (f" on {clean(fold_hosts(n for (n,) in nodes))}" if nodes else "")
+    return JobLine(clean(job), len(nodes), ranks, last_ns, state)

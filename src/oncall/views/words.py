@@ -304,6 +304,11 @@ def suspicion(suspect: Suspect, how: str = "") -> str:
     return f"{how}{who(suspect.blame)}: {why}" if suspect.blame else why
 
 
+def rows_phrase(step: Step) -> str:
+    """`15 rows`: the evidence behind a step."""
+    return f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+
+
 def answer(step: Step) -> str:
     """The step's answer as a sentence."""
     return "Unknown." if step.answer == "unknown" else f"{step.answer.capitalize()}."

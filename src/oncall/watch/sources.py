@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oncall.console.cancellation import Task
-from oncall.console.loop import LoopThread
-from oncall.console.nodes import Nodes
+from oncall.console.nodes import LoopThread, Nodes
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -76,7 +75,7 @@ class WatchedNodes(Source):
         return incident
 
     def lost_gateways(self) -> Mapping[str, str]:
-        return self._nodes.lost_gateways
+        return self._nodes.last.lost_gateways
 
     def close(self) -> None:
         self._nodes.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.cli.status_line import report_lost
+from oncall.cli.terminal import report_lost
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.fleet.ask import Answer, ask_fleet

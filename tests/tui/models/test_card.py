@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from oncall.core.diagnosis import Stack
-from oncall.render.text.cells import cell_len, cut, padded
-from oncall.render.text.spans import plain_lines
-from oncall.tui.models.card import aligned, card_lines, fitting_frame
+from oncall.render.text.lines import cell_len, cut, padded, plain_lines
+from oncall.tui.widgets.sheet_table import aligned, card_lines, fitting_frame
 from oncall.views.ranks.rank_card import RankCard
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 
 
 def card(rows: int = 2, total: int = 2) -> RankCard:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.tui.screens.communicators import model
+from oncall.tui.screens.communicators import round_grid as model
+from oncall.tui.screens.communicators import screen
 from oncall.views.ranks.communicators import CommunicatorView
 from oncall.views.snapshot import CommunicatorSummary, RankState
 
@@ -39,20 +40,20 @@ def test_a_text_and_faults_only_narrow_the_list_in_its_order() -> None:
     late, long, calm = summary("a", 1, 3, 10), summary("b", 1, 2, 60), summary("c")
     together = summary("d", 0, 8, 600)  # all are in it: nobody is missing
     everything = (together, late, long, calm)
-    assert model.chosen((calm, *everything[:3])) == everything
-    assert model.chosen([summary("pp_10"), summary("pp_9"), late]) == (
+    assert screen.chosen((calm, *everything[:3])) == everything
+    assert screen.chosen([summary("pp_10"), summary("pp_9"), late]) == (
         late, summary("pp_9"), summary("pp_10"),
     )  # fmt: skip
-    assert model.chosen(everything, faults_only=True) == (late, long)
-    assert model.chosen((calm, late), text="C") == (calm,)
-    assert model.chosen((late,), text=hex(late.comm)) == (late,)
+    assert screen.chosen(everything, faults_only=True) == (late, long)
+    assert screen.chosen((calm, late), text="C") == (calm,)
+    assert screen.chosen((late,), text=hex(late.comm)) == (late,)
 
 
 def test_progress_in_words() -> None:
-    assert model.progress_phrase(summary("a", 1, 3, 600)) == "1 behind, 3 wait 10 min"
-    assert model.progress_phrase(summary("a", 0, 1)) == "1 waits"
-    assert model.progress_phrase(summary("a")) == "in step"
-    assert model.progress_phrase(replace(summary("a"), entered=-1)) == "no collective recorded"
+    assert screen.progress_phrase(summary("a", 1, 3, 600)) == "1 behind, 3 wait 10 min"
+    assert screen.progress_phrase(summary("a", 0, 1)) == "1 waits"
+    assert screen.progress_phrase(summary("a")) == "in step"
+    assert screen.progress_phrase(replace(summary("a"), entered=-1)) == "no collective recorded"
 
 
 def test_members_alike_share_a_row_and_who_has_not_come_is_first() -> None:
@@ -78,13 +79,12 @@ def test_a_communicator_without_rounds_has_members_all_the_same() -> None:
 
 
 def test_a_round_in_words() -> None:
-    one = model.round_at(view([[2, 1], [2, 1], [2, 0]]), 0)
-    assert model.round_lines(one, 3) == (
+    shown = view([[2, 1], [2, 1], [2, 0]])
+    assert model.round_lines(shown, 0) == (
         "AllReduce 10 of 1 MiB: 3 of 3 done",
         "took 100 ms to 300 ms (rank 2), median 200 ms · 3.5 MB/s per member",
     )
-    hung = model.round_at(view([[2, 1], [2, 1], [2, 0]]), 1)
-    assert model.round_lines(hung, 3) == (
+    assert model.round_lines(shown, 1) == (
         "AllReduce 11 of 1 MiB: 0 of 3 done · ranks 0-1 waiting · rank 2 not entered",
     )
 

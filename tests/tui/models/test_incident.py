@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncall.core.diagnosis import Blame, Finding, Stack
-from oncall.tui.models.reading import Item
-from oncall.tui.models.rows import cell, sheet, step_view
 from oncall.tui.screens.incident.model import MOST_FOLDED, SEEN, beginning, incident, items, place
 from oncall.tui.screens.incident.story import story
-from oncall.views.snapshot import Snapshot, StepRows
-from oncall.views.table import Table
+from oncall.tui.widgets.reading_list import Item
+from oncall.tui.widgets.sheet_table import cell, sheet
+from oncall.views.snapshot import Snapshot, Table
 
 from ..snapshots import (
     hang,
@@ -195,6 +194,7 @@ def test_one_row_and_rows_all_alike_are_shown_whole() -> None:
     assert len(sheet(Table(("rank", "node"), ((5, "gpu017"),), 1)).columns) == 2
     assert len(sheet(Table(("rank", "node"), ((5, "a"), (5, "a")), 2)).columns) == 2
     assert sheet(Table(("rank",), (), 0)).rows == ()
+    assert sheet(Table((), (), 0)).counted == "no rows: the query found nothing"
 
 
 def test_a_broad_row_that_is_alone_is_read_downwards() -> None:
@@ -202,14 +202,6 @@ def test_a_broad_row_that_is_alone_is_read_downwards() -> None:
     shown = sheet(Table(names, (("llama", 5, "gpu017", 5, 10**9, None, None),), 1))
     assert shown.rows[1] == ("rank", "5")
     assert shown.rows[-2:] == (("waited", "1 s"), ("unknown", "peer, stack"))
-
-
-def test_a_step_shows_the_parameters_that_decided() -> None:
-    view = step_view(
-        StepRows("F1", 0, "stuck", "\n  SELECT 1\n", {"hang_after": "5 min"}, Table((), (), 0))
-    )
-    assert view.params == (("hang_after", "5 min"),)
-    assert view.title == "stuck · no rows: the query found nothing"
 
 
 def test_what_a_join_brings_twice_is_shown_once() -> None:

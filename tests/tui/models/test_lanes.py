@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.tui.models import lanes as model
+from oncall.tui.widgets import lanes as model
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oncall.tui.screens.incident.overview import Glance, Pieces, narrow, roomy
-from oncall.views.log_lines import LoggedLine
+from oncall.views.night import LoggedLine
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import RankState
 

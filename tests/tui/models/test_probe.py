@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncall.core.diagnosis import Blame
-from oncall.tui.models.probe import blamed_nodes, node_of, why_not_probed
+from oncall.tui.shell.node_work import blamed_nodes, node_of, why_not_probed
 from oncall.views.snapshot import HostAnswer
 
 from ..snapshots import hang, hang_snapshot

@@ -12,10 +12,8 @@ from oncall.console.rulebook_queries import (
     ListRulebooks,
     RunTests,
 )
-from oncall.tui.models.highlight import spans
-from oncall.tui.screens.rules.drafts import Buffer
-from oncall.tui.screens.rules.editor import word_at
-from oncall.tui.screens.rules.model import (
+from oncall.tui.screens.rules.editor import Buffer, word_at
+from oncall.tui.screens.rules.pane import (
     dry_run_items,
     fact_at,
     in_force,
@@ -25,8 +23,8 @@ from oncall.tui.screens.rules.model import (
     result_items,
     rule_items,
 )
-from oncall.views.snapshot import DryRun, Problem, RuleLine
-from oncall.views.table import Table
+from oncall.tui.widgets.reading_list import spans
+from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 from ..fake_session import FakeSession
 from .test_incident import said

@@ -7,32 +7,34 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.tui.models.lanes import BLOCKS
-from oncall.tui.screens.stages import model
+from oncall.tui.screens.stages import stage_lanes as model
+from oncall.tui.widgets.lanes import BLOCKS
 from oncall.views.stages.timeline import Box, Lane
 
 from ..iterations import MS, SLOW, stages_view, timeline
 
 
 def test_a_strip_is_higher_where_it_took_longer() -> None:
-    glyphs = model.strip(stages_view(), 80)
+    glyphs = model.pictures(stages_view()).strip(80)
     heights = [BLOCKS.index(glyph) for glyph, _, _ in glyphs]
     assert heights.index(max(heights)) == SLOW
     assert [look for _, look, _ in glyphs].count("late") == 1
     assert [here for _, _, here in glyphs].index(True) == SLOW
-    assert all(glyph.isascii() for glyph, _, _ in model.strip(stages_view(), 5, plain=True))
+    assert all(
+        glyph.isascii() for glyph, _, _ in model.pictures(stages_view()).strip(5, plain=True)
+    )
 
 
 def test_what_is_not_over_has_no_height() -> None:
     view = stages_view()
     lines = (*view.iterations[:-1], replace(view.iterations[-1], duration_ns=None, whole=False))
-    assert model.strip(replace(view, iterations=lines), 80)[-1][:2] == ("?", "open")
+    assert model.pictures(replace(view, iterations=lines)).strip(80)[-1][:2] == ("?", "open")
 
 
 def test_neighbours_end_with_the_recording() -> None:
-    assert model.neighbour(stages_view(0), -1) is None
-    assert model.neighbour(stages_view(0), 1) == 1
-    assert model.neighbour(stages_view(11), 1) is None
+    assert model.pictures(stages_view(0)).neighbour(-1) is None
+    assert model.pictures(stages_view(0)).neighbour(1) == 1
+    assert model.pictures(stages_view(11)).neighbour(1) is None
 
 
 def test_pipelines_go_around_and_one_alone_does_not() -> None:

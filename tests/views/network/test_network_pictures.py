@@ -12,10 +12,9 @@ from oncall.evidence.incident import Incident
 from oncall.render.svg.provenance import provenance_svg
 from oncall.render.svg.topology import topology_svg
 from oncall.render.text.drawings import drawings_of
+from oncall.render.text.lines import plain_lines
 from oncall.render.text.provenance import provenance_lines
-from oncall.render.text.spans import plain_lines
-from oncall.render.text.topology import topology_lines
-from oncall.render.text.tracks import Track, track_lines
+from oncall.render.text.topology import Track, topology_lines, track_lines
 from oncall.rules.language.load import load_file, shipped_folder
 from oncall.use_case.diagnose import diagnose
 from oncall.views.network.provenance import (

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.render.svg.waiting import waiting_svg
-from oncall.render.text.spans import plain_lines
-from oncall.render.text.step_cells import lane_runs
-from oncall.render.text.waiting import chain_lines, waiting_lines
+from oncall.render.text.lines import plain_lines
+from oncall.render.text.waiting import chain_lines, lane_runs, waiting_lines
 from oncall.views.network.waiting import Step, chain, find_collective, waiting_graph, window
 
 Make = Callable[[str], Incident]

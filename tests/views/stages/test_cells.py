@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.render.text.stage_cells import lane_runs
+from oncall.render.text.stages import lane_runs
 from oncall.views.stages.timeline import Box, Lane, Timeline, compact, idle_share
 
 TASKS = ("forward", "backward", "forward_recv", "backward_send", "optimizer", "garbage")

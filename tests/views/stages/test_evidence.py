@@ -14,7 +14,7 @@ from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.render.svg.stages import timeline_svg
 from oncall.render.text.drawings import drawings_of
-from oncall.render.text.spans import plain_lines
+from oncall.render.text.lines import plain_lines
 from oncall.render.text.stages import timeline_lines
 from oncall.views.stages.iterations import has_stages, iterations, timeline
 from oncall_lab import TrainingFault, TrainingScenario, simulate

@@ -12,9 +12,8 @@ import pytest
 
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.render.chrome_trace import chrome_trace
-from oncall.render.trace_graph import graph_dot, graph_json
-from oncall.views.stages.trace_graph import read_graph
+from oncall.render.trace import chrome_trace, graph_dot, graph_json
+from oncall.views.stages.trace import read_graph
 
 
 def trace(incident: Incident, iteration: int | None = None) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.render.svg.traffic import curves_svg
-from oncall.render.text.spans import plain_lines
+from oncall.render.text.lines import plain_lines
 from oncall.render.text.traffic import curve_lines
 from oncall.views.traffic.rate_curves import (
     Operation,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.render.svg.traffic import map_svg
-from oncall.render.text.spans import plain_lines
+from oncall.render.text.lines import plain_lines
 from oncall.render.text.traffic import map_lines
-from oncall.views.traffic.traffic_map import TrafficMap, folded
+from oncall.views.traffic.rate_curves import TrafficMap, folded
 
 
 def ring(ranks: int, blamed: int = 0) -> TrafficMap:

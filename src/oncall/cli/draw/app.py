@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
 from typer.core import TyperGroup
 
+from oncall.cli.commands import group
 from oncall.cli.draw.network import network, provenance, waiting
 from oncall.cli.draw.stages import stages
 from oncall.cli.draw.traffic import traffic
@@ -20,14 +20,10 @@ class _Kinds(TyperGroup):
         return super().parse_args(ctx, args if named or not args else ["traffic", *args])
 
 
-app = typer.Typer(
-    cls=_Kinds,
-    help="Draw recorded traffic, pipelines and networks.\n\n"
+app = group(
+    "Draw recorded traffic, pipelines and networks.\n\n"
     "Prints text; with --output, writes a picture. Without a command, draws traffic.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    cls=_Kinds,
 )
 app.command()(traffic)
 app.command()(stages)

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncall.cli.draw.pictures import (
     Drawing,
+    Evidence,
     OutputOption,
     check_target,
     drawable,
     hash_of,
     show,
 )
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.hosts import JobOption
+from oncall.cli.options import JobOption
+from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.views.network.waiting import Step, WaitingGraph
 
-Evidence = Annotated[
-    Path,
-    typer.Argument(metavar="PATH", help="A saved incident, a recording, or a folder of shards."),
-]
 Comm = Annotated[
     str | None, typer.Option(metavar="HASH", help="Only collectives of this communicator.")
 ]
@@ -55,8 +51,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
         from oncall.evidence import window
         from oncall.views.network.waiting import find_collective, waiting_graph
 
-        if output is not None:
-            check_target(output)
+        check_target(output)
         wanted = hash_of(comm)
         with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
             window.keep_job(incident.con, job)

@@ -17,9 +17,13 @@ from oncall.cli.terminal import terminal_width
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from oncall.render.text.spans import Line
+    from oncall.render.text.lines import Line
 
 SVG, PNG = ".svg", ".png"
+Evidence = Annotated[
+    Path,
+    typer.Argument(metavar="PATH", help="A saved incident, a recording, or a folder of shards."),
+]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -60,8 +64,10 @@ def show(drawing: Drawing, output: Path | None) -> None:
     sys.stdout.write("\n".join(map(str, lines)) + "\n")
 
 
-def check_target(output: Path, suffixes: Sequence[str] = (SVG, PNG)) -> None:
+def check_target(output: Path | None, suffixes: Sequence[str] = (SVG, PNG)) -> None:
     """Raise UsageError for a path that cannot be written, before anything is read."""
+    if output is None:
+        return
     if not output.name.endswith(tuple(suffixes)):
         raise UsageError(f"--output {output}: the file name must end in {' or '.join(suffixes)}")
     if not output.parent.is_dir():
@@ -86,7 +92,7 @@ def write_picture(output: Path, svg: str) -> None:
 
 def terminal() -> tuple[bool, int]:
     """Whether the terminal shows only ASCII, and its width."""
-    from oncall.render.text.encoding import is_plain
+    from oncall.render.text.lines import is_plain
 
     return is_plain(sys.stdout.encoding), terminal_width(most=160)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.hosts import JobOption
+from oncall.cli.draw.pictures import PNG, SVG, Drawing, Evidence, check_target, drawable, show
+from oncall.cli.options import JobOption
+from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,12 +20,7 @@ _TRACE, _GRAPH, _DOT = ".trace.json", ".json", ".dot"
 
 
 def stages(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A saved incident, a recording, or a folder of shards."
-        ),
-    ],
+    path: Evidence,
     job: JobOption = None,
     iteration: Annotated[
         int | None,
@@ -69,8 +64,7 @@ def stages(
     from oncall.render.text.stages import timeline_lines
     from oncall.views.stages.iterations import timeline
 
-    if output is not None:
-        check_target(output, (SVG, PNG, _DOT, _GRAPH))
+    check_target(output, (SVG, PNG, _DOT, _GRAPH))
     with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
         window.keep_job(incident.con, job)
         if output is not None and not output.name.endswith((SVG, PNG)):
@@ -88,7 +82,7 @@ def evidence_of(path: Path, job: str | None) -> Incident:
     shards = shards_in([str(path)])
     if not shards:
         return read_evidence([str(path)], job)
-    from oncall.cli.options.rulebooks import rulebooks_in_force
+    from oncall.cli.options import rulebooks_in_force
     from oncall.use_case.gathering import Wanted, read_shards
 
     rulebooks = rulebooks_in_force((), True, {}).in_force
@@ -99,7 +93,7 @@ def _write_graph(
     incident: Incident, output: Path, iteration: int | None, pipelines: list[int] | None
 ) -> None:
     if output.name.endswith(_TRACE):
-        from oncall.render.chrome_trace import chrome_trace
+        from oncall.render.trace import chrome_trace
 
         if pipelines:
             raise UsageError("--pipeline: a .trace.json always contains all pipelines")
@@ -109,8 +103,8 @@ def _write_graph(
             file.write(first)
             file.writelines(pieces)
         return
-    from oncall.render.trace_graph import graph_dot, graph_json
-    from oncall.views.stages.trace_graph import read_graph
+    from oncall.render.trace import graph_dot, graph_json
+    from oncall.views.stages.trace import read_graph
 
     graph = read_graph(incident, iteration, pipelines or None)
     written = graph_dot(graph) if output.suffix == _DOT else graph_json(graph)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +16,8 @@ from oncall.cli.draw.pictures import (
     hash_of,
     show,
 )
-from oncall.cli.interrupt import Interruptible
-from oncall.cli.options.hosts import JobOption
+from oncall.cli.options import JobOption
+from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,76 +55,42 @@ def traffic(
     ranks; --map then covers the whole job. Writing a .png needs `rsvg-convert`.
     """
     from oncall.evidence.incident import Incident
-    from oncall.views.traffic.operations import NO_TRAFFIC, has_traffic
+    from oncall.render.svg import traffic as svg
+    from oncall.render.text import traffic as text
+    from oncall.views.traffic import operations as evidence
 
-    if output is not None:
-        check_target(output)
+    check_target(output)
     if seq is not None and comm is None:
         raise UsageError("--seq needs --comm: each communicator numbers its own operations")
-    wanted = _Wanted(
-        hash_of(comm),
-        seq,
-        None if resolution is None else _resolution_ns(resolution),
-    )
+    wanted = hash_of(comm)
+    resolution_ns = None if resolution is None else _resolution_ns(resolution)
     with Incident.open(path) as incident, Interruptible(incident.con), drawable():
-        finding = _finding(incident, job, wanted.comm)
-        if not has_traffic(incident):
-            raise UsageError(f"{path}: {NO_TRAFFIC}")
-        drawing = (_map if map_ else _curves)(incident, finding, wanted)
+        finding = _finding(incident, job, wanted)
+        if not evidence.has_traffic(incident):
+            raise UsageError(f"{path}: {evidence.NO_TRAFFIC}")
+        operation = None
+        if wanted is not None and not (map_ and seq is None):
+            operation = evidence.find_operation(incident, wanted, seq)
+        elif wanted is None and finding is not None and not map_:
+            operation = evidence.reported_operation(incident, finding)
+        blamed = frozenset() if finding is None else evidence.blamed_ranks(incident, finding)
+        if map_:
+            sums = evidence.traffic_map(incident, wanted, operation, blamed)
+            drawing = Drawing(partial(text.map_lines, sums), partial(svg.map_svg, sums))
+        elif operation is not None:
+            sent = evidence.operation_traffic(incident, operation, blamed)
+            drawing = Drawing(
+                partial(text.curve_lines, sent, resolution_ns=resolution_ns),
+                partial(svg.curves_svg, sent, resolution_ns),
+            )
+        else:
+            raise UsageError("no finding about traffic: choose a communicator with --comm")
     show(drawing, output)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What the options ask to draw."""
-
-    comm: int | None
-    seq: int | None
-    resolution_ns: int | None
-
-
-def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
-    from oncall.render.svg import traffic as svg
-    from oncall.render.text import traffic as text
-    from oncall.views.traffic import operations as evidence
-
-    operation = None
-    if wanted.comm is not None:
-        operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
-    elif finding is not None:
-        operation = evidence.reported_operation(incident, finding)
-    if operation is None:
-        raise UsageError("no finding about traffic: choose a communicator with --comm")
-    sent = evidence.operation_traffic(incident, operation, _blamed(incident, finding))
-    resolution_ns = wanted.resolution_ns
-    return Drawing(
-        partial(text.curve_lines, sent, resolution_ns=resolution_ns),
-        partial(svg.curves_svg, sent, resolution_ns),
-    )
-
-
-def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
-    from oncall.render.svg import traffic as svg
-    from oncall.render.text import traffic as text
-    from oncall.views.traffic import operations as evidence
-
-    operation = None
-    if wanted.comm is not None and wanted.seq is not None:
-        operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
-    blamed = _blamed(incident, finding)
-    sent = evidence.traffic_map(incident, wanted.comm, operation, blamed)
-    return Drawing(partial(text.map_lines, sent), partial(svg.map_svg, sent))
-
-
-def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
-    from oncall.views.traffic.operations import blamed_ranks
-
-    return frozenset() if finding is None else blamed_ranks(incident, finding)
 
 
 def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
     """The first finding about traffic, on the given communicator if any."""
-    from oncall.cli.options.rulebooks import rulebooks_in_force
+    from oncall.cli.options import rulebooks_in_force
     from oncall.use_case.diagnose import diagnose
     from oncall.views.traffic.operations import PICTURE
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.core.units import format_duration, format_number
-from oncall.render.svg import network as picture
-from oncall.render.svg.network import BLUE, GREY, INK, LINE, ORANGE, PALE, RED
-from oncall.render.text.provenance import ROOT_KINDS, thousands, title
+from oncall.render.svg import document as picture
+from oncall.render.svg.document import BLUE, GREY, INK, LINE, ORANGE, PALE, RED
+from oncall.render.text.provenance import ROOT_KINDS, left_out_phrase, thousands, title
 from oncall.views.network.provenance import FlowNode, PortNode, Provenance
 
 _WIDTH, _MARGIN, _PORTS, _HIGH = 1000.0, 20.0, 100.0, 66.0
@@ -31,12 +31,9 @@ def provenance_svg(graph: Provenance) -> str:
     for place, flow in enumerate(shown):
         body += _flow(flow, _slot(place, len(flows)), _wide(len(flows)))
     height = _PORTS + _HIGH + (_BETWEEN + _FLOW if flows else 0) + 40
-    parts = [f"{graph.ports_left_out:,} ports"] * bool(graph.ports_left_out)
-    parts += [f"{graph.flows_left_out:,} flows"] * bool(graph.flows_left_out)
-    if parts:
-        phrase = f"not shown: {' and '.join(parts)} that matter less"
-        body.append(picture.text(16, height - 10, phrase, size=12, colour=GREY))
-    return picture.document(_WIDTH, height, title(graph), body)
+    if left_out := left_out_phrase(graph):
+        body.append(picture.text(16, height - 10, left_out, size=12, colour=GREY))
+    return picture.network_document(_WIDTH, height, title(graph), body)
 
 
 def _middle(graph: Provenance, flow: FlowNode, ports: dict[str, int]) -> float:

@@ -13,8 +13,7 @@ from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.render.svg import document as picture
 from oncall.render.svg.document import INK
-from oncall.render.text.stage_cells import label
-from oncall.render.text.stages import blamed_sentences, lane_name, length_phrase, title
+from oncall.render.text.stages import blamed_sentences, label, lane_name, length_phrase, title
 from oncall.views.stages.timeline import (
     LETTERS,
     MEANINGS,

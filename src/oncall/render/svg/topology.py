@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import hypot
 
-from oncall.render.svg import network as picture
-from oncall.render.svg.network import BLUE, GREY, INK, LINE, ORANGE, PALE, RED
+from oncall.render.svg import document as picture
+from oncall.render.svg.document import BLUE, GREY, INK, LINE, ORANGE, PALE, RED
 from oncall.render.text.topology import hop_phrase, title
 from oncall.views.network.topology import Cable, Device, Topology
 
@@ -49,7 +49,7 @@ def topology_svg(shown: Topology) -> str:
     for number, note in enumerate(shown.notes, len(hops)):
         body.append(picture.text(16, bottom - 30 + 20 * number, note))
     height = bottom - 30 + 20 * (len(hops) + len(shown.notes))
-    return picture.document(_WIDTH, height, heading, body)
+    return picture.network_document(_WIDTH, height, heading, body)
 
 
 def _places(shown: Topology) -> Iterator[tuple[str, tuple[float, float, float]]]:

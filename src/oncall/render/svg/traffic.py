@@ -17,10 +17,11 @@ from oncall.views.traffic.rate_curves import (
     OperationTraffic,
     RateCurves,
     Sender,
+    TrafficMap,
+    folded,
     rate_curves,
     round_up,
 )
-from oncall.views.traffic.traffic_map import TrafficMap, folded
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960, 170, 170, 64
 _ROW, _GAP = 46, 10

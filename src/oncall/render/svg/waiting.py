@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.core.units import format_duration
-from oncall.render.svg import network as picture
-from oncall.render.svg.network import BLUE, GREY, INK, LIGHT_BLUE, LINE, PALE, RED
+from oncall.render.svg import document as picture
+from oncall.render.svg.document import BLUE, GREY, INK, LIGHT_BLUE, LINE, PALE, RED
 from oncall.render.text.waiting import (
     lane_name,
     steps_phrase,
@@ -33,7 +33,9 @@ def waiting_svg(graph: WaitingGraph) -> str:
     for number, lane in enumerate(graph.lanes):
         body += _row(graph, lane, _row_top(number))
     body += _arrows(graph)
-    return picture.document(_WIDTH, bottom + 64 + 20 * links, title(graph), [*body, *links_below])
+    return picture.network_document(
+        _WIDTH, bottom + 64 + 20 * links, title(graph), [*body, *links_below]
+    )
 
 
 def _row(graph: WaitingGraph, lane: Lane, top: float) -> Iterator[str]:

@@ -12,7 +12,7 @@ from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import Interrupted, UsageError, short_reason
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.render.text.spans import Line, line, plain_lines
+from oncall.render.text.lines import Line, line, plain_lines
 from oncall.render.text.stages import timeline_lines
 from oncall.render.text.topology import topology_lines
 from oncall.render.text.traffic import curve_lines, map_lines

@@ -83,8 +83,9 @@ def _story(found: History, component: str) -> Iterator[str]:
     if not times:
         yield f"{component} was never blamed."
     else:
+        often = "once" if times == 1 else f"{times:,} times"
         mean = _mean(found.by_component[0]) if len(found.by_component) == 1 else ""
-        yield f"{component} was blamed {_times(times)}{f', once every {mean}' if mean else ''}."
+        yield f"{component} was blamed {often}{f', once every {mean}' if mean else ''}."
         yield from ("", f"{'since (UTC)':<16}  {'verdict':<22} {'component':<22} incident")
         if times > _MOST_EPISODES:
             yield f"... {times - _MOST_EPISODES} earlier ones, in --format json"
@@ -142,10 +143,6 @@ def _fitting(text: str, width: int) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
-def _times(times: int) -> str:
-    return "once" if times == 1 else f"{times:,} times"
 
 
 def _day(at_ns: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.core.units import format_duration, format_number
-from oncall.render.text.spans import Line, Span, ascii_units, line, wrapped_line
-from oncall.render.text.step_cells import GLYPHS, PLAIN
-from oncall.views.network.provenance import FlowEdge, PortNode, Provenance
+from oncall.render.text.lines import Line, Span, ascii_units, line, wrapped_line
+from oncall.render.text.waiting import GLYPHS, PLAIN
+from oncall.views.network.provenance import PortNode, Provenance
 
 _BAR = 20
 _MEMBER = "(collective)"
@@ -31,9 +31,7 @@ def provenance_lines(graph: Provenance, width: int = 80, *, plain: bool = False)
         after = [edge.after for edge in graph.after(port.label)]
         if place + 1 < len(graph.ports) and graph.ports[place + 1].label in after:
             lines.append(line(f"    {(PLAIN if plain else GLYPHS).down}"))
-    lines += [
-        part for text in notes(graph, plain=plain) for part in wrapped_line(line(text), width)
-    ]
+    lines += [part for text in notes(graph) for part in wrapped_line(line(text), width)]
     return ascii_units(lines) if plain else lines
 
 
@@ -84,7 +82,7 @@ def _flow_lines(
         rest = " " * (wide - len(name + member)) + f"  {bar:<{_BAR}} {share:4.0%}".replace(
             "%", " %"
         )
-        rest += f"  {packets_phrase(edge)}"
+        rest += f"  {thousands(edge.fills)} packets"
         spans = (Span(f"      {name}"), Span(member, "member"), Span(rest))
         yield Line(spans).first(width)
 
@@ -95,11 +93,6 @@ def flow_name(graph: Provenance, number: int) -> str:
     return f"{flow.name}{' (this step)' if flow.own else f' {_MEMBER}' if flow.member else ''}"
 
 
-def packets_phrase(edge: FlowEdge) -> str:
-    """`843k packets`: how many of its packets others queued behind, counted each time."""
-    return f"{thousands(edge.fills)} packets"
-
-
 def thousands(count: float) -> str:
     """`842 797.8` as `843k`."""
     for least, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -108,14 +101,18 @@ def thousands(count: float) -> str:
     return f"{count:.3g}"
 
 
-def notes(graph: Provenance, *, plain: bool = False) -> Iterator[str]:
+def notes(graph: Provenance) -> Iterator[str]:
     """What is left out, and what the numbers are."""
     if any(edge.weight is not None for edge in graph.port_edges):
         yield "in brackets: share of the traffic into that port that came from here"
     if any(graph.at(port.label) for port in graph.ports):
         yield "packets: packets of the flow that others queued behind, summed over the others"
+    if left_out := left_out_phrase(graph):
+        yield left_out
+
+
+def left_out_phrase(graph: Provenance) -> str:
+    """`not shown: 3 ports and 12 flows that matter less`; empty if all are drawn."""
     parts = [f"{graph.ports_left_out:,} ports"] * bool(graph.ports_left_out)
     parts += [f"{graph.flows_left_out:,} flows"] * bool(graph.flows_left_out)
-    if parts:
-        yield f"not shown: {' and '.join(parts)} that matter less"
-    del plain
+    return f"not shown: {' and '.join(parts)} that matter less" if parts else ""

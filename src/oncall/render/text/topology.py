@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oncall.core.units import format_duration, format_number
-from oncall.render.text.lines import wrapped
-from oncall.render.text.provenance import ROOT_KINDS
-from oncall.render.text.spans import (
+from oncall.render.text.lines import (
     Line,
     Span,
     Style,
@@ -16,11 +14,13 @@ from oncall.render.text.spans import (
     joined,
     line,
     line_of,
+    wrapped,
     wrapped_line,
 )
-from oncall.render.text.step_cells import GLYPHS, PLAIN
-from oncall.render.text.tracks import Track, track_lines
+from oncall.render.text.provenance import ROOT_KINDS
+from oncall.render.text.waiting import GLYPHS, PLAIN
 from oncall.views.network.topology import Cable, Device, Hop, Root, Topology
+from oncall.views.words import percent
 
 _SIDES = {"root": ("[", "]"), "way": ("(", ")"), "victim": ("<", ">")}
 _STYLES: dict[str, Style] = {"root": "fault", "way": "way"}
@@ -84,15 +84,11 @@ def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]
         phrase = f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}"
         lines += wrapped_line(line(phrase, "fault" if hop.is_root else "text"), width)
     for root in shown.roots[1:4]:
-        phrase = f"  {root.label}: {_share(root)} of the lost time comes from there"
+        phrase = f"  {root.label}: {percent(root.share)} of the lost time comes from there"
         lines += wrapped_line(line(phrase), width)
     for note in shown.notes:
         lines += wrapped_line(line(f"  {note}"), width)
     return lines
-
-
-def _share(root: Root) -> str:
-    return f"{root.share:.0%}".replace("%", " %")
 
 
 def hop_phrase(hop: Hop, root: Root) -> str:
@@ -116,7 +112,7 @@ def _place(tier: Sequence[Device], left_out: int, width: int) -> _Placed:
     """As many devices as fit beside each other, those with a role in any case."""
     room = width - _TIER
     shown = list(tier)
-    while len(shown) > 1 and _widest(shown) * len(shown) > room:
+    while len(shown) > 1 and (max(len(one.name) for one in shown) + 3) * len(shown) > room:
         others = [device for device in shown if device.role == "other"]
         if not others:
             break
@@ -127,10 +123,6 @@ def _place(tier: Sequence[Device], left_out: int, width: int) -> _Placed:
         tuple((device, left + slot * place + slot // 2) for place, device in enumerate(shown)),
         left_out + len(tier) - len(shown),
     )
-
-
-def _widest(devices: Sequence[Device]) -> int:
-    return max(len(device.name) for device in devices) + 3
 
 
 def _tier_line(tier: int, placed: _Placed, width: int) -> Line:
@@ -164,15 +156,12 @@ def _tracks(cables: Sequence[Cable], above: _Placed, below: _Placed) -> Iterator
         if (one.paused or one.flow)
         and ((one.a in top and one.b in bottom) or (one.b in top and one.a in bottom))
     ]
+    marked.sort(key=lambda one: (bottom[one[1]], top[one[0]]))
     ends: dict[str, list[int]] = {}
-    for number, (high, low, _, _) in enumerate(
-        sorted(marked, key=lambda one: (bottom[one[1]], top[one[0]]))
-    ):
+    for number, (high, low, _, _) in enumerate(marked):
         ends.setdefault(f"^{high}", []).append(number)
         ends.setdefault(f"v{low}", []).append(number)
-    for number, (high, low, cable, stopped_above) in enumerate(
-        sorted(marked, key=lambda one: (bottom[one[1]], top[one[0]]))
-    ):
+    for number, (high, low, cable, stopped_above) in enumerate(marked):
         head = None
         if cable.paused:
             head = "up" if stopped_above else "down"
@@ -204,3 +193,69 @@ def _legend(shown: Topology, plain: bool) -> Line:
     if any(shown.left_out):
         parts.append(line("+ how many more of a tier are not shown"))
     return joined(parts, "; ")
+
+
+_UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
+_SHAPES = (_UP | _DOWN, _LEFT | _RIGHT, _DOWN | _RIGHT, _DOWN | _LEFT, _UP | _RIGHT, _UP | _LEFT)
+_LIGHT = dict(zip(_SHAPES, "│─╭╮╰╯", strict=True))
+_HEAVY = dict(zip(_SHAPES, "┃━┏┓┗┛", strict=True))
+_PLAIN_LIGHT = dict(zip(_SHAPES, ":.....", strict=True))
+_PLAIN_HEAVY = dict(zip(_SHAPES, "|-++++", strict=True))
+
+_Cell = tuple[str, Style]
+_EMPTY: _Cell = (" ", "text")
+
+
+@dataclass(frozen=True)
+class Track:
+    """A line from column `top` above to column `bottom` below. `head`: `up` or `down` has an
+    arrow's head at that end, None neither."""
+
+    top: int
+    bottom: int
+    heavy: bool = False
+    head: str | None = None
+
+
+def track_lines(tracks: Sequence[Track], width: int, *, plain: bool = False) -> list[Line]:
+    """The rows between two rows of names; heavy lines are drawn over light ones, and are what the
+    picture is about."""
+    bent = [track for track in tracks if track.top != track.bottom]
+    # Those to the right first where they go right: fewer lines cross.
+    bent.sort(key=lambda one: -one.top if one.bottom > one.top else one.top)
+    rows = {id(track): row + 1 for row, track in enumerate(bent)}
+    height = len(bent) + 2
+    cells = [[_EMPTY] * width for _ in range(height)]
+    for track in sorted(tracks, key=lambda one: one.heavy):
+        row = rows.get(id(track), height)
+        shapes = (
+            (_PLAIN_HEAVY if track.heavy else _PLAIN_LIGHT)
+            if plain
+            else (_HEAVY if track.heavy else _LIGHT)
+        )
+        style: Style = "fault" if track.heavy else "text"
+        _draw(cells, track, row, {shape: (glyph, style) for shape, glyph in shapes.items()})
+        if track.head == "down":
+            cells[-1][track.bottom] = ("v" if plain else "▼", style)
+        elif track.head == "up":
+            cells[0][track.top] = ("^" if plain else "▲", style)
+    return [_row(row) for row in cells]
+
+
+def _row(cells: Sequence[_Cell]) -> Line:
+    text = "".join(glyph for glyph, _ in cells).rstrip()
+    return line_of(text, [style for _, style in cells[: len(text)]])
+
+
+def _draw(cells: list[list[_Cell]], track: Track, row: int, shapes: dict[int, _Cell]) -> None:
+    for y in range(len(cells)):
+        x = track.top if y < row else track.bottom
+        if y != row:
+            cells[y][x] = shapes[_UP | _DOWN]
+    if row < len(cells):
+        left, right = sorted((track.top, track.bottom))
+        for x in range(left + 1, right):
+            cells[row][x] = shapes[_LEFT | _RIGHT]
+        goes_right = track.bottom > track.top
+        cells[row][track.top] = shapes[_UP | (_RIGHT if goes_right else _LEFT)]
+        cells[row][track.bottom] = shapes[_DOWN | (_LEFT if goes_right else _RIGHT)]

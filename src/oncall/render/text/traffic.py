@@ -12,15 +12,16 @@ import numpy as np
 
 from oncall.core.nodeset import fold_ranks
 from oncall.core.units import format_bytes, format_duration, format_rate
-from oncall.render.text.spans import Line, ascii_units, line, wrapped_line
+from oncall.render.text.lines import Line, ascii_units, line, wrapped_line
 from oncall.views.traffic.rate_curves import (
     OperationTraffic,
     RateCurves,
     Sender,
+    TrafficMap,
     compact,
+    folded,
     rate_curves,
 )
-from oncall.views.traffic.traffic_map import TrafficMap, folded
 
 _BLOCKS, _BLOCKS_PLAIN = " ▁▂▃▄▅▆▇█", " _.,-~=*#"
 _SHADES, _SHADES_PLAIN = "·░▒▓█", ".:+*#"

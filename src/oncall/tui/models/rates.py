@@ -260,9 +260,6 @@ def chosen(
         if all(word in f"{one.name} {one.unit} {one.group}".lower() for word in words)
         and (not faults_only or one.suspect or deviation(one))
     ]
-    return tuple(sorted(found, key=_importance))
-
-
-def _importance(one: Series) -> int:
-    """Suspects outside their baseline come first."""
-    return 2 if not one.suspect else 0 if deviation(one) else 1
+    # Suspects outside their baseline come first.
+    found.sort(key=lambda one: 2 if not one.suspect else 0 if deviation(one) else 1)
+    return tuple(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -17,28 +18,24 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.timer import Timer
 
 from oncall.core.printable import clean
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
-from oncall.tui.models import lanes as model
-from oncall.tui.models.lanes import Strip
-from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
-from oncall.tui.widgets.lanes import Lanes, LanesAxis
+from oncall.tui.widgets.lanes import Lanes, LanesAxis, Pictures, next_on_path
 from oncall.tui.widgets.line_list import LineList
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
 
 _TALL = 36  # lines, from which on there is room for everything
-_REST_S = 0.15  # the cursor stays on a bar for so long before more is read of it
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,15 @@ class Words:
 
 def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry[Any]]:
     """The actions that every screen with lanes has, by the last part of their ids."""
+    before = partial(_needs_neighbour, step=-1, which="first")
+    after = partial(_needs_neighbour, step=1, which="last")
     entries = (
         ActionEntry(f"{screen}.critical", "c", "Critical",
                     f"Go to the next {words.bar} on the critical path.", _needs_path, bar=True),
         ActionEntry(f"{screen}.before", "left_parenthesis", "Before",
-                    f"Show the previous {words.picture}.", _needs_before, bar=True),
+                    f"Show the previous {words.picture}.", before, bar=True),
         ActionEntry(f"{screen}.after", "right_parenthesis", "After",
-                    f"Show the next {words.picture}.", _needs_after, bar=True),
+                    f"Show the next {words.picture}.", after, bar=True),
         ActionEntry(f"{screen}.worst", "w", "Worst",
                     f"Show {words.worst} again.", _needs_choice),
         ActionEntry(f"{screen}.rank", "r", "Rank",
@@ -74,14 +73,6 @@ def needs_picture(screen: LaneScreen) -> str | None:
     if why := needs_snapshot(screen):
         return why
     return None if screen.has_view else screen.why_nothing
-
-
-def _needs_before(screen: LaneScreen) -> str | None:
-    return _needs_neighbour(screen, -1, "first")
-
-
-def _needs_after(screen: LaneScreen) -> str | None:
-    return _needs_neighbour(screen, 1, "last")
 
 
 def _needs_neighbour(screen: LaneScreen, step: int, which: str) -> str | None:
@@ -110,6 +101,8 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
     CSS_PATH = Path(__file__).with_name("lanes.tcss")  # also of screens in other folders
     WORDS: ClassVar[Words]
     EMPTY: ClassVar[str]  # where such pictures come from, for who has none
+    view: Any  # what is shown; None before something was read
+    why_nothing: str  # is shown
 
     # ------------------------------------------------- what a subclass overrides
 
@@ -134,8 +127,8 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         """One line over everything."""
 
     @abstractmethod
-    def strip(self, view: Any, width: int) -> Strip:
-        """All pictures, a glyph each."""
+    def pictures(self, view: Any) -> Pictures:
+        """All pictures, of which one is drawn."""
 
     @abstractmethod
     def strip_phrase(self, view: Any) -> str:
@@ -144,10 +137,6 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
     def notes(self, view: Any) -> Iterable[str]:  # noqa: ARG002
         """Lines below the legend, about what is blamed."""
         return ()
-
-    @abstractmethod
-    def neighbour(self, step: int) -> Hashable | None:
-        """The key of the picture before (-1) or after (1) the one shown; None at the end."""
 
     @abstractmethod
     def bar_reading(self, lane: Any, bar: Any) -> Query[Any]:
@@ -173,11 +162,10 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         yield from self.compose_below()
 
     def on_mount(self) -> None:
-        self._view: Any = None
-        self._why = "still reading"
+        self.view = None
+        self.why_nothing = "still reading"
         self.chosen_key: Hashable | None = None  # None: the worst, whichever it comes to be
         self._answer: Any = None
-        self._rest: Timer | None = None
         self.lanes.plain = self.app.ascii_only
         self.lanes.focus()
 
@@ -186,18 +174,12 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         return cast("Lanes[Any, Any, Any]", self.query_one("#lanes"))
 
     @property
-    def view(self) -> Any:
-        """What is shown. There is none before something was read: see `has_view`."""
-        return self._view
-
-    @property
     def has_view(self) -> bool:
-        return self._view is not None
+        return self.view is not None
 
-    @property
-    def why_nothing(self) -> str:
-        """Why nothing is shown."""
-        return self._why
+    def neighbour(self, step: int) -> Any:
+        """The key of the picture before (-1) or after (1) the one shown; None at the end."""
+        return self.pictures(self.view).neighbour(step)
 
     @property
     def chosen(self) -> bool:
@@ -222,7 +204,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         self.ask("view", self.reading(), self._take_view, label, self._without_view)
 
     def _take_view(self, view: Any) -> None:
-        self._view, self._answer = view, None
+        self.view, self._answer = view, None
         self.set_class(False, "nothing")
         self._show_lanes()
 
@@ -242,7 +224,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
             self._show_nothing(why)
 
     def _show_nothing(self, why: str, advice: str | None = None) -> None:
-        self._view, self._why = None, why
+        self.view, self.why_nothing = None, why
         self.lanes.show(())
         self.query_one(LanesAxis).update("")
         text = Text(f"{why[:1].upper()}{why[1:]}.\n\n")
@@ -252,21 +234,21 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         self.query_one("#shown", LiteralText).update(text)
 
     def _show_lanes(self) -> None:
-        if self._view is not None:
-            drawn = self.drawing(self._view, self.state.filter, self.state.faults_only)
+        if self.view is not None:
+            drawn = self.drawing(self.view, self.state.filter, self.state.faults_only)
             self.lanes.draw_lanes(drawn)
             self.call_after_refresh(self.show_all)
 
     def show_all(self) -> None:
         """All that is around the lanes."""
-        if self._view is None:
+        if self.view is None:
             return
         self.query_one(LanesAxis).show(self.lanes)
-        heading, shown = self._heading(self._view), self.query_one("#shown", LiteralText)
+        heading, shown = self._heading(self.view), self.query_one("#shown", LiteralText)
         shown.styles.height = heading.plain.count("\n") + 1
         shown.update(heading, layout=False)
         self._show_bar()
-        self.show_beside(self._view)
+        self.show_beside(self.view)
 
     def _heading(self, view: Any) -> Text:
         looks = {
@@ -281,7 +263,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         text.append("\n")
         phrase = self.strip_phrase(view)
         room = max(self.size.width - len(phrase) - 5, 10)
-        for glyph, look, here in self.strip(view, room):
+        for glyph, look, here in self.pictures(view).strip(room, self.app.ascii_only):
             text.append(glyph, looks[look] + Style(reverse=here))
         text.append(f"  {phrase}\n", theme_style(self.app, "muted"))
         if self.lanes.rows:
@@ -299,21 +281,19 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         if self._answer is not None and not self.is_of(self._answer, lane, bar):
             self._answer = None
         if self._answer is None and bar is not None:
-            if self._rest is not None:
-                self._rest.stop()
-            self._rest = self.set_timer(_REST_S, self._ask_bar)
+            self.after_rest(self._ask_bar)
         self.draw_bar()
 
     def draw_bar(self) -> None:
         """The bar under the cursor, as far as it is known."""
         lane, bar = self.lanes.row, self.lanes.bar
-        known = self._view is not None and bar is not None
+        known = self.view is not None and bar is not None
         text = self.bar_text(lane, bar, self._answer) if known else ""
         self.query_one("#description", LiteralText).update(text)
 
     def _ask_bar(self) -> None:
         lane, bar = self.lanes.row, self.lanes.bar
-        if self._view is not None and bar is not None:
+        if self.view is not None and bar is not None:
             label = f"reading the {self.WORDS.bar}"
             self.ask("bar", self.bar_reading(lane, bar), self._take_bar, label)
 
@@ -329,7 +309,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
             self.pointed()
         self.show_keys()
 
-    def on_lanes_pointed(self) -> None:
+    def on_line_list_pointed(self) -> None:
         self.pointed()
 
     def pointed(self) -> None:
@@ -372,7 +352,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         self.choose(None)
 
     def action_critical(self) -> None:
-        if (found := model.next_on_path(self.lanes.path(), self.lanes.bar)) is not None:
+        if (found := next_on_path(self.lanes.path(), self.lanes.bar)) is not None:
             self.lanes.go_to_bar(*found)
 
     def action_rank(self) -> None:

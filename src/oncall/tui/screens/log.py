@@ -13,20 +13,17 @@ from textual.containers import VerticalScroll
 
 from oncall.console.queries import GetLogLines, GetNight
 from oncall.core.diagnosis import Severity
-from oncall.render.text.cells import cell_len, padded
-from oncall.render.text.lines import wrapped
+from oncall.render.text.lines import cell_len, padded, wrapped
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.states import theme_style
-from oncall.tui.models.reading import Role
-from oncall.tui.shell.action import ActionEntry
+from oncall.tui.drawing.states import role_styles, theme_style
 from oncall.tui.shell.actions import needs_snapshot
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.log import LogLine, matching
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
-from oncall.tui.widgets.roles import role_styles
-from oncall.views.log_lines import LoggedLine
-from oncall.views.night import NightLine
+from oncall.tui.widgets.reading_list import Role
+from oncall.views.night import LoggedLine, NightLine
 from oncall.views.words import roots
 
 _ROLES: dict[Severity, Role] = {"critical": "critical", "warning": "warning", "info": "plain"}

@@ -12,15 +12,23 @@ from textual.app import ComposeResult
 from oncall.console.queries import GetStacks
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import typed
-from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
-from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.tui.shell.state import State
-from oncall.tui.widgets.reading_list import ReadingList
+from oncall.tui.widgets.reading_list import (
+    Item,
+    Paragraph,
+    ReadingList,
+    Role,
+    frame_lines,
+    heading,
+    line,
+    readable,
+    text,
+)
+from oncall.views.snapshot import Snapshot
 from oncall.views.stacks import FoldedStacks, StackGroup, where
-from oncall.views.words import frame_phrase
 
 MOST_FRAMES = 12
 _RANK = re.compile(r"ranks? (\d+)")
@@ -58,11 +66,7 @@ def _paragraphs(group: StackGroup) -> Iterator[Paragraph]:
         "✖ " if group.odd else "  ",
         ((f"{group.who}: {group.activity}", role), (f"{moves}{place}", "faint")),
     )
-    for frame in group.frames[:MOST_FRAMES]:
-        said, library = frame_phrase(frame)
-        yield line(said, "faint" if library else "plain", lead="     ")
-    if (more := len(group.frames) - MOST_FRAMES) > 0:
-        yield line(f"… {more} more frames; y copies all", "faint", lead="     ")
+    yield from frame_lines(group.frames, MOST_FRAMES, "     ", "; y copies all")
 
 
 def _needs_rank(screen: StacksScreen) -> str | None:
@@ -85,17 +89,12 @@ class StacksScreen(ConsoleScreen):
         self._stacks: FoldedStacks | None = None
         self.query_one(ReadingList).focus()
 
-    def show(self, state: State, before: State | None) -> None:
-        if state.snapshot is None:
-            return
-        if before is None or before.snapshot is not state.snapshot:
-            self.ask("stacks", GetStacks(), self._take_stacks, "reading stacks")
-        elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
-            self._show_stacks()
+    def show_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        self.ask("stacks", GetStacks(), self._take_stacks, "reading stacks")
 
     def _take_stacks(self, stacks: FoldedStacks) -> None:
         self._stacks = stacks
-        self._show_stacks()
+        self.show_narrowed()
 
     def refused(self, message: Refused) -> None:  # noqa: ARG002
         self._stacks = None
@@ -117,7 +116,7 @@ class StacksScreen(ConsoleScreen):
         hosts = [one.host for one in asked if not one.silent]
         return typed(" --hosts {hosts}", hosts=fold_hosts(hosts)) if hosts else ""
 
-    def _show_stacks(self) -> None:
+    def show_narrowed(self) -> None:
         if self._stacks is not None:
             found = stack_items(self._stacks, self.state.filter, self.state.faults_only)
             self.query_one(ReadingList).show(found)

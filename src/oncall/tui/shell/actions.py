@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from oncall.tui.shell.action import ActionEntry, always
+from oncall.tui.shell.keys import ActionEntry, always
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import ConsoleScreen
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
+from textual.widget import AwaitMount
 
 from oncall.tui.drawing.abstract import AbstractMeta
+from oncall.tui.shell.log import lines_of
 from oncall.tui.shell.switching import SwitchingApp
 
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Severity
-    from oncall.tui.shell.action import ActionEntry
     from oncall.tui.shell.goto import Target
+    from oncall.tui.shell.keys import ActionEntry
     from oncall.tui.shell.log import LogLine
-    from oncall.tui.shell.messages import Copy, Question
+    from oncall.tui.shell.messages import Copy, Question, SessionThread
     from oncall.tui.shell.notes import NoteKind
     from oncall.tui.shell.state import State
-    from oncall.tui.shell.workers import SessionThread
+    from oncall.tui.widgets.prompt import Prompt
 
 
 class Console(SwitchingApp, metaclass=AbstractMeta):
@@ -46,13 +49,23 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     def can_go_back(self) -> bool:
         """Whether `esc` leaves anything."""
 
-    @abstractmethod
+    def ask_line(self, prompt: Prompt, take: Callable[[str], object]) -> AwaitMount:
+        """Ask the reader for a line; who leaves the prompt with `esc` gives none."""
+
+        def left(text: str | None) -> None:
+            if text is not None:
+                take(text)
+
+        return self.push_screen(prompt, left)
+
     def ask(self, question: Question[Any]) -> None:
         """Ask the session, as soon as it is free."""
+        self.session.ask(question)
 
-    @abstractmethod
-    def retry(self) -> None:
-        """Try again what kept the jobs from being found."""
+    def write_log(self, text: str, severity: Severity = "info") -> None:
+        """Lines in the log."""
+        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")
+        self.log_lines.extend(lines_of(clock, text, severity))
 
     @abstractmethod
     def open_job(self, job: str) -> None:
@@ -69,10 +82,6 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     @abstractmethod
     def tell(self, text: str) -> None:
         """Say it in the status line, for a few seconds."""
-
-    @abstractmethod
-    def write_log(self, text: str, severity: Severity = "info") -> None:
-        """A line in the log."""
 
     @abstractmethod
     def keep(self, kind: NoteKind, text: str, about: str, output: str = "") -> None:
@@ -97,10 +106,6 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
     @abstractmethod
     def copy(self, one: Copy) -> None:
         """Copy it, and say so."""
-
-    @abstractmethod
-    def theme_names(self) -> list[str]:
-        """The themes there are."""
 
     @abstractmethod
     def choose_theme(self, name: str) -> None:

@@ -1,24 +1,27 @@
-"""`?`: what the screen shows, and every key that does something here, or why it does not."""
+"""`?` and the command palette: what the screen shows, and every action that does something here, or
+why it does not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import VerticalScroll
 
-from oncall.tui.drawing.literal import LiteralText, literal
-from oncall.tui.drawing.states import STATES, state_styles
-from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.keys import key_phrase, keys_by_id
-from oncall.tui.widgets.overlay import Overlay
+from oncall.tui.drawing.literal import LiteralText, literal, literal_content
+from oncall.tui.drawing.states import STATES, THEMES, state_styles
+from oncall.tui.shell.keys import ActionEntry, key_phrase, keys_by_id
+from oncall.tui.widgets.prompt import Overlay
 
 if TYPE_CHECKING:
+    from oncall.tui.shell.console import Console
     from oncall.tui.shell.screen import ConsoleScreen
 
 _KEYS_WIDTH = 12
@@ -87,3 +90,37 @@ def _legend(screen: ConsoleScreen) -> Table:
     for look, style in zip(STATES, state_styles(screen.app), strict=True):
         table.add_row(Text(look.letter, style), literal(f"{look.name}: {look.says}"))
     return table
+
+
+class Actions(Provider):
+    """Actions of the screen the palette was opened on. What cannot be done says why."""
+
+    def _entries(self) -> list[tuple[str, str, partial[Any]]]:
+        app = cast("Console", self.app)
+        screen = cast("ConsoleScreen", self.screen)
+        entries: list[tuple[str, str, partial[Any]]] = []
+        for entry in app.actions_of(screen):
+            if entry.id == "palette":
+                continue
+            why = entry.why_not(screen)
+            text = f"not now: {why}" if why else entry.description
+            entries.append((entry.title, text, partial(app.run_action, f"perform('{entry.id}')")))
+        for theme in THEMES:
+            does = partial(app.choose_theme, theme.name)
+            entries.append((f"Theme {theme.name}", "Change the colours.", does))
+        return entries
+
+    async def discover(self) -> Hits:
+        for title, text, does in self._entries():
+            yield DiscoveryHit(title, does, help=_help(text))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for title, text, does in self._entries():
+            if (score := max(matcher.match(title), matcher.match(text) / 2)) > 0:
+                yield Hit(score, matcher.highlight(title), does, help=_help(text))
+
+
+def _help(text: str) -> str:
+    """What textual shows without looking for markup in it, though it declares a str."""
+    return cast("str", literal_content(text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -72,19 +73,13 @@ class Keeping(Console):
         return notes_file(self.state.job or "", self.recording)
 
     def action_save(self) -> AwaitMount:
-        def left(text: str | None) -> None:
-            if text is not None:
-                self._save(with_suffix(text, ".oncall"))
-
-        return self.push_screen(
-            Prompt(
-                "save to",
-                f"{self._proposed()}.oncall",
-                hint="All evidence, for `oncall open` and `oncall diagnose`.",
-                problem_of=lambda text: problem_of_target(text, ".oncall"),
-            ),
-            left,
+        prompt = Prompt(
+            "save to",
+            f"{self._proposed()}.oncall",
+            hint="All evidence, for `oncall open` and `oncall diagnose`.",
+            problem_of=lambda text: problem_of_target(text, ".oncall"),
         )
+        return self.ask_line(prompt, lambda text: self._save(with_suffix(text, ".oncall")))
 
     def _save(self, path: Path) -> None:
         job = self.state.job
@@ -97,15 +92,23 @@ class Keeping(Console):
         self.ask(Question("save", save, self, "saving", self._written))
 
     def action_mark(self) -> AwaitMount:
-        screen = screen_in_sight(self)
-        about = screen.cursor_is_on() if screen is not None else ""
-
-        def left(text: str | None) -> None:
-            if text and text.strip():
-                self.keep("note", text.strip(), about)
-
+        about = self._cursor_is_on()
         hint = f"A note about {about or 'this moment'}, for the report."
-        return self.push_screen(Prompt("note", hint=hint), left)
+        take = partial(self._note, "note", about)
+        return self.ask_line(Prompt("note", hint=hint), take)
+
+    def _cursor_is_on(self) -> str:
+        screen = screen_in_sight(self)
+        return screen.cursor_is_on() if screen is not None else ""
+
+    def _note(self, kind: NoteKind, about: str, text: str) -> None:
+        """Keep what was typed; nothing, if that is blank."""
+        if not (text := text.strip()):
+            return
+        self.keep(kind, text, about)
+        if kind == "solved":
+            query, label = ArchiveSolved(text, self.wall_ns()), "writing to the archive"
+            self.ask(Question("archive", query, self, label, self._archived))
 
     def recall(self) -> None:
         """Show in the log what was noted about this incident before."""
@@ -140,19 +143,10 @@ class Keeping(Console):
 
     def action_solved(self) -> AwaitMount:
         """Ask what fixed it, and keep that with the incident and in the configured archive."""
-        screen = screen_in_sight(self)
-        about = screen.cursor_is_on() if screen is not None else ""
-
-        def left(text: str | None) -> None:
-            if text and text.strip():
-                self.keep("solved", text.strip(), about)
-                query = ArchiveSolved(text.strip(), self.wall_ns())
-                label = "writing to the archive"
-                self.ask(Question("archive", query, self, label, self._archived))
-
+        about = self._cursor_is_on()
         where = "with the incident, and in the archive if one is configured"
         hint = f"What fixed {about or 'it'}? It is kept {where}."
-        return self.push_screen(Prompt("fixed by", hint=hint), left)
+        return self.ask_line(Prompt("fixed by", hint=hint), partial(self._note, "solved", about))
 
     def _archived(self, name: str | None) -> None:
         """What was marked as solved is in the archive by that name; None: there is no archive."""
@@ -167,19 +161,13 @@ class Keeping(Console):
         self.tell(said)
 
     def action_export(self) -> AwaitMount:
-        def left(text: str | None) -> None:
-            if text is not None:
-                self._export(text)
-
-        return self.push_screen(
-            Prompt(
-                "export as",
-                self._proposed(),
-                hint="NAME.md: a ticket of one page; NAME.svg of this screen; NAME.oncall",
-                problem_of=lambda text: problem_of_target(text, ".md", ".svg", ".oncall"),
-            ),
-            left,
+        prompt = Prompt(
+            "export as",
+            self._proposed(),
+            hint="NAME.md: a ticket of one page; NAME.svg of this screen; NAME.oncall",
+            problem_of=lambda text: problem_of_target(text, ".md", ".svg", ".oncall"),
         )
+        return self.ask_line(prompt, self._export)
 
     def _since_ns(self) -> int | None:
         """When what is shown of a running job began, Unix ns: its notes outlive an incident. Those

@@ -1,4 +1,4 @@
-"""Keys by name, and as the configuration remaps them.
+"""What keys do, their names, and how the configuration remaps them.
 
 # $XDG_CONFIG_HOME/oncall/config.toml, above /etc/oncall/config.toml
 [keys]
@@ -9,45 +9,76 @@ save = "ctrl+s"            # an action's id, as `?` shows it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
-from textual.keys import _character_to_key
+from textual.binding import Binding
+from textual.keys import _character_to_key, format_key
 from textual.screen import Screen
 
 from oncall.core.configuration import read_tables
 from oncall.core.errors import BadInput
 
-if TYPE_CHECKING:
-    from oncall.tui.shell.action import ActionEntry
+ScreenT = TypeVar("ScreenT", bound=Screen[Any], contravariant=True)
 
-_NAMES = {
-    "question_mark": "?",
-    "slash": "/",
-    "colon": ":",
-    "escape": "esc",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "left_curly_bracket": "{",
-    "right_curly_bracket": "}",
-    "left_parenthesis": "(",
-    "right_parenthesis": ")",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "full_stop": ".",
-    "exclamation_mark": "!",
-    "comma": ",",
-    "plus": "+",
-    "minus": "-",
-    "equals_sign": "=",
-    "upper_g": "G",
-}
+
+def always(_: Screen[Any]) -> str | None:
+    """The `why_not` of what can always be done."""
+    return None
+
+
+@dataclass(frozen=True)
+class ActionEntry(Generic[ScreenT]):
+    """Something a key does. It is performed by the method `action_<last part of id>`.
+
+    `id` is `save` for everybody, `incident.copy` on the screen `incident`; it is what a
+    configuration remaps. `why_not` tells why it cannot be done now, None if it can. `bar`: shown
+    in the line of keys.
+    """
+
+    id: str
+    key: str  # of textual, several with commas; empty: none
+    title: str  # one or two words
+    description: str  # one sentence
+    why_not: Callable[[ScreenT], str | None] = always
+    bar: bool = False
+
+    @property
+    def method(self) -> str:
+        return "action_" + self.id.rpartition(".")[2]
+
+    @property
+    def of_app(self) -> bool:
+        return "." not in self.id
+
+
+def bindings(actions: Iterable[ActionEntry[Any]]) -> list[Binding]:
+    """The keys of actions. All go through `App.action_perform`, which knows why not."""
+    return [
+        Binding(
+            entry.key,
+            f"app.perform('{entry.id}')",
+            entry.title,
+            id=entry.id,
+            tooltip=entry.description,
+            show=entry.bar,
+        )
+        for entry in actions
+        if entry.key
+    ]
+
+
+# ------------------------------------------------------------------------ keys
+
+_NAMES = {"escape": "esc", "upper_g": "G"}
 
 
 def key_phrase(key: str) -> str:
-    """A key of textual as people call it."""
-    return _NAMES.get(key, key)
+    """A key of textual as people call it: a sign as itself."""
+    sign = format_key(key)
+    return sign if len(sign) == 1 and sign.isascii() else _NAMES.get(key, key)
 
 
 def keys_by_id(screen: Screen[Any]) -> dict[str, list[str]]:

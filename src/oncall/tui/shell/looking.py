@@ -1,23 +1,44 @@
-"""What narrows or moves the reader's look: filter, faults only, go-to."""
+"""What narrows or moves the reader's look (filter, faults only, go-to), and `y`, which takes it
+along: to the clipboard of the terminal, which over SSH is the reader's own (OSC 52)."""
 
 from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
 
 from textual.widget import AwaitMount
 
 from oncall.core.errors import UsageError
-from oncall.tui.shell.goto import KINDS, Target, parse_target
-from oncall.tui.shell.messages import GoTo
-from oncall.tui.shell.places import places, why_not_there
+from oncall.core.units import format_bytes
+from oncall.tui.shell.asking import Asking
+from oncall.tui.shell.goto import KINDS, Target, parse_target, places, why_not_there
+from oncall.tui.shell.messages import Copy, GoTo, Question
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import screen_in_sight
-from oncall.tui.shell.timekeeping import Timekeeping
-from oncall.tui.widgets.prompt import Prompt
+from oncall.tui.widgets.prompt import Choice, Prompt
 
 _QUIT = {"q", "q!", "quit", "exit"}
 
 
-class Looking(Timekeeping):
-    """Filter, faults only, go-to."""
+_SCREEN_CHUNK = 250  # GNU screen passes on at most 256 bytes at a time
+
+
+def osc52(text: str, environment: Mapping[str, str] = os.environ) -> str:
+    """What tells a terminal to take `text` into its clipboard.
+
+    GNU screen knows no OSC 52 and must be asked to pass it through; tmux knows it.
+    """
+    encoded = base64.b64encode(text.encode(errors="replace")).decode()
+    sequence = f"\x1b]52;c;{encoded}\x07"
+    if "STY" not in environment:
+        return sequence
+    parts = (sequence[i : i + _SCREEN_CHUNK] for i in range(0, len(sequence), _SCREEN_CHUNK))
+    return "".join(f"\x1bP{part}\x1b\\" for part in parts)
+
+
+class Looking(Asking):
+    """Filter, faults only, go-to; and copies what the screen offers."""
 
     def action_filter(self) -> AwaitMount:
         before = self.state.filter
@@ -37,9 +58,7 @@ class Looking(Timekeeping):
         self.change(faults_only=not self.state.faults_only)
 
     def action_go_to(self) -> AwaitMount:
-        def left(text: str | None) -> None:
-            if text is None:
-                return
+        def take(text: str) -> None:
             if text.strip().lstrip(":") in _QUIT:
                 self.call_next(self.run_action, "perform('leave')")
             else:
@@ -49,7 +68,7 @@ class Looking(Timekeeping):
         state = self.state
         words = places(state.snapshot, [line.job for line in state.jobs or ()])
         prompt = Prompt(":", hint=hint, problem_of=self._problem_of, words=words)
-        return self.push_screen(prompt, left)
+        return self.ask_line(prompt, take)
 
     def _target(self, text: str) -> Target:
         return parse_target(text, self.state.cursor.last_ns)
@@ -78,3 +97,31 @@ class Looking(Timekeeping):
             self.show_screen(showing[0])
         if (screen := screen_in_sight(self)) is not None:
             screen.post_message(GoTo(target))
+
+    # ----------------------------------------------------------------------- copying
+
+    def action_copy(self) -> AwaitMount | None:
+        screen = screen_in_sight(self)
+        copies = screen.copies() if screen is not None else ()
+        if len(copies) == 1:
+            self.copy(copies[0])
+            return None
+
+        def chosen(key: str | None) -> None:
+            for one in copies:
+                if one.key == key:
+                    self.copy(one)
+
+        return self.push_screen(Choice("Copy", [(one.key, one.title) for one in copies]), chosen)
+
+    def copy(self, one: Copy) -> None:
+        """Copy it, asking the session for it if need be."""
+
+        def take(text: str) -> None:
+            self.copy_to_clipboard(text)
+            self.tell(f"copied {one.title}, {format_bytes(len(text.encode()))}")
+
+        if isinstance(one.text, str):
+            take(one.text)
+        else:
+            self.ask(Question("copy", one.text, self, "writing", take))

@@ -1,8 +1,10 @@
-"""What is done on nodes for the reader, over the screen: a probe, and a suggested command."""
+"""What is done on nodes for the reader, over the screen: a probe, and a suggested command; which
+nodes can be probed, and why not."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
@@ -11,12 +13,14 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
 from oncall.console.queries import ProbeNodes, RunCommand
+from oncall.core.diagnosis import Finding
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean_lines, short
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText, literal
 from oncall.tui.shell.messages import PROBE, RUN, Question, Refused
-from oncall.tui.widgets.overlay import Overlay
+from oncall.tui.widgets.prompt import Overlay
+from oncall.views.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from oncall.fleet.read_only import RemoteCommand
@@ -139,3 +143,32 @@ class RunScreen(_Work):
     def _failed(self, message: Refused) -> None:
         self._under_way = False
         self.say(f"It did not run: {message.error}", "enter tries again, esc leaves")
+
+
+def blamed_nodes(snapshot: Snapshot, finding: Finding | None) -> tuple[str, ...]:
+    """The nodes that a finding blames, or whose ranks it blames."""
+    found: dict[str, None] = {}
+    for blame in finding.blame if finding is not None else ():
+        node = blame.where.get("node")
+        rank = blame.where.get("rank")
+        if node is None and rank is not None:
+            node = node_of(snapshot, int(rank))
+        if node:
+            found[str(node)] = None
+    return tuple(found)
+
+
+def node_of(snapshot: Snapshot, rank: int) -> str:
+    """The node that a rank ran on; empty where unknown."""
+    at = snapshot.ranks.place(rank)
+    return "" if at is None else snapshot.ranks.node[at]
+
+
+def why_not_probed(snapshot: Snapshot, live: bool, nodes: Sequence[str]) -> str | None:
+    """Why none of the nodes can be probed; None if one can. What a node that does not answer can
+    do is not known, so it is tried."""
+    if not live:
+        return "this is a recording, so there are no nodes to probe"
+    refusing = {one.host: one.no_probe for one in snapshot.hosts if one.no_probe}
+    refusals = [f"{node}: {refusing[node]}" for node in nodes if node in refusing]
+    return refusals[0] if refusals and len(refusals) == len(nodes) else None

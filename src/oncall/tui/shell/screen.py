@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import events
 from textual.app import App, ComposeResult
 from textual.containers import Vertical
+from textual.timer import Timer
 
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.shell.action import ActionEntry, bindings
 from oncall.tui.shell.console import Console
-from oncall.tui.shell.lines.status import KeyBar, StatusLine, TitleLine
+from oncall.tui.shell.keys import ActionEntry, bindings
+from oncall.tui.shell.lines import KeyBar, StatusLine, TitleLine
 from oncall.tui.shell.messages import Answer, Copy, GoTo, Question, Refused, StateChanged
 from oncall.tui.shell.registry import ScreenEntry
 from oncall.tui.shell.state import State
@@ -22,8 +23,10 @@ from oncall.tui.shell.switching import SettlingScreen
 if TYPE_CHECKING:
     from oncall.console.session import Query
     from oncall.tui.shell.goto import Target
+    from oncall.views.snapshot import Snapshot
 
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
+_REST_S = 0.12
 
 
 class ConsoleScreen(SettlingScreen):
@@ -35,6 +38,7 @@ class ConsoleScreen(SettlingScreen):
 
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = ()
     entry: ScreenEntry
+    _rest: Timer | None = None
 
     def __init_subclass__(cls, **settings: Any) -> None:
         cls.BINDINGS = [*bindings(cls.ACTIONS), *cls.__dict__.get("BINDINGS", ())]
@@ -52,6 +56,18 @@ class ConsoleScreen(SettlingScreen):
 
     def show(self, state: State, before: State | None) -> None:
         """Show it. `before` is what is shown now, None at first: change only what differs."""
+        if (snapshot := state.snapshot) is None:
+            return
+        if before is None or before.snapshot is not snapshot:
+            self.show_snapshot(snapshot)
+        elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
+            self.show_narrowed()
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show another snapshot, and ask for what is not in it."""
+
+    def show_narrowed(self) -> None:
+        """Show what the reader wants to see now of the same."""
 
     def go_to(self, target: Target) -> str | None:  # noqa: ARG002
         """Put the cursor on it (its kind is in the entry's `goes_to`); returns why not."""
@@ -101,6 +117,12 @@ class ConsoleScreen(SettlingScreen):
 
     def refused(self, message: Refused) -> None:
         """What was asked for cannot be answered, which the log says already."""
+
+    def after_rest(self, ask: Callable[[], object]) -> None:
+        """Ask once the cursor rests where it is: what it passes by is not worth it."""
+        if self._rest is not None:
+            self._rest.stop()
+        self._rest = self.set_timer(_REST_S, ask)
 
     def tell(self, text: str) -> None:
         """Say it in the status line, for a while."""

@@ -1,15 +1,97 @@
-"""All that screens show, frozen: the snapshot, the time cursor, and what the reader chose."""
+"""All that screens show, frozen: the snapshot, the time cursor, which knows how it moves, and what
+the reader chose. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from oncall.tui.shell.cursor import TimeCursor
+from oncall.core.units import NS_PER_S
 
 if TYPE_CHECKING:
     from oncall.tui.shell.notes import Note
     from oncall.views.snapshot import HostTrouble, JobLine, Snapshot
+
+SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
+_STEPS_A_SPAN = 60
+
+
+@dataclass(frozen=True)
+class TimeCursor:
+    """`at_ns` None follows the end, which of a running job is now. Instants are Unix ns.
+
+    `playing`: it moves by `speed` seconds of evidence a second.
+    """
+
+    at_ns: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    playing: bool = False
+    speed: float = 10.0
+
+    @property
+    def follows(self) -> bool:
+        return self.at_ns is None
+
+    @property
+    def movable(self) -> bool:
+        """Whether there is a span to move in."""
+        return self.first_ns is not None and self.last_ns is not None
+
+    @property
+    def shown_ns(self) -> int | None:
+        return self.last_ns if self.at_ns is None else self.at_ns
+
+    @property
+    def step_ns(self) -> int:
+        """A round duration of which about sixty make the span."""
+        if self.first_ns is None or self.last_ns is None:
+            return NS_PER_S
+        wanted_s = (self.last_ns - self.first_ns) / NS_PER_S / _STEPS_A_SPAN
+        return NS_PER_S * next((step for step in _STEPS_S if step >= wanted_s), _STEPS_S[-1])
+
+    def spanning(self, first_ns: int | None, last_ns: int | None) -> TimeCursor:
+        """The same cursor in evidence that spans this; what a snapshot that arrived says."""
+        return replace(self, first_ns=first_ns, last_ns=last_ns)
+
+    def paused(self) -> TimeCursor:
+        """The cursor stays at the current moment; if it followed the end, at what was the end."""
+        return replace(self, at_ns=self.shown_ns, playing=False)
+
+    def following(self) -> TimeCursor:
+        return replace(self, at_ns=None, playing=False)
+
+    def played(self) -> TimeCursor:
+        """Play from the current moment; from the first one if the cursor is at the end."""
+        at_end = self.at_ns is None or (self.last_ns is not None and self.at_ns >= self.last_ns)
+        return replace(self, at_ns=self.first_ns if at_end else self.at_ns, playing=self.movable)
+
+    def stepped(self, steps: int) -> TimeCursor:
+        """Paused and moved by that many steps; at the end it follows the end."""
+        if (at_ns := self.shown_ns) is None:
+            return self
+        return self.jumped(at_ns + steps * self.step_ns)
+
+    def jumped(self, at_ns: int) -> TimeCursor:
+        """Stands at an instant, or at the end of the evidence nearest to it."""
+        if self.first_ns is None or self.last_ns is None:
+            return self
+        if at_ns >= self.last_ns:
+            return self.following()
+        return replace(self, at_ns=max(at_ns, self.first_ns), playing=False)
+
+    def moved(self, elapsed_s: float) -> TimeCursor:
+        """Where a playing cursor is after `elapsed_s`; at the end it follows again."""
+        if not self.playing or self.at_ns is None:
+            return self
+        arrived = self.jumped(self.at_ns + round(elapsed_s * self.speed * NS_PER_S))
+        return replace(arrived, playing=not arrived.follows)
+
+    def faster(self, notches: int) -> TimeCursor:
+        """Another of SPEEDS."""
+        index = min(range(len(SPEEDS)), key=lambda i: abs(SPEEDS[i] - self.speed)) + notches
+        return replace(self, speed=SPEEDS[max(0, min(index, len(SPEEDS) - 1))])
 
 
 @dataclass(frozen=True)

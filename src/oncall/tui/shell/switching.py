@@ -6,16 +6,20 @@ after a fixed 50 ms.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from textual import events
 from textual.app import App
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+from textual.css.types import CSSLocation
+from textual.dom import DOMNode
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import AwaitMount, Widget
-
-from oncall.tui.drawing.stylesheet import ParsedOnce
 
 _MOST_ROUNDS = 6  # of layouts and what follows; what still moves then is painted as it is
 _LONGEST_S = 0.4  # and one that does not settle, after so long
@@ -154,3 +158,44 @@ class SettlingScreen(Screen[None]):
 
 def _bars(widget: Widget) -> tuple[bool, bool]:
     return widget.show_vertical_scrollbar, widget.show_horizontal_scrollbar
+
+
+_parsed: dict[tuple[object, ...], list[RuleSet]] = {}
+
+
+class ParsedOnce(Stylesheet):
+    """A stylesheet that knows the rules of each text in each theme."""
+
+    _parses_only = False
+
+    @contextmanager
+    def parsing_only(self) -> Iterator[None]:
+        """Take rules in without applying them to what is there."""
+        self._parses_only = True
+        try:
+            yield
+        finally:
+            self._parses_only = False
+
+    def update(self, root: DOMNode, animate: bool = False) -> None:
+        if not self._parses_only:
+            super().update(root, animate)
+
+    def reparse(self) -> None:
+        """Apply new variables. Raises StylesheetError, and the rules are as before."""
+        self.parse()
+
+    def _parse_rules(
+        self,
+        css: str,
+        read_from: CSSLocation,
+        is_default_rules: bool = False,
+        tie_breaker: int = 0,
+        scope: str = "",
+    ) -> list[RuleSet]:
+        theme = tuple(self._variables.items())
+        key = (theme, css, read_from, is_default_rules, tie_breaker, scope)
+        if (known := _parsed.get(key)) is None:
+            known = super()._parse_rules(css, read_from, is_default_rules, tie_breaker, scope)
+            _parsed[key] = known
+        return known

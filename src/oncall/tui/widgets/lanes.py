@@ -1,27 +1,170 @@
-"""Lines of bars to scale over time, with a cursor on one of the bars.
+"""Lines of bars to scale over time, with a cursor on one of the bars; and a strip of all pictures.
 
-A subclass says what its picture's lanes and bars are called and how they are drawn; where the
-cursor goes, what a click hits and how wide everything is, is the same for all.
+A picture is an iteration or a collective, a lane what one rank did in it, a bar one task or step. A
+subclass says how its lanes and bars are called and drawn; where the cursor goes, what a click hits
+and how wide everything is, is the same for all.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
-from oncall.render.text.cells import cut, padded
+from oncall.render.text.lines import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
-from oncall.tui.models import lanes as model
-from oncall.tui.models.lanes import AnyBar, AnyLane, Drawing
 from oncall.tui.widgets.line_list import LineList
+
+Look = Literal["normal", "late", "open"]
+Strip = list[tuple[str, Look, bool]]
+BLOCKS, BLOCKS_ASCII = "▁▂▃▄▅▆▇█", "_.,-~=*#"
+
+
+class Bar(Protocol):
+    """Something that took its time. Instants are Unix ns; the end is None where it is not over."""
+
+    @property
+    def started_ns(self) -> int: ...
+    @property
+    def ended_ns(self) -> int | None: ...
+
+
+class Lane(Protocol):
+    """What one rank did. `blamed`: some of it made the others wait."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def blamed(self) -> bool: ...
+
+
+class Drawing(Protocol):
+    """Lanes, from above, and the instants between which they are drawn."""
+
+    @property
+    def lanes(self) -> Sequence[Any]: ...
+    @property
+    def shown_ns(self) -> tuple[int, int]: ...
+
+
+AnyBar = TypeVar("AnyBar", bound=Bar)
+AnyLane = TypeVar("AnyLane", bound=Lane)
+
+
+# ----------------------------------------------------------------------- strip
+
+
+def window(count: int, width: int, at: int) -> tuple[int, int]:
+    """Which of `count` pictures fit into `width` columns: the last ones, and `at` always."""
+    first = max(0, min(max(0, count - width), at - width // 4))
+    return first, min(count, first + width)
+
+
+def strip(
+    heights: Sequence[tuple[float | None, Look]], width: int, at: int, plain: bool = False
+) -> Strip:
+    """A glyph for each picture that fits, by its height from 0 to 1 (None: not known), its look,
+    and whether it is the one drawn, which is number `at`."""
+    blocks = BLOCKS_ASCII if plain else BLOCKS
+    first, last = window(len(heights), max(width, 1), at)
+    return [
+        (
+            "?" if height is None else blocks[min(max(int(height * len(blocks)), 0), 7)],
+            look,
+            place == at,
+        )
+        for place, (height, look) in enumerate(heights[first:last], first)
+    ]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """All pictures of a view, in order: the key of each, and its height as `strip` takes it;
+    `shown` is the key of the one that is drawn."""
+
+    keys: Sequence[Hashable]
+    heights: Sequence[tuple[float | None, Look]]
+    shown: Hashable
+
+    @property
+    def at(self) -> int:
+        """Which of them is drawn."""
+        return self.keys.index(self.shown) if self.shown in self.keys else 0
+
+    def neighbour(self, step: int) -> Any:
+        """The key of the one before (-1) or after (1) it; None at the end."""
+        at = self.at + step
+        return self.keys[at] if 0 <= at < len(self.keys) else None
+
+    def strip(self, width: int, plain: bool = False) -> Strip:
+        return strip(self.heights, width, self.at, plain)
+
+
+# ---------------------------------------------------------------------- cursor
+
+
+def matching(lanes: Sequence[AnyLane], text: str, faults_only: bool) -> tuple[AnyLane, ...]:
+    """Those whose title, rank and node hold every word, and that hold something blamed."""
+    words = text.lower().split()
+    return tuple(
+        lane
+        for lane in lanes
+        if all(word in _called(lane) for word in words) and (lane.blamed or not faults_only)
+    )
+
+
+def _called(lane: Lane) -> str:
+    return f"{getattr(lane, 'title', '')} rank {lane.rank} {lane.node}".lower()
+
+
+def instant(drawing: Drawing, column: int, columns: int) -> int:
+    """The instant in the middle of a column of the picture."""
+    first, last = drawing.shown_ns
+    return first + (2 * column + 1) * (last - first) // (2 * columns)
+
+
+def inside(bar: Bar) -> int:
+    """An instant within a bar, by which it is found again."""
+    return bar.started_ns if bar.ended_ns is None else (bar.started_ns + bar.ended_ns) // 2
+
+
+def away(bar: Bar, at_ns: int) -> int:
+    """How far an instant is from a bar, in ns; 0 within it."""
+    end_ns = at_ns if bar.ended_ns is None else bar.ended_ns
+    return max(bar.started_ns - at_ns, at_ns - end_ns, 0)
+
+
+def beside(stops: Sequence[AnyBar], here: Bar, by: int) -> AnyBar | None:
+    """The bar before (-1) or after (1) this one, by start; None at the end of the lane."""
+    if here in stops:
+        at = stops.index(here) + by
+    else:
+        earlier = sum(bar.started_ns <= here.started_ns for bar in stops)
+        at = earlier if by > 0 else earlier - 1
+    return stops[at] if 0 <= at < len(stops) else None
+
+
+def next_on_path(path: Sequence[tuple[int, AnyBar]], here: Bar | None) -> tuple[int, AnyBar] | None:
+    """The lane and bar after this one on a path; after the last one, the first; None: no path."""
+    if not path:
+        return None
+    at = next((number for number, (_, bar) in enumerate(path) if bar == here), None)
+    if at is not None:
+        return path[(at + 1) % len(path)]
+    later = (one for one in path if here is not None and one[1].started_ns > here.started_ns)
+    return next(later, path[0])
+
+
+# -------------------------------------------------------------------- the lanes
 
 AnyDrawing = TypeVar("AnyDrawing", bound=Drawing)
 
@@ -31,30 +174,20 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
     changes lanes, and its bar when the same picture comes anew."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "cursor_left", "Before", id="lanes.left", show=False),
-        Binding("right,l", "cursor_right", "After", id="lanes.right", show=False),
+        Binding("left,h", "aside(-1)", "Before", id="lanes.left", show=False),
+        Binding("right,l", "aside(1)", "After", id="lanes.right", show=False),
     ]
     WIDEST_NAME: ClassVar[int]
     BESIDE: ClassVar[str] = ""  # what stands at the right of each lane, its columns wide
 
-    class Pointed(Message):
-        """The cursor came to another bar of the same lane."""
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, Lanes.Pointed)
-
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.plain = False
-        self._drawing: AnyDrawing | None = None
+        self.drawing: AnyDrawing | None = None
         self._pointed: AnyBar | None = None
         self._cursor_ns: int | None = None  # None: where a lane begins to matter
 
     # ------------------------------------------------- what a subclass overrides
-
-    @abstractmethod
-    def lanes_of(self, drawing: AnyDrawing) -> Sequence[AnyLane]:
-        """The lanes, from above."""
 
     @abstractmethod
     def bars(self, lane: AnyLane) -> Sequence[AnyBar]:
@@ -66,7 +199,7 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
 
     def bar_at(self, lane: AnyLane, at_ns: int) -> AnyBar | None:
         """What runs at an instant, or is the nearest to it."""
-        return min(self.bars(lane), key=lambda bar: model.away(bar, at_ns), default=None)
+        return min(self.bars(lane), key=lambda bar: away(bar, at_ns), default=None)
 
     @abstractmethod
     def first_bar(self, lane: AnyLane) -> AnyBar | None:
@@ -106,18 +239,14 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
 
     def draw_lanes(self, drawing: AnyDrawing) -> None:
         """Draw another one; the cursor begins where it matters, or stays on its bar."""
-        before, self._drawing = self._drawing, drawing
+        before, self.drawing = self.drawing, drawing
         same = before is not None and self.is_same(before, drawing)
         if not same:
             self._pointed = self._cursor_ns = None
-        self.show(self.lanes_of(drawing))
+        self.show(drawing.lanes)
         if not same and (found := self.beginning(drawing)) is not None:
             self.go_to_bar(*found)
         self.refresh()
-
-    @property
-    def drawing(self) -> AnyDrawing | None:
-        return self._drawing
 
     @property
     def bar(self) -> AnyBar | None:
@@ -177,26 +306,20 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
     def _point_to(self, bar: AnyBar | None) -> None:
         if bar is None:
             return
-        self._pointed, self._cursor_ns = bar, model.inside(bar)
+        self._pointed, self._cursor_ns = bar, inside(bar)
         self.refresh()
         self.post_message(self.Pointed())
 
-    def action_cursor_left(self) -> None:
-        self._walk(-1)
-
-    def action_cursor_right(self) -> None:
-        self._walk(1)
-
-    def _walk(self, by: int) -> None:
+    def action_aside(self, by: int) -> None:
         here = self.bar
         if self.row is not None and here is not None:
-            self._point_to(model.beside(self.stops(self.row), here, by))
+            self._point_to(beside(self.stops(self.row), here, by))
 
     def on_click(self, event: events.Click) -> None:
         super().on_click(event)
         column = event.x - 1 - self.label_columns
-        if self._drawing is not None and self.row is not None and 0 <= column < self.columns:
-            at_ns = model.instant(self._drawing, column, self.columns)
+        if self.drawing is not None and self.row is not None and 0 <= column < self.columns:
+            at_ns = instant(self.drawing, column, self.columns)
             self._point_to(self.bar_at(self.row, at_ns))
 
 

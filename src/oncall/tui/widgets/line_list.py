@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from rich.style import Style
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -16,11 +17,30 @@ from textual.strip import Strip
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import theme_style
-from oncall.tui.widgets.cursor_keys import cursor_bindings
 
 Row = TypeVar("Row")
 
 _CURSOR, _CURSOR_AWAY = "❯", "›"  # with the keyboard, and without
+
+
+_KEYS = (
+    ("up", "up,k", "Up", "move(-1)"),
+    ("down", "down,j", "Down", "move(1)"),
+    ("page_up", "pageup,ctrl+u", "Page up", "page(-1)"),
+    ("page_down", "pagedown,ctrl+d", "Page down", "page(1)"),
+    ("first", "home,g", "First", "edge(-1)"),
+    ("last", "end,G", "Last", "edge(1)"),
+)
+_SIDEWAYS = (("left", "left,h", "Left", "aside(-1)"), ("right", "right,l", "Right", "aside(1)"))
+
+
+def cursor_bindings(sideways: bool = False) -> list[BindingType]:
+    """The keys that move a cursor, the same in every pane, with ids `cursor.<name>` for a
+    configuration to remap."""
+    return [
+        Binding(key, action, title, id=f"cursor.{name}", show=False)
+        for name, key, title, action in (_KEYS + _SIDEWAYS if sideways else _KEYS)
+    ]
 
 
 class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta):
@@ -46,9 +66,15 @@ class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta)
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, LineList.Moved) and message.control is self.control
 
+    class Pointed(Message):
+        """The cursor came to another place within its row."""
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, LineList.Pointed)
+
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._rows: Sequence[Row] = ()
+        self.rows: Sequence[Row] = ()
         self._at = 0
 
     # ------------------------------------------------- what a subclass overrides
@@ -69,8 +95,8 @@ class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta)
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show these; lines that say the same are not drawn again."""
-        before, held = self._rows, self.row
-        self._rows = rows
+        before, held = self.rows, self.row
+        self.rows = rows
         key = None if held is None else self.key(held)
         found = (place for place, row in enumerate(rows) if self.key(row) == key)
         at = next(found, min(self._at, max(len(rows) - 1, 0)))
@@ -95,15 +121,11 @@ class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta)
     @property
     def row(self) -> Row | None:
         """The row that the cursor is on."""
-        return self._rows[self._at] if self._at < len(self._rows) else None
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        return self._rows
+        return self.rows[self._at] if self._at < len(self.rows) else None
 
     def go_to(self, key: Hashable) -> bool:
         """Put the cursor on a row; False if it is not in the list."""
-        for place, row in enumerate(self._rows):
+        for place, row in enumerate(self.rows):
             if self.key(row) == key:
                 self._move(place)
                 return True
@@ -119,13 +141,13 @@ class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta)
     def render_line(self, y: int) -> Strip:
         width, base = self.size.width, self.rich_style
         place = y + self.scroll_offset.y
-        if place >= len(self._rows):
+        if place >= len(self.rows):
             return Strip.blank(width, base)
         mark = " "
         if place == self._at:
             base += self._here
             mark = _CURSOR if self.has_focus else _CURSOR_AWAY
-        pieces = self.draw(self._rows[place], width - 1)
+        pieces = self.draw(self.rows[place], width - 1)
         segments = [literal_segment(text, base + style) for text, style in pieces]
         return Strip([literal_segment(mark, base), *segments]).adjust_cell_length(width, base)
 
@@ -151,8 +173,8 @@ class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta)
     # ------------------------------------------------------------------ cursor
 
     def _move(self, place: int) -> None:
-        place = max(0, min(place, len(self._rows) - 1))
-        if place == self._at or not self._rows:
+        place = max(0, min(place, len(self.rows) - 1))
+        if place == self._at or not self.rows:
             return
         before, self._at = self._at, place
         self._repaint((before, place))
@@ -162,23 +184,14 @@ class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta)
     def _scroll_to_cursor(self) -> None:
         self.scroll_to_region(Region(0, self._at, 1, 1), animate=False, force=True)
 
-    def action_cursor_up(self) -> None:
-        self._move(self._at - 1)
+    def action_move(self, by: int) -> None:
+        self._move(self._at + by)
 
-    def action_cursor_down(self) -> None:
-        self._move(self._at + 1)
+    def action_page(self, way: int) -> None:
+        self._move(self._at + way * max(1, self.size.height - 1))
 
-    def action_cursor_page_up(self) -> None:
-        self._move(self._at - max(1, self.size.height - 1))
-
-    def action_cursor_page_down(self) -> None:
-        self._move(self._at + max(1, self.size.height - 1))
-
-    def action_cursor_first(self) -> None:
-        self._move(0)
-
-    def action_cursor_last(self) -> None:
-        self._move(len(self._rows) - 1)
+    def action_edge(self, way: int) -> None:
+        self._move(self._at + way * len(self.rows))
 
     def on_click(self, event: events.Click) -> None:
         self._move(event.y + self.scroll_offset.y)

@@ -1,4 +1,4 @@
-"""A line at the foot of the screen to type into, and a short list to choose from."""
+"""What stands over a screen: a line to type into, a short list to choose from, a text to scroll."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
 from textual.widgets import Input
 
 from oncall.core.printable import short
-from oncall.render.text.cells import cut
+from oncall.render.text.lines import cut
 from oncall.tui.drawing.literal import LiteralText
 
 _MOST_ALIKE = 40  # words listed that begin as the line does, as far as they fit
@@ -144,3 +144,33 @@ class Choice(_Question):
         if any(event.character == key for key, _ in self._choices):
             event.stop()
             self.leave_with(event.character)
+
+
+class Overlay(ModalScreen[None]):
+    """Whoever derives from it composes one VerticalScroll."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q", "leave", "Leave"),
+        ("ctrl+q", "app.quit", "Quit"),
+        ("j,down", "scroll(1)", "Down"),
+        ("k,up", "scroll(-1)", "Up"),
+        ("space,ctrl+f,pagedown", "page(1)", "Page down"),
+        ("b,ctrl+b,pageup", "page(-1)", "Page up"),
+        ("g,home", "edge(-1)", "First"),
+        ("G,upper_g,end", "edge(1)", "Last"),
+    ]
+
+    def action_leave(self) -> None:
+        if self.is_current:
+            self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_page(self, way: int) -> None:
+        pane = self.query_one(VerticalScroll)
+        pane.scroll_relative(y=way * max(pane.size.height - 1, 1), animate=False)
+
+    def action_edge(self, way: int) -> None:
+        pane = self.query_one(VerticalScroll)
+        pane.scroll_to(y=0 if way < 0 else pane.max_scroll_y, animate=False)

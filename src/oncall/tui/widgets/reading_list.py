@@ -1,4 +1,5 @@
-"""Lines to read with a cursor: findings, a story, rules, problems.
+"""Lines to read with a cursor: findings, a story, rules, problems; and the roles of what stands in
+a line of a rulebook.
 
 What is shown changes under the reader, so the cursor holds on to an item's name, and the line it
 stands on stays where it is on the screen. Only the lines in sight are drawn.
@@ -6,8 +7,10 @@ stands on stays where it is on the screen. Only the lines in sight are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from rich.console import Console
 from rich.style import Style
@@ -20,8 +23,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from oncall.tui.drawing.literal import literal, literal_segment
-from oncall.tui.models.reading import Item, Paragraph
-from oncall.tui.widgets.roles import role_styles
+from oncall.tui.drawing.states import role_styles
+from oncall.views.words import frame_phrase
 
 _GUTTER = 2
 _LEAST_ROOM = 16  # for what is said, beside an aside
@@ -67,7 +70,7 @@ class ReadingList(ScrollView, can_focus=True):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._items: tuple[Item, ...] = ()
+        self.items: tuple[Item, ...] = ()
         self._lines: list[tuple[int, Text]] = []  # of which item, what
         self._tops: list[int] = []  # the first line of each item
         self._folded: tuple[Item, ...] | None = None  # the items that the lines are of
@@ -77,13 +80,9 @@ class ReadingList(ScrollView, can_focus=True):
     # ------------------------------------------------------------ what is shown
 
     @property
-    def items(self) -> tuple[Item, ...]:
-        return self._items
-
-    @property
     def item(self) -> Item | None:
         """The one the cursor is on."""
-        here = self._items[self._cursor] if self._cursor < len(self._items) else None
+        here = self.items[self._cursor] if self._cursor < len(self.items) else None
         return here if here is not None and here.reads else None
 
     def show(self, items: Sequence[Item], at: str | None = None) -> None:
@@ -91,14 +90,14 @@ class ReadingList(ScrollView, can_focus=True):
         or where that was. Nothing is drawn anew if nothing differs."""
         before = self.item
         items = tuple(items)
-        if items == self._items:
+        if items == self.items:
             if at is not None and (before is None or before.name != at):
                 self.go_to(at)
             return
         above = self._top(self._cursor) - round(self.scroll_y)
         names = [item.name for item in items]
         wanted = at or (before.name if before is not None else None)
-        self._items = items
+        self.items = items
         self._cursor = names.index(wanted) if wanted in names else self._nearest(self._cursor)
         if self._room > 0:
             self._fold(self._room)
@@ -115,7 +114,7 @@ class ReadingList(ScrollView, can_focus=True):
 
     def go_to(self, name: str) -> bool:
         """Put the cursor on the item of that name; whether there is one."""
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(self.items):
             if item.name == name and item.reads:
                 self._set(index)
                 return True
@@ -123,17 +122,17 @@ class ReadingList(ScrollView, can_focus=True):
 
     def _nearest(self, index: int) -> int:
         """The readable item at `index` or after it, else before it."""
-        after = range(min(index, len(self._items)), len(self._items))
-        before = range(min(index, len(self._items) - 1), -1, -1)
-        return next((i for i in (*after, *before) if self._items[i].reads), 0)
+        after = range(min(index, len(self.items)), len(self.items))
+        before = range(min(index, len(self.items) - 1), -1, -1)
+        return next((i for i in (*after, *before) if self.items[i].reads), 0)
 
     # ----------------------------------------------------------------- the keys
 
     def action_move(self, by: int) -> None:
         index = self._cursor + by
-        while 0 <= index < len(self._items) and not self._items[index].reads:
+        while 0 <= index < len(self.items) and not self.items[index].reads:
             index += by
-        if 0 <= index < len(self._items):
+        if 0 <= index < len(self.items):
             self._set(index)
         else:  # nothing more to stop at, but perhaps to read
             self.scroll_relative(y=by, animate=False)
@@ -143,7 +142,7 @@ class ReadingList(ScrollView, can_focus=True):
             self._set(self._nearest(0))
             self.scroll_home(animate=False)
         else:
-            readable = [i for i, item in enumerate(self._items) if item.reads]
+            readable = [i for i, item in enumerate(self.items) if item.reads]
             self._set(readable[-1] if readable else 0)
             self.scroll_end(animate=False)
 
@@ -165,7 +164,7 @@ class ReadingList(ScrollView, can_focus=True):
         index = self._lines[line][0]
         if index == self._cursor:
             self.action_choose()
-        elif self._items[index].reads:
+        elif self.items[index].reads:
             self._set(index)
 
     def _set(self, index: int) -> None:
@@ -182,7 +181,7 @@ class ReadingList(ScrollView, can_focus=True):
             return
         top, height = self._top(self._cursor), self._height(self._cursor)
         above = self._cursor - 1
-        if above >= 0 and not self._items[above].reads and self._height(above) == 2:
+        if above >= 0 and not self.items[above].reads and self._height(above) == 2:
             top, height = top - 1, height + 1
         if self._nearest(0) == self._cursor:  # what stands above the first belongs to it
             top, height = 0, self._top(self._cursor) + self._height(self._cursor)
@@ -227,7 +226,7 @@ class ReadingList(ScrollView, can_focus=True):
             return Strip.blank(self.size.width, base)
         index, text = self._lines[line]
         gutter, style = " " * _GUTTER, base
-        if index == self._cursor and self._items[index].reads:
+        if index == self._cursor and self.items[index].reads:
             gutter = _HERE if self.has_focus else _HERE_AWAY
             style = base + self.get_component_rich_style("reading--here", partial=True)
         marks = literal_segment(gutter, role_styles(self)["key"])
@@ -247,12 +246,12 @@ class ReadingList(ScrollView, can_focus=True):
 
     def _fold(self, width: int) -> None:
         """Lay the items out; again only when they or the width have changed."""
-        if self._items is self._folded and width == self._folded_at:
+        if self.items is self._folded and width == self._folded_at:
             return
-        self._folded, self._folded_at = self._items, width
+        self._folded, self._folded_at = self.items, width
         styles = role_styles(self)
         self._lines, self._tops = [], []
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(self.items):
             self._tops.append(len(self._lines))
             for paragraph in item.paragraphs:
                 folded = fold(paragraph, width - _GUTTER - 1, styles, self.app.console)
@@ -288,3 +287,114 @@ def fold(
             text.append_text(aside)
         folded.append(text)
     return folded
+
+
+Role = Literal[
+    "plain", "strong", "faint", "heading", "command", "key", "value", "string", "comment",
+    "critical", "warning", "info", "healthy", "unseen",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Text that folds under its lead: `parts` are (text, role); `aside` stands at the right of
+    the first line. Not `folds`: cut where the line ends."""
+
+    lead: str
+    parts: tuple[tuple[str, Role], ...]
+    aside: tuple[str, Role] = ("", "faint")
+    folds: bool = True
+
+
+@dataclass(frozen=True)
+class Item:
+    """Some paragraphs. `name` is its identity when others come and go; `reads`: the cursor stops.
+
+    step: the step of a story whose rows lie behind it
+    copy: what the copy key takes; `kind` says what that is
+    rank: somebody to go and see
+    """
+
+    name: str
+    paragraphs: tuple[Paragraph, ...]
+    reads: bool = True
+    step: int | None = None
+    copy: str = ""
+    kind: Literal["text", "command"] = "text"
+    rank: int | None = None
+
+
+def line(text: str, role: Role = "plain", lead: str = "") -> Paragraph:
+    """A paragraph of one part."""
+    return Paragraph(lead, ((text, role),))
+
+
+def heading(title: str, name: str = "") -> Item:
+    """A title with air above it."""
+    return text(name or f"{title.lower()} heading", line(""), line(title, "heading"))
+
+
+def text(name: str, *paragraphs: Paragraph) -> Item:
+    """Something that the cursor passes over."""
+    return Item(name, paragraphs, reads=False)
+
+
+def readable(name: str, said: str, lead: str = " · ", role: Role = "plain") -> Item:
+    """A line to stop at and to copy."""
+    return Item(name, (line(said, role, lead),), copy=said)
+
+
+def frame_lines(frames: Sequence[str], most: int, lead: str, more: str = "") -> Iterator[Paragraph]:
+    """The newest frames of a stack, those of libraries faint; what is left out is counted."""
+    for frame in frames[:most]:
+        said, library = frame_phrase(frame)
+        yield line(said, "faint" if library else "plain", lead)
+    if (others := len(frames) - most) > 0:
+        yield line(f"… {others} more frames{more}", "faint", lead)
+
+
+Span = tuple[int, int, Role]  # from, to, in characters
+
+_KEY = re.compile(r"^(\s*(?:- )*)([A-Za-z_][\w.-]*)(:)(?=\s|$)")
+_INLINE_KEY = re.compile(r"(?<=[{,]) *([A-Za-z_][\w.-]*)(?=:\s)")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$|--\s.*$")
+_TEXT = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:''|[^'])*'")
+_SLOT = re.compile(r"\{\{.*?\}\}|\$[A-Za-z_]\w*")
+_NUMBER = re.compile(
+    r"(?<![\w.$])[0-9][0-9_,.]*(?:\s?(?:ns|us|µs|ms|s|min|h|d|%|[kMGT]?i?B(?:/s)?))?(?![\w.])"
+)
+_TEST = re.compile(r"\b(?:any|none)\((\w+)\)")
+_SQL = re.compile(
+    r"\b(?:SELECT|FROM|WHERE|JOIN|LEFT|RIGHT|INNER|OUTER|FULL|CROSS|ASOF|ON|USING|GROUP|ORDER|BY|"
+    r"HAVING|QUALIFY|LIMIT|AS|AND|OR|NOT|IN|IS|NULL|CASE|WHEN|THEN|ELSE|END|WITH|RECURSIVE|UNION|"
+    r"ALL|DISTINCT|OVER|PARTITION|FILTER|EXISTS|BETWEEN|LIKE|DESC|ASC|EXCLUDE|REPLACE|ROWS|RANGE|"
+    r"UNNEST|LATERAL|INTERSECT|EXCEPT|TRUE|FALSE|VALUES|CAST|INTERVAL|WINDOW|PRECEDING|FOLLOWING)\b"
+)
+
+
+def spans(line: str) -> list[Span]:
+    """What to colour in a line of YAML with SQL in it; later ones lie above earlier ones. Not a
+    parser: it must not fail on text that is half typed."""
+    found: list[Span] = []
+    found.extend(_all(_SQL, line, "info"))
+    found.extend(_all(_NUMBER, line, "value"))
+    found.extend(_all(_TEST, line, "command"))
+    found.extend(_all(_TEXT, line, "string"))
+    if key := _KEY.match(line):
+        found.append((key.start(2), key.end(2), "key"))
+    found.extend((m.start(1), m.end(1), "key") for m in _INLINE_KEY.finditer(line))
+    found.extend(_all(_SLOT, line, "value"))
+    found.extend(_comment(line, [(a, b) for a, b, _ in _all(_TEXT, line, "string")]))
+    return found
+
+
+def _all(pattern: re.Pattern[str], line: str, role: Role) -> Iterator[Span]:
+    return ((match.start(), match.end(), role) for match in pattern.finditer(line))
+
+
+def _comment(line: str, texts: list[tuple[int, int]]) -> Iterator[Span]:
+    """A comment runs to the end, unless its sign stands within quotes."""
+    for match in _COMMENT.finditer(line):
+        if not any(start < match.start() < end for start, end in texts):
+            yield match.start(), len(line), "comment"
+            return

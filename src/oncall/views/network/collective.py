@@ -22,7 +22,7 @@ from oncall.views.network.provenance import (
 )
 from oncall.views.network.topology import Topology, topology
 from oncall.views.network.waiting import Collective, Step, WaitingGraph
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 
 _MOST_ROWS = 200
 
@@ -136,7 +136,7 @@ def network_rows(incident: Incident, opened: Opened) -> Table:
                 WHERE l.comm = $comm AND l.seq = $seq AND f.flow = $flow
                 ORDER BY s.score DESC NULLS LAST, l.id, port
                 """,
-                {**_key(opened.collective), "flow": flow},
+                {**opened.collective.parameters, "flow": flow},
                 ("flow_scores", "step_flows", "late_steps"),
             )
         case Opened("node", node=str() as node) if node:
@@ -155,7 +155,7 @@ def network_rows(incident: Incident, opened: Opened) -> Table:
 
 def _step_rows(incident: Incident, collective: Collective, step: Step) -> Table:
     """The ports that reported while a late step ran; of one in time, the step itself."""
-    key = {**_key(collective), "src": step.src, "dst": step.dst, "step": step.step}
+    key = {**collective.parameters, "src": step.src, "dst": step.dst, "step": step.step}
     if step.late and late_step_id(incident, collective, step) is not None:
         ports = _table(
             incident,
@@ -184,10 +184,6 @@ def _step_rows(incident: Incident, collective: Collective, step: Step) -> Table:
         key,
         ("step_waits",),
     )
-
-
-def _key(collective: Collective) -> dict[str, Any]:
-    return {"comm": collective.comm, "seq": collective.seq}
 
 
 def _table(

@@ -177,7 +177,9 @@ def provenance(
     own = [edge.port for edge, flow in seen if flow.own]
     order = reached([*_starts(incident, number), *_by_distance(net, step.src_node, own)], edges)
     known = [port for port in order if port in ports or port in roots]
-    shown = [port for port in known if port in roots or _tells(ports[port])][:MOST_PORTS]
+    # Where nothing happened, neither did packets meet others nor had the port to stop.
+    happened = {port for port, node in ports.items() if node.deep or node.paused_ns}
+    shown = [port for port in known if port in roots or port in happened][:MOST_PORTS]
     if not shown:
         return None
     fills: dict[int, float] = {}
@@ -205,11 +207,6 @@ def provenance(
         flows_left_out=len(fills) - len(kept),
         ports_left_out=len(known) - len(shown),
     )
-
-
-def _tells(port: PortNode) -> bool:
-    """Whether anything happened at a port: packets met others, or it had to stop."""
-    return bool(port.deep or port.paused_ns)
 
 
 def _by_distance(net: Network, host: str, ports: list[str]) -> list[str]:

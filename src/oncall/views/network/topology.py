@@ -5,7 +5,6 @@ Of a large network those devices are drawn that the way or the flow passes, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.network.network_paths import FAR, UNKNOWN, Network, Port, label
+from oncall.core.nodeset import natural
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 from oncall.views.network.provenance import late_step_id
@@ -283,8 +283,3 @@ def _cables(
         if any(here) or (not any(there) and port < back):
             cables.append(Cable(a, b, *here))
     return tuple(cables)
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """`host9` before `host10`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -40,6 +40,11 @@ class Collective:
         return self.comm, self.seq
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """The key, of a query with $comm and $seq."""
+        return {"comm": self.comm, "seq": self.seq}
+
+    @property
     def name(self) -> str:
         """`AllReduce 14 of 0x1f2e`."""
         return f"{self.op or 'collective'} {self.seq} of {self.comm:#x}"
@@ -223,15 +228,9 @@ def find_collective(
         one for one in collectives(incident) if comm in (None, one.comm) and seq in (None, one.seq)
     ]
     if not found:
-        named = " ".join(
-            part
-            for part in (
-                "" if seq is None else f"{seq}",
-                "" if comm is None else f"of {comm:#x}",
-            )
-            if part
-        )
-        raise UsageError(f"no steps recorded for collective {named}")
+        number = "" if seq is None else f" {seq}"
+        of = "" if comm is None else f" of {comm:#x}"
+        raise UsageError(f"no steps recorded for collective{number}{of}")
     return max(found, key=lambda one: (one.lost_ns, one.took_ns))
 
 
@@ -239,7 +238,6 @@ def waiting_graph(
     incident: Incident, collective: Collective, most: int = MOST_LANES
 ) -> WaitingGraph:
     """Its critical path, and at most `most` senders around where the path lost most."""
-    key = {"comm": collective.comm, "seq": collective.seq}
     path = tuple(
         _step(row)
         for row in incident.con.execute(
@@ -248,7 +246,7 @@ def waiting_graph(
             WHERE w.comm = $comm AND w.seq = $seq AND w.critical
             ORDER BY w.started_ns, w.step
             """,
-            key,
+            collective.parameters,
         ).fetchall()
     )
     if not path:
@@ -287,13 +285,7 @@ def _lanes(
         SELECT {_STEP}, a.node, b.node, n.senders FROM shown w JOIN senders n USING (src) {_NODES}
         ORDER BY w.src, w.started_ns, w.step, w.dst
         """,
-        {
-            "comm": collective.comm,
-            "seq": collective.seq,
-            "first": first,
-            "last": last,
-            "most": most,
-        },
+        {**collective.parameters, "first": first, "last": last, "most": most},
     ).fetchall()
     steps: dict[int, list[Step]] = {}
     for row in rows:
@@ -303,26 +295,12 @@ def _lanes(
 
 
 def _step(row: tuple[Any, ...]) -> Step:
-    src, dst, step, started_ns, ended_ns, over, expected_ns, excess_ns, late, critical = row[:10]
-    waited_for, after_src, after_dst, after_step, gap_ns, waiters, src_node, dst_node = row[10:]
-    return Step(
-        src=src,
-        dst=dst,
-        step=step,
-        started_ns=started_ns,
-        ended_ns=ended_ns,
-        over=over,
-        expected_ns=expected_ns,
-        excess_ns=excess_ns,
-        late=late,
-        critical=critical,
-        waited_for=waited_for,
-        after=None if after_src is None else (after_src, after_dst, after_step),
-        gap_ns=gap_ns,
-        waiters=waiters,
-        src_node=clean(src_node or ""),
-        dst_node=clean(dst_node or ""),
-    )
+    """Of a row of _STEP and the nodes of both ends."""
+    *own, after_src, after_dst, after_step, gap_ns, waiters, src_node, dst_node = row
+    after = None if after_src is None else (after_src, after_dst, after_step)
+    nodes = (clean(src_node or ""), clean(dst_node or ""))
+    values: list[Any] = [*own, after, gap_ns, waiters, *nodes]
+    return Step(*values)
 
 
 # ------------------------------------------------------------------- findings

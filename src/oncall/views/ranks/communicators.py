@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -19,7 +19,7 @@ from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
 from oncall.views.ranks.ranks import finding_operation
 from oncall.views.snapshot import CommunicatorSummary
-from oncall.views.traffic.operation import is_measured
+from oncall.views.traffic.operations import is_measured
 from oncall.views.words import names_phrase, ranks_phrase
 
 if TYPE_CHECKING:
@@ -97,18 +97,9 @@ _SUMMARIES = """
 """
 
 
-def _summary(row: tuple[object, ...]) -> CommunicatorSummary:
-    comm, name, role, size, ranks, entered, behind, waiting, longest_ns = row
-    return CommunicatorSummary(
-        comm=int(str(comm)),
-        label=label(name, role, ranks if isinstance(ranks, list) else ()),
-        role=clean(str(role or "")),
-        size=int(str(size)),
-        entered=int(str(entered)),
-        behind=int(str(behind)),
-        waiting=int(str(waiting)),
-        longest_wait_ns=int(str(longest_ns)),
-    )
+def _summary(row: tuple[Any, ...]) -> CommunicatorSummary:
+    comm, name, role, size, ranks, *counted = row
+    return CommunicatorSummary(comm, label(name, role, ranks), clean(role or ""), size, *counted)
 
 
 def label(name: object, role: object, ranks: Iterable[int]) -> str:

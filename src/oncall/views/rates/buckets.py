@@ -1,4 +1,5 @@
-"""A span of time in equal buckets, and in which of them each node recorded.
+"""A span of time in equal buckets, in which of them each node recorded, and by which numbers rates
+in them are compared.
 
 A bucket in which nothing completed is a zero where the rank's node recorded, and a gap (NaN)
 where it was not while others were: a rank that hung and one without data must not look alike.
@@ -6,6 +7,7 @@ where it was not while others were: a rank that hung and one without data must n
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oncall.core.units import NS_PER_S
+from oncall.rules.language.rulebook import Rulebook
 from oncall.views.snapshot import Ranks
 
 if TYPE_CHECKING:
@@ -192,3 +195,45 @@ def baseline_of(
     low, middle, high = np.quantile(known, [_BAND[0], 0.5, _BAND[1]]).tolist()
     margin = _LEAST_BAND * middle
     return max(0.0, low - margin), high + margin
+
+
+@dataclass(frozen=True)
+class RateThresholds:
+    """The baseline is of the first `baseline_part`-th of the time, `baseline_ns` at most; who is
+    below `rate_below` of its peers' mean rate is singled out (None: nobody is)."""
+
+    baseline_part: float = BASELINE_PART
+    baseline_ns: float = BASELINE_NS
+    rate_below: float | None = None
+
+    @classmethod
+    def of(cls, rulebooks: Sequence[Rulebook]) -> RateThresholds:
+        """As the rulebook that declares `draw: rates` has it, a site's own values included."""
+        drawn = (one for one in rulebooks if one.book.draw == "rates" and one.enabled)
+        book = next(drawn, None)
+        if book is None:
+            return cls()
+        values = {
+            name: quantity.value
+            for name, quantity in book.params.items()
+            if isinstance(quantity.value, int | float)
+        }
+        below = values.get("rate_below")
+        return cls(
+            # A site may write 0, which is no part.
+            baseline_part=max(1.0, float(values.get("baseline_part", BASELINE_PART))),
+            baseline_ns=float(values.get("baseline_for", BASELINE_NS)),
+            rate_below=None if below is None else float(below),
+        )
+
+    def baseline(self, value: Floats, buckets: Buckets) -> tuple[float, float] | None:
+        """The band that the first part kept to, if it is known."""
+        return baseline_of(value, buckets, self.baseline_part, self.baseline_ns)
+
+    def threshold(self, rank: int, measured: Mapping[int, Floats]) -> float | None:
+        """Below which rate the rank is singled out among others, by rank; None without others."""
+        others = [value[~np.isnan(value)] for other, value in measured.items() if other != rank]
+        known = np.concatenate([np.empty(0), *others])
+        if self.rate_below is None or not len(known):
+            return None
+        return self.rate_below * float(known.mean())

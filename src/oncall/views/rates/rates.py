@@ -6,7 +6,7 @@ SQL counts into a few hundred equal buckets; rows of evidence never leave it one
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import duckdb
 import numpy as np
@@ -21,16 +21,15 @@ from oncall.views.rates.buckets import (
     FINE_BUCKETS,
     MOST_BUCKETS,
     NEARLY_NOTHING,
+    SHORTEST_GAP_BUCKETS,
     Buckets,
     Floats,
+    RateThresholds,
     RecordedBuckets,
     Series,
-    baseline_of,
     has_stopped,
 )
 from oncall.views.rates.job import job_series
-from oncall.views.rates.nics import nic_series
-from oncall.views.rates.thresholds import RateThresholds
 from oncall.views.snapshot import Snapshot
 from oncall.views.words import roots
 
@@ -242,12 +241,7 @@ class _Rates:
         value: Floats,
         threshold: float | None = None,
     ) -> Series:
-        baseline = baseline_of(
-            value,
-            self._buckets,
-            self._thresholds.baseline_part,
-            self._thresholds.baseline_ns,
-        )
+        baseline = self._thresholds.baseline(value, self._buckets)
         if baseline is not None and has_stopped(value):  # nothing is no longer as before
             low, high = baseline
             baseline = max(low, (low + high) / 2 * NEARLY_NOTHING), high
@@ -262,3 +256,59 @@ class _Rates:
             threshold=threshold,
             subject=f"rank {rank}",
         )
+
+
+Nic = tuple[str, str]  # node and device
+
+
+def nic_series(
+    con: duckdb.DuckDBPyConnection,
+    buckets: Buckets,
+    suspects: Collection[Nic],
+    only: Nic | None = None,
+    thresholds: RateThresholds | None = None,
+) -> list[Series]:
+    """Bytes a second, those of suspects first; gaps where no counter was read in time."""
+    rows = con.execute(
+        f"""
+        WITH steps AS (
+            SELECT node, nic, port, at_ns, at_ns - lag(at_ns) OVER w AS took_ns,
+                tx_bytes - lag(tx_bytes) OVER w AS tx, rx_bytes - lag(rx_bytes) OVER w AS rx
+            FROM nics WHERE $node IS NULL OR (node = $node AND nic = $nic)
+            WINDOW w AS (PARTITION BY node, nic, port ORDER BY at_ns)),
+        timed AS (
+            SELECT *, median(took_ns) OVER (PARTITION BY node, nic, port) AS median_ns FROM steps
+            WHERE took_ns > 0)
+        -- A counter that fell was set back; a reading long after the one before gives no rate.
+        SELECT node, nic, port, {buckets.sql("at_ns")} AS b,
+            sum(tx) FILTER (tx >= 0) * 1e9 / sum(took_ns) FILTER (tx >= 0),
+            sum(rx) FILTER (rx >= 0) * 1e9 / sum(took_ns) FILTER (rx >= 0), max(median_ns)
+        FROM timed WHERE took_ns <= {SHORTEST_GAP_BUCKETS} * median_ns
+        GROUP BY node, nic, port, b HAVING b IS NOT NULL ORDER BY node, nic, port, b
+        """,
+        {"node": only and only[0], "nic": only and only[1]},
+    ).fetchall()
+    thresholds = thresholds or RateThresholds()
+    values: dict[tuple[str, str, int | None, str], Floats] = {}
+    for node, nic, port, place, sent, received, median_ns in rows:
+        # Read more rarely than a bucket is long, a reading speaks for the buckets before it, too.
+        since = max(0, place + 1 - max(1, round(median_ns / buckets.length_ns)))
+        for way, rate in (("tx", sent), ("rx", received)):
+            empty = np.full(buckets.count, np.nan)
+            value = values.setdefault((node, nic, port, way), empty)
+            value[since : place + 1] = np.nan if rate is None else rate
+    return [
+        Series(
+            name=clean(f"{node} {nic}" + (f"/{port}" if port not in (None, 1) else "") + f" {way}"),
+            unit="B/s",
+            at_ns=buckets.at_ns,
+            value=value,
+            baseline=thresholds.baseline(value, buckets),
+            suspect=(node, nic) in suspects,
+            group="nics",
+            subject=clean(f"nic {node} {nic}"),
+        )
+        for (node, nic, port, way), value in sorted(
+            values.items(), key=lambda item: item[0][:2] not in suspects
+        )
+    ]

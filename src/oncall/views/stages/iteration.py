@@ -10,10 +10,10 @@ from oncall.core.errors import NotRecorded, UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
+from oncall.views.snapshot import Table
 from oncall.views.stages import iterations as evidence
 from oncall.views.stages.iterations import IterationLine
 from oncall.views.stages.timeline import COMPUTE, Box, Timeline
-from oncall.views.table import Table
 
 _CALLS = ("call", "communicator", "after", "took", "size")
 _MOST_CALLS = 200

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 from oncall.core.diagnosis import Finding, Picture
 from oncall.core.errors import NotRecorded, UsageError
@@ -72,39 +71,43 @@ def worst_iteration(incident: Incident) -> int:
 
     Raises UsageError if none is known.
     """
-    for sql in (
+    found = _first_known(
+        incident,
         f"SELECT min(iteration) FROM ({_STUCK})",
         "SELECT arg_max(iteration, (saved_ns, excess_ns)) FROM slow_stages",
         "SELECT arg_max(iteration, excess_ns) FROM training_iterations WHERE slow",
         "SELECT coalesce(max(iteration) FILTER (whole), max(iteration)) FROM training_iterations",
-    ):
-        ((found,),) = incident.con.execute(sql).fetchall()
+    )
+    if found is None:
+        raise NotRecorded(NO_STAGES)
+    return found
+
+
+def _first_known(incident: Incident, *queries: str, **parameters: int) -> int | None:
+    """The first answer of queries for a number that is not NULL."""
+    for sql in queries:
+        ((found,),) = incident.con.execute(sql, parameters).fetchall()
         if found is not None:
             return int(found)
-    raise NotRecorded(NO_STAGES)
+    return None
 
 
 def iteration_at(incident: Incident, at_ns: int) -> int | None:
     """The iteration that goes on then; None before the first. `has_stages` comes first."""
-    ((found,),) = incident.con.execute(
-        "SELECT arg_max(iteration, started_ns) FROM training_iterations WHERE started_ns <= ?",
-        [at_ns],
-    ).fetchall()
-    return None if found is None else int(found)
+    sql = "SELECT arg_max(iteration, started_ns) FROM training_iterations WHERE started_ns <= $at"
+    return _first_known(incident, sql, at=at_ns)
 
 
 def worst_replica(incident: Incident, iteration: int) -> int | None:
     """The pipeline that keeps the others waiting: with a blamed task, else the last one to end."""
-    for sql in (
+    return _first_known(
+        incident,
         f"SELECT min(replica) FROM ({_STUCK}) WHERE iteration = $iteration",
         "SELECT arg_max(replica, excess_ns) FROM slow_stages WHERE iteration = $iteration",
         "SELECT arg_max(replica, ended_ns) FROM stage_graph WHERE iteration = $iteration",
         "SELECT min(replica) FROM stage_work WHERE iteration = $iteration",
-    ):
-        ((found,),) = incident.con.execute(sql, {"iteration": iteration}).fetchall()
-        if found is not None:
-            return int(found)
-    return None
+        iteration=iteration,
+    )
 
 
 def timeline(
@@ -144,6 +147,8 @@ def timeline(
     lanes = _with_stopped(incident, iteration, started_ns, lanes)
     pipelines, chunks, error_ns, seen_ns = _about(incident, iteration)
     over = _is_over(incident, iteration, lanes)
+    silent = f"SELECT max(silent_ns) FROM ({_STUCK}) WHERE iteration = $iteration"
+    silent_ns = _first_known(incident, silent, iteration=iteration)
     return Timeline(
         job=clean(job or ""),
         iteration=iteration,
@@ -158,15 +163,8 @@ def timeline(
         left_out=max(len(lanes) - MOST_LANES, 0),
         clock_error_ns=error_ns,
         cut_ns=None if over else seen_ns,
-        silent_ns=None if over else _silent_ns(incident, iteration),
+        silent_ns=None if over else silent_ns,
     )
-
-
-def _silent_ns(incident: Incident, iteration: int) -> int | None:
-    ((silent_ns,),) = incident.con.execute(
-        f"SELECT max(silent_ns) FROM ({_STUCK}) WHERE iteration = ?", [iteration]
-    ).fetchall()
-    return None if silent_ns is None else int(silent_ns)
 
 
 def _is_over(incident: Incident, iteration: int, lanes: tuple[Lane, ...]) -> bool:
@@ -253,7 +251,7 @@ def _lanes(
         {"iteration": iteration, "replicas": replicas, "every": every_rank},
     ).fetchall()
     return tuple(
-        Lane(rank, clean(node or ""), stage, replica, tuple(_box(row) for row in group), ranks)
+        Lane(rank, clean(node or ""), stage, replica, tuple(Box(*row[5:]) for row in group), ranks)
         for (rank, node, stage, replica, ranks), group in groupby(rows, lambda row: row[:5])
     )
 
@@ -287,11 +285,6 @@ def _with_stopped(
     drawn = [replace(one, boxes=(*before.get(one.rank, ()), *one.boxes)) for one in stopped]
     others = [lane for lane in lanes if lane.rank not in instead]
     return tuple(sorted([*others, *drawn], key=lambda lane: (lane.replica, lane.stage, lane.rank)))
-
-
-def _box(row: tuple[Any, ...]) -> Box:
-    task, chunk, micro_batch, started_ns, ended_ns, peer, *graph = row[5:]
-    return Box(task, chunk, micro_batch, started_ns, ended_ns, peer, *graph)
 
 
 # ------------------------------------------------------------------- findings

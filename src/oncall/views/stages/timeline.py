@@ -137,23 +137,16 @@ class Timeline:
 
     def path(self) -> list[tuple[int, Box]]:
         """The critical path: lane and box, by start. Ends of one pipeline follow each other."""
-        found = [
-            (number, box)
-            for number, lane in enumerate(self.lanes)
-            for box in lane.boxes
-            if box.critical
-        ]
+        found = [one for one in self._placed() if one[1].critical]
         return sorted(found, key=lambda one: (self.lanes[one[0]].replica, one[1].started_ns))
 
     def blamed(self) -> list[tuple[int, Box]]:
         """The boxes that made it slow or hang: lane and box, by start."""
-        found = [
-            (number, box)
-            for number, lane in enumerate(self.lanes)
-            for box in lane.boxes
-            if box.blamed
-        ]
+        found = [one for one in self._placed() if one[1].blamed]
         return sorted(found, key=lambda one: one[1].started_ns)
+
+    def _placed(self) -> Iterator[tuple[int, Box]]:
+        return ((number, box) for number, lane in enumerate(self.lanes) for box in lane.boxes)
 
 
 def idle_share(timeline: Timeline, lane: Lane) -> float:

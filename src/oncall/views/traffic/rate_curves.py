@@ -1,19 +1,20 @@
-"""Rate curves: what each rank sent in one operation, at any resolution.
+"""What each rank sent in one operation at any resolution, and who sent how much to whom.
 
 Epochs are spread evenly over their own length, so that bytes are kept whatever the bins: curves of
 two resolutions hold the same area. An empty epoch is a rate of zero: the gaps in which a rank waits
-are what tells it from one that lags (Pulse 7.2.1).
+are what tells it from one that lags (Pulse 7.2.1). Of experts' all-to-all the map is the routing of
+tokens: an uneven column is a busy expert and no fault (Pulse 7.2.4).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.core.nodeset import fold_ranks
 from oncall.core.units import NS_PER_S
 
 Ints = NDArray[np.int64]
@@ -149,9 +150,46 @@ def compact(traffic: OperationTraffic, most: int) -> OperationTraffic:
         return traffic
     ranks = [one.rank for one in traffic.senders]
     blamed = [place for place, rank in enumerate(ranks) if rank in traffic.blamed] or [0]
-    near = sorted(range(len(ranks)), key=lambda place: _distance(place, blamed))[:most]
+    near = sorted(range(len(ranks)), key=lambda at: min(abs(at - one) for one in blamed))[:most]
     return replace(traffic, senders=tuple(traffic.senders[place] for place in sorted(near)))
 
 
-def _distance(place: int, others: Sequence[int]) -> int:
-    return min(abs(place - other) for other in others)
+@dataclass(frozen=True)
+class TrafficMap:
+    """Bytes (ranks, ranks) from row to column; `groups` are the ranks of each row and column.
+
+    `unplaced_bytes` were sent to peers that are not known.
+    """
+
+    title: str
+    groups: tuple[tuple[int, ...], ...]
+    bytes: Ints
+    unplaced_bytes: int = 0
+    blamed: frozenset[int] = frozenset()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(fold_ranks(group) for group in self.groups)
+
+    def is_blamed(self, row: int) -> bool:
+        return not self.blamed.isdisjoint(self.groups[row])
+
+    def received(self) -> Ints:
+        """(ranks,) what each was sent."""
+        total: Ints = self.bytes.sum(axis=0)
+        return total
+
+
+def folded(shown: TrafficMap, most: int) -> TrafficMap:
+    """The map with at most `most` rows: neighbouring ranks are put together, as many in each, a
+    power of two as of GPUs in a node."""
+    if len(shown.groups) <= most:
+        return shown
+    each = 2 ** math.ceil(math.log2(len(shown.groups) / max(most, 1)))
+    begins = np.arange(0, len(shown.groups), each)
+    cells = np.add.reduceat(np.add.reduceat(shown.bytes, begins, axis=0), begins, axis=1)
+    groups = tuple(
+        tuple(rank for group in shown.groups[begin : begin + each] for rank in group)
+        for begin in begins.tolist()
+    )
+    return TrafficMap(shown.title, groups, cells, shown.unplaced_bytes, shown.blamed)

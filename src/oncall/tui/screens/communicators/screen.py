@@ -4,38 +4,35 @@ blocked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
 
 from oncall.console.queries import GetCommunicator, GetTraffic
+from oncall.core.nodeset import natural
 from oncall.core.printable import clean
-from oncall.render.text.cells import cut, padded
+from oncall.core.units import format_duration
+from oncall.render.text.lines import Line, cut, padded
+from oncall.render.text.traffic import curve_lines, map_lines
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.spans import styled
-from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.screens.communicators import model
+from oncall.tui.drawing.states import STATES, state_styles, styled, theme_style
+from oncall.tui.screens.communicators import round_grid
 from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
-from oncall.tui.screens.communicators.traffic import pane_lines
-from oncall.tui.shell.action import ActionEntry, always
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry, always
 from oncall.tui.shell.messages import Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.ranks.communicators import CommunicatorView
-from oncall.views.snapshot import CommunicatorSummary
-from oncall.views.traffic.operation import TrafficView
-from oncall.views.traffic.operations import NO_TRAFFIC
+from oncall.views.snapshot import CommunicatorSummary, RankState, Snapshot
+from oncall.views.traffic.operations import NO_TRAFFIC, TrafficView
 
 _WIDE = 120
-_REST_S = 0.12
 _PROGRESS = 28  # columns for who waits how long
 _SIZE = 6  # for how many members there are
 
@@ -43,6 +40,43 @@ _SIZE = 6  # for how many members there are
 def _label_room(width: int) -> int:
     """Columns for the label in a list of that width."""
     return max(width - _PROGRESS - _SIZE - 6, 8)
+
+
+def chosen(
+    communicators: Sequence[CommunicatorSummary], text: str = "", faults_only: bool = False
+) -> tuple[CommunicatorSummary, ...]:
+    """Communicators whose label, role or hash contains every word: the worst first, in the
+    session's order; if no rank waits, by label. `faults_only` keeps those that a member waits in
+    and another has not entered."""
+    words = text.lower().split()
+    found = [
+        one
+        for one in communicators
+        if all(word in f"{one.label} {one.role} {one.comm:#x}".lower() for word in words)
+        and (not faults_only or (one.waiting and one.behind))
+    ]
+    waiting = [one for one in found if one.waiting]
+    calm = [one for one in found if not one.waiting]
+    return (*waiting, *sorted(calm, key=lambda one: (-one.size, natural(one.label))))
+
+
+def progress_phrase(one: CommunicatorSummary) -> str:
+    """`1 behind, 14 wait 10 min in 14`."""
+    if one.entered < 0 and not one.waiting:
+        return "no collective recorded"
+    parts = [f"{one.behind:,} behind"] if one.behind else []
+    if one.waiting:
+        verb = "waits" if one.waiting == 1 else "wait"
+        long = f" {format_duration(one.longest_wait_ns)}" if one.longest_wait_ns >= 0 else ""
+        parts.append(f"{one.waiting:,} {verb}{long}")
+    return ", ".join(parts) or "in step"
+
+
+def state_of(one: CommunicatorSummary) -> RankState:
+    """How bad the communicator's state is, in the states of ranks."""
+    if one.waiting and one.behind:
+        return RankState.LATE
+    return RankState.WAITING if one.waiting else RankState.RUNNING
 
 
 class CommunicatorList(LineList[CommunicatorSummary]):
@@ -60,12 +94,12 @@ Communicators: first those named in findings, then those whose members have wait
         super().dress()
 
     def draw(self, row: CommunicatorSummary, width: int) -> Iterable[tuple[str, Style]]:
-        state = model.state_of(row)
+        state = state_of(row)
         room = _label_room(width)
         yield f" {STATES[state].letter} ", self._states[state]
         yield padded(cut(clean(row.label), room), room), Style()
         yield f" {row.size:>{_SIZE},}  ", self._muted
-        yield model.progress_phrase(row), self._states[state] if state else self._muted
+        yield progress_phrase(row), self._states[state] if state else self._muted
 
 
 class ColumnNames(LiteralText):
@@ -138,36 +172,31 @@ class CommunicatorsScreen(ConsoleScreen):
     def on_mount(self) -> None:
         self._folded = True
         self._in_traffic = False
-        self._came_from: list[int] = []
-        self._rest: Timer | None = None
+        self.came_from: list[int] = []
         self.query_one(CommunicatorList).focus()
 
     # ------------------------------------------------------------------- shown
 
-    def show(self, state: State, before: State | None) -> None:
-        if (snapshot := state.snapshot) is None:
-            return
-        if before is not None and (snapshot, state.filter, state.faults_only) == (
-            before.snapshot, before.filter, before.faults_only,
-        ):  # fmt: skip
-            return
-        rows = model.chosen(snapshot.communicators, state.filter, state.faults_only)
+    def show_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        self.show_narrowed()
+        self._ask_view()
+
+    def show_narrowed(self) -> None:
+        state = self.state
+        known = state.snapshot.communicators if state.snapshot is not None else ()
+        rows = chosen(known, state.filter, state.faults_only)
         self.query_one(CommunicatorList).show(rows)
         if not rows:
-            fits = "none matches the filter" if snapshot.communicators else "none recorded"
+            fits = "none matches the filter" if known else "none recorded"
             self.query_one("#round", LiteralText).update(f"Communicators: {fits}")
-        if before is None or before.snapshot is not snapshot:
-            self._ask_view()
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         if message.control.id == "grid":
             self._show_round()
-            return
-        if self._rest is not None:
-            self._rest.stop()
-        self._rest = self.set_timer(_REST_S, self._ask_view)
+        else:
+            self.after_rest(self._ask_view)
 
-    def on_round_grid_pointed(self) -> None:
+    def on_line_list_pointed(self) -> None:
         self._show_round()
 
     def _ask_view(self) -> None:
@@ -198,17 +227,12 @@ class CommunicatorsScreen(ConsoleScreen):
         muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
         text = Text()
         if len(view.seqs):
-            description = (
-                " (the finding is about this one)"
-                if view.seqs[grid.column] == view.finding_seq
-                else ""
-            )
-            first, *others = model.round_lines(
-                model.round_at(view, grid.column), len(view.ranks), description
-            )
+            is_found = view.seqs[grid.column] == view.finding_seq
+            remark = " (the finding is about this one)" if is_found else ""
+            first, *others = round_grid.round_lines(view, grid.column, remark)
             text.append(first + "\n", "bold")
             text.append("".join(f"{line}\n" for line in others))
-        text.append(model.where_phrase(snapshot, view.summary.comm, row) + "\n", muted)
+        text.append(round_grid.where_phrase(snapshot, view.summary.comm, row) + "\n", muted)
         if view.waits:
             text.append("\nWaits\n", heading)
             text.append("\n".join(clean(wait) for wait in view.waits))
@@ -229,7 +253,7 @@ class CommunicatorsScreen(ConsoleScreen):
         pane = self.query_one("#rounds").content_size
         height = pane.height - self.query_one(RoundGrid).size.height - 2
         lines = pane_lines(view, pane.width, height, plain=self.app.ascii_only)
-        self.query_one("#round", LiteralText).update(styled(self.app, lines))
+        self.query_one("#round", LiteralText).update(styled(self, lines))
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
@@ -260,7 +284,7 @@ class CommunicatorsScreen(ConsoleScreen):
         if self._in_traffic:
             self.action_traffic()
             return True
-        if self._came_from:
+        if self.came_from:
             self.action_return()
             return True
         return False
@@ -270,23 +294,19 @@ class CommunicatorsScreen(ConsoleScreen):
         snapshot, grid = self.state.snapshot, self.query_one(RoundGrid)
         if snapshot is None or grid.view is None or grid.row is None:
             return None
-        found = model.elsewhere(snapshot, grid.view.summary.comm, grid.row.ranks)
+        found = round_grid.elsewhere(snapshot, grid.view.summary.comm, grid.row.ranks)
         return None if found is None else found[1]
-
-    @property
-    def came_from(self) -> list[int]:
-        return self._came_from
 
     def action_follow(self) -> None:
         here, there = self.query_one(CommunicatorList).row, self.awaited()
         if here is not None and there is not None:
             if self.query_one(CommunicatorList).go_to(there):
-                self._came_from.append(here.comm)
+                self.came_from.append(here.comm)
             else:
                 self.tell("the filter hides that communicator")
 
     def action_return(self) -> None:
-        self.query_one(CommunicatorList).go_to(self._came_from.pop())
+        self.query_one(CommunicatorList).go_to(self.came_from.pop())
 
     def action_fold(self) -> None:
         grid = self.query_one(RoundGrid)
@@ -301,3 +321,15 @@ class CommunicatorsScreen(ConsoleScreen):
     def action_rank(self) -> None:
         if (row := self.query_one(RoundGrid).row) is not None:
             self.app.go_to(Target("rank", row.ranks[0]))
+
+
+_AROUND = 6  # lines of a drawing that are no rank's
+_LEAST_RANKS = 4
+
+
+def pane_lines(view: TrafficView, width: int, height: int, *, plain: bool = False) -> list[Line]:
+    """At most `width` columns; as many ranks as fit into `height` lines, the blamed in any case."""
+    ranks = max(height - _AROUND, _LEAST_RANKS)
+    lines = curve_lines(view.curves, width, ranks, plain=plain)
+    routes = [Line(), *map_lines(view.routes, width, plain=plain)]
+    return lines + routes if len(lines) + len(routes) <= height else lines

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oncall.render.text.cells import cell_len, padded
+from oncall.render.text.lines import cell_len, padded
 from oncall.tui.screens.fleet.model import Groups, Mask, counts_phrase, faults, grouped
 from oncall.views.snapshot import Ranks, RankState
 

@@ -20,7 +20,7 @@ from oncall.core.printable import short
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models.rates import Floats, value_phrase
-from oncall.views.ranks.rank_values import RankValues
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.snapshot import HostAnswer, Ranks, RankState
 
 if TYPE_CHECKING:
@@ -168,10 +168,8 @@ def _fits(ranks: Ranks, term: str) -> Mask:
 def rank_phrase(ranks: Ranks, rank: int) -> str:
     """`rank 137 on gpu034 · GPU 1 · mlx5_1 · hung for 10 min · tp 68, pp 137`; groups that all
     ranks are in are left out."""
-    found = np.flatnonzero(ranks.rank == rank).tolist()
-    if not found:
+    if (at := ranks.place(rank)) is None:
         return ""
-    (at,) = found
     state = STATES[int(ranks.state[at])].name
     waited_ns = int(ranks.waited_ns[at])
     waits = "" if ranks.state[at] in (RankState.WAITING, RankState.HUNG) else ", waits"

@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.render.text.cells import cell_len
+from oncall.render.text.lines import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.models.rates import Floats, value_phrase
@@ -30,8 +30,8 @@ from oncall.tui.screens.fleet.layout import (
     next_at,
 )
 from oncall.tui.screens.fleet.model import LEVELS, Mask, faults, levels
-from oncall.tui.widgets.cursor_keys import cursor_bindings
-from oncall.views.ranks.rank_values import RankValues
+from oncall.tui.widgets.line_list import cursor_bindings
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.snapshot import Ranks, RankState
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         if same and before is not None:
             self._repaint(np.flatnonzero(looks != self._looks))
             return
-        found = [] if rank is None else np.flatnonzero(ranks.rank == rank).tolist()
-        self._cursor = found[0] if found else None
+        self._cursor = None if rank is None else ranks.place(rank)
         self._lay_out()
 
     @property
@@ -122,10 +121,10 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         """Put the cursor on a rank; False if it is not shown."""
         if self._ranks is None or self._layout_now is None:
             return False
-        found = np.flatnonzero(self._ranks.rank == rank).tolist()
-        if not found or found[0] not in self._layout_now.place:
+        place = self._ranks.place(rank)
+        if place not in self._layout_now.place:
             return False
-        self._move(found[0])
+        self._move(place)
         return True
 
     def next_fault(self, step: int) -> bool:
@@ -314,29 +313,17 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         if self._layout_now is not None:
             self._move(moved(self._layout_now, self._cursor, columns, lines))
 
-    def action_cursor_left(self) -> None:
-        self._step(columns=-1)
+    def action_aside(self, by: int) -> None:
+        self._step(columns=by)
 
-    def action_cursor_right(self) -> None:
-        self._step(columns=1)
+    def action_move(self, by: int) -> None:
+        self._step(lines=by)
 
-    def action_cursor_up(self) -> None:
-        self._step(lines=-1)
+    def action_page(self, way: int) -> None:
+        self._step(lines=way * max(1, self.size.height - 1))
 
-    def action_cursor_down(self) -> None:
-        self._step(lines=1)
-
-    def action_cursor_page_up(self) -> None:
-        self._step(lines=-max(1, self.size.height - 1))
-
-    def action_cursor_page_down(self) -> None:
-        self._step(lines=max(1, self.size.height - 1))
-
-    def action_cursor_first(self) -> None:
-        self._step(columns=-len(self._shown))
-
-    def action_cursor_last(self) -> None:
-        self._step(columns=len(self._shown))
+    def action_edge(self, way: int) -> None:
+        self._step(columns=way * len(self._shown))
 
     def on_click(self, event: events.Click) -> None:
         if self._layout_now is not None:

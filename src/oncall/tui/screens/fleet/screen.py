@@ -8,7 +8,6 @@ import numpy as np
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
 from textual.widget import AwaitMount
 
 from oncall.console.queries import GetRankCard, GetRankValues, GetRates
@@ -16,22 +15,20 @@ from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.probe import node_of, why_not_probed
+from oncall.tui.screens.communicators.round_grid import blocked_in
 from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import lay_out
-from oncall.tui.screens.fleet.rank_card import RankCardPane
+from oncall.tui.screens.fleet.rank_card import LEAST, RankCardPane, RankRates
 from oncall.tui.screens.fleet.rank_grid import RankGrid
-from oncall.tui.screens.fleet.rank_rates import LEAST, RankRates
-from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy, Refused
-from oncall.tui.shell.node_work import ProbeScreen
+from oncall.tui.shell.node_work import ProbeScreen, node_of, why_not_probed
 from oncall.tui.shell.screen import ConsoleScreen
-from oncall.tui.shell.state import State
-from oncall.views.ranks.rank_values import RankValues
+from oncall.views.ranks.ranks import RankValues
 from oncall.views.rates.buckets import Series
-from oncall.views.snapshot import Ranks
+from oncall.views.snapshot import Ranks, Snapshot
 
 _LINES_AROUND = 5  # title, counts, rank, status, keys
 _LEAST_CARD = 8  # lines of a card that are worth showing below the grid
@@ -39,7 +36,6 @@ _WHOLE_CARD = 78  # columns of a card whose operations are not cut
 _WIDE, _ROOMY = 120, 150  # columns from which grid and card stand side by side, and at ease
 _STATE = "state"
 _MEASURES = (_STATE, "lag", "rate", "temperature", "power", "NIC")
-_REST_S = 0.12  # a cursor that rests this long is worth asking the session for
 
 
 _needs_fault: Needs[ConsoleScreen] = needs(
@@ -127,25 +123,17 @@ class FleetScreen(ConsoleScreen):
         self._values: RankValues | None = None
         self._sorted = False
         self._said = Text()
-        self._rest: Timer | None = None
         self.query_one(RankGrid).focus()
 
     # ------------------------------------------------------------------- shown
 
-    def show(self, state: State, before: State | None) -> None:
-        if (snapshot := state.snapshot) is None:
-            return
-        if before is not None and (snapshot, state.filter, state.faults_only) == (
-            before.snapshot, before.filter, before.faults_only,
-        ):  # fmt: skip
-            return
+    def show_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
         had_rates = self.has_class("rates")
-        self._show_ranks(state)
-        if before is None or before.snapshot is not snapshot:
-            self._ask_card()
-            self._ask_values()
-            if had_rates:
-                self._ask_rates()
+        self.show_narrowed()
+        self._ask_card()
+        self._ask_values()
+        if had_rates:
+            self._ask_rates()
 
     def _ask_rates(self) -> None:
         if self.has_class("rates"):
@@ -168,8 +156,8 @@ class FleetScreen(ConsoleScreen):
         fits = known and len(values.value) == len(snapshot.ranks)  # type: ignore[union-attr]
         return values if fits else None
 
-    def _show_ranks(self, state: State) -> None:
-        snapshot = state.snapshot
+    def show_narrowed(self) -> None:
+        state, snapshot = self.state, self.state.snapshot
         assert snapshot is not None
         ranks = snapshot.ranks
         problem = ""
@@ -253,9 +241,7 @@ class FleetScreen(ConsoleScreen):
     def on_rank_grid_moved(self) -> None:
         self._say_rank()
         self.query_one(RankRates).point_at(self.query_one(RankGrid).rank)
-        if self._rest is not None:
-            self._rest.stop()
-        self._rest = self.set_timer(_REST_S, self._ask_card)
+        self.after_rest(self._ask_card)
 
     def _ask_card(self) -> None:
         rank = self.query_one(RankGrid).rank
@@ -269,7 +255,7 @@ class FleetScreen(ConsoleScreen):
 
     def _take_values(self, values: RankValues) -> None:
         self._values = values
-        self._show_ranks(self.state)
+        self.show_narrowed()
 
     def _without(self, message: Refused) -> None:  # noqa: ARG002
         self.action_colour()  # the next one that was recorded; at last the state
@@ -284,7 +270,7 @@ class FleetScreen(ConsoleScreen):
         super().on_resize(event)  # type: ignore[arg-type]
         self.set_class(self.size.width >= _ROOMY, "roomy")
         if self.state.snapshot is not None:
-            self._show_ranks(self.state)  # the card may have the room that the grid does not need
+            self.show_narrowed()  # the card may have the room that the grid does not need
         narrow = self.size.width < _WIDE
         if narrow != self.has_class("narrow"):
             self.set_class(narrow, "narrow")
@@ -298,20 +284,13 @@ class FleetScreen(ConsoleScreen):
             return "there is no evidence yet"
         rank = target.value
         if target.kind == "node":
-            on_node = [
-                number
-                for number, node in zip(
-                    snapshot.ranks.rank.tolist(), snapshot.ranks.node, strict=True
-                )
-                if node == target.value
-            ]
-            if not on_node:
+            if target.value not in snapshot.ranks.node:
                 return "no rank of this job ran there"
-            rank = on_node[0]
+            rank = int(snapshot.ranks.rank[snapshot.ranks.node.index(str(target.value))])
         if self.query_one(RankGrid).go_to(int(rank)):
             return None
-        known = int(rank) in snapshot.ranks.rank
-        return "the filter hides it" if known else "this job has no such rank"
+        unknown = snapshot.ranks.place(int(rank)) is None
+        return "this job has no such rank" if unknown else "the filter hides it"
 
     def copies(self) -> tuple[Copy, ...]:
         rank = self.query_one(RankGrid).rank
@@ -338,9 +317,7 @@ class FleetScreen(ConsoleScreen):
     def blocked_comm(self) -> int:
         """The communicator that the rank under the cursor is blocked in; 0: none."""
         snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
-        if snapshot is None or rank is None:
-            return 0
-        return int(snapshot.ranks.comm[np.flatnonzero(snapshot.ranks.rank == rank)[0]])
+        return 0 if snapshot is None or rank is None else blocked_in(snapshot, rank)[0]
 
     def node(self) -> str:
         """The node of the rank under the cursor; empty where unknown."""
@@ -358,20 +335,20 @@ class FleetScreen(ConsoleScreen):
         self._measure = _MEASURES[(_MEASURES.index(self._measure) + 1) % len(_MEASURES)]
         if self._measure == _STATE:
             self._values, self._sorted = None, False
-            self._show_ranks(self.state)
+            self.show_narrowed()
         else:
             self._ask_values()
 
     def action_sort(self) -> None:
         self._sorted = not self._sorted
-        self._show_ranks(self.state)
+        self.show_narrowed()
 
     def action_group(self) -> None:
         snapshot = self.state.snapshot
         if snapshot is None:
             return
         before, self._by = self._by, fleet.next_grouping(snapshot.ranks, self._by)
-        self._show_ranks(self.state)
+        self.show_narrowed()
         if why := fleet.left_out_phrase(snapshot.ranks, before, self._by):
             self.tell(why)
 

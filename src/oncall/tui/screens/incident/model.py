@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
-from oncall.tui.models.reading import Item, Paragraph, Role
+from oncall.tui.widgets.reading_list import Item, Paragraph, Role
 from oncall.views import coverage_words, words
 from oncall.views.snapshot import Snapshot
 
@@ -227,22 +227,13 @@ def _seen_line(snapshot: Snapshot) -> Line:
         slow = sum(host.collector_slow for host in snapshot.hosts)
         how = "silent" if slow == dead else "dead or silent" if slow else "dead"
         seen += f" · {dead} {'collector' if dead == 1 else 'collectors'} {how}"
+    unsure, title = lacking, "Coverage"
     if not diagnosis.findings or diagnosis.result == "inconclusive":
         unsure = bool(diagnosis.doubt or dead)
         title = "Inconclusive" if unsure else "No findings"
-        if diagnosis.pending:
-            title = "Nothing that stops the job"
-        glyph = words.UNSEEN_GLYPH if unsure else words.HEALTHY_GLYPH
-        severity: Role = "unseen" if unsure else "healthy"
-        return Line(SEEN, None, glyph, severity, title, seen)
-    return Line(
-        name=SEEN,
-        finding=None,
-        glyph=words.UNSEEN_GLYPH if lacking else words.HEALTHY_GLYPH,
-        severity="unseen" if lacking else "healthy",
-        title="Coverage",
-        who=seen,
-    )
+        title = "Nothing that stops the job" if diagnosis.pending else title
+    glyph = words.UNSEEN_GLYPH if unsure else words.HEALTHY_GLYPH
+    return Line(SEEN, None, glyph, "unseen" if unsure else "healthy", title, seen)
 
 
 def items(incident: Incident) -> tuple[Item, ...]:

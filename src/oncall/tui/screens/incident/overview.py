@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from oncall.render.text.cells import cell_len, cut, padded
+from oncall.render.text.lines import cell_len, cut, padded
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models import rates
 from oncall.views import coverage_words, words
-from oncall.views.log_lines import LoggedLine
+from oncall.views.night import LoggedLine
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import Ranks, RankState, Snapshot
 
 if TYPE_CHECKING:
-    from oncall.views.snapshot import Ints
+    pass
 
 Piece = tuple[str, str]
 Pieces = list[Piece]
@@ -197,13 +195,8 @@ def _cells(ranks: Ranks, room: int, most: int) -> tuple[list[int], int]:
     if len(apart) <= room * most:
         return apart, 1
     each = -(-len(states) // (room * most))
-    return [_worst(ranks.state[at : at + each]) for at in range(0, len(states), each)], each
-
-
-def _worst(states: Ints) -> int:
-    """The worst state of several ranks: missing data never hides a rank that a finding names, and a
-    victim never hides a rank without data."""
-    return int(np.max(states))
+    # Missing data never hides a rank that a finding names, a victim never one without data.
+    return [int(ranks.state[at : at + each].max()) for at in range(0, len(states), each)], each
 
 
 def _states(cells: Sequence[int]) -> Pieces:

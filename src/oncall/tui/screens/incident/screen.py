@@ -7,7 +7,6 @@ rows behind a step.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 from textual import on
@@ -20,27 +19,30 @@ from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
 from oncall.fleet.read_only import read_only_command
-from oncall.render.ticket import to_line
-from oncall.tui.models.probe import blamed_nodes, why_not_probed
+from oncall.render.markdown import to_line
 from oncall.tui.screens.incident import model
-from oncall.tui.screens.incident.glance_pane import BESIDE, GlancePane
-from oncall.tui.screens.incident.lists import Findings, Story
 from oncall.tui.screens.incident.overview import Glance
-from oncall.tui.screens.incident.rows import RowsBehind, StepAt
-from oncall.tui.screens.incident.step_pane import StepPane
 from oncall.tui.screens.incident.story import story
-from oncall.tui.screens.incident.verdict import Verdict
-from oncall.tui.shell.action import ActionEntry, always
+from oncall.tui.screens.incident.verdict import (
+    BESIDE,
+    Findings,
+    GlancePane,
+    StepAt,
+    StepPane,
+    Story,
+    Verdict,
+)
 from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.lines.status import KeyBar
+from oncall.tui.shell.keys import ActionEntry, always
+from oncall.tui.shell.lines import KeyBar
 from oncall.tui.shell.messages import Copy, Refused
-from oncall.tui.shell.node_work import ProbeScreen, RunScreen
+from oncall.tui.shell.node_work import ProbeScreen, RunScreen, blamed_nodes, why_not_probed
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
-from oncall.views.log_lines import LoggedLine
+from oncall.views.night import LoggedLine
 from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import Snapshot
 from oncall.views.words import first_command, leading, next_command
@@ -139,28 +141,23 @@ class IncidentScreen(ConsoleScreen):
                 yield Findings(id="findings")
                 yield Story(id="story")
             yield GlancePane(id="glance")
-            yield StepPane(id="rows")
+            yield StepPane(self._ask_rows, id="rows")
 
     # ------------------------------------------------------------------ showing
 
     def show(self, state: State, before: State | None) -> None:
-        if state.snapshot is None:
-            return
-        if before is None or (state.snapshot, state.filter, state.faults_only) != (
-            before.snapshot,
-            before.filter,
-            before.faults_only,
-        ):
-            self._refill(state)
-        if before is None or before.snapshot is not state.snapshot:
-            self._ask_glance(state.snapshot)
-        if not self.focused:
+        super().show(state, before)
+        if state.snapshot is not None and not self.focused:
             self._findings.focus()
 
-    def _refill(self, state: State) -> None:
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        self.show_narrowed()
+        self._ask_glance(snapshot)
+
+    def show_narrowed(self) -> None:
         """The list anew; the reader stays with the finding that they chose."""
-        snapshot = state.snapshot
-        if snapshot is None:
+        state = self.state
+        if (snapshot := state.snapshot) is None:
             return
         here = self._findings.item.name if self._findings.item else None
         shown = self._incident
@@ -218,13 +215,13 @@ class IncidentScreen(ConsoleScreen):
     def _want_rows(self) -> None:
         """The rows of the step that the cursor is on or below; of what has no steps, none."""
         if (step := self.step()) is None:
-            self._behind.leave()
+            self._rows.leave()
         else:
-            self._behind.want(step)
+            self._rows.want(step)
 
     def _ask_rows(self, step: StepAt) -> None:
         rows = GetStepRows(step.finding, step.index)
-        self.ask("rows", rows, self._behind.answered, refused=self._behind.refused)
+        self.ask("rows", rows, self._rows.answered, refused=self._rows.refused)
 
     def _take_series(self, series: tuple[Series, ...]) -> None:
         self._series = series
@@ -239,10 +236,6 @@ class IncidentScreen(ConsoleScreen):
         self._show_glance()
 
     # -------------------------------------------------------- where the cursor is
-
-    @cached_property
-    def _behind(self) -> RowsBehind:
-        return RowsBehind(self._rows, self._ask_rows)
 
     @property
     def _findings(self) -> ReadingList:
@@ -381,7 +374,7 @@ class IncidentScreen(ConsoleScreen):
         if line.depth:
             self._chosen = root.name
             self._findings.go_to(root.name)
-        self._refill(self.state)
+        self.show_narrowed()
 
     def leave(self) -> bool:
         """From the rows to the story, from the story to the list; the rows close with either."""
@@ -413,12 +406,11 @@ class IncidentScreen(ConsoleScreen):
     def copies(self) -> list[Copy]:
         """What is under the cursor first; then the whole, as the report tells it."""
         copies: list[Copy] = []
-        if self._rows.has_focus_within and self._rows.view is not None:
-            view = self._rows.view
+        if self._rows.has_focus_within and self._rows.sheet is not None:
             copies += [
                 Copy("r", "row", self.query_one(SheetTable).row_text()),
-                Copy("a", "all rows", view.sheet.lines()),
-                Copy("q", "SQL", view.sql),
+                Copy("a", "all rows", self._rows.sheet.lines()),
+                Copy("q", "SQL", self._rows.sql),
             ]
         else:
             of_list = self._findings.has_focus

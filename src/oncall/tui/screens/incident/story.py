@@ -13,7 +13,16 @@ from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.fleet.outcome import REASONS, lost_gateways_phrases
-from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
+from oncall.tui.widgets.reading_list import (
+    Item,
+    Paragraph,
+    Role,
+    frame_lines,
+    heading,
+    line,
+    readable,
+    text,
+)
 from oncall.views import coverage_words, words
 from oncall.views.snapshot import Snapshot
 
@@ -31,7 +40,7 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
     case = words.case_phrase(finding.case)
     since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
     about = (f"{finding.id} {finding.rulebook} {finding.verdict}", case, since)
-    yield text("about", line(_joined(about), "faint"))
+    yield text("about", line(" · ".join(filter(None, about)), "faint"))
     if finding.seen_before:
         yield readable("seen before", f"Seen before: {clean(finding.seen_before)}")
     yield from _steps(finding)
@@ -56,7 +65,7 @@ def _steps(finding: Finding) -> Iterator[Item]:
 
 
 def _step(lead: str, step: Step) -> Iterator[Paragraph]:
-    rows: tuple[str, Role] = (_rows(step), "faint")
+    rows: tuple[str, Role] = (words.rows_phrase(step) if step.fact else "", "faint")
     if step.ask:
         # `yes` is no good news and `no` no bad news: an answer is strong, not coloured.
         asked: tuple[tuple[str, Role], ...] = (
@@ -68,12 +77,6 @@ def _step(lead: str, step: Step) -> Iterator[Paragraph]:
             yield line(clean(step.say), lead="   ")
     elif step.say:
         yield Paragraph(lead, ((clean(step.say), "strong"),), rows)
-
-
-def _rows(step: Step) -> str:
-    if not step.fact:
-        return ""
-    return f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
 
 
 def _advice(advice: Iterable[str], title: str = "Do next") -> Iterator[Item]:
@@ -101,20 +104,12 @@ def _stacks(stacks: Iterable[Stack]) -> Iterator[Item]:
     for number, ((at, frames), ranks) in enumerate(places.items()):
         who = words.ranks_phrase(ranks)
         yield heading(f"{who[0].upper()}{who[1:]}, {clean(at)}", f"stack heading {number}")
-        lines = [line(*_frame(frame), lead="   ") for frame in frames[:MOST_FRAMES]]
-        if len(frames) > MOST_FRAMES:
-            lines.append(line(f"… {len(frames) - MOST_FRAMES} more frames", "faint", lead="   "))
         yield Item(
             name=f"stack {number}",
-            paragraphs=tuple(lines),
+            paragraphs=tuple(frame_lines(frames, MOST_FRAMES, "   ")),
             copy="\n".join(map(clean, frames)),
             rank=ranks[0],
         )
-
-
-def _frame(frame: str) -> tuple[str, Role]:
-    said, library = words.frame_phrase(frame)
-    return said, "faint" if library else "plain"
 
 
 def _confidence(finding: Finding) -> Iterator[Item]:
@@ -171,7 +166,3 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[Item]:
         if not number:
             yield heading(title)
         yield readable(f"{title.lower()} {number}", said)
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return " · ".join(part for part in parts if part)

@@ -12,24 +12,21 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
 from oncall.console.queries import GetNetwork, GetNetworkRows, GetNetworkStep
-from oncall.render.text.cells import cut
-from oncall.render.text.spans import line, plain_lines
+from oncall.render.text.lines import cut, line, plain_lines
 from oncall.render.text.waiting import waiting_lines
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.spans import styled
-from oncall.tui.drawing.states import theme_style
-from oncall.tui.models.lanes import Strip
+from oncall.tui.drawing.states import styled, theme_style
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
-from oncall.tui.screens.network import model
-from oncall.tui.screens.network.flows import NetworkFlows
-from oncall.tui.screens.network.network_lanes import NetworkLanes
-from oncall.tui.shell.action import ActionEntry
+from oncall.tui.screens.network import network_lanes
+from oncall.tui.screens.network.network_lanes import NetworkFlows, NetworkLanes
 from oncall.tui.shell.actions import Needs, needs
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy
+from oncall.tui.widgets.lanes import Pictures
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.network.collective import NetworkView, Opened, StepView
 from oncall.views.network.waiting import Lane, Step, WaitingGraph
-from oncall.views.table import Table
+from oncall.views.snapshot import Table
 
 if TYPE_CHECKING:
     from oncall.console.session import Query
@@ -65,6 +62,7 @@ class NetworkScreen(LaneScreen):
     NetworkScreen.narrow #below { margin-top: 0; }
     """
     WORDS = _WORDS
+    view: NetworkView
     EMPTY = (
         "To record them, load the hooks (oncall hooks env), run oncall collect on the nodes, and "
         "keep switch data or NIC counters of the same time."
@@ -102,16 +100,11 @@ class NetworkScreen(LaneScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self._pane: model.Pane = "way"
+        self._pane: network_lanes.Pane = "way"
         self._rows: Table | None = None
         self.flows.plain = self.app.ascii_only
 
     # ------------------------------------------------------------------- shown
-
-    @property
-    def view(self) -> NetworkView:
-        view: NetworkView = super().view
-        return view
 
     @property
     def flows(self) -> NetworkFlows:
@@ -122,20 +115,16 @@ class NetworkScreen(LaneScreen):
         return GetNetwork(key)
 
     def drawing(self, view: NetworkView, text: str, faults_only: bool) -> WaitingGraph:
-        return model.chosen(view.graph, text, faults_only)
+        return network_lanes.chosen(view.graph, text, faults_only)
 
     def headline(self, view: NetworkView, width: int) -> str:
-        return model.title_line(view, width)
+        return network_lanes.title_line(view, width)
 
-    def strip(self, view: NetworkView, width: int) -> Strip:
-        return model.strip(view, width, self.app.ascii_only)
+    def pictures(self, view: NetworkView) -> Pictures:
+        return network_lanes.pictures(view)
 
     def strip_phrase(self, view: NetworkView) -> str:
-        return model.strip_phrase(view)
-
-    def neighbour(self, step: int) -> tuple[int, int] | None:
-        found = model.neighbour(self.view, step)
-        return None if found is None else found.key
+        return network_lanes.strip_phrase(view)
 
     def bar_reading(self, lane: Lane, bar: Step) -> Query[StepView]:  # noqa: ARG002
         collective = self.view.graph.collective
@@ -162,22 +151,24 @@ class NetworkScreen(LaneScreen):
         text, flow = Text(no_wrap=True), self.flows.row
         if flow is not None:
             muted = theme_style(self.app, "muted")
-            text.append("\n".join(model.flow_lines(flow, width)) + "\n", muted)
+            text.append("\n".join(network_lanes.flow_lines(flow, width)) + "\n", muted)
         text.append("\nLatency between hosts\n", heading)
-        text.append("\n".join(model.latency_lines(view.latencies, width, max(most, 4))))
+        text.append("\n".join(network_lanes.latency_lines(view.latencies, width, max(most, 4))))
         if self.app.ascii_only:
             text = Text(text.plain.replace("µs", "us"))
         self.query_one("#latencies", LiteralText).update(text)
 
     def bar_text(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
         width, height = self.card_width, self.query_one("#card", VerticalScroll).size.height - 2
-        lines = [line(cut(model.step_line(bar), width), "heading")]
-        lines += [line(text, "dim") for text in wrap(model.waits_line(bar), width)]
+        lines = [line(cut(network_lanes.step_line(bar), width), "heading")]
+        lines += [line(text, "dim") for text in wrap(network_lanes.waits_line(bar), width)]
         if self._rows is not None:
-            lines += map(line, model.row_lines(self._rows, width))
+            lines += map(line, network_lanes.row_lines(self._rows, width))
         elif answer is not None:
-            lines += model.step_lines(answer, self._pane, width, height, plain=self.app.ascii_only)
-        return styled(self.app, lines)
+            lines += network_lanes.step_lines(
+                answer, self._pane, width, height, plain=self.app.ascii_only
+            )
+        return styled(self, lines)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         super().on_line_list_moved(message)
@@ -212,7 +203,7 @@ class NetworkScreen(LaneScreen):
         described = str(self.query_one("#description", LiteralText).content)
         return (
             Copy("t", "text", described),
-            Copy("s", f"step {step.step}", model.step_line(step)),
+            Copy("s", f"step {step.step}", network_lanes.step_line(step)),
             Copy("g", "graph", "\n".join(plain_lines(waiting_lines(self.view.graph, 100)))),
         )
 
@@ -249,7 +240,9 @@ class NetworkScreen(LaneScreen):
         self.ask("rows", GetNetworkRows(opened), self._take_rows, "reading rows")
 
     def action_pane(self) -> None:
-        self._pane = model.PANES[(model.PANES.index(self._pane) + 1) % len(model.PANES)]
+        self._pane = network_lanes.PANES[
+            (network_lanes.PANES.index(self._pane) + 1) % len(network_lanes.PANES)
+        ]
         self._close_rows()
         self.query_one("#card", VerticalScroll).scroll_home(animate=False)
         self.call_after_refresh(self.draw_bar)

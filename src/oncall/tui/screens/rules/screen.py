@@ -30,24 +30,28 @@ from oncall.console.rulebook_queries import (
 )
 from oncall.console.session import Query
 from oncall.core.errors import OncallError
-from oncall.tui.screens.rules import model
-from oncall.tui.screens.rules.drafts import Buffer, keep_file
-from oncall.tui.screens.rules.editor import RuleEditor
-from oncall.tui.screens.rules.external_editor import edited_outside
+from oncall.tui.screens.rules import pane
+from oncall.tui.screens.rules.editor import (
+    Buffer,
+    DraftStore,
+    RuleEditor,
+    edited_outside,
+    keep_file,
+)
 from oncall.tui.screens.rules.pane import RulePane
-from oncall.tui.screens.rules.watching import WatchingScreen
-from oncall.tui.shell.action import ActionEntry, always
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.lines.status import KeyBar
+from oncall.tui.shell.keys import ActionEntry, always
+from oncall.tui.shell.lines import KeyBar
 from oncall.tui.shell.messages import Answer, Copy, GoTo, Refused
+from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.prompt import Choice, Prompt
 from oncall.tui.widgets.reading_list import ReadingList
-from oncall.views.snapshot import DryRun, Problem, RuleLine
+from oncall.views.snapshot import DryRun, Problem, RuleLine, Table
 
 _CHECKED_AFTER_S = 0.3  # of not typing
-_READ_AFTER_S = 0.15  # that the cursor rests on a rulebook in the list
+_LOOKED_AGAIN_AFTER_S = 2.0
 
 
 _no_rule: Needs[RulesScreen] = needs(
@@ -80,8 +84,8 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
 )  # fmt: skip
 
 
-class RulesScreen(WatchingScreen):
-    """The list of rulebooks, and one of them being edited."""
+class RulesScreen(ConsoleScreen):
+    """The list of rulebooks, which others may change meanwhile, and one of them being edited."""
 
     ACTIONS = ACTIONS
     CSS_PATH = "rules.tcss"
@@ -89,6 +93,8 @@ class RulesScreen(WatchingScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self._drafts = DraftStore()
+        self._rules: tuple[RuleLine, ...] = ()
         self._saving: str | None = None  # the text to be saved once its dry run is seen
         self._checking: Timer | None = None
         self._wanted: Target | None = None  # gone to before the rulebooks were listed
@@ -114,7 +120,7 @@ class RulesScreen(WatchingScreen):
         unsaved = self._drafts.unsaved()
         if self._drafts.open is not None and not self._rule(self._drafts.open):
             unsaved.append(self._drafts.open)  # saved just now, and not listed yet
-        items = model.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
+        items = pane.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
         self._rule_list.show(items)
 
     @property
@@ -183,11 +189,7 @@ class RulesScreen(WatchingScreen):
     def _another_rule(self, message: ReadingList.Moved) -> None:
         message.stop()
         if message.item is not None:
-            self.set_timer(_READ_AFTER_S, partial(self._load_if_there, message.item.name))
-
-    def _load_if_there(self, name: str) -> None:
-        if self._rule_list.item is not None and self._rule_list.item.name == name:
-            self._load(name)
+            self.after_rest(partial(self._load, message.item.name))
 
     @on(ReadingList.Chosen, "#rule-list")
     def _edit(self, message: ReadingList.Chosen) -> None:
@@ -269,12 +271,12 @@ class RulesScreen(WatchingScreen):
     def action_fact(self) -> None:
         if (buffer := self.buffer) and (fact := self.fact()):
             title, query = f"Fact {fact}", RunFact(buffer.name, buffer.text, fact)
-            self._run("fact", title, query, partial(self._pane.show_rows, title))
+            self._run("fact", title, query, partial(self._pane.outcome.show_rows, title))
 
     def action_tests(self) -> None:
         if buffer := self.buffer:
             query = RunTests(buffer.name, buffer.text)
-            self._run("tests", "Tests", query, partial(self._pane.show_tests, buffer.name))
+            self._run("tests", "Tests", query, partial(self._tested, buffer.name))
 
     def action_keep(self) -> None:
         """Save, if it has been shown what that changes; else show it, and be asked again."""
@@ -295,7 +297,7 @@ class RulesScreen(WatchingScreen):
 
         taken = {rule.name for rule in self._rules} | set(self._drafts.unsaved())
         hint = "A name of lower-case letters, digits, - and _."
-        problem = partial(model.problem_of_name, taken)
+        problem = partial(pane.problem_of_name, taken)
         self.app.push_screen(Prompt("new rule", hint=hint, problem_of=problem), left)
 
     def action_editor(self) -> None:
@@ -332,11 +334,16 @@ class RulesScreen(WatchingScreen):
             self._put(buffer.dry_run(asked.text, run))
         self._pane.show_dry_run(run, saving=asked.text == self._saving)
 
+    def _tested(self, name: str, results: Table) -> None:
+        title = f"Tests of {name} with the text shown"
+        self._pane.outcome.show_lines(title, pane.result_items(results))
+
     def _saved(self, asked: SaveRulebook, path: Path) -> None:
         if buffer := self._drafts.of(asked.name):
             self._put(buffer.written(asked.text))
             self._keep_draft()
-        self._pane.show_saved(str(path))
+        said = pane.said_items(f"✔ written to {path}", "healthy")
+        self._pane.outcome.show_lines("Saved", said)
         self.ask("list", ListRulebooks(), self._listed, "")
 
     def refused(self, message: Refused) -> None:
@@ -353,11 +360,54 @@ class RulesScreen(WatchingScreen):
         found = self._rule_list.go_to(next(by_verdict, value.lower()))
         return None if found else "no rulebook has that name or verdict"
 
+    # ------------------------------------------------------ the rulebooks on disk
+
+    def on_mount(self) -> None:
+        self.set_interval(_LOOKED_AGAIN_AFTER_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Somebody may have changed a file, or broken it."""
+        if self.in_sight and self._rules:
+            self.ask("list", ListRulebooks(), self._listed, "")
+
+    def _rule(self, name: str) -> RuleLine | None:
+        """As it is listed; None for one that is only typed."""
+        return next((rule for rule in self._rules if rule.name == name), None)
+
     def _listed(self, rules: tuple[RuleLine, ...]) -> None:
-        super()._listed(rules)
+        """The rulebooks, perhaps changed by somebody else since they were listed last: then the
+        evidence is judged again."""
+        before = {rule.name: rule for rule in self._rules}
+        self._rules = rules
+        for rule in rules:
+            known = before.get(rule.name)
+            if known is not None and rule.broken and not known.broken:
+                self.tell(f"{rule.name}: {rule.path}: {rule.broken}")
+            if known is not None and rule.written_ns != known.written_ns:
+                self._changed_outside(rule.name)
+        if before and pane.in_force(rules) != pane.in_force(tuple(before.values())):
+            self.app.judge_again()
+        self._list()
+        self._tell()
         if (wanted := self._wanted) is not None and rules:
             self._wanted = None
             self.on_go_to(GoTo(wanted))
+
+    def _changed_outside(self, name: str) -> None:
+        """What is typed stays; a text that was only looked at is read anew."""
+        buffer = self._drafts.of(name)
+        if buffer is not None and not buffer.unsaved:
+            text = GetRulebookText(name)
+            self.ask(f"changed {name}", text, partial(self._read_anew, name), "")
+
+    def _read_anew(self, name: str, said: str) -> None:
+        buffer = self._drafts.of(name)
+        if buffer is None or buffer.unsaved or buffer.saved == said:
+            return
+        was_open = self._drafts.open == name
+        self._drafts.forget(name)
+        if was_open:
+            self._enter(Buffer(name, said, said))
 
     def copies(self) -> list[Copy]:
         copies = []

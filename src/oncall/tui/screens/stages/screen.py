@@ -12,20 +12,18 @@ from textual.containers import Horizontal, VerticalScroll
 
 from oncall.console.queries import GetRates, GetStages, GetStageTask
 from oncall.core.units import format_duration
-from oncall.render.text.spans import plain_lines
-from oncall.render.text.stage_cells import GLYPHS, PLAIN
-from oncall.render.text.stages import blamed_sentences, timeline_lines, title
+from oncall.render.text.lines import plain_lines
+from oncall.render.text.stages import GLYPHS, PLAIN, blamed_sentences, timeline_lines, title
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.spans import styled
-from oncall.tui.models.lanes import Strip
+from oncall.tui.drawing.states import styled
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
-from oncall.tui.screens.stages import model
-from oncall.tui.screens.stages.job_charts import ROOMY, JobCharts
-from oncall.tui.screens.stages.stage_lanes import StageLanes
-from oncall.tui.shell.action import ActionEntry
+from oncall.tui.screens.stages import stage_lanes
+from oncall.tui.screens.stages.stage_lanes import ROOMY, JobCharts, StageLanes
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
+from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.messages import Copy
+from oncall.tui.widgets.lanes import Pictures
 from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.stages.timeline import Box, Lane, Timeline
 
@@ -40,7 +38,7 @@ _SHARED = lane_actions("stages", _WORDS)
 
 _needs_pipelines: Needs[StagesScreen] = needs(
     "there is only one pipeline",
-    lambda screen: model.next_pipeline(screen.view) is not None,
+    lambda screen: stage_lanes.next_pipeline(screen.view) is not None,
     needs_picture,
 )
 
@@ -56,6 +54,7 @@ class StagesScreen(LaneScreen):
     StagesScreen.opened JobCharts { display: none; }
     """
     WORDS = _WORDS
+    view: StagesView
     EMPTY = (
         "Iterations come from NCCL calls recorded by the hooks (oncall hooks env), from Megatrace "
         "logs, or from traces that name their tasks (torch.profiler). You can state a job's "
@@ -94,11 +93,6 @@ class StagesScreen(LaneScreen):
     # ------------------------------------------------------------------- shown
 
     @property
-    def view(self) -> StagesView:
-        view: StagesView = super().view
-        return view
-
-    @property
     def chosen(self) -> bool:
         """Whether the reader chose an iteration or a pipeline."""
         return super().chosen or self._pipeline is not None
@@ -109,16 +103,16 @@ class StagesScreen(LaneScreen):
         return GetStages(iteration, pipeline, every)
 
     def drawing(self, view: StagesView, text: str, faults_only: bool) -> Timeline:
-        return model.chosen(view.timeline, text, faults_only)
+        return stage_lanes.chosen(view.timeline, text, faults_only)
 
     def headline(self, view: StagesView, width: int) -> str:  # noqa: ARG002
         return title(view.timeline)
 
-    def strip(self, view: StagesView, width: int) -> Strip:
-        return model.strip(view, width, self.app.ascii_only)
+    def pictures(self, view: StagesView) -> Pictures:
+        return stage_lanes.pictures(view)
 
     def strip_phrase(self, view: StagesView) -> str:
-        phrase, error_ns = model.strip_phrase(view), view.timeline.clock_error_ns
+        phrase, error_ns = stage_lanes.strip_phrase(view), view.timeline.clock_error_ns
         if error_ns and self.size.width >= _WIDE:
             phrase += f" · clocks agree within {format_duration(error_ns)}"
         return phrase
@@ -148,9 +142,6 @@ class StagesScreen(LaneScreen):
             self.set_class(roomy, "roomy")
             self._ask_job()
 
-    def neighbour(self, step: int) -> int | None:
-        return model.neighbour(self.view, step)
-
     def bar_reading(self, lane: Lane, bar: Box) -> Query[TaskCard]:
         rank, iteration = lane.rank, self.view.timeline.iteration
         return GetStageTask(rank, iteration, bar)
@@ -160,8 +151,8 @@ class StagesScreen(LaneScreen):
         return (answer.rank, answer.iteration, answer.box) == here
 
     def bar_text(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
-        lines = model.task_lines(lane, bar, self.view.timeline, answer, self.card_width)
-        return styled(self.app, lines)
+        lines = stage_lanes.task_lines(lane, bar, self.view.timeline, answer, self.card_width)
+        return styled(self, lines)
 
     # ----------------------------------------------------------------- actions
 
@@ -175,7 +166,7 @@ class StagesScreen(LaneScreen):
             return ()
         lines = plain_lines(timeline_lines(self.view.timeline, 100))
         return (
-            Copy("t", "task", model.box_line(row, bar)),
+            Copy("t", "task", stage_lanes.box_line(row, bar)),
             Copy("i", "iteration", "\n".join(lines)),
             Copy("r", f"rank {row.rank}", f"rank {row.rank}"),
         )
@@ -197,7 +188,7 @@ class StagesScreen(LaneScreen):
         super().action_worst()
 
     def action_pipeline(self) -> None:
-        self._pipeline = model.next_pipeline(self.view)
+        self._pipeline = stage_lanes.next_pipeline(self.view)
         self.choose(self.view.timeline.iteration)
 
     def action_ranks(self) -> None:

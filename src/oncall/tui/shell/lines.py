@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.style import Style
 from rich.text import Text
 
-from oncall.render.text.cells import cell_len
+from oncall.core.printable import clean, short
+from oncall.core.units import NS_PER_S, format_duration
+from oncall.render.text.lines import cell_len
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.keys import key_phrase, keys_by_id
-from oncall.tui.shell.lines import phrases
+from oncall.tui.shell.keys import ActionEntry, key_phrase, keys_by_id
 from oncall.tui.shell.registry import SCREENS, ScreenEntry, screen_entry
-from oncall.tui.shell.state import State
+from oncall.tui.shell.state import State, TimeCursor
+from oncall.views.coverage_words import seen_phrase
+from oncall.views.words import instant, leading
 
 if TYPE_CHECKING:
     from oncall.tui.shell.console import Console
@@ -92,10 +94,10 @@ class TitleLine(_Line):
         program's, the title its beginning, and of the coverage only the ranks without data."""
         muted = self._style("muted")
         program = Text.assemble((" oncall ", self._style("primary", bold=True)))
-        title = Text(f" {phrases.title_phrase(state)}  ")
-        wrong = Text(phrases.nodes_phrase(state), self._style("error", bold=True))
-        seen = self._seen(phrases.coverage_phrase(state), wrong, muted)
-        silence = self._seen(phrases.silence_phrase(state), wrong, muted)
+        title = Text(f" {title_phrase(state)}  ")
+        wrong = Text(nodes_phrase(state), self._style("error", bold=True))
+        seen = self._seen(coverage_phrase(state), wrong, muted)
+        silence = self._seen(silence_phrase(state), wrong, muted)
         full, few = self._tabs(muted), self._tabs(muted, narrow=True)
         for right in (seen, silence):
             room = self.size.width - right.cell_len - 1
@@ -104,7 +106,7 @@ class TitleLine(_Line):
                     return spread(left, right, self.size.width)
         room = self.size.width - silence.cell_len - 1
         if room - full.cell_len >= _LEAST_TITLE:  # names are worth more than the whole title
-            short = phrases.short_title(state, max(room - full.cell_len - 3, 0))
+            short = short_title(state, max(room - full.cell_len - 3, 0))
             return spread(Text(f" {short}  ") + full, silence, self.size.width)
         for right in (seen, silence):
             room = self.size.width - right.cell_len - 1
@@ -116,7 +118,7 @@ class TitleLine(_Line):
         if few.cell_len + 3 > room:  # the list of screens has the others
             few = self._tabs(muted, True, [screen_entry(self._here)])
             few.append(" z … ", _clicked(muted, "screens"))
-        short = phrases.short_title(state, max(room - few.cell_len - 3, 0))
+        short = short_title(state, max(room - few.cell_len - 3, 0))
         return spread(Text(f" {short}  ") + few, right, self.size.width)
 
     def _seen(self, said: str, wrong: Text, muted: str) -> Text:
@@ -143,24 +145,24 @@ class StatusLine(_Line):
         left = Text(" ")
         if self.app.said:
             left.append(self.app.said, self._style("accent"))
-        elif trouble := phrases.trouble_phrase(state):
+        elif trouble := trouble_phrase(state):
             left.append(f"✖ {trouble}", self._style("error"))
         else:
-            left.append(phrases.narrowing_phrase(state), self._style("accent"))
-        old = (phrases.old_phrase(state), self._age_style(state.snapshot_age_s))
-        time = phrases.time_phrase(state.cursor, state.live)
+            left.append(narrowing_phrase(state), self._style("accent"))
+        old = (old_phrase(state), self._age_style(state.snapshot_age_s))
+        time = time_phrase(state.cursor, state.live)
         right = Text.assemble((time, self._style("muted")), old, " ")
         # What went wrong and how old this is are read first; half a phrase says nothing.
         room = self.size.width - left.cell_len - right.cell_len - 6
-        fitting = (one for one in phrases.activity_phrases(state) if cell_len(one) <= room)
+        fitting = (one for one in activity_phrases(state) if cell_len(one) <= room)
         if doing := next(fitting, ""):
             right = Text.assemble((f"{doing}   " if time else doing, self._style("muted")), right)
         return spread(left, right, self.size.width)
 
     def _age_style(self, age_s: float) -> str:
-        if age_s >= phrases.VERY_OLD_S:
+        if age_s >= VERY_OLD_S:
             return self._style("error", bold=True)
-        return self._style("warning" if age_s >= phrases.OLD_S else "muted")
+        return self._style("warning" if age_s >= OLD_S else "muted")
 
 
 class KeyBar(_Line):
@@ -196,3 +198,119 @@ class KeyBar(_Line):
         return Text.assemble(
             (key, _clicked(strong, entry.id)), (f" {entry.title}  ", _clicked(weak, entry.id))
         )
+
+
+# Evidence of a running job: what is older is amber, then red. A gather is due every 5 s.
+OLD_S, VERY_OLD_S = 15.0, 60.0
+
+
+def title_phrase(state: State) -> str:
+    """What is looked at: `incident.oncall · llama-70b`."""
+    parts = [state.title, state.job or (state.snapshot.job if state.snapshot else "")]
+    return " · ".join(short(part) for part in dict.fromkeys(parts) if part) or "opening"
+
+
+def short_title(state: State, columns: int) -> str:
+    """The title in so many columns; its beginning goes first, as jobs differ at the end."""
+    title = title_phrase(state)
+    while cell_len(title) > columns:
+        title = title[2:] if title.startswith("…") else title[1:]
+        title = f"…{title}" if title else ""
+    return title
+
+
+def coverage_phrase(state: State) -> str:
+    """`498/512 ranks · 60/64 nodes`; empty without a snapshot."""
+    return seen_phrase(state.snapshot.diagnosis.coverage) if state.snapshot else ""
+
+
+def silence_phrase(state: State) -> str:
+    """`14 ranks without data`, if any are."""
+    last = coverage_phrase(state).split(" · ")[-1]
+    return last if last.endswith("without data") else ""
+
+
+def nodes_phrase(state: State) -> str:
+    """`2 nodes silent · collector dead on gpu003 · gateway gw07 lost`: who gives no news of a
+    running job."""
+    hosts = state.snapshot.hosts if state.snapshot else ()
+    silent = [one.host for one in hosts if one.silent]
+    dead = [one.host for one in hosts if one.collector and not one.collector_slow]
+    slow = [one.host for one in hosts if one.collector_slow]
+    parts = []
+    if silent:
+        who = silent[0] if len(silent) == 1 else f"{len(silent)} nodes"
+        parts.append(f"{clean(who)} silent")
+    for how, nodes in (("dead", dead), ("silent", slow)):
+        if nodes:
+            where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+            parts.append(f"collector {how} on {clean(where)}")
+    if lost := list(state.snapshot.lost_gateways if state.snapshot else ()):
+        which = f"gateway {lost[0]}" if len(lost) == 1 else f"{len(lost)} gateways"
+        parts.append(f"{which} lost")
+    return " · ".join(parts)
+
+
+def old_phrase(state: State) -> str:
+    """`, 4 s old`: of what is shown of a running job, by the evidence's own time."""
+    if not (state.live and state.snapshot and state.cursor.follows):
+        return ""
+    return f", {age_phrase(state.snapshot_age_s)} old"
+
+
+def time_phrase(cursor: TimeCursor, live: bool) -> str:
+    """Where the time cursor stands, and whether it moves."""
+    if (at_ns := cursor.shown_ns) is None:
+        return "now" if live else ""
+    clock = instant(at_ns, date=False)
+    if cursor.follows:
+        return f"● live {clock}" if live else f"end {clock}"
+    behind_ns = (cursor.last_ns or at_ns) - at_ns
+    how = f"▶ {cursor.speed:g}x" if cursor.playing else "❚❚"
+    return f"{how} {clock}, {format_duration(behind_ns)} before the {'present' if live else 'end'}"
+
+
+def narrowing_phrase(state: State) -> str:
+    """What is left out of what is shown, and what was noted about it."""
+    parts = [f"/{state.filter}"] if state.filter else []
+    if state.faults_only:
+        parts.append("faults only")
+    if solved := solved_phrase(state):
+        parts.append(solved)
+    if state.notes:
+        parts.append("1 note" if state.notes == 1 else f"{state.notes} notes")
+    return " · ".join(parts)
+
+
+def solved_phrase(state: State) -> str:
+    """What fixed it; of a running job that is at fault again, what did so before."""
+    if state.solved is None:
+        return ""
+    lead = leading(state.snapshot.diagnosis) if state.snapshot else None
+    began_ns = lead.at_ns if lead and state.live else None
+    again = began_ns is not None and state.solved.written_ns < began_ns
+    return f"{'fixed before by' if again else 'solved'}: {clean(state.solved.text)}"
+
+
+def trouble_phrase(state: State) -> str:
+    """What failed, with the age of what is shown instead."""
+    if not state.problem:
+        return ""
+    age = (
+        f" (shown: {age_phrase(state.snapshot_age_s)} old)" if state.snapshot and state.live else ""
+    )
+    return clean(state.problem.splitlines()[0]) + age
+
+
+def busy_phrase(state: State) -> str:
+    """What is being done, and how far that is."""
+    return f"{state.busy}: {state.progress}" if state.progress else state.busy
+
+
+def activity_phrases(state: State) -> tuple[str, ...]:
+    """What is being done, the longest first: with and without how far that is."""
+    return tuple(f"{said} …" for said in dict.fromkeys((busy_phrase(state), state.busy)) if said)
+
+
+def age_phrase(age_s: float) -> str:
+    return format_duration(int(age_s) * NS_PER_S)

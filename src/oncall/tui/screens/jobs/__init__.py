@@ -1,1 +1,0 @@
-"""The jobs there are to choose from."""

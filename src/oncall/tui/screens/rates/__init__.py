@@ -1,1 +1,0 @@
-"""Rates over time."""
