@@ -62,7 +62,7 @@ def test_ranks_that_only_texts_name_are_a_lower_bound(incident: Incident) -> Non
 def test_of_texts_the_nodes_are_those_known(incident: Incident) -> None:
     incident.append("log_events", {"job": "j", "rank": 0, "node": "a", "kind": "echo"})
     coverage, _ = measure(incident.con)
-    assert seen_phrase(coverage) == "1 of at least 1 rank · 1/1 known nodes"
+    assert seen_phrase(coverage) == "1 of 1 known rank · 1/1 known nodes"
 
 
 def test_what_texts_state_is_no_bound(incident: Incident) -> None:

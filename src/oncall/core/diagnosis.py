@@ -275,9 +275,11 @@ class Coverage:
 
     @property
     def of_ranks(self) -> str:
-        """`7 of 8 ranks`, `1 of at least 64 ranks`."""
-        bound = "at least " if self.at_least else ""
-        return f"{self.ranks_seen} of {bound}{self.ranks} {'rank' if self.ranks == 1 else 'ranks'}"
+        """`7 of 8 ranks`, `1 of at least 64 ranks`, `4 of 4 known ranks`."""
+        few = self.at_least and self.ranks_seen < self.ranks
+        known = "known " if self.at_least and not few else ""
+        ranks = "rank" if self.ranks == 1 else "ranks"
+        return f"{self.ranks_seen} of {'at least ' if few else ''}{self.ranks} {known}{ranks}"
 
     @property
     def share(self) -> float:
