@@ -69,7 +69,7 @@ def front(incident: Incident) -> Suspect | None:
     except (MissingEvidence, RelationFailed):
         return None
     awaited = evidence.awaited_ranks(incident)
-    if not calls:  # of counters, those that wait may go unnamed
+    if not calls:  # of counters, the waiting ranks may go unnamed
         return Suspect(blamed(awaited), "others of the communicator are ahead") if awaited else None
     call = max(calls, key=lambda one: (bool({*awaited} & {*one.missing}), len(one.waiting)))
     waiting = len({rank for each in calls for rank in each.waiting})

@@ -20,6 +20,7 @@ from oncall.importers.megatrace.groups import Lane, find_groups
 from oncall.importers.megatrace.log import parse
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose, exit_code
+from oncall.views import words
 
 ARCHIVE = (
     Path(__file__).parents[3].parent / "shared" / "data" / "megatrace" / "log_rank2_slow.tar.xz"
@@ -416,4 +417,4 @@ def test_a_log_that_ends_in_a_wait_is_not_called_healthy(tmp_path: Path) -> None
         found = diagnose(incident, load_rulebooks([shipped_folder()]))
     assert not found.findings
     assert exit_code(found) == ExitCode.TOO_LITTLE_COVERAGE
-    assert "9 ranks are waiting" in found.doubt
+    assert "9 ranks wait" in words.doubt(found)

@@ -107,7 +107,7 @@ def unmet_calls() -> str:
                 count(*) FILTER (state <> 'silent') AS reporting, min(entered_ns) AS at_ns,
                 count(*) FILTER (state = 'absent') AS absent
             FROM hang_members GROUP BY ALL),
-        -- Missing data is evidence, never health; of counters alone they are those that wait.
+        -- Missing data is evidence, never health; of counters alone they are the ranks that wait.
         unknown AS (
             SELECT job, comm, max(size) - count(DISTINCT rank) AS unknown FROM members
             GROUP BY ALL HAVING unknown > 0),
