@@ -141,7 +141,7 @@ def check_rail_name(template: str) -> str:
     """The template. Raises ValueError where it cannot be filled in."""
     try:
         template.format(node="gpu001", rail=0)
-    except (KeyError, IndexError, ValueError, AttributeError):
+    except (LookupError, ValueError, AttributeError, TypeError):
         raise ValueError(f"{template!r} is filled in with {{node}} and {{rail}} only") from None
     return template
 
