@@ -41,7 +41,9 @@ Prepare = Callable[[duckdb.DuckDBPyConnection], object]
 # table, however few its rows are, so theirs go together.
 READINGS = ("hosts", "host_processes", "nics", "nic_priorities", "gpus")
 READINGS_NS = 5 * NS_PER_S
-COMMIT_BYTES = 6 * 2**20  # of rows in one transaction
+# Of rows in one transaction: each costs some milliseconds however small it is, and a row group of
+# the store (writer._ROW_GROUP) should be full.
+COMMIT_BYTES = 6 * 2**20
 _RETRY_NS = 5 * NS_PER_S
 _SEAL_WITHIN_S = 10.0  # that readers give a seal which waits for its turn
 
