@@ -31,7 +31,7 @@ from oncall.node.store.retention import BootClock, read_boot_clock, record
 
 _BLOCK_BYTES = 65_536
 # Rows of one table that a commit writes compressed and at their place, without the log: a busy
-# node's commit (recorder.COMMIT_BYTES) has a few more. A checkpoint has nothing left to do for them.
+# node's commit (recorder.COMMIT_BYTES) has a few more. A checkpoint has nothing left to do.
 _ROW_GROUP = 16_384
 _UNWRITABLE = (duckdb.DataError, ValueError, OverflowError, TypeError)  # the rows' fault
 _OF_THE_MACHINE = ("no space left", "permission denied", "read-only file", "too many open", "quota")
