@@ -53,7 +53,7 @@ _COLUMNS = (
         "",
         "... and more than one is alone, or others compute, or they wait in a barrier, as they "
         "do while one saves, or dumps show no call whose wait is rather a stop, or the log shows "
-        "steps and no end of them, or it computes, of few, and no log shows that the job stopped",
+        "steps and no end of them, or it is one of few, and no log shows that the job stopped",
     ),
     ("stopped", "BOOLEAN", "", "the job's logs show that it stopped"),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
@@ -79,7 +79,8 @@ _COLUMNS = (
     params={
         "few": "lost_time.mostly",
         "few_computing": Param(
-            "12.5 %", "one of eight; of fewer, who computes may only be the last to reach the call"
+            "12.5 %",
+            "one of eight; of fewer, who is elsewhere may only be the last to reach the call",
         ),
     },
 )
@@ -106,14 +107,13 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
     odd = _of(processes, OCCUPIED) or _of_their_own(processes)
     others = [one for one in processes if one not in odd]
     waiting = _of(others, WAITING)
-    once, many = all(one["looks"] <= 1 for one in processes), False
+    once = all(one["looks"] <= 1 for one in processes)
     reason, most = "waiting" if len(waiting) == len(others) else "alike", few
     if not odd:
         odd = [one for one in _of(processes, COMPUTING | OTHER) if one["looks"]]
         others = waiting = _of(processes, WAITING)
         # In one look at a job that runs somebody always comes last.
         reason, most = "computing", few if once else few_computing
-        many = len(odd) > few_computing * len(processes)
     held = [one for one in others if one["activity"] in WAITING | COMPUTING]
     moved = [one for one in others if one["moved"]]
     if not odd or len(odd) > most * len(processes) or 2 * len(held) <= len(others):
@@ -123,6 +123,7 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
     barred = [one for one in others if _BARRIER.match(one["frame"] or "")]
     doubted = len(odd) > 1 or reason == "alike" or processes[0]["uncalled"]
     doubted = doubted or 2 * len(barred) > len(others) or processes[0]["stepping"]
+    many = len(odd) > few_computing * len(processes)
     doubted = doubted or (many and not processes[0]["stopped"])
     about = {
         "once": once,
