@@ -294,12 +294,13 @@ def unmoved_activities(incident: Incident) -> Rows:
 
 
 def seen_apart(incident: Incident) -> Rows:
-    """(processes, ranks, how many others) that one look at stacks shows to be elsewhere, by job."""
+    """(processes, ranks, how many others) that one look at stacks shows to be elsewhere, by job;
+    where no calls are recorded, which show by themselves who waits for whom."""
     return asked(
         incident,
         ["odd_stacks"],
         "SELECT list(process ORDER BY rank), list(rank), any_value(others) FROM odd_stacks "
-        "WHERE doubted GROUP BY job",
+        "WHERE doubted AND NOT EXISTS (FROM ops) GROUP BY job",
     )
 
 
