@@ -147,6 +147,7 @@ def test_of_two_recorders_of_the_same_operations_the_one_that_knows_their_end_co
     with Incident.empty() as incident:
         dumps = recorded(incident, "flight_recorder", 1, range(2), done=True)
         calls = recorded(incident, "megatrace", 2, range(4))
+        incident.con.execute("UPDATE recordings SET note = 'cut' WHERE kind = 'megatrace'")
         keep_one_recorder(incident, [dumps, calls])
         ranks = "SELECT comm, list(DISTINCT rank ORDER BY rank) FROM {} GROUP BY comm ORDER BY comm"
         for table in ("ops", "comms"):  # of ranks 2 and 3 nothing else is known
@@ -156,7 +157,7 @@ def test_of_two_recorders_of_the_same_operations_the_one_that_knows_their_end_co
             ]
         notes = incident.con.execute("SELECT kind, note FROM recordings ORDER BY kind").fetchall()
         assert notes[0] == ("flight_recorder", None)
-        assert notes[1][1].startswith("its calls are not used: flight_recorder says")
+        assert notes[1][1].startswith("cut; its calls are not used: flight_recorder says")
 
 
 @pytest.mark.parametrize("says", [{}, {"done": True}])

@@ -105,7 +105,10 @@ def keep_one_recorder(incident: Incident, read: Sequence[OneKind]) -> None:
                 con.execute(f"DELETE FROM {table} WHERE {theirs}")
             names = ", ".join(one.kind for one in knowing)
             note = f"its calls are not used: {names} says of the same ones whether they completed"
-            con.execute("UPDATE recordings SET note = ? WHERE kind = ?", [note, each.kind])
+            con.execute(
+                "UPDATE recordings SET note = concat_ws('; ', note, ?) WHERE kind = ?",
+                [note, each.kind],
+            )
     con.execute("DROP TABLE known_ranks")
 
 

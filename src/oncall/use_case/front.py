@@ -70,7 +70,11 @@ def front(incident: Incident) -> Suspect | None:
         return None
     awaited = evidence.awaited_ranks(incident)
     if not calls:  # of counters, the waiting ranks may go unnamed
-        return Suspect(blamed(awaited), "others of the communicator are ahead") if awaited else None
+        return (
+            Suspect(blamed(awaited), "others made calls that nothing shows it to have made")
+            if awaited
+            else None
+        )
     call = max(calls, key=lambda one: (bool({*awaited} & {*one.missing}), len(one.waiting)))
     waiting = len({rank for each in calls for rank in each.waiting})
     said = str(call) if waiting == len(call.waiting) else f"{waiting} ranks wait: {call}"

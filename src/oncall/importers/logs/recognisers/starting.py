@@ -16,8 +16,9 @@ _CONNECT = re.compile(
     r"client socket has timed out after \S+ while trying to connect to "
     r"\(?\[?(?P<peer>[\w.:-]+?)\]?, ?(?P<port>\d+)\)"
 )
+# As NCCL writes an address, then as Gloo does: connections of other programs keep no job.
 _NO_CONNECTION = re.compile(
-    r"[Cc]onnect (?:to )?\[?(?P<peer>[\w.:%-]+)\]?(?:<\d+> (?:returned|failed)|:\d+:)[ :]*"
+    r"[Cc]onnect (?:to )?\[?(?P<peer>[\w.:%-]+)(?:<\d+> (?:returned|failed)|\]:\d+:)[ :]*"
     r"(?:\d+\()?(?P<why>[A-Z][\w ]+)"
 )
 _REFUSED = re.compile(
