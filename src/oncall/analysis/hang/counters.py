@@ -72,13 +72,15 @@ _MISMATCH_COLUMNS = [
 ]
 
 # Members of one communicator that counted alike, where not all did; counts in the order of `ops`.
+# Where the calls of all of them are recorded, these show more than their number.
 _COUNTS = """
     WITH newest AS (
         SELECT DISTINCT ON (job, comm, rank, op) * FROM call_counts WHERE rank IS NOT NULL
         ORDER BY at_ns DESC NULLS LAST, launched DESC),
     members AS (
         SELECT job, comm, rank, list(op ORDER BY op) AS ops, list(launched ORDER BY op) AS counts
-        FROM newest GROUP BY ALL)
+        FROM newest SEMI JOIN (FROM newest ANTI JOIN operations USING (job, rank)) USING (job, comm)
+        GROUP BY ALL)
     SELECT job, comm, ops, counts, list(rank ORDER BY rank) AS ranks FROM members
     GROUP BY job, comm, ops, counts
     QUALIFY count(*) OVER (PARTITION BY job, comm, ops) > 1 ORDER BY ALL
@@ -114,6 +116,7 @@ class _Alike:
 @relation(
     "mismatched_counts",
     reads=["call_counts"],
+    optional=["operations"],
     columns=_MISMATCH_COLUMNS,
     source="CCL-D 4.1.2 (Operation Type Set)",
 )
