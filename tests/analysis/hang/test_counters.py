@@ -148,3 +148,14 @@ def test_what_no_group_like_it_calls_is_odd(incident: Incident) -> None:
     calls(incident, 1, {2: {"AllGather": 5}, 3: {"AllGather": 5}})
     rows = found(incident, "mismatched_counts", "rank, judged_by")
     assert rows == [(1, "siblings")]
+
+
+def test_counters_are_not_asked_where_the_calls_of_all_members_are_recorded(
+    incident: Incident,
+) -> None:
+    calls(incident, 0, {0: {"AllGather": 5, "Broadcast": 0}, 1: {"AllGather": 4, "Broadcast": 1}})
+    calls(incident, 1, {2: {"AllGather": 5, "Broadcast": 0}, 3: {"AllGather": 4, "Broadcast": 1}})
+    recorded = {"job": "j", "comm": 9, "kind": "coll", "seq": 1, "op": "AllGather"}
+    incident.append("ops", recorded | {"rank": [0, 1, 2], "enqueued_ns": 10**18})
+    # Of communicator 1 rank 3 left no calls: only its counters show what it did.
+    assert found(incident, "mismatched_counts", "rank") == [(2,), (3,)]
