@@ -197,10 +197,6 @@ def strength(finding: Finding) -> tuple[Any, ...]:
     )
 
 
-# The reason of a gap: those ranks are silent, and so may be nodes that nobody named.
-UNPLACED = "left no recording; on which node is not known"
-
-
 @dataclass(frozen=True)
 class Gap:
     """Something that could not be seen, and why. Empty tuples mean the gap has no such names.
@@ -260,6 +256,7 @@ class Coverage:
     """How much of the job was seen: ranks that left evidence, of those it has.
 
     `at_least`: texts name ranks, and nothing states how many there are: `ranks` is a lower bound.
+    `placed`: the host of every rank is known, so that `nodes` are all there are.
     `by_logs`, where logs are all that there is: why they show no healthy job; empty if they do.
     """
 
@@ -272,6 +269,7 @@ class Coverage:
     contradictions: tuple[Contradiction, ...] = ()
     by_logs: str | None = None
     at_least: bool = False
+    placed: bool = True
 
     @property
     def of_ranks(self) -> str:

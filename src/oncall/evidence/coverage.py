@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oncall.core.diagnosis import UNPLACED, Coverage, Gap
+from oncall.core.diagnosis import Coverage, Gap
 from oncall.core.nodeset import fold_ranks
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def measure(con: duckdb.DuckDBPyConnection, least: int = 0) -> tuple[Coverage, t
         ranks_seen=len(seen),
         gaps=gaps,
         at_least=at_least,
+        placed=not homes or expected <= homes.keys(),
     )
     return coverage, tuple(notes)
 
@@ -143,7 +144,9 @@ def _silent_ranks(
     if placed := {rank for rank in absent if rank in homes or not homes}:
         yield _gap(homes, "left no recording", placed, silent=True)
     if elsewhere := absent - placed:
-        yield _gap(homes, UNPLACED, elsewhere, silent=True)
+        yield _gap(
+            homes, "left no recording; on which node is not known", elsewhere, silent=True
+        )
     empty = _numbers(
         con,
         "SELECT rank FROM recordings WHERE problem IS NULL AND coalesce(rows, 0) = 0 "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from oncall.core.diagnosis import UNPLACED, Contradiction, Coverage, Diagnosis, Gap, SkippedRule
+from oncall.core.diagnosis import Contradiction, Coverage, Diagnosis, Gap, SkippedRule
 from oncall.core.printable import clean
 from oncall.views.words import hosts_phrase, names_phrase, ranks_phrase
 
@@ -19,14 +19,13 @@ _CITED = re.compile(r" \([^)]*\)")  # a paper and its section
 
 def seen_phrase(coverage: Coverage) -> str:
     """`498/512 ranks · 60/64 nodes · 14 ranks without data`, of texts `7 of at least 8 ranks`. If
-    nobody named the nodes, there may be more than the known ones."""
+    some rank's host is unknown, there may be more than the `known nodes`."""
     if not coverage.ranks:
         return "how many ranks the job has is unknown"
     bound = coverage.at_least
     parts = [coverage.of_ranks if bound else f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
     if coverage.nodes:
-        unplaced = bound or any(gap.reason == UNPLACED for gap in coverage.gaps)
-        known = " known" if unplaced else ""
+        known = " known" if bound or not coverage.placed else ""
         parts.append(f"{coverage.answered}/{coverage.nodes}{known} nodes")
     if silent := coverage.ranks - coverage.ranks_seen:
         parts.append(f"{silent} {'rank' if silent == 1 else 'ranks'} without data")

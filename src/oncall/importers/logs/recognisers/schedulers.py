@@ -87,7 +87,7 @@ def read(line: Line) -> Sequence[Found]:
         if why == "JOB REQUEUE":
             return [event("attempt", "requeue", text=text)]
         code = _REASONS.get(why, "cancelled")
-        return [event("scheduler", code, text=text)]
+        return [event("scheduler", code, node=found["node"], text=text)]
     if found := _NODE_FAILED.search(text):
         node = found["slurm"] or found["ray"] or found["mpi"]
         return [event("scheduler", "node_failed", node=node, text=text)]
