@@ -130,7 +130,7 @@ def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
 
 def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str, NDArray[Any]]:
     """The nodes (n,) of some ranks, from their operations, which are emptied; of those that are
-    `batch`, in their order, a hash of what they ask for and the sends of what `may_exchange`; and
+    `batch`, in their order, a hash of what they ask for and how much is `sent` in exchange; and
     the parts of all batches, named `part_...`. Ranks as they are recorded, communicators as places
     in `comms`."""
     rank, p2p, at_ns = (rows.pop(name) for name in ("rank", "p2p", "at_ns"))
@@ -160,7 +160,7 @@ def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str
         "op": op[firsts],
         "count": count[firsts],
         "asked": np.add.reduceat(_mixed(2 * count[part] + sends), start),
-        "may_exchange": _may_exchange(comm[part], sends, start),
+        "sent": _sent(comm[part], sends, start),
         "part_node": node,
         "part_comm": comm[part],
         "part_sends": sends,
@@ -184,9 +184,10 @@ def _of_nodes(
     members, sizes = _members(con, job, ranks, comms, rank, comm)
     batch, count, seq = nodes["batch"], nodes["count"], nodes["seq"]
     batches, op = np.flatnonzero(batch), nodes.pop("op")
-    exchange = batches[nodes.pop("may_exchange") == sizes[comm[batches]]]
+    exchange = batches[_exchanges(comm[batches], nodes.pop("sent"), sizes, limits)]
     op[batches] = NONE
     op[exchange] = len(ops)
+    batch[exchange] = False
     uneven = _uneven(comm, seq, count, op, limits)
     calls = np.flatnonzero(~batch)
     asked = count[calls] * 64
@@ -194,7 +195,6 @@ def _of_nodes(
     signature = np.empty(len(op), dtype=np.uint64)
     signature[batches] = nodes.pop("asked")
     signature[calls] = _mixed(_mixed(asked + op[calls]) ^ sizes[comm[calls]].astype(np.uint64))
-    batch[exchange] = False
     kept: Any = batch[node] if len(exchange) else slice(None)
     other = nodes.pop("part_peer").astype(np.int64)[kept]
     peer = _places(ranks, other)
@@ -314,9 +314,19 @@ def _places(known: NDArray[Any], wanted: NDArray[Any]) -> Ints:
     return np.where(known[place] == wanted, place, NONE)
 
 
-def _may_exchange(comm: Ints, sends: Flags, start: Ints) -> Ints:
+def _exchanges(comm: Ints, sent: Ints, sizes: Ints, limits: Limits) -> Flags:
+    """Whether batches are an AllToAll: of communicators whose batches nearly all send to all
+    members, or to all but the own rank, whose part needs no transfer."""
+    others = sizes[comm] - sent
+    to_all = (others == 0) | ((others == 1) & (sent > 1))
+    number = np.bincount(comm, minlength=len(sizes))
+    always = np.bincount(comm, to_all, len(sizes)) >= limits.nearly_all * number
+    return np.asarray(to_all & always[comm])
+
+
+def _sent(comm: Ints, sends: Flags, start: Ints) -> Ints:
     """Of batches, which begin so among their parts, how many sends each has, where it has as many
-    receives and they are of one communicator: an AllToAll, if it has as many members; else NONE."""
+    receives and they are of one communicator; else NONE."""
     calls = np.diff(start, append=len(comm))
     sent = np.add.reduceat(sends, start, dtype=np.int64)
     one = np.minimum.reduceat(comm, start) == np.maximum.reduceat(comm, start)
