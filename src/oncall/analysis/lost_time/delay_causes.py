@@ -155,38 +155,46 @@ def _witnesses() -> str:
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN accounts a USING (job) LEFT JOIN slowest s USING (job, entry)
             WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
-        slowed AS (
-            SELECT g.job, -dense_rank() OVER (ORDER BY g.job, g.comm) AS entry,
-                'transfer' AS cause, m.rank, g.comm, g.share AS lost_share, g.share, g.low, g.high,
-                g.parts AS iterations, g.gain_ns, g.at_ns, true AS timed, 'groups' AS shown_by,
-                count(*) OVER (PARTITION BY g.job, g.comm) AS tied
-            FROM (SELECT job, comm, sum(lost_share) AS share, sum(lost_low) AS low,
-                    sum(lost_high) AS high,
-                    max(parts) AS parts, sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
-                FROM group_delays GROUP BY job, comm) g
-            ANTI JOIN accounted USING (job)
+        spans AS (
+            SELECT job, nullif(max(at_ns) - min(at_ns), 0) AS span_ns FROM rounds GROUP BY job),
+        slow_groups AS (
+            SELECT job, comm, 'groups' AS shown_by, sum(lost_share) AS share, sum(lost_low) AS low,
+                sum(lost_high) AS high, max(parts) AS iterations,
+                sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
+            FROM group_delays ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM slow_round_transfers WHERE rank IS NOT NULL) USING (job)
-            JOIN members m USING (job, comm) WHERE g.share >= $least_share),
-        in_rounds AS (  -- a rank, in the communicator that it costs most; or a whole communicator
-            SELECT job, 'own' AS cause, rank, NULL AS comm, rounds, at_ns, cost_ns,
-                basis = 'duration' AS timed
+            GROUP BY job, comm HAVING share >= $least_share
+            UNION ALL BY NAME
+            SELECT DISTINCT ON (job, comm) job, comm, 'rounds' AS shown_by,
+                cost_ns / span_ns AS share, rounds AS iterations, cost_ns AS gain_ns, at_ns
+            FROM slow_round_transfers JOIN spans USING (job) WHERE rank IS NULL
+            ORDER BY job, comm, cost_ns DESC),
+        places AS (  -- groups of the same hosts share what connects these: it is one loss
+            SELECT job, comm, CASE WHEN count(node) = count(*)
+                THEN list(DISTINCT node ORDER BY node)::VARCHAR ELSE comm::VARCHAR END AS place
+            FROM members GROUP BY job, comm),
+        slowed AS (
+            SELECT g.job, -dense_rank() OVER (ORDER BY g.job, shown_by, place) AS entry,
+                'transfer' AS cause, m.rank, g.comm, max(share) OVER here AS share,
+                max(share) OVER here AS lost_share, max(low) OVER here AS low,
+                max(high) OVER here AS high, max(iterations) OVER here AS iterations,
+                max(gain_ns) OVER here AS gain_ns, min(at_ns) OVER here AS at_ns, true AS timed,
+                shown_by, count(*) OVER here AS tied
+            FROM slow_groups g JOIN places USING (job, comm) JOIN members m USING (job, comm)
+            WINDOW here AS (PARTITION BY g.job, shown_by, place)),
+        in_rounds AS (  -- a rank, in the communicator that it costs most
+            SELECT job, 'own' AS cause, rank, rounds, at_ns, cost_ns, basis = 'duration' AS timed
             FROM late_culprits
             UNION ALL BY NAME
-            SELECT job, 'transfer' AS cause, rank, CASE WHEN rank IS NULL THEN comm END AS comm,
-                rounds, at_ns, cost_ns, true AS timed
-            FROM slow_round_transfers
-            QUALIFY row_number() OVER (
-                PARTITION BY job, cause, rank, comm ORDER BY cost_ns DESC) = 1),
+            SELECT job, 'transfer' AS cause, rank, rounds, at_ns, cost_ns, true AS timed
+            FROM slow_round_transfers WHERE rank IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY job, cause, rank ORDER BY cost_ns DESC) = 1),
         slow_in_rounds AS (
-            SELECT s.job, $most_causes + dense_rank() OVER (ORDER BY cause, s.rank, s.comm)
-                    AS entry, cause, coalesce(s.rank, m.rank) AS rank, s.comm,
-                cost_ns / span_ns AS lost_share, cost_ns / span_ns AS share, rounds AS iterations,
-                cost_ns AS gain_ns, at_ns, timed, 'rounds' AS shown_by,
-                count(*) OVER (PARTITION BY s.job, cause, s.rank, s.comm) AS tied
-            FROM in_rounds s
-            JOIN (SELECT job, nullif(max(at_ns) - min(at_ns), 0) AS span_ns FROM rounds
-                GROUP BY job) USING (job)
-            LEFT JOIN members m ON m.job = s.job AND m.comm = s.comm),
+            SELECT job, $most_causes + dense_rank() OVER (ORDER BY cause, rank) AS entry, cause,
+                rank, cost_ns / span_ns AS lost_share, cost_ns / span_ns AS share,
+                rounds AS iterations, cost_ns AS gain_ns, at_ns, timed, 'rounds' AS shown_by,
+                1 AS tied
+            FROM in_rounds JOIN spans USING (job)),
         causes AS (
             FROM accounted UNION ALL BY NAME FROM slowed
             UNION ALL BY NAME FROM slow_in_rounds)
@@ -206,10 +214,11 @@ def _sets() -> str:
                 list(DISTINCT rank)
             FROM members GROUP BY job, comm),
         listed AS (
-            SELECT job, entry, any_value(cause) AS cause, any_value(comm) AS comm,
-                list(rank ORDER BY rank) AS ranks,
-                count(*) AS number, max(rank) - min(rank) + 1 = count(*) AS in_a_row,
-                min(rank) % count(*) = 0 AS aligned, count(node) = 0 AS nowhere
+            SELECT job, entry, any_value(cause) AS cause, min(comm) AS comm,
+                count(DISTINCT comm) AS groups, list(DISTINCT rank ORDER BY rank) AS ranks,
+                len(ranks) AS number, max(rank) - min(rank) + 1 = number AS in_a_row,
+                min(rank) % number = 0 AS aligned, count(node) = 0 AS nowhere,
+                min(node) AS first_node, max(node) AS last_node
             FROM causes LEFT JOIN placed USING (job, rank) GROUP BY job, entry),
         whole AS (
             SELECT DISTINCT ON (l.job, l.entry) l.job, l.entry, p.together
@@ -222,7 +231,9 @@ def _sets() -> str:
             FROM members GROUP BY job, comm),
         sets AS (
             SELECT job, entry, of_ranks, together,
-                CASE WHEN comm IS NOT NULL
+                CASE WHEN groups > 1 THEN groups || ' communicators on ' || first_node || ' to '
+                        || last_node
+                    WHEN groups = 1
                         THEN 'communicator ' || coalesce(own_name, printf('0x%x', comm))
                     WHEN number = 1 THEN 'rank ' || ranks[1]
                     WHEN in_a_row AND number > 2 THEN 'ranks ' || ranks[1] || '-' || ranks[-1]
