@@ -44,7 +44,9 @@ def test_a_silent_rank_whose_node_nobody_named_is_said_to_be_so(incident: Incide
     incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1]})
     coverage, _ = measure(incident.con)
-    assert coverage.gaps == (Gap("left no recording; on which node is not known", (), (2,), silent=True),)
+    assert coverage.gaps == (
+        Gap("left no recording; on which node is not known", (), (2,), silent=True),
+    )
     assert seen_phrase(coverage) == "2/3 ranks · 2/2 known nodes · 1 rank without data"
 
 

@@ -72,6 +72,14 @@ def test_a_slow_rank_costs_what_its_group_waits_for_it(timed: bool) -> None:
     assert causes["own", (2,)] == pytest.approx(lost_ms / whole, rel=0.1)
 
 
+def test_where_each_is_late_by_turns_nobody_is_named_alone() -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == iteration % 4 else 0)
+
+    causes, _ = played(work)
+    assert set(causes) == {("turns", (0, 1, 2, 3))}
+
+
 @pytest.mark.parametrize(("who", "cause"), [(0, "perhaps"), (2, "own")])
 def test_rank_0_may_log_every_few_iterations(who: int, cause: str) -> None:
     def work(iteration: int, rank: int, layer: int) -> int:

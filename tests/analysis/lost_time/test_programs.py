@@ -83,3 +83,31 @@ def test_sizes_that_data_decide_do_not_tell_programs_apart() -> None:
         found = programs_of(incident)
     assert len(np.unique(found.signature)) == 2
     assert len(np.unique(found.count)) > 2
+
+
+def test_experts_that_send_to_all_others_exchange_by_one_operation() -> None:
+    """What each sends differs from call to call, and none sends to itself."""
+    with Incident.empty() as incident:
+        for seq in range(6):
+            for rank in range(4):
+                others = [peer for peer in range(4) if peer != rank]
+                parts = [(op, peer) for op in ("Send", "Recv") for peer in others]
+                incident.append(
+                    "ops",
+                    {
+                        "job": "job",
+                        "comm": 7,
+                        "rank": rank,
+                        "seq": seq,
+                        "kind": "p2p",
+                        "op": [op for op, _ in parts],
+                        "peer": [peer for _, peer in parts],
+                        "count": 8 + seq + rank,
+                        "enqueued_ns": 1000 * seq,
+                        "done": True,
+                    },
+                )
+        found = programs_of(incident)
+    assert not found.batch.any()
+    assert {found.ops[op] for op in found.op} == {"AllToAll"}
+    assert len(np.unique(found.signature)) == 1

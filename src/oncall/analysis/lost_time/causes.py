@@ -113,6 +113,14 @@ def gains_of_own(
     return _gains(one, sets, remove, excess, removed, limits)
 
 
+def gains_of_all_own(one: Class) -> Times:
+    """By how much segments shrink if no own time exceeds its peers' (1, s)."""
+    account = one.account
+    own = np.minimum(account.own, account.baseline_own)
+    now = np.minimum(one.replayed_ns, one.length_ns + one.error_ns)
+    return (now - replayed(one.order, own, account.rounds, account.transfers))[None]
+
+
 def gains_of_transfers(
     one: Class, sets: Sequence[Ints] | Ints, removed: Sequence[int], limits: Limits
 ) -> Times:

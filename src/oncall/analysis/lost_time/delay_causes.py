@@ -154,7 +154,7 @@ def _witnesses() -> str:
                     a.until_ns - l.at_ns, l.iterations * l.iteration_ns)) AS lost_share, l.declined,
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
             FROM lost_time l LEFT JOIN accounts a USING (job) LEFT JOIN slowest s USING (job, entry)
-            WHERE l.cause IN ('own', 'transfer') AND (s.rank IS NULL OR s.rank = l.rank)),
+            WHERE l.cause IN ('own', 'transfer', 'turns') AND (s.rank IS NULL OR s.rank = l.rank)),
         spans AS (
             SELECT job, nullif(max(at_ns) - min(at_ns), 0) AS span_ns FROM rounds GROUP BY job),
         slow_groups AS (
@@ -256,7 +256,12 @@ def _sets() -> str:
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
-        ("cause", "VARCHAR", "", "own: work of the rank; transfer: of what it sends and receives"),
+        (
+            "cause",
+            "VARCHAR",
+            "",
+            "own: work of the rank; transfer: what it sends and receives; turns: work, by turns",
+        ),
         ("shown_by", "VARCHAR", "", "what shows it, as in lost_time"),
         ("rank", "INTEGER", "", "global rank; several if the evidence cannot tell them apart"),
         ("comm", "UBIGINT", "", "the communicator whose members are all alike; else NULL"),

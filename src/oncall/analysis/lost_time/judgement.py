@@ -21,7 +21,7 @@ class Entry:
     """One cause: `ranks` that share it (more than one: the evidence cannot tell them apart), and
     what each iteration concerned would have been shorter."""
 
-    cause: str  # own, transfer or, unless proven, perhaps
+    cause: str  # own, transfer, turns or, unless proven, perhaps
     ranks: tuple[int, ...]
     share: float  # of the iterations concerned, mean
     low: float  # quantiles of that mean

@@ -33,15 +33,15 @@ from oncall.analysis.lost_time.moments import Arrivals, arrivals_of
 from oncall.analysis.lost_time.named_steps import Steps, iterations_named, read_steps
 from oncall.analysis.lost_time.pipelines import with_peers
 from oncall.analysis.lost_time.programs import Programs, read_programs
-from oncall.analysis.lost_time.replay import replay
+from oncall.analysis.lost_time.replay import replay, replay_of_all
 from oncall.evidence import params_of, relation
 
 _SCHEMA = [
     ("job", "VARCHAR", "", "the job"),
     ("entry", "INTEGER", "", "number of the cause, the largest first; 0: the whole account"),
-    ("cause", "VARCHAR", "", "own: work of a rank; transfer; perhaps: waits that chance may "
-     "explain; unexplained: a lasting slowdown; account: what was accounted "
-     "for; open: it does not decide, and not all is accounted for"),
+    ("cause", "VARCHAR", "", "own: work of a rank; transfer; turns: work of ranks that are late by "
+     "turns; perhaps: waits that chance may explain; unexplained: a lasting slowdown; account: "
+     "what was accounted for; open: it does not decide, and not all is accounted for"),
     ("rank", "INTEGER", "", "a rank that has it, or that the evidence cannot tell from it"),
     ("tied", "INTEGER", "ranks", "how many share the entry"),
     ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
@@ -225,6 +225,10 @@ def _suspicion(evidence: Evidence) -> Answer:
     return suspected(evidence.lateness, evidence.limits)
 
 
+def _turns(evidence: Evidence) -> Answer:
+    return replay_of_all(evidence.replay, evidence.limits)
+
+
 @dataclass(frozen=True)
 class Way:
     """One way: whom it finds. `replayed`: where replays have all that happened it adds nothing."""
@@ -253,6 +257,7 @@ WAYS = (
     Way("hosts", _hosts, replayed=True),
     Way("delays", _delays),
     Way("suspicion", _suspicion, replayed=True),
+    Way("turns", _turns),
 )
 
 

@@ -16,6 +16,7 @@ from oncall.analysis.lost_time.causes import (
     candidates_by,
     excess_of_own,
     excess_of_transfers,
+    gains_of_all_own,
     gains_of_own,
     gains_of_transfers,
 )
@@ -41,6 +42,19 @@ def replay(books: Books | None, limits: Limits) -> Answer:
     removed = [rank for entry in own for rank in entry.ranks]
     entries = (*own, *_transfers(books, removed, limits))
     return entries or Declined("replayed iterations are no shorter without any rank")
+
+
+def replay_of_all(books: Books | None, limits: Limits) -> Answer:
+    """All ranks that are ever the last, if iterations would be shorter with nobody's own time: they
+    are late by turns, as by pauses that no two ranks make at the same step."""
+    if books is None:
+        return Declined("no like iterations that a replay reproduces")
+    share = books.shares(gains_of_all_own)[0]
+    last = np.unique(books.joined(excess_of_own)[:, share >= limits.least_gain].argmax(0))
+    if len(last) < 2 or share.mean() < max(limits.hardly, books.error):
+        return Declined("replayed iterations are hardly shorter without anybody's delays")
+    entry = _entry(books, "turns", last, share, limits)
+    return entry or Declined("too few iterations would be shorter without anybody's delays")
 
 
 def _own(books: Books, limits: Limits) -> list[Entry]:
