@@ -103,7 +103,7 @@ def test_experts_that_send_to_all_others_exchange_by_one_operation() -> None:
                         "op": [op for op, _ in parts],
                         "peer": [peer for _, peer in parts],
                         "count": 8 + seq + rank,
-                        "enqueued_ns": 1000 * seq,
+                        "enqueued_ns": 1_000_000 * seq,
                         "done": True,
                     },
                 )
