@@ -134,30 +134,23 @@ def computing_hosts() -> str:
 
 
 def all_alike() -> str:
-    """Kinds of communication or computation in which all ranks became slower than in their own
-    past: of each rank's operations, the first part and the second half (Pulse 6.2, group
-    anomalies)."""
+    """Whether all ranks of several communicators send slower than in their own past: of each
+    rank's operations, the first part and the second half (Pulse 6.2, group anomalies). That all
+    compute slower, iterations show that became longer."""
     return """
-        series AS (
-            SELECT job, 'all_communication' AS code, comm, rank, hash(comm, op) AS series, turn,
-                1 / rate_bytes_per_s AS took
-            FROM send_turns WHERE NOT coalesce(undercount, false)
-            UNION ALL
-            SELECT job, 'all_computation', comm, rank, hash(comm), started_ns, own_ns
-            FROM compute_times WHERE own_ns >= $least_compute),
         numbered AS (
-            SELECT *, row_number() OVER (PARTITION BY job, code, rank, series ORDER BY turn) AS nth,
-                count(*) OVER (PARTITION BY job, code, rank, series) AS total
-            FROM series),
+            SELECT job, comm, rank, op, rate_bytes_per_s, row_number() OVER own AS nth,
+                count(*) OVER (PARTITION BY job, comm, rank, op) AS total
+            FROM send_turns WHERE NOT coalesce(undercount, false)
+            WINDOW own AS (PARTITION BY job, comm, rank, op ORDER BY turn)),
         changes AS (
-            SELECT job, code, comm, rank, median(took) FILTER (nth > total // 2)
-                / median(took) FILTER (nth <= total // $past) AS times
-            FROM numbered WHERE total >= $past * $repeat GROUP BY job, code, comm, rank, series),
+            SELECT job, comm, rank, median(1 / rate_bytes_per_s) FILTER (nth > total // 2)
+                / median(1 / rate_bytes_per_s) FILTER (nth <= total // $past) AS times
+            FROM numbered WHERE total >= $past * $repeat GROUP BY job, comm, rank, op),
         slower_alike AS (
-            SELECT job, code, median(times) AS times, count(DISTINCT rank) AS ranks
-            FROM changes GROUP BY job, code
-            HAVING min(times) > $group_above AND if(code = 'all_communication',
-                count(DISTINCT comm) > 1, count(DISTINCT rank) > 2))
+            SELECT job, median(times) AS times, count(DISTINCT rank) AS ranks
+            FROM changes GROUP BY job
+            HAVING min(times) > $group_above AND count(DISTINCT comm) > 1)
     """
 
 

@@ -60,7 +60,7 @@ def _delays() -> str:
         ("suspect", "VARCHAR", "", "a rank, a host, the hosts of a group, or all ranks alike"),
         ("code", "VARCHAR", "", "slow_collectives, slow_custom_collectives, slow_path; "
          "slow_computing; cpu_pressure, cpu_slow, flushes_late, sends_late or pausing_group; "
-         "all_communication or all_computation"),
+         "all_communication"),
         ("node", "VARCHAR", "", "its host"),
         ("rank", "INTEGER", "", "the rank; of a host that computes slowly the one that the others "
          "of the host wait for, if known"),
@@ -137,9 +137,7 @@ def slow_traffic() -> str:
             FROM pausing_groups)
         FROM slow
         UNION ALL BY NAME
-        -- Hosts wait for their rank in the group of a slow one, all alike.
-        SELECT job, code, times, ranks AS number, code AS suspect FROM slower_alike
-        WHERE code = 'all_communication' OR job NOT IN (
-            SELECT job FROM slow WHERE code <> 'pausing_group')
+        SELECT job, 'all_communication' AS code, times, ranks AS number, code AS suspect
+        FROM slower_alike
         UNION ALL BY NAME SELECT *, 'uneven_experts' AS code, 'the experts' AS suspect FROM uneven
     """
