@@ -32,6 +32,7 @@ AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdli
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
+	@echo "oncall is $(BIN)/oncall; \`. $(BIN)/activate\` puts it on the PATH of this shell."
 
 test: $(VENV)/.tested-with check
 
@@ -41,7 +42,7 @@ $(VENV)/bin/python:
 	  || { echo "oncall needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "python3 has no venv here; trying: apt-get install python3-venv" >&2; \
-	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q python3-venv; } \
+	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && $$sudo apt-get install -y -q python3-venv; } \
 	  && $(PYTHON) -m venv $(VENV); }
 
 # The C tests are built with the system's compiler, which has sanitizers; what is installed, with
@@ -49,9 +50,10 @@ $(VENV)/bin/python:
 compiler:
 	@command -v cc >/dev/null || { \
 	  echo "no C compiler here; trying: apt-get install gcc libc6-dev" >&2; \
-	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q gcc libc6-dev; }; }
+	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && $$sudo apt-get install -y -q gcc libc6-dev; }; }
 
 $(VENV)/.installed: pyproject.toml lab/pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python
+	@echo "Installing oncall and its libraries into $(VENV), and compiling its C parts: some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --editable ./lab
 	@touch $@
 

@@ -79,7 +79,9 @@ def lay_out(package: Package, tarball: Path, root: Path) -> None:
     folder = root / package.said["folder"].lstrip("/")
     folder.parent.mkdir(parents=True)
     with tarfile.open(tarball) as archive:
-        archive.extractall(folder.parent, filter="data")
+        # Debian 12's Python 3.11.2 has no filters yet; the tarball is our own.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(folder.parent)
     (folder.parent / tarball.name.removesuffix(".tar.gz")).rename(folder)
     for source, target in package.said["files"].items():
         place = root / target.lstrip("/")
