@@ -49,7 +49,7 @@ def build(architecture: str, python: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     library = folder / "lib"
     _install_libraries(library, architecture, python)
-    wheels = PROJECT.glob(f"dist/oncall-{version}-*_{architecture}.whl")
+    wheels = PROJECT.glob(f"dist/oncall_console-{version}-*_{architecture}.whl")
     wheel = next(wheels, None) or sys.exit(
         f"no wheel for {architecture} in dist/: run `make wheels`"
     )

@@ -59,4 +59,4 @@ def test_each_needs_the_other_as_it_is() -> None:
     lab = tomllib.loads((ROOT / "lab/pyproject.toml").read_text())["project"]
     assert product["version"] == lab["version"]
     assert product["optional-dependencies"]["lab"] == [f"oncall-lab=={lab['version']}"]
-    assert f"oncall=={product['version']}" in lab["dependencies"]
+    assert f"oncall-console=={product['version']}" in lab["dependencies"]

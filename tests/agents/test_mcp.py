@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-pytest.importorskip("mcp", reason="the MCP SDK is not installed (oncall[mcp])")
+pytest.importorskip("mcp", reason="the MCP SDK is not installed (oncall-console[mcp])")
 
 import httpx2
 from mcp import Client, StdioServerParameters
@@ -279,4 +279,4 @@ def test_without_the_sdk_the_command_says_what_to_install(tmp_path: Path) -> Non
         stdin=subprocess.DEVNULL,
     )
     assert said.returncode == 2
-    assert "pip install 'oncall[mcp]'" in said.stderr
+    assert "pip install 'oncall-console[mcp]'" in said.stderr

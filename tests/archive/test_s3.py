@@ -20,7 +20,7 @@ pytestmark = [
 
 @pytest.fixture
 def archive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Archive]:
-    pytest.importorskip("s3fs", reason="no s3fs: pip install 'oncall[s3]'")
+    pytest.importorskip("s3fs", reason="no s3fs: pip install 'oncall-console[s3]'")
     server = pytest.importorskip(
         "moto.server", reason="no stand-in for S3: pip install moto[server]"
     )

@@ -30,8 +30,8 @@ def why_not() -> str:
         return "this machine is one: test_dist.py runs what is installed"
     if shutil.which("qemu-aarch64") is None or not ROOT.is_dir():
         return f"no qemu-aarch64 or no {ROOT}: `make elsewhere-packages` installs both"
-    if not [*PROJECT.glob("dist/oncall-*_aarch64.whl")]:
-        return "no dist/oncall-*_aarch64.whl: `make wheels` makes it"
+    if not [*PROJECT.glob("dist/oncall_console-*_aarch64.whl")]:
+        return "no dist/oncall_console-*_aarch64.whl: `make wheels` makes it"
     return ""
 
 
@@ -65,7 +65,7 @@ class Emulated:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     folder = tmp_path_factory.mktemp("aarch64")
     library, program = folder / "lib", folder / "python"
-    (wheel,) = PROJECT.glob("dist/oncall-*_aarch64.whl")
+    (wheel,) = PROJECT.glob("dist/oncall_console-*_aarch64.whl")
     platforms = [f"--platform={platform}_aarch64" for platform in PLATFORMS]
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     install += ["--target", library, "--only-binary=:all:", f"--python-version={PYTHON}"]

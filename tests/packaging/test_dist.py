@@ -27,7 +27,7 @@ def _run(*command: str | Path) -> str:
 
 
 def test_the_wheel_runs_in_an_environment_of_its_own(tmp_path: Path) -> None:
-    wheel = _only("oncall-*.manylinux_2_17_x86_64.whl", "make wheels")
+    wheel = _only("oncall_console-*.manylinux_2_17_x86_64.whl", "make wheels")
     _run(sys.executable, "-m", "venv", tmp_path)
     _run(tmp_path / "bin" / "pip", "install", "--quiet", wheel)
     oncall = tmp_path / "bin" / "oncall"

@@ -107,7 +107,7 @@ def ray_engine(where: str, workers: int | None) -> Iterator[_Ray]:
     try:
         import ray
     except ImportError:
-        raise UsageError("--engine ray:// needs Ray: pip install 'oncall[ray]'") from None
+        raise UsageError("--engine ray:// needs Ray: pip install 'oncall-console[ray]'") from None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if where == _LOCAL:

@@ -112,7 +112,7 @@ def _s3() -> Any:
     try:
         import s3fs
     except ImportError:
-        raise UsageError("archives on S3 need s3fs: pip install 'oncall[s3]'") from None
+        raise UsageError("archives on S3 need s3fs: pip install 'oncall-console[s3]'") from None
     return s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
 
 

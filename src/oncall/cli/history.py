@@ -39,7 +39,7 @@ def history(
         typer.Option(
             metavar="URL",
             help="What computes: local (this process), ray://local, or ray://HOST:PORT, which "
-            "needs oncall[ray].",
+            "needs oncall-console[ray].",
         ),
     ] = None,
     format: FormatOption = TextOrJson.TEXT,  # noqa: A002

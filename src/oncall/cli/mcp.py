@@ -69,7 +69,7 @@ def mcp(
       oncall mcp --hosts 'gpu[001-512]'              # running jobs too
       oncall mcp /shared/evidence --http 8765        # for agents on this machine
 
-    Needs the extra: pip install 'oncall[mcp]'.
+    Needs the extra: pip install 'oncall-console[mcp]'.
     """
     hosts = with_slurm_job(hosts, slurm_job)
     if http is None and (bind != "127.0.0.1" or token_file is not None):
@@ -83,7 +83,7 @@ def mcp(
         from oncall.agents.server import make_server
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"oncall mcp needs the MCP SDK ({error.name} is missing): pip install 'oncall[mcp]'"
+            f"oncall mcp needs the MCP SDK ({error.name} is missing): pip install 'oncall-console[mcp]'"
         ) from None
     from oncall.agents.evidence import Allowed, OpenEvidence
     from oncall.cli.options import parse_overrides

@@ -69,7 +69,7 @@ def _hooks(images: Sequence[Path]) -> Iterator[Check]:
         hooks = hooks_for_launchers()
     except OncallError as error:
         yield Check(
-            "hooks", "wrong", str(error), "pip install --force-reinstall --no-deps oncall-*.whl"
+            "hooks", "wrong", str(error), "pip install --force-reinstall --no-deps oncall_console-*.whl"
         )
         return
     yield _images("hooks", hooks_text(hooks), "oncall hooks install DIR")

@@ -12,7 +12,7 @@ from oncall.watch.announcement import BODY, TITLE, Announcement
 from oncall.watch.targets.target import NotSent, without
 
 _TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
-_ABSENT = "apprise is not installed: pip install 'oncall[notify]'"
+_ABSENT = "apprise is not installed: pip install 'oncall-console[notify]'"
 
 
 @dataclass(frozen=True)
