@@ -55,7 +55,7 @@ _REVEALING = tuple(
         ("compilation", r"torch/_(?:inductor|dynamo|functorch)/|triton/(?:compiler|runtime/jit)"
          r"|cpp_extension\.py|(?:torch)?inductor/codecache"),
         ("import", r"<frozen importlib|^_find_and_load|importlib/_bootstrap"),
-        ("device", r"(?:cuda|cu)(?:Stream|Device|Event|Ctx)Synchronize|hip\w+Synchronize"
+        ("device", r"(?:cuda|cu)(?:Stream|Device|Event|Ctx)Synchronize|hip\w{1,40}Synchronize"
          r"|torch/cuda/(?:__init__|streams)\.py:|^synchronize at torch/|cudaMemcpy\b|cuMemcpy\w*"
          r"|at::native::_local_scalar_dense"),
         ("optimizer", r"torch/optim/|/optimizer/|/optimizers/|clip_grad|grad_scaler|amp/grad"),

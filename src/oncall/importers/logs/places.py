@@ -69,10 +69,10 @@ class LogFile:
 # of torchrun's --log-dir: the attempt, then the local rank
 ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 _NUMBERED = re.compile(
-    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
+    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]{0,255}?)(?=[_.]|$)", re.IGNORECASE
 )
 _ENDINGS = re.compile(
-    r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|xz|bz2|\d{1,3}))+$", re.IGNORECASE
+    r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|xz|bz2|\d{1,3})){1,9}$", re.IGNORECASE
 )
 _BREAK = re.compile(r"[_.]")
 _DIGITS = re.compile(r"\d+")

@@ -55,9 +55,9 @@ _DRIVER = re.compile(
 # Servers and runtimes that see that a collective does not end, and not who keeps it; of XLA's
 # rendezvous, that somebody did not come.
 _ENDLESS = (
-    (re.compile(r"\b(EI0002): .*[Nn]otify"), "HCCL {}: no word from another rank in time"),
+    (re.compile(r"^(?>.*?\b(EI0002): ).*[Nn]otify"), "HCCL {}: no word from another rank in time"),
     (
-        re.compile(r"Termination timeout for .* exceeded.* All (\d+) threads joined"),
+        re.compile(r"^(?>.*?Termination timeout for )(?>.*? exceeded).* All (\d+) threads joined"),
         "all {} threads joined the rendezvous",
     ),
 )
@@ -69,8 +69,8 @@ _MAY_BE_STUCK = re.compile(
 )
 _UNSTUCK = re.compile(r"Thread is unstuck!")
 _SHORT = re.compile(
-    r"Termination timeout for .* exceeded.*Expected (\d+) threads to join the rendezvous, but only "
-    r"(\d+) of them arrived"
+    r"^(?>.*?Termination timeout for )(?>.*? exceeded).*"
+    r"Expected (\d+) threads to join the rendezvous, but only (\d+) of them arrived"
 )
 _CALLS = re.compile(
     r"Mismatched (?:collective detected(?:.*?rank (\d+)[.! ]*$)?|[\w ]{1,40}: One rank )"

@@ -27,7 +27,7 @@ _OF_TRAINING = re.compile(
 )
 _PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
 _OF_EPOCH = re.compile(r"[Ee]poch")  # what it counts ends with the epoch, not with the job
-_TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
+_TITAN = re.compile(r"^(?>.*?\bstep:\s+(?P<step>\d+)\s+loss:).*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"\b(?:Curr)?SamplesPerSec=(?P<rate>[\d.]+)")
 # Megatron's timers, one a line below this heading, or each with it: all that it says of ranks.
@@ -54,12 +54,12 @@ _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/\d+\]\s+Time\s+(?P<time
 _FORMS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\bups=(?P<often>[\d.]++).*\bnum_updates=(?P<step>\d+)",
+        r"^(?>.*?\bups=(?P<often>[\d.]++)).*\bnum_updates=(?P<step>\d+)",
         r"Train Epoch: \d+ \[ *(?P<step>\d+)/\d+ \(\s*\d+%\)\]"
         r"(?:.*Batch \(t\): (?P<time>[\d.]+))?",
         r"(?:Epoch|Iter)\(train\) +(?:\[\d+\])?\[ *(?P<step>\d+)/\d+\]"
         r"(?:.* time: (?P<time>[\d.]+))?",
-        r"\bTrain: \d+ \[ *(?P<step>\d+)/\d+ .*\bTime: (?P<time>[\d.]+)s",
+        r"^(?>.*?\bTrain: \d+ \[ *(?P<step>\d+)/\d+ ).*\bTime: (?P<time>[\d.]+)s",
         r"Epoch: \[\d+\] +\[ *(?P<step>\d+)/\d+\] +eta: .* time: (?P<time>[\d.]+)",
         r"^\[(?:batch|step)=(?P<step>\d+)/(?P<most>\d+)[,\]]",
         r"^ *(?P<step>\d+)/\d+ \[[=>.]+\] - (?:ETA: |.* (?P<ms>[\d.]+)ms/step)",
@@ -156,7 +156,7 @@ _PHASES = (
             r"[Rr]unning [Ee]valuation|[Ee]valuating\b|[Ss]tart(?:ing)? (?:evaluation|"
             r"validation)|[Rr]unning validation|Validating\b|[Vv]alidation DataLoader|"
             r"[Bb]egin(?:ning)? (?:evaluation|validation)|"
-            r"\*{3,} (?:Running )?Evaluation"
+            r"\*{3} (?:Running )?Evaluation"
         ),
     ),
 )
@@ -177,7 +177,7 @@ _LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*
 
 def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
     device = _DEVICE.search(line.text)
-    most = None if _OF_EPOCH.search(line.text[: found.start()]) else found.groupdict().get("most")
+    most = None if _OF_EPOCH.search(line.text[: found.start("step")]) else found.groupdict().get("most")
     flops = _FLOPS.search(line.text)
     if rate is None:
         rated = _RATE.search(line.text) or _SAMPLES.search(line.text)

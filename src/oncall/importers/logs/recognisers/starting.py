@@ -22,7 +22,7 @@ _NO_CONNECTION = re.compile(
     r"(?:\d+\()?(?P<why>[A-Z][\w ]+)"
 )
 _REFUSED = re.compile(
-    r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned (?P<why>Connection refused|\S[\w ]+?), "
+    r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned (?P<why>Connection refused|\S[\w ]{1,60}?), "
     r"retrying \((?P<tries>\d+)/(?P<most>\d+)\)"
 )
 _NAME = re.compile(
@@ -38,7 +38,7 @@ _NO_ROOM = re.compile(
     r"Cannot provide a placement group|[Nn]o available node types can fulfill resource request"
 )
 # Of Huawei's HCCL, whose processes could not connect to one another.
-_HCCL = re.compile(r"EI0006: .*?Getting socket times out")
+_HCCL = re.compile(r"^(?>.*?EI0006: ).*Getting socket times out")
 _PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _NO_INTERFACE = re.compile(
     r"(?:[Nn]o socket interface found|[Ff]ailed to find interface \S+|"
