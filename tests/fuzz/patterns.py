@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -141,37 +142,56 @@ def _note_written(module: Any, found: dict[tuple[Any, int], tuple[str, bool]]) -
     """The first arguments of `re.search(...)` and the like within functions, as far as the module's
     own names tell them."""
     file = Path(module.__file__)
-    for node in ast.walk(_tree(file)):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            continue
-        if ast.unparse(node.func.value) != "re" or not node.args:
-            continue
+    for call in _calls_in_functions(_tree(file)):
+        assert isinstance(call.func, ast.Attribute)
+        given = [*call.args, *(one.value for one in call.keywords if one.arg == "flags")]
         try:
-            pattern = eval(ast.unparse(node.args[0]), dict(vars(module)))
+            pattern, *others = [eval(ast.unparse(one), dict(vars(module))) for one in given]
         except NameError:  # of a local name: compiled by whoever calls it, or as it is imported
             continue
         if isinstance(pattern, (str, bytes)):
-            only_matched = node.func.attr in ("match", "fullmatch")
-            found.setdefault((pattern, 0), (_place((file, node.lineno)), only_matched))
+            only_matched = call.func.attr in ("match", "fullmatch")
+            flags = next((int(one) for one in others if isinstance(one, re.RegexFlag)), 0)
+            found.setdefault((pattern, flags), (_place((file, call.lineno)), only_matched))
+
+
+def _calls_in_functions(tree: ast.Module) -> Iterator[ast.Call]:
+    """Calls of the module `re` with arguments."""
+    for function in ast.walk(tree):
+        for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                if ast.unparse(node.func.value) == "re":
+                    yield node
 
 
 # -------------------------------------------------------------------- attacks
 
 
-def attacks(pattern: Pattern, length: int) -> Iterator[str]:
-    """Texts of about `length` characters, each once."""
+@dataclass(frozen=True)
+class Attack:
+    """What is repeated, and what stands before it."""
+
+    before: str
+    unit: str
+
+    def text(self, length: int) -> str:
+        """It, of about so many characters."""
+        return self.before + self.unit * (length // len(self.unit)) + _END
+
+
+def attacks(pattern: Pattern) -> list[Attack]:
+    """All of a pattern, each once."""
     tree = parser.parse(pattern.compiled.pattern, pattern.flags)
-    seen = set()
+    found: dict[Attack, None] = {}
     for letter in _letters(tree):
         sampler = _Sampler(letter, tree.state.flags)
         for before, body in sampler.repeats(tree):
             unit = sampler.text(body) or letter
             if letter in unit:
-                for whole in {unit, before + unit}:
-                    many = before + whole * (length // len(whole))
-                    if many not in seen:
-                        seen.add(many)
-                        yield many + _END
+                for whole in (unit, before + unit):
+                    same = len(set(whole)) == 1
+                    found[Attack(before, whole[0] if same else whole)] = None
+    return list(found)
 
 
 def _letters(tree: Any) -> list[str]:
@@ -301,27 +321,51 @@ class _Sampler:
             before += self._of(code, value)
 
 
-# ------------------------------------------------------------------- a bound
+# ----------------------------------------------------------------- how it grows
+
+_LINE = 1 << 13  # the longest line that is read
+_MUCH_LONGER = 8  # times: who takes the square of a text takes 64 times as long
+_MOST_TIMES = 23  # as long, of who takes a text's length: halfway, as times go
+_SHORT_S = 1e-3  # of CPU for a text that is much longer than a line: nobody need look closer
+_LONG_S = 1.0  # even one that takes no more than its length may not take
 
 
 class _TooLong(BaseException):
     """No handler of the package's catches it."""
 
 
-def endless(pattern: Pattern, text: str, most_s: float) -> bool:
-    """Whether looking for a pattern in a text takes more CPU time than this. In the main thread."""
+def superlinear(pattern: Pattern) -> str | None:
+    """The beginning of a text whose square or more a pattern takes, if there is one. Call it in the
+    main thread."""
+    for attack in attacks(pattern):
+        text = attack.text(_LINE * _MUCH_LONGER)
+        taken_s = _taken_s(pattern, text)
+        if taken_s is not None and taken_s < _SHORT_S * _MUCH_LONGER:
+            continue
+        line_s = min(_taken_s(pattern, attack.text(_LINE)) or _LONG_S for _ in range(3))
+        if taken_s is None or min(taken_s, _taken_s(pattern, text) or _LONG_S) > (
+            _MOST_TIMES * line_s
+        ):
+            return text[:80]
+    return None
+
+
+def _taken_s(pattern: Pattern, text: str) -> float | None:
+    """CPU time that looking for a pattern in a text takes, None if that is too much."""
 
     def ring(*_: object) -> None:
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, most_s)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _LONG_S)
+        began = time.process_time()
         pattern.meet(text)
+        taken_s = time.process_time() - began
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except _TooLong:
-        return True
+        return None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    return False
+    return taken_s

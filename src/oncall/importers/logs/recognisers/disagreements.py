@@ -29,8 +29,9 @@ _CALL = re.compile(r"OpType=(\w+)(?:, TensorShape=(\[[\d, ]*\]))?")
 _ASPECTS = re.compile(r"Collectives differ in the following aspects: ?(.*)")
 _SEQ = re.compile(r"SequenceNumber=(\d+)")
 _SIZES = re.compile(
-    r"peer (?P<peer>\S+?)<\d+>.*collective mismatch error,? local size (?P<here>\d+) "
-    r"remote size (?P<there>\d+)"
+    r"^(?>.*?peer (?P<peer>\S+?)<\d+>).*collective mismatch error,? local size (?P<here>\d+) "
+    r"remote size (?P<there>\d+)",
+    re.MULTILINE,
 )
 _TRUNCATED = re.compile(
     r"(?P<start>[Mm])essage truncated ?: (?:receiving|received) (?P<there>\d+) bytes instead of "

@@ -11,7 +11,7 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _NS_PER_S = 1e9
 _MEGATRON = re.compile(
-    r"iteration\s+(?P<step>\d+)/\s*(?P<most>\d+) \|.*elapsed time per iteration "
+    r"^(?>.*?iteration\s+(?P<step>\d+)/\s*(?P<most>\d+) \|).*elapsed time per iteration "
     r"\((?P<unit>m?s)\): (?P<time>[\d.]+)"
 )
 _BAR = re.compile(
@@ -42,7 +42,7 @@ _TIMER_NAME = re.compile(r"^\s*(?P<name>[a-z][\w/-]{1,60}):\s*$")
 _TIMER_OF_RANK = re.compile(r"^\s*rank\s+(?P<rank>\d{1,6}): (?P<time>\d{1,9}\.\d+)\s*$")
 _MOST_TIMER_LINES = 1 << 12
 # Detectors of slow ranks: NVRx's names them, Megatron's prints the extremes of each report.
-_STRAGGLERS = re.compile(r"STRAGGLER DETECTION WARNING: .*? Affected ranks: (?P<list>.*)")
+_STRAGGLERS = re.compile(r"^(?>.*?STRAGGLER DETECTION WARNING: ).*? Affected ranks: (?P<list>.*)")
 _STRAGGLER = re.compile(r"(?:rank=|[\[{, ])(?P<rank>\d{1,6})\b")
 _EXTREMES = re.compile(
     r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d++)\w*+/(?P<rank>\d{1,6}) \| "
@@ -60,7 +60,7 @@ _FORMS = tuple(
         r"(?:Epoch|Iter)\(train\) +(?:\[\d+\])?\[ *(?P<step>\d+)/\d+\]"
         r"(?:.* time: (?P<time>[\d.]+))?",
         r"^(?>.*?\bTrain: \d+ \[ *(?P<step>\d+)/\d+ ).*\bTime: (?P<time>[\d.]+)s",
-        r"Epoch: \[\d+\] +\[ *(?P<step>\d+)/\d+\] +eta: .* time: (?P<time>[\d.]+)",
+        r"^(?>.*?Epoch: \[\d+\] +\[ *(?P<step>\d+)/\d+\] +eta: ).* time: (?P<time>[\d.]+)",
         r"^\[(?:batch|step)=(?P<step>\d+)/(?P<most>\d+)[,\]]",
         r"^ *(?P<step>\d+)/\d+ \[[=>.]+\] - (?:ETA: |.* (?P<ms>[\d.]+)ms/step)",
     )
@@ -69,7 +69,7 @@ _NO_NUMBER = re.compile(
     r"(?:\b|(?<=train_)|(?<=training_)|(?<=total_))loss['\"]?\s*+[:=]?\s*+\(?[+-]?(?:nan|inf)\b",
     re.I,
 )
-_HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
+_HF = re.compile(r"\{'loss': [^{}]*'epoch': [\d.]+")
 _STEP = re.compile(
     r"\b(?:(?:global|train|training|trainer)[_/])?(?:step|iter|iteration|batch)\b[ :=#\[]*"
     r"(?P<step>\d+)(?:/(?P<most>\d+))?",
@@ -140,8 +140,8 @@ _PHASES = (
         re.compile(
             r"[Ss]aving (?:the |full |model |a )*(?:checkpoint|model|state|weights|"
             r"optimizer|adapter)|[Ss]ave (?:checkpoint|model) (?:to|at)|"
-            r"[Ww]riting checkpoint|full model state dict|[Ss]aving\b.*(?:ckpt|"
-            r"checkpoint)|save_checkpoint|save_model|[Uu]ploading checkpoint"
+            r"[Ww]riting checkpoint|full model state dict|"
+            r"^(?>.*?[Ss]aving\b).*(?:ckpt|checkpoint)|save_checkpoint|save_model|[Uu]ploading checkpoint"
         ),
     ),
     (

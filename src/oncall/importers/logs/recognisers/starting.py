@@ -9,8 +9,9 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _CLIENTS = re.compile(r"Timed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients")
 _BARRIER = re.compile(
-    r"store based barrier on rank: ?(?P<rank>\d++).*?world_size=(?P<size>\d++), "
-    r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)"
+    r"^(?>.*?store based barrier on rank: ?(?P<rank>\d++)).*?world_size=(?P<size>\d++), "
+    r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)",
+    re.MULTILINE,
 )
 _CONNECT = re.compile(
     r"client socket has timed out after \S+ while trying to connect to "
