@@ -144,24 +144,24 @@ def _note_written(module: Any, found: dict[tuple[Any, int], tuple[str, bool]]) -
     file = Path(module.__file__)
     for call in _calls_in_functions(_tree(file)):
         assert isinstance(call.func, ast.Attribute)
-        given = [*call.args, *(one.value for one in call.keywords if one.arg == "flags")]
         try:
-            pattern, *others = [eval(ast.unparse(one), dict(vars(module))) for one in given]
+            pattern = eval(ast.unparse(call.args[0]), dict(vars(module)))
         except NameError:  # of a local name: compiled by whoever calls it, or as it is imported
             continue
         if isinstance(pattern, (str, bytes)):
+            given = [ast.unparse(one) for one in (*call.args, *(k.value for k in call.keywords))]
+            flags = sum(int(getattr(re, one[3:])) for one in given if re.match(r"re\.[A-Z]+$", one))
             only_matched = call.func.attr in ("match", "fullmatch")
-            flags = next((int(one) for one in others if isinstance(one, re.RegexFlag)), 0)
             found.setdefault((pattern, flags), (_place((file, call.lineno)), only_matched))
 
 
 def _calls_in_functions(tree: ast.Module) -> Iterator[ast.Call]:
     """Calls of the module `re` with arguments."""
-    for function in ast.walk(tree):
-        for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                if ast.unparse(node.func.value) == "re":
-                    yield node
+    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+    for call in (node for function in functions for node in ast.walk(function)):
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=[_, *_]):
+                yield call
 
 
 # -------------------------------------------------------------------- attacks
@@ -324,10 +324,12 @@ class _Sampler:
 # ----------------------------------------------------------------- how it grows
 
 _LINE = 1 << 13  # the longest line that is read
-_MUCH_LONGER = 8  # times: who takes the square of a text takes 64 times as long
-_MOST_TIMES = 23  # as long, of who takes a text's length: halfway, as times go
-_SHORT_S = 1e-3  # of CPU for a text that is much longer than a line: nobody need look closer
-_LONG_S = 1.0  # even one that takes no more than its length may not take
+_TIMES_AS_LONG = 16
+# Who takes the length of a text takes as long for this many lines as for all of them in one; who
+# takes its square takes 16 times as long for the latter.
+_MOST_GROWN = 4.0
+_NO_TIME_S = 0.03  # of CPU: nobody need look closer, and clocks may be coarse
+_LONG_S = 2.0  # even one that takes no more than its length may not take
 
 
 class _TooLong(BaseException):
@@ -338,20 +340,18 @@ def superlinear(pattern: Pattern) -> str | None:
     """The beginning of a text whose square or more a pattern takes, if there is one. Call it in the
     main thread."""
     for attack in attacks(pattern):
-        text = attack.text(_LINE * _MUCH_LONGER)
-        taken_s = _taken_s(pattern, text)
-        if taken_s is not None and taken_s < _SHORT_S * _MUCH_LONGER:
+        text = attack.text(_LINE * _TIMES_AS_LONG)
+        taken_s = _taken_s(pattern, text, 1)
+        if taken_s < _NO_TIME_S:
             continue
-        line_s = min(_taken_s(pattern, attack.text(_LINE)) or _LONG_S for _ in range(3))
-        if taken_s is None or min(taken_s, _taken_s(pattern, text) or _LONG_S) > (
-            _MOST_TIMES * line_s
-        ):
+        lines_s = _taken_s(pattern, attack.text(_LINE), _TIMES_AS_LONG)
+        if taken_s >= _LONG_S or min(taken_s, _taken_s(pattern, text, 1)) > _MOST_GROWN * lines_s:
             return text[:80]
     return None
 
 
-def _taken_s(pattern: Pattern, text: str) -> float | None:
-    """CPU time that looking for a pattern in a text takes, None if that is too much."""
+def _taken_s(pattern: Pattern, text: str, times: int) -> float:
+    """CPU time that looking for a pattern in a text takes, so many times; `_LONG_S` at most."""
 
     def ring(*_: object) -> None:
         raise _TooLong
@@ -360,11 +360,12 @@ def _taken_s(pattern: Pattern, text: str) -> float | None:
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, _LONG_S)
         began = time.process_time()
-        pattern.meet(text)
+        for _ in range(times):
+            pattern.meet(text)
         taken_s = time.process_time() - began
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except _TooLong:
-        return None
+        return _LONG_S
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)

@@ -153,9 +153,7 @@ _MOST_BEFORE = 100  # characters
 _NO_NUMBER = re.compile(r"\d{500,}")  # digits that no program prints, and int() may refuse
 
 # All of them at once, to learn which one is there: one group for each.
-_ANY = re.compile(
-    "|".join(f"({re.sub(r'[(][?]P<[a-z_]+>', '(?:', form)})" for form in _FORMS)
-)
+_ANY = re.compile("|".join(f"({re.sub(r'[(][?]P<[a-z_]+>', '(?:', form)})" for form in _FORMS))
 
 
 def peeled(number: int, raw: str, clock: Clock) -> Line:

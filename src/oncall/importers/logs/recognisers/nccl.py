@@ -16,7 +16,8 @@ _COMPLETION = re.compile(
 _TRANSPORT = re.compile(
     r"^(?>.*?NET/OFI).*(?:completed with error|[Uu]nresponsive receiver|RC: \d+\. Error)|"
     r"(?:[Tt]ransport|RNR) retry count exceeded on (?P<ucx>\w+)|"
-    r"(?:Local|Remote) (?:protection|access|operation|invalid request)[\w ]{0,60} on (?P<other>\w+:\d+)/"
+    r"(?:Local|Remote) (?:protection|access|operation|invalid request)[\w ]{0,60} on "
+    r"(?P<other>\w+:\d+)/"
 )
 _VERBS = re.compile(
     r"Call to ibv_\w+ failed(?: with (?:error )?[^,]+)?"

@@ -141,7 +141,8 @@ _PHASES = (
             r"[Ss]aving (?:the |full |model |a )*(?:checkpoint|model|state|weights|"
             r"optimizer|adapter)|[Ss]ave (?:checkpoint|model) (?:to|at)|"
             r"[Ww]riting checkpoint|full model state dict|"
-            r"^(?>.*?[Ss]aving\b).*(?:ckpt|checkpoint)|save_checkpoint|save_model|[Uu]ploading checkpoint"
+            r"^(?>.*?[Ss]aving\b).*(?:ckpt|checkpoint)|save_checkpoint|save_model|"
+            r"[Uu]ploading checkpoint"
         ),
     ),
     (
@@ -177,7 +178,11 @@ _LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*
 
 def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
     device = _DEVICE.search(line.text)
-    most = None if _OF_EPOCH.search(line.text[: found.start("step")]) else found.groupdict().get("most")
+    most = (
+        None
+        if _OF_EPOCH.search(line.text[: found.start("step")])
+        else found.groupdict().get("most")
+    )
     flops = _FLOPS.search(line.text)
     if rate is None:
         rated = _RATE.search(line.text) or _SAMPLES.search(line.text)

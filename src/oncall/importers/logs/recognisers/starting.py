@@ -23,8 +23,8 @@ _NO_CONNECTION = re.compile(
     r"(?:\d+\()?(?P<why>[A-Z][\w ]+)"
 )
 _REFUSED = re.compile(
-    r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned (?P<why>Connection refused|\S[\w ]{1,60}?), "
-    r"retrying \((?P<tries>\d+)/(?P<most>\d+)\)"
+    r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned "
+    r"(?P<why>Connection refused|\S[\w ]{1,60}?), retrying \((?P<tries>\d+)/(?P<most>\d+)\)"
 )
 _NAME = re.compile(
     r"network addresses of \((?P<peer>[\w.:-]+), \d+\) cannot be retrieved|"
