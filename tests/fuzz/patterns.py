@@ -327,8 +327,8 @@ _LINE = 1 << 13  # the longest line that is read
 _TIMES_AS_LONG = 16
 # Who takes the length of a text takes as long for this many lines as for all of them in one; who
 # takes its square takes 16 times as long for the latter.
-_MOST_GROWN = 4.0
-_NO_TIME_S = 0.03  # of CPU: nobody need look closer, and clocks may be coarse
+_MOST_GROWN = 6.0
+_NO_TIME_S = 0.06  # of CPU: nobody need look closer, and clocks may be coarse
 _LONG_S = 2.0  # even one that takes no more than its length may not take
 
 

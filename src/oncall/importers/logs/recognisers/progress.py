@@ -42,7 +42,9 @@ _TIMER_NAME = re.compile(r"^\s*(?P<name>[a-z][\w/-]{1,60}):\s*$")
 _TIMER_OF_RANK = re.compile(r"^\s*rank\s+(?P<rank>\d{1,6}): (?P<time>\d{1,9}\.\d+)\s*$")
 _MOST_TIMER_LINES = 1 << 12
 # Detectors of slow ranks: NVRx's names them, Megatron's prints the extremes of each report.
-_STRAGGLERS = re.compile(r"^(?>.*?STRAGGLER DETECTION WARNING: ).*? Affected ranks: (?P<list>.*)")
+_STRAGGLERS = re.compile(
+    r"^(?>.*?STRAGGLER DETECTION WARNING: )(?>.*? Affected ranks: )(?P<list>.*)"
+)
 _STRAGGLER = re.compile(r"(?:rank=|[\[{, ])(?P<rank>\d{1,6})\b")
 _EXTREMES = re.compile(
     r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d++)\w*+/(?P<rank>\d{1,6}) \| "
