@@ -60,6 +60,7 @@ class Pattern:
 # ------------------------------------------------------------------- patterns
 
 
+@cache
 def patterns() -> list[Pattern]:
     """All, by where they are: those that modules compile as they are imported, in a process of its
     own whose compiler is listened to, and those that functions compile, as they are written."""

@@ -51,6 +51,6 @@ def test_all_patterns_are_known_with_how_they_are_used() -> None:
     assert found["importers/switches/port_counters.py", r"NIC statistics:\s*"].only_matched
     assert not found["importers/logs/prefixes.py", r"\A(?:\[titan\] )"].only_matched
     assert not found["importers/process_ranks.py", r"(\d{1,18})"].only_matched
-    assert found["importers/logs/recognition.py", r"\0{64,}"].is_bytes
+    assert found["importers/logs/importer.py", r"\0{64,}"].is_bytes
     # With its flags, and once.
     assert found["importers/strange.py", r"\s*<(?:!doctype html|html)\b"].only_matched

@@ -157,7 +157,7 @@ def _check_characters(text: str) -> None:
 def _check_size(text: str) -> None:
     """Refuse `gpu[1-9999999999]` before it is expanded into memory."""
     for name in re.split(r"[,!&^](?![^\[]*\])", text):
-        size = prod(map(_count, _BRACKETS.findall(name)))
+        size = prod(map(_count, _BRACKETS.findall(name[: name.rfind("]") + 1])))
         if size > MOST_HOSTS:
             raise UsageError(f"`{name.strip()}` names more than {MOST_HOSTS:,} hosts")
 

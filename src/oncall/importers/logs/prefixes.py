@@ -127,7 +127,7 @@ _FORMS = (
     rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*+(?:\.\w++)++: )?(?=\S)",
     rf"(?P<level>{_LEVELS}) +[\w.]+: ",
     r"[0-9a-f]{8} \|\| ",
-    r"(?P<host>[a-z0-9]++(?:-[a-z0-9]++)*-\d+) [a-z][\w-]*+ (?=\[rank)",
+    r"(?P<host>[a-z0-9][a-z0-9-]*-\d+) [a-z][\w-]*+ (?=\[rank)",
     r"\[(?P<task>\d{1,5})\]:? (?!finished|joined|started|is setting)(?= *\S)",
     r"(?:stdout|stderr) [FP] ",
     r" {0,6}\d{1,7}(?:  |\t)",
