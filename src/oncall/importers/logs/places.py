@@ -51,7 +51,9 @@ class LogFile:
     def went_on(self) -> None:
         """A thread that was said to be stuck is not: the warning is taken back."""
         events = self.rows["log_events"]
-        warned = (n for n in range(len(events) - 1, -1, -1) if events[n]["code"] in _MAY_BE_STUCK)
+        warned = (
+            n for n in range(len(events) - 1, -1, -1) if events[n].get("code") in _MAY_BE_STUCK
+        )
         if (last := next(warned, None)) is not None:
             del events[last]
 
