@@ -138,7 +138,7 @@ def rank_by_folder(logs: Sequence[LogFile]) -> None:
         (row, int(found[2])) for log, found in folders for each in log.rows.values() for row in each
     ]
     agents = {log.path.as_posix()[: found.start()] for log, found in folders}
-    alone = len(agents) == 1 and all(row["rank"] in (None, local) for row, local in rows)
+    alone = len(agents) == 1 and all(row.get("rank") in (None, local) for row, local in rows)
     for log, found in folders if alone else ():
         log.rank = int(found[2])
     for row, local in rows if alone else ():
