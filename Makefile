@@ -129,7 +129,7 @@ fuzz: native
 # What is made to keep readers busy: every pattern pumped, slow logs, damaged recordings and lines,
 # recognised and read, so many seconds of each.
 ATTACK_SECONDS ?= 60
-attack: native
+attack: $(VENV)/.tested-with
 	$(BIN)/pytest -n 0 -q -m "slow or not slow" tests/fuzz/test_patterns.py
 	$(BIN)/python -m tests.fuzz pumped_patterns slow_logs damaged_recordings log_lines host_lines ras_json \
 	  --inputs 1000000 --seconds $(ATTACK_SECONDS)

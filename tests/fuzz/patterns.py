@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -59,6 +60,7 @@ class Pattern:
 # ------------------------------------------------------------------- patterns
 
 
+@cache
 def patterns() -> list[Pattern]:
     """All, by where they are: those that modules compile as they are imported, in a process of its
     own whose compiler is listened to, and those that functions compile, as they are written."""
@@ -141,37 +143,56 @@ def _note_written(module: Any, found: dict[tuple[Any, int], tuple[str, bool]]) -
     """The first arguments of `re.search(...)` and the like within functions, as far as the module's
     own names tell them."""
     file = Path(module.__file__)
-    for node in ast.walk(_tree(file)):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            continue
-        if ast.unparse(node.func.value) != "re" or not node.args:
-            continue
+    for call in _calls_in_functions(_tree(file)):
+        assert isinstance(call.func, ast.Attribute)
         try:
-            pattern = eval(ast.unparse(node.args[0]), dict(vars(module)))
+            pattern = eval(ast.unparse(call.args[0]), dict(vars(module)))
         except NameError:  # of a local name: compiled by whoever calls it, or as it is imported
             continue
         if isinstance(pattern, (str, bytes)):
-            only_matched = node.func.attr in ("match", "fullmatch")
-            found.setdefault((pattern, 0), (_place((file, node.lineno)), only_matched))
+            given = [ast.unparse(one) for one in (*call.args, *(k.value for k in call.keywords))]
+            flags = sum(int(getattr(re, one[3:])) for one in given if re.match(r"re\.[A-Z]+$", one))
+            only_matched = call.func.attr in ("match", "fullmatch")
+            found.setdefault((pattern, flags), (_place((file, call.lineno)), only_matched))
+
+
+def _calls_in_functions(tree: ast.Module) -> Iterator[ast.Call]:
+    """Calls of the module `re` with arguments."""
+    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+    for call in (node for function in functions for node in ast.walk(function)):
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=[_, *_]):
+                yield call
 
 
 # -------------------------------------------------------------------- attacks
 
 
-def attacks(pattern: Pattern, length: int) -> Iterator[str]:
-    """Texts of about `length` characters, each once."""
+@dataclass(frozen=True)
+class Attack:
+    """What is repeated, and what stands before it."""
+
+    before: str
+    unit: str
+
+    def text(self, length: int) -> str:
+        """It, of about so many characters."""
+        return self.before + self.unit * (length // len(self.unit)) + _END
+
+
+def attacks(pattern: Pattern) -> list[Attack]:
+    """All of a pattern, each once."""
     tree = parser.parse(pattern.compiled.pattern, pattern.flags)
-    seen = set()
+    found: dict[Attack, None] = {}
     for letter in _letters(tree):
         sampler = _Sampler(letter, tree.state.flags)
         for before, body in sampler.repeats(tree):
             unit = sampler.text(body) or letter
             if letter in unit:
-                for whole in {unit, before + unit}:
-                    many = before + whole * (length // len(whole))
-                    if many not in seen:
-                        seen.add(many)
-                        yield many + _END
+                for whole in (unit, before + unit):
+                    same = len(set(whole)) == 1
+                    found[Attack(before, whole[0] if same else whole)] = None
+    return list(found)
 
 
 def _letters(tree: Any) -> list[str]:
@@ -301,27 +322,52 @@ class _Sampler:
             before += self._of(code, value)
 
 
-# ------------------------------------------------------------------- a bound
+# ----------------------------------------------------------------- how it grows
+
+_LINE = 1 << 13  # the longest line that is read
+_TIMES_AS_LONG = 16
+# Who takes the length of a text takes as long for this many lines as for all of them in one; who
+# takes its square takes 16 times as long for the latter.
+_MOST_GROWN = 6.0
+_NO_TIME_S = 0.06  # of CPU: nobody need look closer, and clocks may be coarse
+_LONG_S = 2.0  # even one that takes no more than its length may not take
 
 
 class _TooLong(BaseException):
     """No handler of the package's catches it."""
 
 
-def endless(pattern: Pattern, text: str, most_s: float) -> bool:
-    """Whether looking for a pattern in a text takes more CPU time than this. In the main thread."""
+def superlinear(pattern: Pattern) -> str | None:
+    """The beginning of a text whose square or more a pattern takes, if there is one. Call it in the
+    main thread."""
+    for attack in attacks(pattern):
+        text = attack.text(_LINE * _TIMES_AS_LONG)
+        taken_s = _taken_s(pattern, text, 1)
+        if taken_s < _NO_TIME_S:
+            continue
+        lines_s = _taken_s(pattern, attack.text(_LINE), _TIMES_AS_LONG)
+        if taken_s >= _LONG_S or min(taken_s, _taken_s(pattern, text, 1)) > _MOST_GROWN * lines_s:
+            return text[:80]
+    return None
+
+
+def _taken_s(pattern: Pattern, text: str, times: int) -> float:
+    """CPU time that looking for a pattern in a text takes, so many times; `_LONG_S` at most."""
 
     def ring(*_: object) -> None:
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, most_s)
-        pattern.meet(text)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _LONG_S)
+        began = time.process_time()
+        for _ in range(times):
+            pattern.meet(text)
+        taken_s = time.process_time() - began
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except _TooLong:
-        return True
+        return _LONG_S
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    return False
+    return taken_s

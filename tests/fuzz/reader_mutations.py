@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 from recording_samples import Sample, samples
 
 from oncall.core.errors import BadInput
@@ -215,12 +216,11 @@ class Reader:
         with _written(sample) as place:
             con.begin()
             try:
-                load([place], self._incident)
-                return self._amiss()
-            except BadInput as error:
-                return None if str(error).isprintable() else "an error that cannot be printed"
-            except BaseException:
-                return traceback.format_exc(limit=-6)
+                return _amiss(place, self._incident)
+            except duckdb.TransactionException:
+                # A row that was refused has ended our transaction; whoever reads has none.
+                with Incident.empty() as incident:
+                    return _amiss(place, incident)
             finally:
                 con.rollback()
 
@@ -237,13 +237,22 @@ class Reader:
                 con.rollback()
         return set()  # one file of a simulation alone tells nothing
 
-    def _amiss(self) -> str | None:
-        """What no recording may leave in the evidence."""
-        rows = self._incident.con.execute("SELECT path, problem, note FROM recordings").fetchall()
-        if not rows or any(path is None for path, *_ in rows):
-            return "nothing says what was read"
-        texts = [text for row in rows for text in row[1:] if text is not None]
-        return None if all(len(text) < MOST_TEXT for text in texts) else "a problem without end"
+
+def _amiss(place: Path, incident: Incident) -> str | None:
+    """What must not happen when a file is read, if it did."""
+    try:
+        load([place], incident)
+    except BadInput as error:
+        return None if str(error).isprintable() else "an error that cannot be printed"
+    except duckdb.TransactionException:
+        raise
+    except BaseException:
+        return traceback.format_exc(limit=-6)
+    rows = incident.con.execute("SELECT path, problem, note FROM recordings").fetchall()
+    if not rows or any(path is None for path, *_ in rows):
+        return "nothing says what was read"
+    texts = [text for row in rows for text in row[1:] if text is not None]
+    return None if all(len(text) < MOST_TEXT for text in texts) else "a problem without end"
 
 
 @contextmanager

@@ -28,11 +28,11 @@ MOST_HOSTS = 65_536
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _MOST_NAME = 255  # characters
-_BRACKETS = re.compile(r"\[([^\]]*)\]")
+_BRACKETS = re.compile(r"\[([^\]]*+)(?:\]|\Z)")
 _SPAN = re.compile(r"\s*([0-9]{1,18})\s*-\s*([0-9]{1,18})\s*(?:/\s*([0-9]{1,18})\s*)?")
 _NUMBER = re.compile(r"\s*[0-9]{1,18}\s*")
 # As in hostfiles of MPI: `gpu001 slots=8`.
-_SLOTS = re.compile(r"\s+(?:slots|max_slots|max-slots)\s*=\s*[0-9]+|:[0-9]+$")
+_SLOTS = re.compile(r"(?<!\s)\s++(?:slots|max_slots|max-slots)\s*=\s*[0-9]+|:[0-9]+$")
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _check_characters(text: str) -> None:
 def _check_size(text: str) -> None:
     """Refuse `gpu[1-9999999999]` before it is expanded into memory."""
     for name in re.split(r"[,!&^](?![^\[]*\])", text):
-        size = prod(map(_count, _BRACKETS.findall(name)))
+        size = prod(map(_count, _BRACKETS.findall(name[: name.rfind("]") + 1])))
         if size > MOST_HOSTS:
             raise UsageError(f"`{name.strip()}` names more than {MOST_HOSTS:,} hosts")
 

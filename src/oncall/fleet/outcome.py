@@ -149,6 +149,7 @@ def lost_gateways_phrases(lost: Mapping[str, str]) -> list[str]:
 # Turn the stderr of a program that runs a command elsewhere into a reason to act on.
 
 _MOST_LINE = 200
+_ANYTHING = ".{0,300}"  # what `.*` stands for: a name; unbounded, it is sought anew from every word
 
 
 class TransientError(HostError):
@@ -169,7 +170,8 @@ def pattern(
     kind: Kind, words: str, advice: str = "{line}", *, transient: bool = False
 ) -> ErrorPattern:
     """The pattern of a regular expression that ignores case."""
-    return ErrorPattern(kind, re.compile(words, re.IGNORECASE), advice, transient)
+    compiled = re.compile(words.replace(".*", _ANYTHING), re.IGNORECASE)
+    return ErrorPattern(kind, compiled, advice, transient)
 
 
 def first_match(patterns: Sequence[ErrorPattern], host: str, said: str) -> HostError | None:

@@ -37,7 +37,7 @@ class Bounds:
     # A line of a table; NCCL Inspector's longest lines have 1 MiB.
     line_bytes: int = 16 * 2**20
     # Of a line of text, what is read: the longest that says something, a fingerprint, has 2 KiB.
-    # Searching it for a pattern takes up to the square of this.
+    # Searching it for patterns takes time by its length, for each of them.
     text_line_bytes: int = 8 * 2**10
     # Rows of one part; those of an incident are bounded in `core.room`.
     part_rows: int = 5_000_000

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NUMBERED = re.compile(
-    r"(?:node|host|gpu|worker|cn|gn|ip|dgx|hgx|trn|n|c|g|h|r\d+)[-_]?\d[\w.-]*", re.IGNORECASE
+    r"(?:node|host|gpu|worker|cn|gn|ip|dgx|hgx|trn|n|c|g|h|r\d)[-_]?\d[\w.-]*", re.IGNORECASE
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 # A GPU's model, which is named as hosts are.
 _MODEL = re.compile(r"h(?:20|100|200|800)(?:[-_]?(?:\d*gb|sxm\d?|pcie|nvl))*", re.IGNORECASE)
-_POSSIBLE = re.compile(r"[A-Za-z][\w-]*\d[\w.-]*|[a-z][\w-]*-[\w.-]+")
+_POSSIBLE = re.compile(r"[A-Za-z](?=[\w-]*\d)[\w.-]+|[a-z](?=[\w-]*-[\w.-])[\w.-]+")
 # What is numbered and no host.
 _COUNTED = re.compile(
     r"(?:step|iter(?:ation)?|epoch|run|attempt|try|look|sample|round|part|stage|v|version|python"

@@ -19,7 +19,7 @@ from oncall.importers.importers import Importer
 _ATTEMPT = re.compile(r"(?:attempt|restart|retry|try)[-_ ]?(\d{1,6})", re.IGNORECASE)
 # Of a file: how it is written and packed, not what it is of.
 _ENDINGS = re.compile(
-    r"(?<=.)(?:\.(?:log|out|err|txt|stdout|stderr|jsonl?|csv|parquet|pkl|pickle|gz|zst|xz|bz2))+$",
+    r"(?<=.)(?:\.(?:log|out|err|txt|stdout|stderr|jsonl?|csv|parquet|pkl|pickle|gz|zst|xz|bz2)){1,9}$",
     re.IGNORECASE,
 )
 _MOST_SHOWN = 20  # names of jobs: one of them is to be typed

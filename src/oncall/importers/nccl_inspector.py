@@ -41,7 +41,9 @@ _SHAPE = {
     "coll_records BIGINT, p2p_records BIGINT, proxy_records BIGINT)",
     "proxy_trace": "VARCHAR",
 }
-_PROMETHEUS = re.compile(rb"(?:#[^\n]*\n|\s)*nccl_(?:p2p_)?(?:bus_bandwidth|\w*exec_time)\w*\{")
+_PROMETHEUS = re.compile(
+    rb"(?:#[^\n]*\n|\s)*nccl_(?:p2p_)?(?:bus_bandwidth|\w{0,60}exec_time)\w*\{"
+)
 _NO_OPERATIONS = (
     "NCCL Inspector's text for Prometheus: it has the newest mean of each size of message, and "
     "neither operations nor ranks; record JSON instead (NCCL_INSPECTOR_PROM_DUMP=0)"

@@ -116,7 +116,7 @@ def _said(texts: Sequence[Said], book: Rulebook) -> list[str]:
         known = quoted[1].partition("|")[0].strip() in book.params
         return parse_template(quoted[0]).render(book.params) if known else _slot(quoted)
 
-    return [re.sub(r"\{\{\s*+(.*?)\s*+\}\}", slot, said.text) for said in texts]
+    return [re.sub(r"\{\{([^{}]*)\}\}", slot, said.text) for said in texts]
 
 
 def _slot(slot: re.Match[str]) -> str:

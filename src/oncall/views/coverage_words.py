@@ -14,7 +14,7 @@ from oncall.views.words import hosts_phrase, names_phrase, ranks_phrase
 
 _MOST_NAMES = 4
 _MOST_FILES = 3
-_CITED = re.compile(r" \([^)]*\)")  # a paper and its section
+_CITED = re.compile(r" \([^()]*\)")  # a paper and its section
 
 
 def seen_phrase(coverage: Coverage) -> str:

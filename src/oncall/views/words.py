@@ -359,7 +359,7 @@ def next_parts(step: str) -> list[tuple[bool, str]]:
         if line.lstrip().startswith("$ "):
             parts.append((True, clean(line.strip()[2:])))
             continue
-        for index, piece in enumerate(re.split(r"`([^`\s-][^`]*\s[^`]*)`", line)):
+        for index, piece in enumerate(re.split(r"`([^`\s-][^`\s]*+\s[^`]*+)`", line)):
             if piece.strip(" .,;:") or (index % 2 == 0 and piece.strip() and not parts):
                 parts.append((index % 2 == 1, clean(piece)))
     return parts

@@ -34,7 +34,7 @@ def _patterns() -> list[Pattern]:
 
 @cache
 def _attacks(number: int) -> list[str]:
-    return list(attacks(_patterns()[number], _HEAD_BYTES)) or [""]
+    return [one.text(_HEAD_BYTES) for one in attacks(_patterns()[number])] or [""]
 
 
 def _pumped(seed: int) -> bytes:

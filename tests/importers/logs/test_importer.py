@@ -111,6 +111,19 @@ def test_the_folders_of_torchrun_give_the_rank(tmp_path: Path) -> None:
     assert headline(*sorted(tmp_path.rglob("*.log"))) == ("FIRST_ERROR", [2])
 
 
+def test_a_log_of_torchruns_folder_may_go_on_after_the_last_step(tmp_path: Path) -> None:
+    path = tmp_path / "none_abc" / "attempt_0" / "0" / "stderr.log"
+    path.parent.mkdir(parents=True)
+    step = (
+        " [2026-03-14 02:{n:02}:00] iteration {n:8}/ 500 | elapsed time per iteration (ms): 9.5 |"
+    )
+    said = [step.format(n=n) for n in range(1, 20)]
+    path.write_text("\n".join([*said, "[2026-03-14 02:49:00] something else", ""]))
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        assert rows(incident, "SELECT rank FROM log_events WHERE kind = 'silence'") == [(0,)]
+
+
 def test_the_store_that_waits_for_clients_states_the_size(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_text(

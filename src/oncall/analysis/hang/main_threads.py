@@ -48,14 +48,14 @@ _REVEALING = tuple(
          r"|c10d::(?:Work|Reducer|ProcessGroup|verify_params|Logger)|c10d::ops::|\bnccl[A-Z]\w+"
          r"|at \S*libnccl|gloo::|_verify_param_shape_across_processes|_sync_module_states"),
         ("data loader", r"dataloader|data_loader|DataLoader|torch/utils/data/|data/_utils"
-         r"|webdataset|streaming/base|datasets/iterable_dataset|nvidia/dali|megatron/\S*data_iter"),
+         r"|webdataset|streaming/base|datasets/iterable_dataset|nvidia/dali|megatron/\S{0,200}data_iter"),
         ("checkpoint", r"save_checkpoint|load_checkpoint|checkpoint(?:ing|er)?/|torch/serialization"
          r"|torch\.save|save_pretrained|dist_checkpointing|safetensors|torch/distributed/checkpoint"
          r"|checkpointing\.py"),
         ("compilation", r"torch/_(?:inductor|dynamo|functorch)/|triton/(?:compiler|runtime/jit)"
          r"|cpp_extension\.py|(?:torch)?inductor/codecache"),
         ("import", r"<frozen importlib|^_find_and_load|importlib/_bootstrap"),
-        ("device", r"(?:cuda|cu)(?:Stream|Device|Event|Ctx)Synchronize|hip\w+Synchronize"
+        ("device", r"(?:cuda|cu)(?:Stream|Device|Event|Ctx)Synchronize|hip\w{1,40}Synchronize"
          r"|torch/cuda/(?:__init__|streams)\.py:|^synchronize at torch/|cudaMemcpy\b|cuMemcpy\w*"
          r"|at::native::_local_scalar_dense"),
         ("optimizer", r"torch/optim/|/optimizer/|/optimizers/|clip_grad|grad_scaler|amp/grad"),

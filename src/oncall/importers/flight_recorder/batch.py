@@ -103,7 +103,7 @@ class Batch:
 
 def rank_in_name(path: str) -> int | None:
     """The rank a dump's file name ends with: `fr_trace_rank_2.json` is 2; None if there is none."""
-    match = re.search(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*)*$", Path(path).name)
+    match = re.search(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*+){0,9}$", Path(path).name)
     return int(match[1]) if match else None
 
 

@@ -29,11 +29,14 @@ _MONTH = r"(?P<month>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?)"
 _HOST = r"(?P<host>[A-Za-z0-9][\w.-]*)"
 _PROGRAM = r"(?P<program>[\w./@-]+)(?:\[\d+\])?: "
 _SINCE = r"\[ *+<? *+\+?\d+\.\d{6}>?\]"  # of `dmesg -d`: since the line before
-_STAMPS = (
-    re.compile(rf"(?:<\d+>|[a-z]+ *:[a-z]+ *: )?(?:{_BOOT}|{_DATED}|{_SINCE})(?:\[ *[TC]\d+\])? ?"),
-    re.compile(rf"(?:{_ISO}|{_MONTH}) {_HOST} {_PROGRAM}"),
-    re.compile(rf"{_ISO} "),
-    re.compile(r"(?P<program>kernel): "),
+_STAMPS = tuple(
+    re.compile(rf"\A(?:{stamp})")
+    for stamp in (
+        rf"(?:<\d+>|[a-z]+ *:[a-z]+ *: )?(?:{_BOOT}|{_DATED}|{_SINCE})(?:\[ *[TC]\d+\])? ?",
+        rf"(?:{_ISO}|{_MONTH}) {_HOST} {_PROGRAM}",
+        rf"{_ISO} ",
+        r"(?P<program>kernel): ",
+    )
 )
 _MORE = re.compile(rf"{_BOOT} ?")  # syslog repeats the kernel's own stamp
 _VIRTUAL = re.compile(r"\b(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)\w*")

@@ -17,7 +17,9 @@ from oncall.importers.host_text.page import MOST_GPUS, NVIDIA_SMI, Page, mib, nu
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.recognisers.order import NEEDLES
 
-_TABLE = re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s*([0-9A-Fa-f:.]{10,16})\s")
+_TABLE = re.compile(
+    r"\|\s+(\d+)\s++(\S++(?:\s++\S++)*?)\s++(?:On|Off|N/A)\s++\|\s*([0-9A-Fa-f:.]{10,16})\s"
+)
 _SECOND = re.compile(
     r"\|\s*\S+\s+(?P<temp>\d+)C?\s+\S+\s+(?P<power>[\d.]+|N/A|ERR!|\[.*?\])W?\s*/"
     r"\s*(?P<limit>[\d.]+|N/A|ERR!)W?\s*\|"

@@ -18,7 +18,7 @@ _DEVICE = re.compile(
     r"CA '([\w.-]+)'|hca_id:\s*([\w.-]+)|Infiniband device '([\w.-]+)' port (\d+) status:"
 )
 _PORT = re.compile(r"\s*[Pp]ort:?\s*(\d+):?\s*")
-_PAIR = re.compile(r"\s*([A-Za-z][\w ]*?)\s*:\s*(.*?)\s*")
+_PAIR = re.compile(r"\s*([A-Za-z][\w ]*+)\s*:(.*)")
 _LINK = re.compile(
     r"link (?P<nic>[\w.-]+)/(?P<port>\d+) (?:subnet_prefix [\w:]+ lid \d+ sm_lid \d+ lmc \d+ )?"
     r"state (?P<state>\w+)"
@@ -44,7 +44,7 @@ class _Port:
     def state(self) -> str:
         """Such as active, down, initializing; empty where the text does not show it."""
         said = self.said.get("state", "")
-        return re.sub(r"^\d+:\s*|^PORT_|\s*\(\d+\)$", "", said).lower()
+        return re.sub(r"^\d+:|^PORT_|\(\d+\)$", "", said).strip().lower()
 
     @property
     def is_up(self) -> bool:
@@ -123,7 +123,7 @@ def _ports(lines: list[str]) -> list[_Port]:
         elif nic and (found := _PORT.fullmatch(line)):
             ports.append(_Port(nic, int(found[1]) % 256, place, {}, model, firmware))
         elif nic and (found := _PAIR.fullmatch(line)):
-            name, value = found[1].lower(), found[2]
+            name, value = found[1].rstrip().lower(), found[2].strip()
             if name in ("ca type", "board_id", "vendor_part_id") and model is None:
                 model = value
             elif name in ("firmware version", "fw_ver"):

@@ -12,7 +12,7 @@ from oncall.importers import files
 from oncall.importers.bounds import metered
 from oncall.importers.host_text.page import MOST_GPUS, Page
 
-_HEADING = re.compile(r"=+ (?:ROCm System Management Interface|Concise Info) =+\s*$", re.MULTILINE)
+_HEADING = re.compile(r"= (?:ROCm System Management Interface|Concise Info) =+\s*$", re.MULTILINE)
 _COLUMNS = re.compile(r"(?:GPU|Device) .*\bPwrCap\b")
 _GPU = re.compile(r"(?P<index>\d{1,4})\s")
 _MODEL = re.compile(r"\b0x[0-9a-f]{4,6}\b")

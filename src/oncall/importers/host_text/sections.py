@@ -11,10 +11,10 @@ from oncall.core.nodeset import expand_hosts
 from oncall.importers.bounds import metered
 from oncall.importers.host_names import host_named, may_be_host
 
-_HOST = r"[A-Za-z0-9][\w.\[\],-]*"
+_HOST = r"[A-Za-z0-9][\w.\[\],-]{0,199}"
 _HEADINGS = tuple(
-    re.compile(pattern)
-    for pattern in (
+    re.compile(rf"\A(?:{heading})")
+    for heading in (
         rf"(?:={{2,9}}|#{{2,9}}|-{{2,9}}|\*{{2,9}}|>{{2,9}}) *(?:(?:host|node):? )?"
         rf"(?P<host>{_HOST}?):? *[=#*<-]*$",
         rf"(?P<host>{_HOST}) \| (?:CHANGED|SUCCESS|FAILED)\b.*>>$",

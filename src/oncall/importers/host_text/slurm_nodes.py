@@ -19,7 +19,7 @@ _HEADING = re.compile(r"\s*+(?=.*\b(?:NODELIST|HOSTNAMES)\b)(?=.*\b(?:STATE|REAS
 _WORD = re.compile(r"\S+")
 _NODE = re.compile(r"NodeName=(?P<node>\S+) ")
 _STATE = re.compile(r"\bState=(?P<state>\S+)")
-_REASON = re.compile(r"\bReason=(?P<reason>.*?)(?: \[(?P<who>[^@\[\]]*)@(?P<at>[\dT:-]+)\])?\s*+$")
+_REASON = re.compile(r"^(?>.*?\bReason=)(?P<reason>.*?)(?: \[[^@\[\]]*@(?P<at>[\dT:-]+)\])?$")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 # What slurmctld itself gives as the reason where a node is gone, in any state.
 _GONE = re.compile(r"[Nn]ot responding|unexpectedly rebooted|no response", re.IGNORECASE)
@@ -112,7 +112,7 @@ def _described(lines: list[str]) -> Iterator[_Node]:
             name, state, place = found["node"], "", number
         if name and (found := _STATE.search(line)):
             state, place = found["state"], number
-        if name and (found := _REASON.search(line)):
+        if name and (found := _REASON.search(line.rstrip())):
             at_ns = Clock(None).iso(found["at"]) if found["at"] else None
             yield _Node(name, _of_states(state), found["reason"].strip(), number, at_ns)
             name = ""

@@ -25,7 +25,7 @@ _MOST_NS = 1 << 61  # two of them still fit 64 bits
 _MOST_ELEMENTS = 1 << 53
 _NO_COMMUNICATION = {"wait", "init", ""}
 _BY_ALL = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll"}
-_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_?(?!Generic)([A-Z][A-Za-z]+?)(?=[_(]|$|Ring|Tree)")
+_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_?(?!Generic)([A-Z][A-Za-z]{1,60}?)(?=[_(]|$|Ring|Tree)")
 _GLOO = re.compile(r"gloo:(\w{1,40})$")
 _RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 # tensorboard_trace_handler calls a file HOST_PID.INSTANT.pt.trace.json, older ones without INSTANT.

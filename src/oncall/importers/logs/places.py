@@ -51,7 +51,9 @@ class LogFile:
     def went_on(self) -> None:
         """A thread that was said to be stuck is not: the warning is taken back."""
         events = self.rows["log_events"]
-        warned = (n for n in range(len(events) - 1, -1, -1) if events[n]["code"] in _MAY_BE_STUCK)
+        warned = (
+            n for n in range(len(events) - 1, -1, -1) if events[n].get("code") in _MAY_BE_STUCK
+        )
         if (last := next(warned, None)) is not None:
             del events[last]
 
@@ -69,10 +71,10 @@ class LogFile:
 # of torchrun's --log-dir: the attempt, then the local rank
 ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 _NUMBERED = re.compile(
-    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
+    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]{0,255}?)(?=[_.]|$)", re.IGNORECASE
 )
 _ENDINGS = re.compile(
-    r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|xz|bz2|\d{1,3}))+$", re.IGNORECASE
+    r"(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst|xz|bz2|\d{1,3})){1,9}$", re.IGNORECASE
 )
 _BREAK = re.compile(r"[_.]")
 _DIGITS = re.compile(r"\d+")
@@ -136,7 +138,7 @@ def rank_by_folder(logs: Sequence[LogFile]) -> None:
         (row, int(found[2])) for log, found in folders for each in log.rows.values() for row in each
     ]
     agents = {log.path.as_posix()[: found.start()] for log, found in folders}
-    alone = len(agents) == 1 and all(row["rank"] in (None, local) for row, local in rows)
+    alone = len(agents) == 1 and all(row.get("rank") in (None, local) for row, local in rows)
     for log, found in folders if alone else ():
         log.rank = int(found[2])
     for row, local in rows if alone else ():

@@ -27,7 +27,7 @@ _MARK = "NCCL DIAG "
 _LEAST_SHARE = 0.5  # of the lines; a job's log that holds a report is a log
 _INFO = re.compile(r"NCCL DIAG \[INFO\] (?P<check>[A-Za-z][\w ]{0,40}): (?P<text>.*)")
 _RANKS = re.compile(r"\brank\(s\) \{(?P<ranks>[\d, ]{1,4000})")
-_VALUE = re.compile(r"(?P<name>NCCL_\w+)=(?P<value>.*?) on rank")
+_VALUE = re.compile(r"^(?>.*?\b(?P<name>NCCL_\w++)=)(?P<value>.*?) on rank")
 # What may differ between ranks and changes nothing but what is printed.
 _OF_PRINTING = re.compile(r"NCCL_DEBUG|NCCL_WARN|NCCL_RAS|NCCL_RUN|NCCL_\w*(?:FILE|DUMP)")
 _FACTOR = 10.0  # bytes of memory for each of the text

@@ -17,7 +17,7 @@ MOST_RANKS = 1 << 17
 MOST_GPUS = 1 << 16  # on one node
 _MOST = 1 << 63
 
-_LOST_COMMA = re.compile(r'([\w"}\]])(\s*\n\s*"[^"\n]{1,64}"\s*:)')
+_LOST_COMMA = re.compile(r'([\w"}\]])((?=[^\S\n]*+\n)\s*+"[^"\n]{1,64}"\s*+:)')
 
 _SUCCESS, _IN_PROGRESS = 0, 7  # ncclSuccess, ncclInProgress
 

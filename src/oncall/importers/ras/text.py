@@ -44,7 +44,7 @@ _ERROR_ONE = re.compile(r"Rank (\d{1,18}) reported ")
 _RANK = re.compile(r"Rank (\d{1,18})\b")
 _MISSING = re.compile(r"The missing ranks?: ([\d, ]+)$")
 _OWNER = re.compile(
-    r"-- GPU (\d{1,18})(?: \(NVML (\d{1,18})\))? managed by process (\d{1,18}) on node (\S.*)$"
+    r"-- GPU (\d{1,18})(?: \(NVML (\d{1,18})\))? managed by process (\d{1,18}) on node (\S.*)"
 )
 _PROCESS = re.compile(
     r"Process (\d{1,18}) on node (\S+) managing GPUs? ([\d,]*)(?: \(NVML ([\d,]*)\))?"

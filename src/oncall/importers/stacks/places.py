@@ -118,7 +118,7 @@ def _host_in(words: Sequence[str]) -> str | None:
 
 
 def _without_suffix(name: str) -> str:
-    return re.sub(r"(?:\.(?:txt|log|json|out|err|raw|folded|gz|stacks?|dump))+$", "", name)
+    return re.sub(r"(?:\.(?:txt|log|json|out|err|raw|folded|gz|stacks?|dump)){1,9}$", "", name)
 
 
 def _rank(digits: str) -> int | None:

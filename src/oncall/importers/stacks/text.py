@@ -28,7 +28,7 @@ _FAULT_THREAD = re.compile(
     r" \(most recent call first\):"
 )
 _FAULT_FRAME = re.compile(
-    r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+|\?\?\?) in (?P<function>\S.*?)\s*$'
+    r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+|\?\?\?) in (?P<function>\S.*)$'
 )
 _FAULT_NOISE = re.compile(
     r"^(?:Fatal Python error|Timeout \(\d|Extension modules:|\s+<no Python frame>)"
@@ -44,7 +44,7 @@ _GDB_FRAME = re.compile(
 )
 _GDB_C_FRAME = re.compile(
     r"^#\d+\s+(?:0x[0-9a-fA-F]+ in )?(?P<function>[\w:~<>?@.]+) ?\(.*?"
-    r"(?: from (?P<library>\S+)| at (?P<file>[^:\s]+):(?P<line>\d+))?\s*$"
+    r"(?: from (?P<library>\S+)| at (?P<file>[^:\s]+):(?P<line>\d+))?$"
 )
 _GDB_NOISE = re.compile(
     r"^(?:\[New LWP|\[Thread debugging|Using host lib|Traceback \(most recent call first\)"
@@ -58,7 +58,7 @@ _PYSTACK_THREAD = re.compile(
 )
 _PYSTACK_FRAME = re.compile(
     r'^\s+\((?:Python|C|Other)\) File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S.*?)'
-    r"(?: \((?P<library>[^()]+)\))?\s*$"
+    r"(?: \((?P<library>[^()]+)\))?$"
 )
 _PREFIXED = re.compile(
     r"^(?:\[rank(?P<rank>\d{1,7})\]|(?P<who>[A-Za-z0-9][\w.-]*)):(?: (?P<rest>.*))?$"
@@ -259,7 +259,7 @@ def _short(line: str) -> str:
 def _unprefixed(lines: Iterable[str]) -> Iterator[tuple[int | None, str | None, str]]:
     """Each line without the prefix that pdsh, srun or torchrun put before it, and what it says."""
     for raw in metered(lines):
-        line = _ANSI.sub("", _short(raw).rstrip("\r"))
+        line = _ANSI.sub("", _short(raw)).rstrip()
         found = _PREFIXED.match(line)
         if found is None:
             yield None, None, line

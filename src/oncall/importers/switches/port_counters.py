@@ -57,7 +57,7 @@ _PERFQUERY = re.compile(r"# Port (?:extended )?counters: Lid (?P<lid>\d+) port (
 _OF_PORT = re.compile(r"(?P<name>[A-Z]\w+):\.+(?P<value>\d{1,18})$")
 _SATURATED = (2**32 - 1, 2**16 - 1, 2**8 - 1)  # where perfquery's counters stop counting
 _SYSFS = re.compile(
-    r"(?:[^\s/]*+/)*?(?:[^\s/]*[^\s/\w.-])?+(?P<nic>[\w.-]++)/ports/\d+/"
+    r"\A(?:[^\s/]*+/)*?(?:[^\s/]*[^\s/\w.-])?+(?P<nic>[\w.-]++)/ports/\d+/"
     r"(?P<counter>(?:hw_)?counters/\w+):(?P<value>\d{1,18})$"
 )
 _RDMA = re.compile(r"link (?P<nic>[\w.-]+)/\d+ (?P<counters>(?:\w+ \d{1,18}(?:\s+|$))+)")

@@ -41,7 +41,9 @@ _MOST_DIGITS = 6
 _CONTENT = {
     "fct": re.compile(rb"\A(?:### (?:\d+ ){7}\d+|(?:\d+ ){10}\d+)\s*$", re.M),
     "pfc": re.compile(rb"\A\d+ \d+ [01] \d+ [01]\s*$", re.M),
-    "topology": re.compile(rb"\A\d+ \d+ \d+\s*\n[\d ]+\s*\n\d+ \d+ [\d.]+[KMGT]?bps ", re.M),
+    "topology": re.compile(
+        rb"\A\d+ \d+ \d+\s{0,9}\n[\d ]++\s{0,9}\n\d+ \d+ [\d.]+[KMGT]?bps ", re.M
+    ),
     "flow": re.compile(rb"\A\d+\s*\n\d+ \d+ \d+ \d+ \d+ [\d.]+\s*$", re.M),
     "telemetry": re.compile(rb"\Atime \d+\s*\n\s*(?:polling|signal)"),
 }

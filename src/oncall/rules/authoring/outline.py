@@ -135,7 +135,7 @@ def _said(texts: Sequence[Said], first: str, rest: str, width: int) -> Iterator[
 
 def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:
     # A `{{ slot }}` stays on one line.
-    kept = re.sub(r"\{\{.*?\}\}", lambda slot: slot[0].replace(" ", "\u00a0"), text)
+    kept = re.sub(r"\{\{[^{}]*\}\}", lambda slot: slot[0].replace(" ", "\u00a0"), text)
     lines = textwrap.wrap(
         kept,
         max(width, len(rest) + 24),

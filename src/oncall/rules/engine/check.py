@@ -365,7 +365,7 @@ def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
 
 def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
     for where, text in sentences(rulebook.book):
-        length = len(re.sub(r"\{\{.*?\}\}", "x" * _SHOWN, text, flags=re.DOTALL))
+        length = len(re.sub(r"\{\{[^{}]*\}\}", "x" * _SHOWN, text))
         if where[-3:-2] == ("say",) and length >= LONGEST_SENTENCE:
             message = f"about {length} characters; a sentence may have at most"
             yield Fault(where, f"{message} {LONGEST_SENTENCE}")

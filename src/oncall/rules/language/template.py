@@ -39,7 +39,7 @@ LONGEST_LIST = 5  # distinct values listed before "and 3 more"
 _MARK = re.compile(r"\{\{|\{%|\{#")
 _SLOT = re.compile(
     r"\s*(?P<name>[A-Za-z_]\w*)(?:\.(?P<column>[A-Za-z_]\w*))?"
-    r"(?P<filters>(?:\s*\|\s*[A-Za-z_]\w*(?:\(\s*(?:'[\w ]*'|\"[\w ]*\")\s*\))?)*)\s*"
+    r"(?P<filters>(?:\s*+\|\s*+[A-Za-z_]\w*+(?:\(\s*(?:'[\w ]*'|\"[\w ]*\")\s*\))?+)*+)\s*"
 )
 _FILTER = re.compile(r"\|\s*([A-Za-z_]\w*)(?:\(\s*['\"]([\w ]*)['\"]\s*\))?")
 

@@ -357,9 +357,9 @@ Span = tuple[int, int, Role]  # from, to, in characters
 
 _KEY = re.compile(r"^(\s*(?:- )*)([A-Za-z_][\w.-]*)(:)(?=\s|$)")
 _INLINE_KEY = re.compile(r"(?<=[{,]) *([A-Za-z_][\w.-]*)(?=:\s)")
-_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$|--\s.*$")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*|--\s.*")
 _TEXT = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:''|[^'])*'")
-_SLOT = re.compile(r"\{\{.*?\}\}|\$[A-Za-z_]\w*")
+_SLOT = re.compile(r"\{\{[^{}]*\}\}|\$[A-Za-z_]\w*")
 _NUMBER = re.compile(
     r"(?<![\w.$])[0-9][0-9_,.]*(?:\s?(?:ns|us|µs|ms|s|min|h|d|%|[kMGT]?i?B(?:/s)?))?(?![\w.])"
 )

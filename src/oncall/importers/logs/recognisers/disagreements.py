@@ -29,8 +29,9 @@ _CALL = re.compile(r"OpType=(\w+)(?:, TensorShape=(\[[\d, ]*\]))?")
 _ASPECTS = re.compile(r"Collectives differ in the following aspects: ?(.*)")
 _SEQ = re.compile(r"SequenceNumber=(\d+)")
 _SIZES = re.compile(
-    r"peer (?P<peer>\S+?)<\d+>.*collective mismatch error,? local size (?P<here>\d+) "
-    r"remote size (?P<there>\d+)"
+    r"^(?>.*?peer (?P<peer>\S+?)<\d+>).*collective mismatch error,? local size (?P<here>\d+) "
+    r"remote size (?P<there>\d+)",
+    re.MULTILINE,
 )
 _TRUNCATED = re.compile(
     r"(?P<start>[Mm])essage truncated ?: (?:receiving|received) (?P<there>\d+) bytes instead of "
@@ -55,9 +56,9 @@ _DRIVER = re.compile(
 # Servers and runtimes that see that a collective does not end, and not who keeps it; of XLA's
 # rendezvous, that somebody did not come.
 _ENDLESS = (
-    (re.compile(r"\b(EI0002): .*[Nn]otify"), "HCCL {}: no word from another rank in time"),
+    (re.compile(r"^(?>.*?\b(EI0002): ).*[Nn]otify"), "HCCL {}: no word from another rank in time"),
     (
-        re.compile(r"Termination timeout for .* exceeded.* All (\d+) threads joined"),
+        re.compile(r"^(?>.*?Termination timeout for )(?>.*? exceeded).* All (\d+) threads joined"),
         "all {} threads joined the rendezvous",
     ),
 )
@@ -69,8 +70,8 @@ _MAY_BE_STUCK = re.compile(
 )
 _UNSTUCK = re.compile(r"Thread is unstuck!")
 _SHORT = re.compile(
-    r"Termination timeout for .* exceeded.*Expected (\d+) threads to join the rendezvous, but only "
-    r"(\d+) of them arrived"
+    r"^(?>.*?Termination timeout for )(?>.*? exceeded).*"
+    r"Expected (\d+) threads to join the rendezvous, but only (\d+) of them arrived"
 )
 _CALLS = re.compile(
     r"Mismatched (?:collective detected(?:.*?rank (\d+)[.! ]*$)?|[\w ]{1,40}: One rank )"

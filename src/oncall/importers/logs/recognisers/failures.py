@@ -27,8 +27,8 @@ _RERAISED = re.compile(r"Caught \w+ in (?P<where>[\w .]{1,80}?)\.?$")
 _ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
-    r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]*?\S)\s*+(?:CUDA kernel errors|Compile with|"
-    r"Search for|For debugging|Exception raised|$)"
+    r"^(?>.*?(?:CUDA|HIP|NPU)(?: driver)? error: )(?P<why>.*?\S)\s*+(?:CUDA kernel errors|"
+    r"Compile with|Search for|For debugging|Exception raised|$)"
 )
 # As XLA names the driver's errors, of a task where its coordination service passes them on.
 _DRIVER = re.compile(r"CUDA_ERROR_(?P<name>[A-Z_]{3,60})(?::? (?P<why>[a-zA-Z][^\n]{0,300}))?")

@@ -14,13 +14,13 @@ _MISSING = re.compile(r"timed out task names:|stopped sending heartbeats|[Hh]ear
 _COORDINATOR = re.compile(
     r"JAX distributed service on (?P<peer>\[?[\w.:-]+?\]?):\d+\b|"
     r"distributed\.initialize\(\W?(?:coordinator_address=\W?)?(?P<given>[\w.-]+):\d+|"
-    r"last error: .*?ipv[46]:%?(?P<last>[\w.-]+):\d+"
+    r"last error: .{0,200}?ipv[46]:%?(?P<last>[\w.-]+):\d+"
 )
 _MOST_ABOVE = 60  # lines: it says every half minute that it still waits
 _MOST_TASKS = 12
 _MOST_OF_MESSAGE = 3  # lines of it before its list
 # The barrier that every process passes before the first computation.
-_START = re.compile(r"[Bb]arrier.*(?:PjRT_Client_Connect|cluster_register|[Ii]nit)")
+_START = re.compile(r"^(?>.*?[Bb]arrier).*(?:PjRT_Client_Connect|cluster_register|[Ii]nit)")
 
 
 def read(line: Line) -> Sequence[Found]:

@@ -13,7 +13,7 @@ _SIGNAL = {"KILL": 9, "SEGV": 11, "ABRT": 6, "TERM": 15, "BUS": 7, "INT": 2, "FP
 _ENDED = tuple(
     re.compile(pattern.replace("N)", r"\d{1,9})"))
     for pattern in (
-        r"--local_rank=(?P<local>N).* exits with return code = (?P<code>-?N)",
+        r"^(?>.*?--local_rank=(?P<local>N)).* exits with return code = (?P<code>-?N)",
         r"exits with return code = (?P<code>-?N)",
         r"died with <Signals\.\w+: (?P<signal>N)>",
         r"returned non-zero exit status (?P<code>N)",

@@ -14,9 +14,10 @@ _COMPLETION = re.compile(
 )
 # Transports other than NCCL's own verbs: libfabric's plugin, UCX, NVSHMEM.
 _TRANSPORT = re.compile(
-    r"NET/OFI.*(?:completed with error|[Uu]nresponsive receiver|RC: \d+\. Error)|"
+    r"^(?>.*?NET/OFI).*(?:completed with error|[Uu]nresponsive receiver|RC: \d+\. Error)|"
     r"(?:[Tt]ransport|RNR) retry count exceeded on (?P<ucx>\w+)|"
-    r"(?:Local|Remote) (?:protection|access|operation|invalid request)[\w ]* on (?P<other>\w+:\d+)/"
+    r"(?:Local|Remote) (?:protection|access|operation|invalid request)[\w ]{0,60} on "
+    r"(?P<other>\w+:\d+)/"
 )
 _VERBS = re.compile(
     r"Call to ibv_\w+ failed(?: with (?:error )?[^,]+)?"
@@ -48,8 +49,8 @@ _GDR = re.compile(
     r"(?: '(?P<name>\w+)')?"
 )
 _NVLS = re.compile(
-    r"NVLS\) Multicast memory|transport/nvls\.cc.*(?:Cuda failure|WARN)|"
-    r"[Mm]ulticast.*(?:failed|error)|[Ff]ailed to bind.*(?:NVLS|ulticast)"
+    r"NVLS\) Multicast memory|^(?>.*?transport/nvls\.cc).*(?:Cuda failure|WARN)|"
+    r"^(?>.*?[Mm]ulticast).*(?:failed|error)|^(?>.*?[Ff]ailed to bind).*(?:NVLS|ulticast)"
 )
 _FABRIC = re.compile(r"[Ff]abric [Mm]anager|system not yet initialized|failure 802|IMEX")
 _P2P = re.compile(r"P2P is disabled between|NCCL_P2P_DISABLE set by environment to 1")

@@ -11,7 +11,7 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _NS_PER_S = 1e9
 _MEGATRON = re.compile(
-    r"iteration\s+(?P<step>\d+)/\s*(?P<most>\d+) \|.*elapsed time per iteration "
+    r"^(?>.*?iteration\s+(?P<step>\d+)/\s*(?P<most>\d+) \|).*elapsed time per iteration "
     r"\((?P<unit>m?s)\): (?P<time>[\d.]+)"
 )
 _BAR = re.compile(
@@ -27,7 +27,7 @@ _OF_TRAINING = re.compile(
 )
 _PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
 _OF_EPOCH = re.compile(r"[Ee]poch")  # what it counts ends with the epoch, not with the job
-_TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
+_TITAN = re.compile(r"^(?>.*?\bstep:\s+(?P<step>\d+)\s+loss:).*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"\b(?:Curr)?SamplesPerSec=(?P<rate>[\d.]+)")
 # Megatron's timers, one a line below this heading, or each with it: all that it says of ranks.
@@ -42,7 +42,9 @@ _TIMER_NAME = re.compile(r"^\s*(?P<name>[a-z][\w/-]{1,60}):\s*$")
 _TIMER_OF_RANK = re.compile(r"^\s*rank\s+(?P<rank>\d{1,6}): (?P<time>\d{1,9}\.\d+)\s*$")
 _MOST_TIMER_LINES = 1 << 12
 # Detectors of slow ranks: NVRx's names them, Megatron's prints the extremes of each report.
-_STRAGGLERS = re.compile(r"STRAGGLER DETECTION WARNING: .*? Affected ranks: (?P<list>.*)")
+_STRAGGLERS = re.compile(
+    r"^(?>.*?STRAGGLER DETECTION WARNING: )(?>.*? Affected ranks: )(?P<list>.*)"
+)
 _STRAGGLER = re.compile(r"(?:rank=|[\[{, ])(?P<rank>\d{1,6})\b")
 _EXTREMES = re.compile(
     r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d++)\w*+/(?P<rank>\d{1,6}) \| "
@@ -54,13 +56,13 @@ _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/\d+\]\s+Time\s+(?P<time
 _FORMS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\bups=(?P<often>[\d.]++).*\bnum_updates=(?P<step>\d+)",
+        r"^(?>.*?\bups=(?P<often>[\d.]++)).*\bnum_updates=(?P<step>\d+)",
         r"Train Epoch: \d+ \[ *(?P<step>\d+)/\d+ \(\s*\d+%\)\]"
         r"(?:.*Batch \(t\): (?P<time>[\d.]+))?",
         r"(?:Epoch|Iter)\(train\) +(?:\[\d+\])?\[ *(?P<step>\d+)/\d+\]"
         r"(?:.* time: (?P<time>[\d.]+))?",
-        r"\bTrain: \d+ \[ *(?P<step>\d+)/\d+ .*\bTime: (?P<time>[\d.]+)s",
-        r"Epoch: \[\d+\] +\[ *(?P<step>\d+)/\d+\] +eta: .* time: (?P<time>[\d.]+)",
+        r"^(?>.*?\bTrain: \d+ \[ *(?P<step>\d+)/\d+ ).*\bTime: (?P<time>[\d.]+)s",
+        r"^(?>.*?Epoch: \[\d+\] +\[ *(?P<step>\d+)/\d+\] +eta: ).* time: (?P<time>[\d.]+)",
         r"^\[(?:batch|step)=(?P<step>\d+)/(?P<most>\d+)[,\]]",
         r"^ *(?P<step>\d+)/\d+ \[[=>.]+\] - (?:ETA: |.* (?P<ms>[\d.]+)ms/step)",
     )
@@ -69,7 +71,7 @@ _NO_NUMBER = re.compile(
     r"(?:\b|(?<=train_)|(?<=training_)|(?<=total_))loss['\"]?\s*+[:=]?\s*+\(?[+-]?(?:nan|inf)\b",
     re.I,
 )
-_HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
+_HF = re.compile(r"\{'loss': [^{}]*'epoch': [\d.]+")
 _STEP = re.compile(
     r"\b(?:(?:global|train|training|trainer)[_/])?(?:step|iter|iteration|batch)\b[ :=#\[]*"
     r"(?P<step>\d+)(?:/(?P<most>\d+))?",
@@ -140,8 +142,9 @@ _PHASES = (
         re.compile(
             r"[Ss]aving (?:the |full |model |a )*(?:checkpoint|model|state|weights|"
             r"optimizer|adapter)|[Ss]ave (?:checkpoint|model) (?:to|at)|"
-            r"[Ww]riting checkpoint|full model state dict|[Ss]aving\b.*(?:ckpt|"
-            r"checkpoint)|save_checkpoint|save_model|[Uu]ploading checkpoint"
+            r"[Ww]riting checkpoint|full model state dict|"
+            r"^(?>.*?[Ss]aving\b).*(?:ckpt|checkpoint)|save_checkpoint|save_model|"
+            r"[Uu]ploading checkpoint"
         ),
     ),
     (
@@ -156,7 +159,7 @@ _PHASES = (
             r"[Rr]unning [Ee]valuation|[Ee]valuating\b|[Ss]tart(?:ing)? (?:evaluation|"
             r"validation)|[Rr]unning validation|Validating\b|[Vv]alidation DataLoader|"
             r"[Bb]egin(?:ning)? (?:evaluation|validation)|"
-            r"\*{3,} (?:Running )?Evaluation"
+            r"\*{3} (?:Running )?Evaluation"
         ),
     ),
 )
@@ -177,7 +180,11 @@ _LOCAL = re.compile(r"--?nproc[-_]per[-_]node[= ](\d{1,4})\b|\bnproc_per_node\s*
 
 def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
     device = _DEVICE.search(line.text)
-    most = None if _OF_EPOCH.search(line.text[: found.start()]) else found.groupdict().get("most")
+    most = (
+        None
+        if _OF_EPOCH.search(line.text[: found.start("step")])
+        else found.groupdict().get("most")
+    )
     flops = _FLOPS.search(line.text)
     if rate is None:
         rated = _RATE.search(line.text) or _SAMPLES.search(line.text)

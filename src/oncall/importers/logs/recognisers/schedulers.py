@@ -22,8 +22,8 @@ _TASK = re.compile(
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
 _NODE_FAILED = re.compile(
     r"srun: error: Node failure on (?P<slurm>\S+)|"
-    r"The node with .*?(?:address|ip): (?P<ray>[\w.:-]+?),? .*has been marked dead because|"
-    r"Remote daemon: \[\S+ on node (?P<mpi>\S+)"  # below "has lost communication with"
+    r"^(?>.*?The node with )(?>.*?(?:address|ip): (?P<ray>[\w.:-]++),? ).*has been marked dead "
+    r"because|Remote daemon: \[\S+ on node (?P<mpi>\S+)"  # below "has lost communication with"
 )
 _LAUNCH = re.compile(
     r"srun: error: (?:Task launch for \S+ failed on node (?P<node>[\w.-]+)|"

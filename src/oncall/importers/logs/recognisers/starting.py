@@ -9,8 +9,9 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _CLIENTS = re.compile(r"Timed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients")
 _BARRIER = re.compile(
-    r"store based barrier on rank: ?(?P<rank>\d++).*?world_size=(?P<size>\d++), "
-    r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)"
+    r"^(?>.*?store based barrier on rank: ?(?P<rank>\d++)).*?world_size=(?P<size>\d++), "
+    r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)",
+    re.MULTILINE,
 )
 _CONNECT = re.compile(
     r"client socket has timed out after \S+ while trying to connect to "
@@ -22,8 +23,8 @@ _NO_CONNECTION = re.compile(
     r"(?:\d+\()?(?P<why>[A-Z][\w ]+)"
 )
 _REFUSED = re.compile(
-    r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned (?P<why>Connection refused|\S[\w ]+?), "
-    r"retrying \((?P<tries>\d+)/(?P<most>\d+)\)"
+    r"connect(?: to (?P<peer>[\w.:%-]+)<\d+>)? returned "
+    r"(?P<why>Connection refused|\S[\w ]{1,60}?), retrying \((?P<tries>\d+)/(?P<most>\d+)\)"
 )
 _NAME = re.compile(
     r"network addresses of \((?P<peer>[\w.:-]+), \d+\) cannot be retrieved|"
@@ -38,7 +39,7 @@ _NO_ROOM = re.compile(
     r"Cannot provide a placement group|[Nn]o available node types can fulfill resource request"
 )
 # Of Huawei's HCCL, whose processes could not connect to one another.
-_HCCL = re.compile(r"EI0006: .*?Getting socket times out")
+_HCCL = re.compile(r"^(?>.*?EI0006: ).*Getting socket times out")
 _PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _NO_INTERFACE = re.compile(
     r"(?:[Nn]o socket interface found|[Ff]ailed to find interface \S+|"
