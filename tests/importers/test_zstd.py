@@ -54,5 +54,8 @@ def test_without_a_package_it_says_what_to_do(
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     path = tmp_path / "job.log.zst"
     path.write_bytes(ZSTD + b"\0" * 100)
-    with Incident.empty() as incident, pytest.raises(BadInput, match=r"oncall\[zstd\].*zstd -d"):
+    with (
+        Incident.empty() as incident,
+        pytest.raises(BadInput, match=r"oncall-console\[zstd\].*zstd -d"),
+    ):
         load([path], incident)

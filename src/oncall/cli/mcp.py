@@ -83,7 +83,8 @@ def mcp(
         from oncall.agents.server import make_server
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"oncall mcp needs the MCP SDK ({error.name} is missing): pip install 'oncall-console[mcp]'"
+            f"oncall mcp needs the MCP SDK ({error.name} is missing): "
+            "pip install 'oncall-console[mcp]'"
         ) from None
     from oncall.agents.evidence import Allowed, OpenEvidence
     from oncall.cli.options import parse_overrides

@@ -48,7 +48,8 @@ def _zstd_reader() -> Callable[[BinaryIO], object]:
         decompressor = import_module("zstandard").ZstdDecompressor
     except ImportError as error:
         raise Unreadable(
-            "compressed with zstd: `pip install 'oncall-console[zstd]'` reads it, or `zstd -d` unpacks it"
+            "compressed with zstd: `pip install 'oncall-console[zstd]'` reads it, "
+            "or `zstd -d` unpacks it"
         ) from error
     unpack = decompressor(max_window_size=_ZSTD_MEMORY_BYTES)
     return lambda file: unpack.stream_reader(file, read_across_frames=True)

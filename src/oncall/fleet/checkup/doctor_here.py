@@ -68,9 +68,8 @@ def _hooks(images: Sequence[Path]) -> Iterator[Check]:
     try:
         hooks = hooks_for_launchers()
     except OncallError as error:
-        yield Check(
-            "hooks", "wrong", str(error), "pip install --force-reinstall --no-deps oncall_console-*.whl"
-        )
+        again = "pip install --force-reinstall --no-deps oncall_console-*.whl"
+        yield Check("hooks", "wrong", str(error), again)
         return
     yield _images("hooks", hooks_text(hooks), "oncall hooks install DIR")
     yield _images("images", images_here(hooks), _NOT_THERE)
