@@ -123,33 +123,33 @@ def _others(names: Mapping[str, Sequence[Identity]], wanted: str | None) -> dict
 
 
 def keep_one_recorder(incident: Incident, read: Sequence[OneKind]) -> None:
-    """Take back calls alone of ranks of which another recorder has the same operations and says
-    whether they completed. Each recorder numbers communicators in its own way: of operations that
+    """Of ranks whose operations several recorders have, take back those of all that know less of
+    them than another: whether they completed, then their sizes, without which calls were guessed
+    from what ran. Each recorder numbers communicators and calls in its own way: of operations that
     count twice, a rank seems to wait in one while it is in the other."""
     con = incident.con
-    says = "count(coalesce(done::BIGINT, ended_ns, duration_ns, observed_ns))"
+    says = "count(coalesce(done::BIGINT, ended_ns, duration_ns, observed_ns)) > 0, count(bytes) > 0"
     known = {
-        each.kind: con.execute(f"SELECT {says} > 0 FROM ops WHERE {_of(each, 'ops')}").fetchall()
+        each.kind: con.execute(f"SELECT {says} FROM ops WHERE {_of(each, 'ops')}").fetchall()
         for each in read
         if each.since["ops"] < each.until["ops"]
     }
-    knowing = [each for each in read if known.get(each.kind) == [(True,)]]
-    if not knowing:
-        return
+    most = max(known.values(), default=None)
+    knowing = [each for each in read if known.get(each.kind) == most and each.kind in known]
     better = " OR ".join(f"({_of(each, 'ops')})" for each in knowing)
-    con.execute(f"CREATE TEMP TABLE known_ranks AS SELECT DISTINCT rank FROM ops WHERE {better}")
+    names = ", ".join(one.kind for one in knowing)
     for each in read:
-        if known.get(each.kind) == [(False,)]:
-            for table in ("ops", "comms"):
-                theirs = f"{_of(each, table)} AND rank IN (FROM known_ranks)"
-                con.execute(f"DELETE FROM {table} WHERE {theirs}")
-            names = ", ".join(one.kind for one in knowing)
-            note = f"its calls are not used: {names} says of the same ones whether they completed"
-            con.execute(
-                "UPDATE recordings SET note = concat_ws('; ', note, ?) WHERE kind = ?",
-                [note, each.kind],
-            )
-    con.execute("DROP TABLE known_ranks")
+        if known.get(each.kind, most) == most:
+            continue
+        ranks = f"SELECT rank FROM ops WHERE {better}"
+        for table in ("comms", "ops"):
+            theirs = f"{_of(each, table)} AND rank IN ({ranks})"
+            con.execute(f"DELETE FROM {table} WHERE {theirs}")
+        note = f"its calls are not used: {names} says more of the same ones"
+        con.execute(
+            "UPDATE recordings SET note = concat_ws('; ', note, ?) WHERE kind = ?",
+            [note, each.kind],
+        )
 
 
 def _worth(job: Sequence[Identity]) -> tuple[int, int]:
