@@ -54,7 +54,7 @@ class Case:
     buffer: int = 400
     profile: int = 0
     seed: int = 0
-    patience_s: float = 90.0
+    patience_s: float = 240.0
     note: str = ""
 
     @property

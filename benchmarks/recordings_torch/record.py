@@ -103,7 +103,7 @@ def wait_for_end(job: subprocess.Popen[bytes], seconds: float) -> bool:
 def wait_for_dumps(case: Case, out: Path) -> None:
     """Until every rank that can write its dump has: the first one loads modules for a while."""
     stopped = len(case.ranks) if case.fault == "stopped" else 0
-    end = time.monotonic() + 20
+    end = time.monotonic() + 90
     while len([*out.glob("fr/*")]) < case.world - stopped and time.monotonic() < end:
         time.sleep(0.05)
 

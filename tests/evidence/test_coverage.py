@@ -67,6 +67,18 @@ def test_of_texts_the_nodes_are_those_known(incident: Incident) -> None:
     assert seen_phrase(coverage) == "1 of 1 known rank · 1/1 known nodes"
 
 
+def test_lines_of_a_log_do_not_stand_for_a_recording_that_a_rank_did_not_leave(
+    incident: Incident,
+) -> None:
+    """A stopped process wrote to the log before: its calls are as unknown as without the log."""
+    incident.append("jobs", {"job": "j", "world_size": 3})
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1]})
+    incident.append("log_events", {"job": "j", "rank": [0, 1, 2], "kind": "process"})
+    coverage, _ = measure(incident.con)
+    assert (coverage.ranks_seen, coverage.ranks) == (2, 3)
+    assert coverage.gaps == (Gap("left no recording", (), (2,), silent=True),)
+
+
 def test_what_texts_state_is_no_bound(incident: Incident) -> None:
     incident.append("jobs", {"job": "j", "world_size": 4})
     incident.append("log_events", {"job": "j", "rank": [0, 1], "kind": "echo"})

@@ -15,6 +15,7 @@ from oncall.importers.one_job import (
     Identity,
     OneKind,
     differences,
+    files_of_others,
     jobs_of,
     keep_one_recorder,
     rows_so_far,
@@ -98,6 +99,71 @@ def test_of_two_jobs_in_a_folder_the_newer_is_read(
     assert all("the newest is diagnosed (--job " in one for one in problems)
 
 
+ONE = replace(LOG, hosts=frozenset(), processes=frozenset({(0, "n1"), (1, "n1")}))
+LATER = replace(ONE, first_ns=NOW + 3 * HOUR, last_ns=NOW + 4 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        pytest.param(replace(ONE, world_size=None), "", id="one of another rank"),
+        pytest.param(LATER, "", id="a later start of as many"),
+        pytest.param(replace(LATER, world_size=None, processes=frozenset()), "", id="unknown"),
+        pytest.param(replace(ONE, world_size=64), "", id="a rank that speaks of another world"),
+        pytest.param(
+            replace(LATER, world_size=64, processes=frozenset()),
+            "8 ranks, not 64",
+            id="other size, later",
+        ),
+        pytest.param(
+            replace(ONE, world_size=64, processes=frozenset({(0, "n9")})),
+            "8 ranks, not 64; other processes of the same ranks",
+            id="two at a time, on other hosts",
+        ),
+        pytest.param(
+            replace(ONE, first_ns=NOW - 8 * DAY, last_ns=NOW - 7 * DAY),
+            "6 d 23 h",
+            id="another week",
+        ),
+    ],
+)
+def test_which_logs_are_of_one_job(other: Identity, why: str) -> None:
+    first, second = Path("a.log"), Path("b.log")
+    left_out = files_of_others({first: ONE, second: other}, None)
+    assert len(left_out) == bool(why)
+    assert all(why in problem for problem in left_out.values())
+
+
+def test_a_log_of_each_rank_or_host_is_of_one_job() -> None:
+    """Whenever each says something, and though most do not know the size."""
+    logs = {
+        Path(f"rank{rank}.log"): Identity(
+            "log", 64 if rank == 0 else None, frozenset(), frozenset({(rank, f"n{rank}")}),
+            NOW + rank * MINUTE, NOW + (rank if rank % 2 else 600) * MINUTE,
+        )
+        for rank in range(64)
+    }  # fmt: skip
+    assert files_of_others(logs, None) == {}
+
+
+@pytest.mark.parametrize(("chosen", "size"), [(None, 8), ("old.log", 64)])
+def test_of_two_logs_the_newer_is_read_unless_the_other_is_chosen(
+    tmp_path: Path, chosen: str | None, size: int
+) -> None:
+    (tmp_path / "old.log").write_text(a_log("2026-03-03", 64))
+    (tmp_path / "new.log").write_text(a_log("2026-03-11", 8))
+    with Incident.empty() as incident:
+        load([tmp_path], incident, chosen)
+        assert incident.con.execute("SELECT world_size FROM jobs").fetchall() == [(size,)]
+        steps = incident.con.execute("SELECT DISTINCT path FROM logged_steps").fetchall()
+        left = "SELECT path, problem FROM recordings WHERE problem IS NOT NULL"
+        ((path, problem),) = incident.con.execute(left).fetchall()
+    assert len(steps) == 1
+    assert path.endswith("old.log" if chosen is None else "new.log")
+    assert problem.startswith("not used: of another job (8 d ")
+    assert ("--job old.log chooses" in problem) is (chosen is None)
+
+
 def test_a_time_that_is_only_the_file_s_is_none(fr: SimpleNamespace, tmp_path: Path) -> None:
     """Of a dump written the moment that its only operation is stamped, it is not known."""
     dumps(fr, tmp_path / "train", {0: 0, 1: 0})
@@ -160,7 +226,17 @@ def test_of_two_recorders_of_the_same_operations_the_one_that_knows_their_end_co
         assert notes[1][1].startswith("cut; its calls are not used: flight_recorder says")
 
 
-@pytest.mark.parametrize("says", [{}, {"done": True}])
+def test_calls_guessed_from_what_ran_give_way_to_those_that_a_recorder_knows() -> None:
+    """A profile without descriptions counts from its own beginning, in the same communicator."""
+    with Incident.empty() as incident:
+        dumps = recorded(incident, "flight_recorder", 1, range(2), done=True, bytes=4)
+        profile = recorded(incident, "kineto", 1, range(2), done=True)
+        keep_one_recorder(incident, [profile, dumps])
+        kept = "SELECT count(*), count(bytes) FROM ops"
+        assert incident.con.execute(kept).fetchall() == [(8, 8)]
+
+
+@pytest.mark.parametrize("says", [{}, {"done": True}, {"done": True, "bytes": 4}])
 def test_recorders_that_know_as_much_both_count(says: dict[str, object]) -> None:
     with Incident.empty() as incident:
         both = [recorded(incident, kind, 1, range(2), **says) for kind in ("kineto", "rings")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -65,6 +66,12 @@ def test_promised_fields_are_there(hang: Diagnosis) -> None:
     ]
     assert written["findings"][1]["explained_by"] == "F1"
     assert set(document(hang, explain=True)["findings"][0]["story"][0]) >= {"sql", "params"}
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_lower_bound_is_said_to_be_one(hang: Diagnosis, bound: bool) -> None:
+    of_texts = replace(hang, coverage=replace(hang.coverage, at_least=bound))
+    assert document(of_texts)["coverage"]["at_least"] is bound
 
 
 def test_round_trip_and_plain_ascii(hang: Diagnosis) -> None:

@@ -30,7 +30,7 @@ _SEEN = f"""
     SELECT src FROM flow_steps
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM recordings WHERE problem IS NULL
-    UNION {_ranks_in("ops", "stage_tasks", "op_traffic", "epochs")} UNION {_IN_TEXTS}"""
+    UNION {_ranks_in("ops", "stage_tasks", "op_traffic", "epochs")}"""
 _WITH_OPERATIONS = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 # A note of recordings that name processes and not ranks, and of no communicator of the whole job.
 NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
@@ -58,7 +58,8 @@ def measure(con: duckdb.DuckDBPyConnection, least: int = 0) -> tuple[Coverage, t
     Expected ranks: the stated world size, and every rank that anything names, if only
     as dead; where only texts name some of them and none states the size, those up to the
     highest one named, and `least`. Seen: those with an operation or task, a count of their own
-    or a sound recording.
+    or a sound recording; where nobody has any, those that wrote text. What a rank wrote once does
+    not show what it does where the others' calls are recorded.
     """
     stated, notes = _world_size(con)
     named = _numbers(con, _NAMED)
@@ -71,8 +72,9 @@ def measure(con: duckdb.DuckDBPyConnection, least: int = 0) -> tuple[Coverage, t
         f"ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
     ).fetchall()
     notes += [row[0] for row in inferred]
-    seen = _numbers(con, _SEEN)
-    at_least = not stated and bool(_numbers(con, _IN_TEXTS) - _numbers(con, _RECORDED))
+    recorded, in_texts = _numbers(con, _RECORDED), _numbers(con, _IN_TEXTS)
+    seen = _numbers(con, _SEEN) | (set() if recorded else in_texts)
+    at_least = not stated and bool(in_texts - recorded)
     bound = max(least, max(named) + 1) if at_least else stated
     expected = named | seen | set(range(min(bound, _MOST_RANKS)))
     homes = _homes(con)

@@ -41,13 +41,13 @@ LOG_TABLES: tuple[Table, ...] = (
             "error, cuda, memory, exit, crash, signal, scheduler, xid, sxid, ib, port, mismatch, "
             "desync, version, nvls, sharp, fabric, init, net, nccl_init, nccl_version, phase, "
             "reported (an error in no known form), loss, world, work (a batch is said to change), "
-            "heartbeat, attempt, echo, "
+            "heartbeat, attempt, echo, bandwidth (a size of a test, or a host of it), "
             "process (it writes to the log), served, server (it waits for its workers)",
         ),
         ("code", "VARCHAR", "", "which of its kind: an exception's type, a status, an exit code"),
         _COMM_RANK,
         _GROUP,
-        ("seq", "BIGINT", "", "number of the collective, if it names one"),
+        ("seq", "BIGINT", "", "number of the collective, or the size in bytes that was tested"),
         ("peer_host", "VARCHAR", "", "the other end, as a host name or address"),
         ("device", "VARCHAR", "", "PCI address, RDMA device or network interface"),
         ("number", "BIGINT", "", "the number it states: a world size, ranks of a communicator"),

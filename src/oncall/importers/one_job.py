@@ -1,5 +1,5 @@
-"""Whether recordings of different kinds are of one job, by what they say themselves; and of which
-the operations count, where two recorded the same.
+"""Whether recordings of different kinds, or several logs, are of one job, by what they say
+themselves; and of which the operations count, where two recorded the same.
 
 Old dumps in a folder that jobs share are the normal case. Ranks, hosts and times of two jobs that
 are joined as one give a third job that never ran. What fits is decided by majority: the world
@@ -44,12 +44,13 @@ class OneKind:
 
 @dataclass(frozen=True)
 class Identity:
-    """What one kind of recording says of its job. `processes` are (rank, process id)."""
+    """What one kind of recording, or one file of it, says of its job. `processes` are each rank's
+    by its process id or its host: the same way in all that are compared."""
 
     kind: str
     world_size: int | None = None
     hosts: frozenset[str] = frozenset()
-    processes: frozenset[tuple[int, int]] = frozenset()
+    processes: frozenset[tuple[int, int | str]] = frozenset()
     first_ns: int | None = None
     last_ns: int | None = None
 
@@ -64,52 +65,91 @@ def keep_one_job(
     if len(jobs) < 2:
         return {}
     names = {"+".join(sorted(one.kind for one in job)): job for job in jobs}
-    kept = next((job for name, job in names.items() if name == wanted), max(jobs, key=_worth))
     left_out: dict[Path, str] = {}
-    for name, job in names.items():
-        if job is kept:
-            continue
-        why = next(filter(None, (differences(part, one) for part in kept for one in job)))
-        chosen = "one asked for" if wanted in names else _better(kept, job)
-        problem = (
-            f"not used: of another job ({'; '.join(why)}); the {chosen} is diagnosed "
-            f"(--job {name} chooses this one)"
-        )
+    for name, problem in _others(names, wanted).items():
         for each in read:
-            if each.kind in {one.kind for one in job}:
+            if each.kind in {one.kind for one in names[name]}:
                 _remove(incident, each)
                 left_out |= dict.fromkeys(each.files, problem)
     return left_out
 
 
+def files_of_others(found: Mapping[Path, Identity], wanted: str | None) -> dict[Path, str]:
+    """The files of one kind that are of other jobs than the one that `keep_one_job` would keep, and
+    why; a job is called after its newest file."""
+    jobs: list[tuple[Identity, list[Path]]] = []
+    for path in sorted(found, key=lambda path: found[path].last_ns or 0, reverse=True):
+        for place, (job, paths) in enumerate(jobs):
+            if not differences(job, found[path]):
+                jobs[place] = (_joined(job, found[path]), [*paths, path])
+                break
+        else:
+            jobs.append((found[path], [path]))
+    paths_of = {paths[0].name: paths for _, paths in jobs}
+    others = _others({paths[0].name: [job] for job, paths in jobs}, wanted)
+    return {path: problem for name, problem in others.items() for path in paths_of[name]}
+
+
+def _joined(one: Identity, other: Identity) -> Identity:
+    firsts, lasts = (
+        [at_ns for at_ns in each if at_ns is not None]
+        for each in ((one.first_ns, other.first_ns), (one.last_ns, other.last_ns))
+    )
+    return Identity(
+        one.kind,
+        max(one.world_size or 0, other.world_size or 0) or None,
+        one.hosts | other.hosts,
+        one.processes | other.processes,
+        min(firsts, default=None),
+        max(lasts, default=None),
+    )
+
+
+def _others(names: Mapping[str, Sequence[Identity]], wanted: str | None) -> dict[str, str]:
+    """The jobs that are not kept, and why: the `wanted` one is, else the newest, of two as new the
+    larger."""
+    kept = names.get(wanted or "") or max(names.values(), key=_worth)
+    problems = {}
+    for name, job in names.items():
+        if job is kept:
+            continue
+        why = next(filter(None, (differences(part, one) for part in kept for one in job)))
+        chosen = "one asked for" if wanted in names else _better(kept, job)
+        problems[name] = (
+            f"not used: of another job ({'; '.join(why)}); the {chosen} is diagnosed "
+            f"(--job {name} chooses this one)"
+        )
+    return problems
+
+
 def keep_one_recorder(incident: Incident, read: Sequence[OneKind]) -> None:
-    """Take back calls alone of ranks of which another recorder has the same operations and says
-    whether they completed. Each recorder numbers communicators in its own way: of operations that
+    """Of ranks whose operations several recorders have, take back those of all that know less of
+    them than another: whether they completed, then their sizes, without which calls were guessed
+    from what ran. Each recorder numbers communicators and calls in its own way: of operations that
     count twice, a rank seems to wait in one while it is in the other."""
     con = incident.con
-    says = "count(coalesce(done::BIGINT, ended_ns, duration_ns, observed_ns))"
+    says = "count(coalesce(done::BIGINT, ended_ns, duration_ns, observed_ns)) > 0, count(bytes) > 0"
     known = {
-        each.kind: con.execute(f"SELECT {says} > 0 FROM ops WHERE {_of(each, 'ops')}").fetchall()
+        each.kind: con.execute(f"SELECT {says} FROM ops WHERE {_of(each, 'ops')}").fetchall()
         for each in read
         if each.since["ops"] < each.until["ops"]
     }
-    knowing = [each for each in read if known.get(each.kind) == [(True,)]]
-    if not knowing:
-        return
+    most = max(known.values(), default=None)
+    knowing = [each for each in read if known.get(each.kind) == most and each.kind in known]
     better = " OR ".join(f"({_of(each, 'ops')})" for each in knowing)
-    con.execute(f"CREATE TEMP TABLE known_ranks AS SELECT DISTINCT rank FROM ops WHERE {better}")
+    names = ", ".join(one.kind for one in knowing)
     for each in read:
-        if known.get(each.kind) == [(False,)]:
-            for table in ("ops", "comms"):
-                theirs = f"{_of(each, table)} AND rank IN (FROM known_ranks)"
-                con.execute(f"DELETE FROM {table} WHERE {theirs}")
-            names = ", ".join(one.kind for one in knowing)
-            note = f"its calls are not used: {names} says of the same ones whether they completed"
-            con.execute(
-                "UPDATE recordings SET note = concat_ws('; ', note, ?) WHERE kind = ?",
-                [note, each.kind],
-            )
-    con.execute("DROP TABLE known_ranks")
+        if known.get(each.kind, most) == most:
+            continue
+        ranks = f"SELECT rank FROM ops WHERE {better}"
+        for table in ("comms", "ops"):
+            theirs = f"{_of(each, table)} AND rank IN ({ranks})"
+            con.execute(f"DELETE FROM {table} WHERE {theirs}")
+        note = f"its calls are not used: {names} says more of the same ones"
+        con.execute(
+            "UPDATE recordings SET note = concat_ws('; ', note, ?) WHERE kind = ?",
+            [note, each.kind],
+        )
 
 
 def _worth(job: Sequence[Identity]) -> tuple[int, int]:
@@ -173,7 +213,8 @@ def differences(one: Identity, other: Identity) -> list[str]:
         phrase = f"{format_duration(abs(gap_ns))} {'later' if gap_ns > 0 else 'earlier'}"
         if abs(gap_ns) > FAR_NS:
             return [phrase, *_sizes(one, other)]
-        apart += [phrase] if abs(gap_ns) > _NEAR_NS else []
+        # Of one kind, what is later may be of a later start.
+        apart += [phrase] if abs(gap_ns) > _NEAR_NS and one.kind != other.kind else []
         alike += abs(gap_ns) <= _NEAR_NS
     apart += _sizes(one, other)
     alike += one.world_size is not None and one.world_size == other.world_size

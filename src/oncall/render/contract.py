@@ -85,6 +85,9 @@ class CoverageDocument(TypedDict):
     answered: Annotated[Count, "Nodes that left evidence."]
     ranks: Annotated[Count, "Ranks the job has."]
     ranks_seen: Annotated[Count, "Ranks that left evidence."]
+    at_least: Annotated[
+        bool, "Texts name ranks, and nothing states how many there are: ranks is a lower bound."
+    ]
     share: Annotated[Share, "ranks_seen over ranks; 1 if ranks is 0."]
     gaps: Sequence[GapDocument]
     contradictions: Annotated[

@@ -157,7 +157,7 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
 
 def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
     """That it was written shortly after the last call shows that the job ran; later says little."""
-    found = []
+    found, went_on = [], []
     for later_s in (1, 3, 12, 20):
         with recorded(tmp_path, open_but_on_rank_5) as incident:
             for rank in range(RANKS):  # as dumps differ
@@ -165,10 +165,12 @@ def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
                 incident.con.execute("UPDATE recordings SET written_ns = ? WHERE rank = ?", at)
             log = {"kind": "log", "path": [f"log{n}" for n in range(20)]}
             incident.append("recordings", {"job": "job", "written_ns": NOW + 60 * S, **log})
-            incident.require(["progress_symptoms"])
+            incident.require(["progress_symptoms", "job_progress"])
             weight = "SELECT weight FROM progress_symptoms WHERE name = 'file times'"
             found += incident.con.execute(weight).fetchall()
+            went_on += incident.con.execute("SELECT moved FROM job_progress").fetchall()
     assert found == [(-4,), (-0.7,), (0,), (0.7,)]
+    assert went_on == [(True,), (False,), (False,), (False,)]  # to dump takes seconds at times
 
 
 @pytest.mark.parametrize(

@@ -448,3 +448,42 @@ def test_the_first_line_of_a_traceback_names_the_rank_of_the_others(tmp_path: Pa
     )
     rows = [(line.rank, one.columns["code"]) for line, one in found_in(log, tmp_path)]
     assert rows[0] == (5, "ValueError")
+
+
+TABLE = """{0}# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
+{0}#  Rank  0 Group  0 Pid  32221 on    gpu001 device  0 [0x1b] NVIDIA H100 80GB HBM3
+{0}#                                                              out-of-place                       in-place
+{0}#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+{0}#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+{0}      131072         32768     float     {1}      -1    20.22    6.48   12.15      0    18.01    7.28   13.65      0
+{0}   134217728      33554432     float     {1}      -1   1301.1  103.16  193.42      0      N/A     N/A     N/A    N/A
+{0}# Out of bounds values : {2}
+{0}# Avg bus bandwidth    : 96.1
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "[1,0]<stdout>:"])
+@pytest.mark.parametrize(
+    ("redop", "test", "code"),
+    [
+        ("sum", "", "sum -1 float"),
+        ("none", "", "- float"),
+        ("none", "$ mpirun ./build/alltoall_perf -b 8 -e 128M\n", "alltoall_perf float"),
+    ],
+)
+def test_tables_of_nccl_tests(
+    prefix: str, redop: str, test: str, code: str, tmp_path: Path
+) -> None:
+    text = test + TABLE.format(prefix, redop, "0 OK")
+    found = [row.columns for _, row in found_in(text, tmp_path)]
+    assert (found[0]["code"], found[0].get("node")) == ("host", "gpu001")
+    assert [(one["code"], one["seq"], one["number"]) for one in found[1:]] == [
+        (code, 131072, 12150),
+        (code, 134217728, 193420),
+    ]
+
+
+def test_results_of_a_test_that_were_wrong(tmp_path: Path) -> None:
+    *_, (_, found) = found_in(TABLE.format("", "sum", "3 FAILED"), tmp_path)
+    assert found.columns["kind"] == "error"
+    assert found.columns["text"] == "Out of bounds values : 3 FAILED"

@@ -140,6 +140,15 @@ def test_groups_of_which_none_is_named_are_not_assigned(tmp_path: Path) -> None:
         assert "18 at 7, 14 at 6" in rows(incident, "SELECT note FROM recordings")[0][0]
 
 
+def test_no_more_of_the_unnamed_are_said_to_wait_than_the_text_counts(tmp_path: Path) -> None:
+    """Of 32 ranks, 30 are counted: of the other two the text says nothing."""
+    few = AHEAD.replace("30 ranks", "28 ranks")
+    with read(tmp_path, HEAD + WORLD + few) as incident:
+        counted = "SELECT launched, count(*) FROM launches GROUP BY launched ORDER BY launched"
+        assert rows(incident, counted) == [(641, 2), (None, 30)]
+        assert "28 at 640" in rows(incident, "SELECT note FROM recordings")[0][0]
+
+
 SUBGROUP = """
 #1-3 (0000000000000aaa) MISMATCH
   Communicator ranks have different AllReduce operation counts

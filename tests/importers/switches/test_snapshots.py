@@ -17,6 +17,29 @@ ETHTOOL = """NIC statistics:
      link_down_events_phy: 3
      rx_bytes_phy: 9
 """
+OF_BNXT = """NIC statistics:
+     rx_corrected_bits: 9
+     rx_fcs_err_frames: 0
+     rx_fec_corrected_blocks: 7
+     rx_fec_uncorrectable_blocks: {}
+"""
+OF_MLX5 = """NIC statistics:
+     rx_crc_errors_phy: 0
+     rx_pcs_symbol_err_phy: {}
+     rx_corrected_bits_phy: 5
+"""
+FEC = """FEC parameters for eth2:
+Supported/Configured FEC encodings: Auto RS
+Active FEC encoding: RS
+Statistics:
+  corrected_blocks: 5
+    Lane 0: 5
+  uncorrectable_blocks: {}
+    Lane 0: 1
+"""
+MENDED = FEC.replace("corrected_blocks: 5", "corrected_blocks: {}", 1).replace(
+    "ble_blocks: {}", "ble_blocks: 0"
+)
 PERFQUERY = """# Port counters: Lid 17 port 1 (CapMask: 0x5A00)
 SymbolErrorCounter:..............{}
 LinkDownedCounter:...............1
@@ -35,6 +58,10 @@ def write(path: Path, text: str, written_s: int) -> None:
     ("form", "column"),
     [
         (ETHTOOL, "rx_discards"),
+        (OF_BNXT, "link_errors"),
+        (OF_MLX5, "link_errors"),
+        (FEC, "link_errors"),
+        (MENDED, "corrected_bits"),
         (PERFQUERY, "link_errors"),
         (RDMA, "out_of_sequence"),
         (SYSFS, "timeouts"),

@@ -6,6 +6,7 @@ about a start of the job, what hosts report about a device.
 
 from __future__ import annotations
 
+from oncall.analysis.faults.bandwidth_tests import bandwidths
 from oncall.analysis.faults.step_times import nan_losses, slow_timers
 from oncall.evidence import Param, relation
 
@@ -50,12 +51,13 @@ _DEVICES = """
 _STREAM = f"""
     WITH causes AS ({_CAUSES}),
     stopped AS (FROM log_progress ANTI JOIN causes USING (job) WHERE stopped),
-    {nan_losses()}, {slow_timers()},
+    {nan_losses()}, {slow_timers()}, {bandwidths()},
     logged AS (
         FROM causes
         UNION ALL BY NAME SELECT *, 'rank ' || rank AS about,
             'slow_' || if(timer = 'batch-generator', 'data', 'rank') AS code FROM slow_timers
         UNION ALL BY NAME SELECT *, 'nan_loss' AS code FROM nan_losses
+        UNION ALL BY NAME FROM bandwidths
         -- On one host the network is not used.
         UNION ALL BY NAME SELECT *, problem AS about,
             if(problem = 'wrong_interface', 'interface_used', problem) AS code,
@@ -114,13 +116,13 @@ _COLUMNS = (
     ("action", "VARCHAR", "", "of a host: what to do"),
     ("command", "VARCHAR", "", "of a host: what to type"),
     ("lines", "BIGINT", "", "of a host: how often it was said"),
-    ("looks", "BIGINT", "", "of a snapshot: readings of each GPU"),
+    ("looks", "BIGINT", "", "of a snapshot: readings of each GPU; of a test: slow runs"),
     ("part", "VARCHAR", "", "the kind of device, as in the event catalogue"),
     ("parts", "VARCHAR[]", "", "kinds of device that can have brought it about"),
     ("fatal", "BOOLEAN", "", "whether it says that it is fatal"),
     ("domain", "VARCHAR", "", "the NVLink domain in which it failed"),
     ("is_up", "BOOLEAN", "", "of a link: it came up again"),
-    ("is_alone", "BOOLEAN", "", "of a port: no other host's ports are known"),
+    ("is_alone", "BOOLEAN", "", "nothing to compare with: no other host's ports, no other run"),
     ("is_unnamed", "BOOLEAN", "", "nothing shows that the job runs on the host"),
     ("is_undated", "BOOLEAN", "", "of a host: when it was is unknown"),
 )

@@ -177,6 +177,7 @@ def shared_waits() -> str:
     source="beyond CCL-D",
     params={
         "stopped_above": Param(0.9, "one false alarm in ten is what an on-call engineer bears"),
+        "likely": "progress_symptoms.likely",
     },
 )
 def job_progress() -> str:
@@ -187,7 +188,7 @@ def job_progress() -> str:
             undated, why
         FROM (
             SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
-                coalesce(bool_or(s.weight < 0 AND s.name IN (
+                coalesce(bool_or(s.weight <= -$likely AND s.name IN (
                     'time', 'same place', 'file times', 'contradiction')), false) AS moved,
                 -- Neither its files nor what the watchdog had seen by then.
                 coalesce(bool_or(s.name = 'undated') AND bool_and(s.name <> 'watchdog'), false)

@@ -137,8 +137,14 @@ PORT: Mapping[str, Meaning] = {
         "net/carrier_down_count",
     ),
     "link_errors": (
-        Sum(("ethtool/rx_crc_errors_phy", "ethtool/rx_symbol_err_phy")),
-        *_first("ethtool/rx_fcs_err_frames", "ethtool/rx_crc_errors.nic"),
+        Sum(  # what error correction could not mend counts as what it was not tried on
+            (
+                *("ethtool/rx_crc_errors_phy", "ethtool/rx_symbol_err_phy"),
+                *("ethtool/rx_pcs_symbol_err_phy", "ethtool/rx_pcs_symbol_err"),
+                *("ethtool/rx_fcs_err_frames", "ethtool/rx_fec_uncorrectable_blocks"),
+                *("ethtool/rx_crc_errors.nic", "ethtool/uncorrectable_blocks"),
+            )
+        ),
         # InfiniBand reports a damaged packet by port_rcv_errors only.
         Sum(
             (
@@ -149,7 +155,11 @@ PORT: Mapping[str, Meaning] = {
             )
         ),
     ),
-    "corrected_bits": _first("ethtool/rx_corrected_bits_phy", "ethtool/rx_corrected_bits"),
+    # A block that was mended had one bad bit at least.
+    "corrected_bits": _first(
+        *("ethtool/rx_corrected_bits_phy", "ethtool/rx_corrected_bits", "ethtool/corrected_bits"),
+        *("ethtool/rx_fec_corrected_blocks", "ethtool/corrected_blocks"),
+    ),
     "rx_discards": _first(
         "ethtool/rx_discards_phy",
         "hw_counters/rx_roce_discards",

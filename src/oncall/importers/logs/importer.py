@@ -23,6 +23,7 @@ from oncall.importers.logs.places import (
     ELASTIC,
     STEP_TABLE,
     LogFile,
+    identity_of,
     name_hosts,
     places_of,
     rank_by_folder,
@@ -35,6 +36,7 @@ from oncall.importers.logs.places import (
 from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
+from oncall.importers.one_job import files_of_others
 from oncall.importers.packed import ZSTD
 from oncall.importers.recordings import append_recording
 
@@ -125,6 +127,13 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     jobs = sorted({int(found[1]) for path in paths if (found := _SLURM_JOB.match(path.name))})
     ranks = ranks_of(paths)
     logs = [_read(path, jobs, ranks.get(path)) for path in sorted(paths)]
+    others = files_of_others({log.path: identity_of(log) for log in logs}, job)
+    for log in logs:
+        if log.path in others:
+            log.problem = others[log.path]
+            log.rows.clear()
+            _write_recording(incident, job, log)
+    logs = [log for log in logs if log.path not in others]
     rank_by_folder(logs)
     rank_by_prefix(logs)
     rank_by_task(logs)
@@ -171,6 +180,11 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
     for line, differs in calls.first_difference():
         _keep(file, line, differs, line.at_ns)
     _keep_silence(file, clock, log)
+    file.stamps_ns = [
+        at_ns
+        for stamp in (log.first_stamp, *log.stamps[1:])
+        if stamp and (at_ns := clock.iso(stamp)) is not None
+    ]
     file.problem = log.problem or (None if log.has_text else "empty file")
     file.local_ranks = log.local_ranks
     return file

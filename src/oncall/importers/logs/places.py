@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oncall.importers.one_job import Identity
+
 STEP_TABLE = "logged_steps"
 _MAY_BE_STUCK = ("stuck", "clique")
 _GOES_ON = 3  # answers after an error: the server outlived it
@@ -30,6 +32,7 @@ class LogFile:
     note: str | None = None
     numbered: bool = False  # its name says which attempt it is of
     world: int = 0
+    stamps_ns: list[int] = field(default_factory=list)  # the first and last of its text
     local_ranks: set[int] = field(default_factory=set)  # that its lines are of, as torchrun says
     before_tests: dict[str, int] | None = None  # rows of each table when a test session began
 
@@ -206,6 +209,22 @@ def name_hosts(logs: Sequence[LogFile]) -> None:
         for table, each in log.rows.items():
             for row in each if host and table != STEP_TABLE else ():
                 row["node"] = row.get("node") or host
+
+
+def identity_of(log: LogFile) -> Identity:
+    """What a log says of its job. Its own hosts say nothing: another log may be another host's. A
+    log without a time is of whatever job the others are of."""
+    rows = [row for each in log.rows.values() for row in each]
+    times = [*log.stamps_ns, *(row["at_ns"] for row in rows if row["at_ns"])]
+    if not times:
+        return Identity("log")
+    homes = {
+        (rank, node)
+        for row in rows
+        if (rank := row.get("rank")) is not None and (node := row.get("node"))
+    }
+    world = world_size([log], log.rows["log_events"])
+    return Identity("log", world, frozenset(), frozenset(homes), min(times), max(times))
 
 
 def tell_apart(logs: Sequence[LogFile]) -> None:

@@ -87,8 +87,9 @@ class Log:
     """A log file being read. `problem` says why it was not read to its end.
 
     `stamps` are the first and last dated stamp since `restart_stamps` was called last: how long a
-    job went on writing after its last step. `local_ranks` are the processes that write in the
-    beginning, where all of them do, if torchrun says whose line is whose.
+    job went on writing after its last step. `first_stamp` is the first of all. `local_ranks` are
+    the processes that write in the beginning, where all of them do, if torchrun says whose line is
+    whose.
     """
 
     path: Path
@@ -98,6 +99,7 @@ class Log:
     lines: int = 0
     has_text: bool = False
     stamps: list[str] = field(default_factory=list)
+    first_stamp: str | None = None
     local_ranks: set[int] = field(default_factory=set)
     _since: int | None = None
     _cuts: list[int] = field(default_factory=list)
@@ -149,6 +151,8 @@ class Log:
         self._at, self._since = 0, None
         if not self.lines:
             self.local_ranks = {int(found) for found in _LOCAL_RANK.findall(block[:_BEGINNING])}
+            first = STAMP.search(block[:_STAMP_BYTES])
+            self.first_stamp = first[1].decode() if first else None
         counted = 0
         for start, stop, bits in self._lines(block[:end] if not last else block):
             self.lines += block.count(b"\n", counted, start)

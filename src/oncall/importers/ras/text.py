@@ -277,16 +277,17 @@ class _Reader:
     def _assign(
         self, comm: int, ranks: range | list[int], groups: list[_Group], silent: set[int]
     ) -> Iterator[tuple[int, int | str]]:
-        """Each rank with its group's value; the unnamed ones only if one group is unnamed."""
+        """Each rank with its group's value; the unnamed ones only if one group is unnamed, and they
+        are no more than it counts."""
         for group in groups:
             for rank in group.named:
                 yield rank, group.value
         unnamed = [group for group in groups if not group.named]
         rest = set(ranks).difference(silent, *(group.named for group in groups))
-        if len(unnamed) == 1:
+        if len(unnamed) == 1 and len(rest) <= unnamed[0].count:
             for rank in rest:
                 yield rank, unnamed[0].value
-        elif rest:
+        elif rest and unnamed:
             said = ", ".join(f"{group.count} at {group.value}" for group in unnamed)
             self._notes[
                 f"communicator {comm:#x}: the text does not name who is where ({said}); "

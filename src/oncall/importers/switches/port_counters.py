@@ -1,6 +1,6 @@
 """Counters of ports as a shell shows them: SONiC's `show pfc counters`, `show queue counters` and
 `watermark`, `show pfcwd stats`, `show interfaces counters`; `ethtool -S`; `rdma statistic`;
-`perfquery`; `grep . /sys/class/infiniband/*/ports/*/*counters/*`.
+`ethtool -I --show-fec`; `perfquery`; `grep . /sys/class/infiniband/*/ports/*/*counters/*`.
 
 Counters are of one instant, which a line of `date` before them states; two readings of a port, in
 one file or in two, make a rate. Without a date only the order of readings is known: rows then lie
@@ -41,7 +41,7 @@ from oncall.importers.switches.shell_tables import Reader, Reading, cells, is_ru
 KIND = "port_counters"
 
 _HEAD_LINES = 60
-_ETHTOOL = re.compile(r"NIC statistics:\s*")
+_ETHTOOL = re.compile(r"NIC statistics:\s*|FEC parameters for (?P<port>\S+):\s*")
 _COUNTER = re.compile(r"\s+([A-Za-z0-9_.\[\]]+):\s+(\d{1,18})\s*")
 _PROMPT = re.compile(
     r"(?:[^\s@]+@)?([\w.-]++)(?::[^\s$#>]*+)?[$#>]\s*+(?:sudo\s+)?((?:show|ethtool|date|watch|cat)\b.*)"
@@ -221,9 +221,9 @@ class _Pages:
             bare = line.strip()
             if self._is_context(line):
                 self.table = None
-            elif _ETHTOOL.fullmatch(line):
-                self.table = None
-                yield self._begin(self.port, "ethtool")
+            elif title := _ETHTOOL.fullmatch(line):
+                self.table, self.port = None, title["port"] or self.port
+                yield self._begin(self.port, title[0])
             elif counter := _COUNTER.fullmatch(line):
                 yield from self._named(self.port, f"ethtool/{counter[1]}", counter[2])
             elif link := _RDMA.fullmatch(bare):

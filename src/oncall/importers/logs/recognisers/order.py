@@ -5,6 +5,7 @@ from __future__ import annotations
 from oncall.importers.logs.line import Recogniser
 from oncall.importers.logs.needles import Needles
 from oncall.importers.logs.recognisers.agents import AGENTS
+from oncall.importers.logs.recognisers.bandwidth import BANDWIDTH
 from oncall.importers.logs.recognisers.calls import CALLS
 from oncall.importers.logs.recognisers.disagreements import DISAGREEMENTS
 from oncall.importers.logs.recognisers.failures import FAILURES
@@ -41,6 +42,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     NVLS,
     NCCL,
     FAILURES,
+    BANDWIDTH,
     PROGRESS,
     WARNINGS,
     REPORTED,

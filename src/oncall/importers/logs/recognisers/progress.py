@@ -126,7 +126,7 @@ _FINISHED = re.compile(
     r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"
     r"after training is done|"
     r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
-    r"Avg bus bandwidth|successfully finished training"
+    r"successfully finished training"
 )
 _PHASES = (
     (
@@ -410,7 +410,6 @@ PROGRESS = Recogniser(
         "Trainer.fit",
         "train_runtime",
         "exiting program",
-        "Avg bus bandwidth",
         "heckpoint",
         "aving ",
         "Save ",
