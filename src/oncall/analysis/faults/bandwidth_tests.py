@@ -100,7 +100,8 @@ def bandwidths() -> str:
                 PARTITION BY job, is_low, suspects ORDER BY share, path, line) = 1),
         bandwidths AS (
             SELECT job, attempt, place, looks, of_runs AS of_reports, share IS NULL AS is_alone,
-                if(is_low, 'low_bandwidth', 'bandwidth') AS code,
+                -- The same hosts may have been tried with other settings.
+                if(len(suspects) > 0, 'low_bandwidth', 'bandwidth') AS code,
                 if(len(suspects) > 0, array_to_string(suspects, ', '), place) AS about,
                 unnest(if(len(suspects) > 0, suspects, [NULL])) AS node,
                 if(is_low, {speed.format("reached")} || ' GB/s at ' || format_bytes(at_size)
