@@ -143,6 +143,8 @@ class StatusLine(_Line):
 
     def line(self, state: State) -> Text:
         left = Text(" ")
+        if state.demonstration:
+            left.append(f"{state.demonstration}  ", self._style("warning", bold=True))
         if self.app.said:
             left.append(self.app.said, self._style("accent"))
         elif trouble := trouble_phrase(state):
