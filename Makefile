@@ -241,6 +241,10 @@ docs: $(VENV)/.installed
 	$(BIN)/python docs/transcripts.py
 	$(BIN)/python docs/pictures/make.py
 
+# The moving picture of README.md; no two runs are alike, so that it is drawn anew only by this.
+cast: $(VENV)/.installed
+	$(BIN)/python docs/pictures/cast.py
+
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/speed.py
