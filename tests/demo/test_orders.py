@@ -91,11 +91,11 @@ def test_what_was_broken_is_undone(how: Break, standin_job: None) -> None:  # no
     with TemporaryDirectory() as name, Processes(Path(name)) as processes:
         cluster = Cluster(Path(name), Layout.simulated(Path(name), 8, 2), processes)
         cluster.start_ranks()
-        usual_s = cluster.wait_for_steps(10, 60)
+        before_s = cluster.wait_for_steps(10, 60)
         cluster.inject(fault)
         if fault.hangs:
             cluster.wait_for_standstill(1.5, 30)
         else:
-            assert cluster.wait_for_steps(10, 60) > 1.1 * usual_s
+            assert cluster.wait_for_steps(10, 60) > 1.1 * before_s
         cluster.mend()
         cluster.wait_for_steps(10, 60)
