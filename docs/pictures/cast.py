@@ -115,8 +115,8 @@ def demonstrated(folder: Path) -> Recorded:
     kept = folder / "frames"
 
     def show(controls: Controls) -> int:
-        hosts = f"local:{folder}/node*"
-        kept.write_bytes(pickle.dumps(asyncio.run(record(controls, hosts))))
+        os.chdir(folder)  # so that no path of this machine is in the picture
+        kept.write_bytes(pickle.dumps(asyncio.run(record(controls, "local:node*"))))
         return 0
 
     with running_cluster(Layout.simulated(folder, 8, 4), folder, partial(print, sep="\t")) as job:
@@ -195,7 +195,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="oncall-demo-") as name:
         os.environ["XDG_STATE_HOME"] = name
         frames, length_s = demonstrated(Path(name))
-    out.write_text(animated(frames, length_s).replace(name, "/tmp/oncall-demo"))
+    out.write_text(animated(frames, length_s))
     print(f"{out.name}: {len(frames)} frames, {length_s:.1f} s, {out.stat().st_size:,} bytes")
 
 

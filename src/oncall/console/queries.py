@@ -234,9 +234,9 @@ class GetNight(EvidenceQuery["tuple[NightLine, ...]"]):
     def read(self, shown: Shown) -> tuple[NightLine, ...]:
         from oncall.views.night import night_lines
 
-        moment = shown.snapshot.moment
-        diagnosis = shown.snapshot.diagnosis
-        return night_lines(shown.incident, diagnosis, moment.first_ns, moment.at_ns)
+        snapshot, moment = shown.snapshot, shown.snapshot.moment
+        first_ns, at_ns = moment.first_ns, moment.at_ns
+        return night_lines(shown.incident, snapshot.diagnosis, first_ns, at_ns, snapshot.ended)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The job at a glance: how fast it goes and since when not, a map of its ranks, what was not seen,
 and the lines of logs around the moment. Pure: lines of (text, style) pieces.
 
-A style is a role of `models.reading`, a kind of `models.rates` behind `rate `, or the number of a
-rank's state behind `state `.
+A style is a role of `models.reading`, a kind of `models.rates` behind the tone of a `Glance`, or
+the number of a rank's state behind `state `.
 """
 
 from __future__ import annotations
@@ -36,13 +36,28 @@ _COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING,
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """What is drawn. `series` None: not yet read; a text: why it cannot be read. `moment_ns`: when
-    it began."""
+    """What is drawn. `series` None: not yet read; a text: why it cannot be read; `of`: what the
+    headline was about that they were read for, if that is known. `moment_ns`: when it began."""
 
     snapshot: Snapshot
     series: tuple[Series, ...] | str | None
     log: tuple[LoggedLine, ...]
     moment_ns: int | None
+    of: object = None
+
+    @property
+    def tone(self) -> str:
+        """How curves are drawn: those of another verdict faint, as they may contradict this one;
+        those of a sound job without red."""
+        if self.of is not None and self.of != about(self.snapshot):
+            return "past"
+        return "rate" if self.snapshot.diagnosis.result != "none" else "sound"
+
+
+def about(snapshot: Snapshot) -> object:
+    """What the headline says, without numbers, which change all the time."""
+    lead = words.leading(snapshot.diagnosis)
+    return snapshot.diagnosis.result, lead and (lead.rulebook, lead.verdict)
 
 
 def narrow(glance: Glance, width: int, plain: bool) -> list[Pieces]:
@@ -79,7 +94,7 @@ def _curves(glance: Glance, width: int, plain: bool) -> list[Pieces]:
     if not glance.series or isinstance(glance.series, str):
         return [[(_no_curve(glance.series), "faint")]]
     span = rates.span(glance.series)
-    lines = [_curve(one, span, width, plain) for one in glance.series]
+    lines = [_curve(one, span, width, plain, glance.tone) for one in glance.series]
     return [*lines, *_moment(glance, span, _LABEL, width - _LABEL - _VALUE)]
 
 
@@ -91,7 +106,7 @@ def _no_curve(series: tuple[Series, ...] | str | None) -> str:
     return "How fast the job ran is not recorded."
 
 
-def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Pieces:
+def _curve(one: Series, span: tuple[int, int], width: int, plain: bool, tone: str) -> Pieces:
     """`iteration ▂▂▂▂▇▇▇  2.1 s`, as wide as there is room."""
     (scale,) = rates.scales([one])
     values = rates.columns_of(one, *span, max(width - _LABEL - _VALUE, 8))
@@ -101,8 +116,8 @@ def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Piece
     outside = rates.deviation(one)
     return [
         (padded(_SHORT.get(one.name, one.name), _LABEL), "faint"),
-        *_glyphs(rates.line(one, values, scale, plain)),
-        (f" {value}"[:_VALUE], "rate outside" if outside else "plain"),
+        *_glyphs(rates.line(one, values, scale, plain), tone),
+        (f" {value}"[:_VALUE], f"{tone} {'outside' if outside else 'number'}"),
     ]
 
 
@@ -114,15 +129,16 @@ def _charts(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces
     first, *others = glance.series
     span = rates.span(glance.series)
     each = max(height // (2 * len(others)), _LEAST_OF_ONE) if others else 0
-    lines = _chart(first, span, width, max(height - each * len(others), _LEAST_OF_ONE), plain)
+    tall = max(height - each * len(others), _LEAST_OF_ONE)
+    lines = _chart(first, span, width, tall, plain, glance.tone)
     for one in others:
-        lines += _chart(one, span, width, each, plain)
+        lines += _chart(one, span, width, each, plain, glance.tone)
     room = max(width - _LABEL, 8)
     return lines + (_moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)])
 
 
 def _chart(
-    one: Series, span: tuple[int, int], width: int, height: int, plain: bool
+    one: Series, span: tuple[int, int], width: int, height: int, plain: bool, tone: str
 ) -> list[Pieces]:
     """What it is now against its baseline, and below that `height` lines with its scale."""
     (scale,) = rates.scales([one])
@@ -133,18 +149,19 @@ def _chart(
     deviation = f" · {deviation}" if deviation else ""
     fits = cell_len(f"{one.name}: {said}{deviation}") <= width
     name = one.name if fits else _SHORT.get(one.name, one.name)
-    pieces: Pieces = [(f"{name}: ", "heading"), (said, "strong"), (deviation, "faint")]
+    strong = "strong" if tone != "past" else "faint"
+    pieces: Pieces = [(f"{name}: ", "heading"), (said, strong), (deviation, "faint")]
     lines = [_cut(pieces, width)]
     rows = rates.chart(one, values, scale, height, plain)
     for number, row in enumerate(rows):
         mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
-        lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row)])
+        lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row, tone)])
     return lines
 
 
-def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]]) -> Pieces:
+def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]], tone: str) -> Pieces:
     return [
-        ("".join(glyph for glyph, _ in run), f"rate {kind}")
+        ("".join(glyph for glyph, _ in run), f"{tone} {kind}")
         for kind, run in groupby(glyphs, key=lambda glyph: glyph[1])
     ]
 

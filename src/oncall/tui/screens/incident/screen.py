@@ -7,6 +7,7 @@ rows behind a step.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from textual import on
@@ -20,7 +21,7 @@ from oncall.core.errors import OncallError
 from oncall.core.printable import clean
 from oncall.fleet.read_only import read_only_command
 from oncall.render.markdown import to_line
-from oncall.tui.screens.incident import model
+from oncall.tui.screens.incident import model, overview
 from oncall.tui.screens.incident.overview import Glance
 from oncall.tui.screens.incident.story import story
 from oncall.tui.screens.incident.verdict import (
@@ -132,6 +133,7 @@ class IncidentScreen(ConsoleScreen):
         self._chosen: str | None = None  # the name of the line that the reader went to
         self._shown_finding: str | None = None  # the name of the finding in the story
         self._series: tuple[Series, ...] | str | None = None
+        self._series_of: object = None
         self._log: tuple[LoggedLine, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -198,13 +200,14 @@ class IncidentScreen(ConsoleScreen):
         """What the glance shows beside the snapshot; what was read of the last one stays so long,
         unless that is of another job."""
         self._show_glance()
-        self.ask("job", GetRates("job"), self._take_series, refused=self._without_series)
+        take = partial(self._take_series, overview.about(snapshot))
+        self.ask("job", GetRates("job"), take, refused=self._without_series)
         self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG), self._take_log)
 
     def _show_glance(self) -> None:
         if (snapshot := self.state.snapshot) is not None:
             began_ns = _began_ns(snapshot)
-            glance = Glance(snapshot, self._series, self._log, began_ns)
+            glance = Glance(snapshot, self._series, self._log, began_ns, self._series_of)
             self.query_one(GlancePane).show(glance)
 
     def on_descendant_focus(self) -> None:
@@ -223,8 +226,8 @@ class IncidentScreen(ConsoleScreen):
         rows = GetStepRows(step.finding, step.index)
         self.ask("rows", rows, self._rows.answered, refused=self._rows.refused)
 
-    def _take_series(self, series: tuple[Series, ...]) -> None:
-        self._series = series
+    def _take_series(self, of: object, series: tuple[Series, ...]) -> None:
+        self._series, self._series_of = series, of
         self._show_glance()
 
     def _without_series(self, message: Refused) -> None:
