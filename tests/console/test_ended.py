@@ -88,6 +88,19 @@ def test_nothing_ends_while_the_job_is_stopped_or_too_little_is_seen() -> None:
     assert not seen((10, told(slow(3, 2))), (20, unseen)).ended
 
 
+def test_what_a_stop_cost_is_told_with_it_and_is_no_fault_of_now() -> None:
+    cost, own = slow(5, 3), replace(slow(5, -200), id="F3")
+    follows = replace(slow(4, 3), id="F2", explained_by="F1")
+    past = seen((10, told(finding(5, 4))), (40, told(cost, follows)), resumed_s=30)
+    assert [one.finding.verdict for one in past.ended] == ["STOPPED"]
+    assert not past.present(told(cost, follows)).findings
+    # Slow for much longer than it was stopped, or somebody else: that is another fault.
+    assert past.present(told(own)).findings == (own,)
+    other = slow(6, 5)
+    assert past.present(told(other)).findings == (other,)
+    assert not past.after(told(cost), at(50), lambda _: None).going_on
+
+
 def test_what_became_a_consequence_has_not_ended() -> None:
     explained = replace(slow(3, 2), id="F2", explained_by="F1")
     root = replace(slow(4, 2), title="Slow pipeline stage")

@@ -38,7 +38,7 @@ class Past:
     ) -> Past:
         """With the next diagnosis of the running job, whose evidence ends at `at_ns`. `resumed_ns`:
         when the first operation completed after an instant."""
-        now = {_about(one): one for one in _causes(diagnosis)}
+        now = {_about(one): one for one in _causes(self.present(diagnosis))}
         going_on = dict(self.going_on)
         for about, finding in now.items():
             before = going_on.get(about)
@@ -55,7 +55,17 @@ class Past:
                 resumed_ns(one.seen_ns) if words.stops(one.finding) else None
             ) or one.seen_ns
             ended = _with(ended, Ended(one.finding, one.since_ns, until_ns))
-        return Past(going_on, ended[:_MOST])
+        past = Past(going_on, ended[:_MOST])
+        ours = {_about(one) for one in _causes(past.present(diagnosis))}
+        return replace(past, going_on={a: one for a, one in going_on.items() if a in ours})
+
+    def present(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Without what a stop that has ended made slow: that is what it cost, told with it."""
+        costs = {
+            one.id for one in diagnosis.findings if any(_is_cost(one, stop) for stop in self.ended)
+        }
+        found = (one for one in diagnosis.findings if not {one.id, one.explained_by} & costs)
+        return replace(diagnosis, findings=tuple(found)) if costs else diagnosis
 
     def before(self, at_ns: int | None) -> tuple[Ended, ...]:
         """What had ended by an instant."""
@@ -70,6 +80,15 @@ def _causes(diagnosis: Diagnosis) -> Sequence[Finding]:
     does not end."""
     faults = (one for one in words.roots(diagnosis) if one.severity != "info")
     return [one for one in faults if one.claim.kind != "event" or one.effect][::-1]
+
+
+def _is_cost(finding: Finding, stop: Ended) -> bool:
+    """Whether whom the stop blamed is slow because of it: it took most of the time since then."""
+    began_ns, until_ns = finding.at_ns, stop.until_ns
+    if finding.lost is None or began_ns is None or not words.stops(stop.finding):
+        return False
+    same = _blamed(finding) <= _blamed(stop.finding) and began_ns < until_ns
+    return same and 2 * (until_ns - max(stop.since_ns, began_ns)) > until_ns - began_ns
 
 
 def _each_once(gone: Sequence[_GoingOn]) -> Sequence[_GoingOn]:

@@ -227,14 +227,16 @@ class Replay:
         finally:
             self._judging[lane] = ""
         rulebooks = judges(read.in_force, diagnosis)
+        at_ns = evidence.moment.at_ns
+        if evidence.moment.live and at_ns is not None:
+            if not stops_only:
+                resumed = partial(first_completion_ns, incident)
+                self._past = self._past.after(diagnosis, at_ns, resumed)
+            diagnosis = self._past.present(diagnosis)
         ranks = ranks_of(incident, diagnosis)
         communicators = summaries_of(incident, diagnosis)
         coverage = with_failures(diagnosis.coverage, incident)
         notes = (*diagnosis.notes, *filter(None, [self._archive_note]))
-        at_ns = evidence.moment.at_ns
-        if evidence.moment.live and at_ns is not None and not stops_only:
-            resumed = partial(first_completion_ns, incident)
-            self._past = self._past.after(diagnosis, at_ns, resumed)
         with self._changing:
             self._version += 1
             version = self._version
