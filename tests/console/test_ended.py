@@ -42,7 +42,7 @@ def slow(rank: int, began_s: float) -> Finding:
                    fault_class="slow", claim=claim, lost=Lost(0.2))  # fmt: skip
 
 
-def told(*findings: Finding, **fields: object) -> Diagnosis:
+def diagnosed(*findings: Finding, **fields: object) -> Diagnosis:
     coverage = Coverage(2, 2, 8, 8)
     said = Diagnosis("demo", at(0), at(100), coverage, findings, checked=("hang",))
     return replace(said, **fields)  # type: ignore[arg-type]
@@ -57,7 +57,12 @@ def seen(*diagnoses: tuple[float, Diagnosis], resumed_s: float | None = None) ->
 
 
 def test_a_stop_ends_when_operations_complete_again() -> None:
-    past = seen((10, told(finding(5, 4))), (15, told(finding(5, 4))), (20, told()), resumed_s=18)
+    past = seen(
+        (10, diagnosed(finding(5, 4))),
+        (15, diagnosed(finding(5, 4))),
+        (20, diagnosed()),
+        resumed_s=18,
+    )
     [ended] = past.ended
     assert (ended.since_ns, ended.until_ns, ended.times) == (at(4), at(18), 1)
     assert ended_phrase(ended, at(198)) == "ended 3 min ago, once, 14 s"
@@ -67,52 +72,52 @@ def test_a_stop_ends_when_operations_complete_again() -> None:
 
 def test_a_stop_whose_verdict_changes_is_one() -> None:
     later = finding(2, 6, "H2", title="Inconsistent operations")
-    past = seen((10, told(finding(7, 5))), (20, told(later)), (30, told()))
+    past = seen((10, diagnosed(finding(7, 5))), (20, diagnosed(later)), (30, diagnosed()))
     [ended] = past.ended
     assert (ended.finding.verdict, ended.since_ns) == ("H2", at(5))
 
 
-def test_what_a_stop_explains_later_is_told_once() -> None:
+def test_what_a_stop_explains_later_is_listed_once() -> None:
     symptom = finding(5, 4, claim=Claim("symptom", frozenset({"stop"})))
     known = replace(symptom, effect="Not-entered hang")
     assert stops(known) and not stops(symptom)
-    past = seen((10, told(symptom)), (15, told(known)), (20, told()))
+    past = seen((10, diagnosed(symptom)), (15, diagnosed(known)), (20, diagnosed()))
     assert [one.finding.effect for one in past.ended] == ["Not-entered hang"]
 
 
 def test_nothing_ends_while_the_job_is_stopped_or_too_little_is_seen() -> None:
-    stopped = seen((10, told(slow(3, 2))), (20, told(finding(5, 15))))
+    stopped = seen((10, diagnosed(slow(3, 2))), (20, diagnosed(finding(5, 15))))
     assert not stopped.ended
-    unseen = told(coverage=Coverage(2, 1, 8, 4), checked=("hang",))
+    unseen = diagnosed(coverage=Coverage(2, 1, 8, 4), checked=("hang",))
     assert unseen.doubt
-    assert not seen((10, told(slow(3, 2))), (20, unseen)).ended
+    assert not seen((10, diagnosed(slow(3, 2))), (20, unseen)).ended
 
 
-def test_what_a_stop_cost_is_told_with_it_and_is_no_fault_of_now() -> None:
+def test_what_a_stop_cost_counts_with_it_and_is_no_fault_of_now() -> None:
     cost, own = slow(5, 3), replace(slow(5, -200), id="F3")
     follows = replace(slow(4, 3), id="F2", explained_by="F1")
-    past = seen((10, told(finding(5, 4))), (40, told(cost, follows)), resumed_s=30)
+    past = seen((10, diagnosed(finding(5, 4))), (40, diagnosed(cost, follows)), resumed_s=30)
     assert [one.finding.verdict for one in past.ended] == ["STOPPED"]
-    assert not past.present(told(cost, follows)).findings
+    assert not past.present(diagnosed(cost, follows)).findings
     # Slow for much longer than it was stopped, or somebody else: that is another fault.
-    assert past.present(told(own)).findings == (own,)
+    assert past.present(diagnosed(own)).findings == (own,)
     other = slow(6, 5)
-    assert past.present(told(other)).findings == (other,)
-    assert not past.after(told(cost), at(50), lambda _: None).going_on
+    assert past.present(diagnosed(other)).findings == (other,)
+    assert not past.after(diagnosed(cost), at(50), lambda _: None).going_on
 
 
 def test_what_became_a_consequence_has_not_ended() -> None:
     explained = replace(slow(3, 2), id="F2", explained_by="F1")
     root = replace(slow(4, 2), title="Slow pipeline stage")
-    assert not seen((10, told(slow(3, 2))), (20, told(root, explained))).ended
+    assert not seen((10, diagnosed(slow(3, 2))), (20, diagnosed(root, explained))).ended
 
 
 def test_the_same_once_more_is_counted_and_the_newest_comes_first() -> None:
     past = seen(
-        (10, told(finding(5, 4))),
-        (20, told(slow(3, 18))),
-        (40, told(finding(5, 30))),
-        (50, told()),
+        (10, diagnosed(finding(5, 4))),
+        (20, diagnosed(slow(3, 18))),
+        (40, diagnosed(finding(5, 30))),
+        (50, diagnosed()),
         resumed_s=19,
     )
     said = [(one.finding.verdict, one.times) for one in past.ended]
@@ -124,7 +129,7 @@ def test_the_same_once_more_is_counted_and_the_newest_comes_first() -> None:
 def test_events_and_information_do_not_end() -> None:
     event = finding(5, 4, severity="warning", claim=Claim("event", frozenset({"stop"})))
     known = replace(slow(3, 2), severity="info")
-    assert not seen((10, told(event, known)), (20, told())).ended
+    assert not seen((10, diagnosed(event, known)), (20, diagnosed())).ended
 
 
 def test_only_what_cost_time_is_known_to_be_over() -> None:

@@ -60,7 +60,7 @@ class Past:
         return replace(past, going_on={a: one for a, one in going_on.items() if a in ours})
 
     def present(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Without what a stop that has ended made slow: that is what it cost, told with it."""
+        """Without what a stop that has ended made slow: that is what it cost."""
         costs = {
             one.id for one in diagnosis.findings if any(_is_cost(one, stop) for stop in self.ended)
         }
@@ -92,7 +92,7 @@ def _is_cost(finding: Finding, stop: Ended) -> bool:
 
 
 def _each_once(gone: Sequence[_GoingOn]) -> Sequence[_GoingOn]:
-    """Stops first; what blamed the same before it was known to be a stop is told by that."""
+    """Stops first; what blamed the same before it was known to be a stop is that stop."""
     kept: dict[frozenset[tuple[str, ...]], _GoingOn] = {}
     for one in sorted(gone, key=lambda one: not words.stops(one.finding)):
         kept.setdefault(_blamed(one.finding), one)

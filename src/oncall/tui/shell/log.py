@@ -62,9 +62,9 @@ def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, Sev
     for one in over.values():
         lasted = words.span_phrase(one.until_ns - one.since_ns)
         yield f"ended after {lasted}: {words.sentence(one.finding)}", "info"
-    told = {words.who(one.finding.blame) for one in over.values()}
+    listed = {words.who(one.finding.blame) for one in over.values()}
     for name, cause in earlier.items():
-        if name not in causes and words.who(cause.blame) not in told:
+        if name not in causes and words.who(cause.blame) not in listed:
             yield f"no longer: {words.sentence(cause)}", "info"
     quiet = not causes and (
         before is None or earlier or before.diagnosis.doubt != now.diagnosis.doubt

@@ -116,8 +116,8 @@ class RecordedBuckets:
         return _closed(marks | self._nobody, self._shortest())
 
     def whole_until(self) -> int:
-        """The last bucket of which all nodes that have reported lately have told: each is asked at
-        its own moment, and what the first has yet to tell is no zero."""
+        """The last bucket that is known of all nodes reporting lately: each is asked at a moment of
+        its own, and what the first has yet to report is no zero."""
         lasts = [int(np.flatnonzero(marks)[-1]) for marks in self._recorded.values() if marks.any()]
         end = self.buckets.count - 1
         return min((last for last in lasts if last >= end - self._shortest()), default=end)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from oncall.render.text.lines import cell_len, cut, padded
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models import rates
+from oncall.tui.screens.incident.picture import Picture, picture_lines
 from oncall.views import coverage_words, words
 from oncall.views.night import LoggedLine
 from oncall.views.rates.buckets import Series
@@ -37,13 +38,15 @@ _COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING,
 @dataclass(frozen=True, eq=False)
 class Glance:
     """What is drawn. `series` None: not yet read; a text: why it cannot be read; `of`: what the
-    headline was about that they were read for, if that is known. `moment_ns`: when it began."""
+    headline was about that they were read for, if that is known. `moment_ns`: when it began.
+    `picture`: of the finding under the cursor."""
 
     snapshot: Snapshot
     series: tuple[Series, ...] | str | None
     log: tuple[LoggedLine, ...]
     moment_ns: int | None
     of: object = None
+    picture: Picture = ()
 
     @property
     def tone(self) -> str:
@@ -75,6 +78,8 @@ def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
     unseen = _unseen(glance.snapshot, width, 3)
     least = 6 if glance.log else 0
     room = height - len(ranks) - len(unseen) - least - 8
+    drawn = picture_lines(glance.picture, width, max(room - _LEAST_CHART, 0))
+    room -= len(drawn) + 1 if drawn else 0
     lines = [
         *_charts(glance, width, min(_MOST_CHART, max(_LEAST_CHART, room)), plain),
         [],
@@ -82,6 +87,8 @@ def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
         [],
         *unseen,
     ]
+    if drawn:
+        lines += [[], *drawn]
     if glance.log:
         lines += [[], *_log(glance, width, height - len(lines) - 2)]
     return lines
@@ -95,7 +102,7 @@ def _curves(glance: Glance, width: int, plain: bool) -> list[Pieces]:
         return [[(_no_curve(glance.series), "faint")]]
     span = rates.span(glance.series)
     lines = [_curve(one, span, width, plain, glance.tone) for one in glance.series]
-    return [*lines, *_moment(glance, span, _LABEL, width - _LABEL - _VALUE)]
+    return [*lines, _axis(glance, span, _LABEL, width - _LABEL - _VALUE)]
 
 
 def _no_curve(series: tuple[Series, ...] | str | None) -> str:
@@ -133,8 +140,7 @@ def _charts(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces
     lines = _chart(first, span, width, tall, plain, glance.tone)
     for one in others:
         lines += _chart(one, span, width, each, plain, glance.tone)
-    room = max(width - _LABEL, 8)
-    return lines + (_moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)])
+    return [*lines, _axis(glance, span, _LABEL, max(width - _LABEL, 8))]
 
 
 def _chart(
@@ -166,22 +172,23 @@ def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]], tone: str) -> Pieces:
     ]
 
 
-def _times(span: tuple[int, int], indent: int, room: int) -> Pieces:
-    first, end = words.axis_phrases(*span)
-    return [(" " * indent + first + end.rjust(room - len(first)), "faint")]
-
-
-def _moment(glance: Glance, span: tuple[int, int], indent: int, room: int) -> list[Pieces]:
-    """`▲ 03:02:11 UTC`, below the column in which it began."""
-    at_ns, (first, last) = glance.moment_ns, span
-    if at_ns is None or not first <= at_ns <= last or last <= first:
-        return []
-    column = round((at_ns - first) / (last - first) * (room - 1))
-    said = f"▲ {words.instant(at_ns, date=False)}"
-    if column + len(said) > room:
-        said = f"{words.instant(at_ns, date=False)} ▲"
-        column = max(column - len(said) + 1, 0)
-    return [[(" " * (indent + column), "plain"), (said, "rate outside")]]
+def _axis(glance: Glance, span: tuple[int, int], indent: int, room: int) -> Pieces:
+    """The times at both ends, and `▲ 03:02:11 UTC` below the column in which it began: an end for
+    which that leaves no room gives way."""
+    first, last = span
+    began, end = words.axis_phrases(first, last)
+    at_ns, mark, column = glance.moment_ns, "", 0
+    if at_ns is not None and first <= at_ns <= last and last > first:
+        column = round((at_ns - first) / (last - first) * (room - 1))
+        mark = f"▲ {words.instant(at_ns, date=False)}"
+        if column + len(mark) > room:
+            mark = f"{words.instant(at_ns, date=False)} ▲"
+            column = max(column - len(mark) + 1, 0)
+    left = began if not mark or column > len(began) else ""
+    right = end if not mark or column + len(mark) < room - len(end) else ""
+    before = left.ljust(column) if mark else left
+    behind = right.rjust(max(room - len(before) - len(mark), 0))
+    return [(" " * indent + before, "faint"), (mark, "rate outside"), (behind, "faint")]
 
 
 # ------------------------------------------------------------------------ map

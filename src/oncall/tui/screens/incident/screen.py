@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetLogLines, GetRates, GetReport, GetStepRows
+from oncall.console.queries import GetLogLines, GetPicture, GetRates, GetReport, GetStepRows
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
@@ -23,6 +23,7 @@ from oncall.fleet.read_only import read_only_command
 from oncall.render.markdown import to_line
 from oncall.tui.screens.incident import model, overview
 from oncall.tui.screens.incident.overview import Glance
+from oncall.tui.screens.incident.picture import Picture
 from oncall.tui.screens.incident.story import story
 from oncall.tui.screens.incident.verdict import (
     BESIDE,
@@ -118,6 +119,9 @@ def _began_ns(snapshot: Snapshot) -> int | None:
     return lead.at_ns if lead else None
 
 
+_PICTURE_FROM = 44  # lines of a screen
+
+
 class IncidentScreen(ConsoleScreen):
     """Findings, story, rows."""
 
@@ -134,6 +138,8 @@ class IncidentScreen(ConsoleScreen):
         self._shown_finding: str | None = None  # the name of the finding in the story
         self._series: tuple[Series, ...] | str | None = None
         self._series_of: object = None
+        self._picture: Picture = ()
+        self._pictured: object = None  # which finding of which snapshot that is of
         self._log: tuple[LoggedLine, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -193,6 +199,7 @@ class IncidentScreen(ConsoleScreen):
             self._story.show(items, at=model.beginning(items, line.finding))
         self._rows.sources = line.finding.sources if line.finding else ()
         self._want_rows()
+        self._want_picture()
 
     # ------------------------------------------------------------- at a glance
 
@@ -204,10 +211,40 @@ class IncidentScreen(ConsoleScreen):
         self.ask("job", GetRates("job"), take, refused=self._without_series)
         self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG), self._take_log)
 
+    def _want_picture(self) -> None:
+        """That of the finding under the cursor, where there is room; another's does not stay."""
+        finding, snapshot = self.finding(), self.state.snapshot
+        roomy = self.size.width >= BESIDE and self.size.height >= _PICTURE_FROM
+        known = snapshot.diagnosis.findings if snapshot is not None else ()
+        wanted = finding if roomy and finding in known else None
+        pictured = (wanted.id, snapshot.version) if wanted is not None and snapshot else None
+        if pictured == self._pictured:
+            return
+        self._pictured = pictured
+        if wanted is None:
+            self._take_picture(())
+        else:
+            plain = self.app.ascii_only
+            self.ask(
+                "picture",
+                GetPicture(wanted.id, plain=plain),
+                self._take_picture,
+                refused=lambda _: self._take_picture(()),
+            )
+
+    def _take_picture(self, picture: Picture) -> None:
+        self._picture = picture
+        self._show_glance()
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self.call_after_refresh(self._want_picture)
+
     def _show_glance(self) -> None:
         if (snapshot := self.state.snapshot) is not None:
             began_ns = _began_ns(snapshot)
-            glance = Glance(snapshot, self._series, self._log, began_ns, self._series_of)
+            read = (self._series, self._log, began_ns, self._series_of)
+            glance = Glance(snapshot, *read, self._picture)
             self.query_one(GlancePane).show(glance)
 
     def on_descendant_focus(self) -> None:
