@@ -186,9 +186,12 @@ def _axis(glance: Glance, span: tuple[int, int], indent: int, room: int) -> Piec
             column = max(column - len(mark) + 1, 0)
     left = began if not mark or column > len(began) else ""
     right = end if not mark or column + len(mark) < room - len(end) else ""
-    before = left.ljust(column) if mark else left
-    behind = right.rjust(max(room - len(before) - len(mark), 0))
-    return [(" " * indent + before, "faint"), (mark, "rate outside"), (behind, "faint")]
+    between = " " * max(column - len(left), 0)
+    behind = " " * max(room - len(left + between + mark + right), 0)
+    # In a picture of the screen a blank piece keeps its width; blanks beside words do not.
+    blank: Pieces = [(" " * indent, "plain")]
+    ends: Pieces = [(left, "faint"), (between, "plain"), (mark, "rate outside")]
+    return [*blank, *ends, (behind, "plain"), (right, "faint")]
 
 
 # ------------------------------------------------------------------------ map
