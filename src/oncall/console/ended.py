@@ -60,7 +60,7 @@ class Past:
         return replace(past, going_on={a: one for a, one in going_on.items() if a in ours})
 
     def present(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Without what a stop that has ended made slow: that is what it cost."""
+        """Without what a stop that has ended made slow: that is its lost time."""
         costs = {
             one.id for one in diagnosis.findings if any(_is_cost(one, stop) for stop in self.ended)
         }
