@@ -28,7 +28,7 @@ AARCH64_PYTHON := build/$(AARCH64_DEBIAN)-aarch64
 AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 \
   libssl3 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
 
-.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly torture fuzz attack test-vm vm-packages check format docs bench clean compiler native sanitize packages
+.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly torture fuzz attack test-vm vm-packages check format docs cast bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -240,6 +240,10 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m oncall.cli.reference docs/reference
 	$(BIN)/python docs/transcripts.py
 	$(BIN)/python docs/pictures/make.py
+
+# The moving picture of README.md; no two runs are alike, so that it is drawn anew only by this.
+cast: $(VENV)/.installed
+	$(BIN)/python docs/pictures/cast.py
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py

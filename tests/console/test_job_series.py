@@ -11,8 +11,10 @@ import pytest
 from oncall.console.queries import GetLogLines, GetRankValues, GetRates, GetSnapshot
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.tui.models.rates import deviation, outside_band
 from oncall.views.night import log_lines
-from oncall.views.rates.buckets import Series, has_stopped
+from oncall.views.rates.buckets import Buckets, Series, has_stopped
+from oncall.views.rates.job import job_series
 
 from .conftest import Open
 
@@ -68,6 +70,50 @@ def test_a_call_that_waits_in_its_stream_ends_no_iteration(tmp_path: Path, opene
     took = job(opened, tmp_path / "made.oncall")["iteration time"]
     known = took.value[np.isfinite(took.value)]
     assert len(known) and np.allclose(known, 1.0)
+
+
+SECOND = 10**9
+
+
+def two_nodes(path: Path, until_s: tuple[int, int], stopped_s: int = 10**6) -> Path:
+    """A rank on each of two nodes, ten operations a second until each was asked, or it stopped."""
+    with Incident.empty() as incident:
+        for rank, seconds in enumerate(until_s):
+            call = {"job": "j", "comm": 7, "kind": "coll", "op": "AllReduce", "bytes": 8}
+            count = 10 * min(seconds, stopped_s)
+            begun = [10**18 + n * SECOND // 10 for n in range(count)]
+            times = {"enqueued_ns": begun, "started_ns": begun, "ended_ns": [b + 5 for b in begun]}
+            done = {"rank": rank, "seq": list(range(count)), "done": True}
+            incident.append("ops", call | times | done)
+            seen = {"seq": count, "enqueued_ns": begun[-1] + 9, "done": False, "rank": rank}
+            incident.append("ops", call | seen | {"observed_ns": 10**18 + seconds * SECOND})
+            incident.append("ranks", {"job": "j", "rank": [rank], "node": [f"gpu{rank}"]})
+        incident.append("comms", {"job": "j", "comm": 7, "rank": [0, 1], "size": 2})
+        incident.save(path)
+    return path
+
+
+def test_what_a_node_has_yet_to_tell_is_no_zero(tmp_path: Path, opened: Open) -> None:
+    done = job(opened, two_nodes(tmp_path / "j.oncall", (60, 57)))["completed operations"]
+    assert 10**18 + 56 * SECOND < done.at_ns[-1] < 10**18 + 58 * SECOND
+    assert done.value[-1] > 10
+
+
+def test_a_node_that_is_silent_for_long_holds_nothing_back(tmp_path: Path, opened: Open) -> None:
+    done = job(opened, two_nodes(tmp_path / "j.oncall", (60, 20)))["completed operations"]
+    assert done.at_ns[-1] > 10**18 + 59 * SECOND
+
+
+def test_a_stop_is_outside_without_a_time_before_the_fault(tmp_path: Path, opened: Open) -> None:
+    session = opened(two_nodes(tmp_path / "j.oncall", (60, 60), stopped_s=30))
+    session.ask(GetSnapshot())
+    shown = session.shown
+    assert shown is not None
+    buckets = Buckets.over(10**18, 10**18 + 60 * SECOND)
+    done, took = job_series(shown.incident, shown.snapshot.ranks, buckets, began_ns=10**18)
+    for one, sides in ((done, "below"), (took, "above")):
+        assert one.baseline is not None and deviation(one) == sides
+        assert not outside_band(one, one.value[:20]).any()
 
 
 def test_the_lines_nearest_to_the_moment() -> None:

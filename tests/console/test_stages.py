@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncall.console.opening import open_recording
-from oncall.console.queries import GetSnapshot, GetStages, GetStageTask
+from oncall.console.queries import GetPicture, GetSnapshot, GetStages, GetStageTask
 from oncall.console.replay import Replay
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
@@ -30,6 +30,16 @@ def session(tmp_path: Path) -> Iterator[Session]:
     opened = open_recording([tmp_path / "slow.oncall"], None)
     yield opened
     opened.close()
+
+
+def test_a_slow_stage_is_drawn_as_its_report_draws_it(session: Session) -> None:
+    findings = session.ask(GetSnapshot()).diagnosis.findings
+    found = next(one for one in findings if one.picture == "timeline")
+    drawn = session.ask(GetPicture(found.id))
+    assert isinstance(drawn, tuple) and drawn[0].startswith("Iteration 3")
+    assert any(line.startswith("▸") or "stage 2" in line for line in drawn)
+    assert all(ord(letter) < 128 for line in session.ask(GetPicture(found.id, plain=True))
+               for letter in str(line))  # fmt: skip
 
 
 def test_the_worst_iteration_and_those_beside_it(session: Session) -> None:

@@ -90,13 +90,16 @@ class Running:
 
 @asynccontextmanager
 async def console(
-    session: FakeSession | None = None, size: tuple[int, int] = (100, 30), **settings: Any
+    session: FakeSession | None = None,
+    size: tuple[int, int] = (100, 30),
+    kind: Callable[..., ConsoleApp] = ConsoleApp,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
-    """The console on a session, at rest."""
+    """The console on a session, at rest. `kind`: ConsoleApp, or what is derived from it."""
     session = session or FakeSession()
     clock = FakeClock()
     settings.setdefault("opener", lambda: session)
-    app = ConsoleApp(clock=clock, wall_ns=lambda: LAST_NS, **settings)
+    app = kind(clock=clock, wall_ns=lambda: LAST_NS, **settings)
     async with app.run_test(size=size) as pilot:
         running = Running(app, pilot, session, clock)
         try:

@@ -28,6 +28,7 @@ from oncall.console.queries import (
     GetNetworkRows,
     GetNetworkStep,
     GetNight,
+    GetPicture,
     GetRankCard,
     GetRankValues,
     GetRates,
@@ -81,7 +82,7 @@ from oncall.views.traffic.operations import TrafficView
 
 from .iterations import LAST, stages_view, task_card
 from .networks import network_rows, network_view, step_view
-from .snapshots import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_snapshot, healthy_snapshot
+from .snapshots import DP, FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_snapshot, healthy_snapshot
 
 AQuery = TypeVar("AQuery", bound=Query[Any])
 
@@ -129,6 +130,7 @@ class FakeSession:
             GetStepRows: self.step_rows,
             GetRankCard: self.rank_card,
             GetCommunicator: self.communicator,
+            GetPicture: lambda query: self.communicator(GetCommunicator(DP, query.rounds)),
             GetTraffic: self.traffic,
             GetRates: self.rates,
             GetLogLines: self.log_lines,

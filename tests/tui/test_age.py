@@ -72,9 +72,9 @@ async def test_a_recording_has_no_age() -> None:
 
 
 @piloted
-async def test_a_dead_collector_is_in_the_header_and_no_check_mark_is_shown() -> None:
+async def test_a_dead_collector_is_on_the_second_line_and_no_check_mark_is_shown() -> None:
     async with console(FakeSession(dead_collector()), NARROW) as running:
-        assert "collector dead on gpu018" in running.line(0)
+        assert "collector dead on gpu018" in running.line(1)
         assert "1 collector dead" in running.text()
         assert "✔ No findings" not in running.text()
 
@@ -84,15 +84,15 @@ async def test_a_silent_node_is_in_the_header_on_every_screen() -> None:
     async with console(FakeSession(silent_snapshot()), NARROW) as running:
         for key in "123456":
             await running.press(key)
-            assert "gpu018 silent" in running.line(0), key
+            assert "gpu018 silent" in running.line(1), key
 
 
 @piloted
-async def test_a_lost_gateway_is_in_the_header_and_its_reason_beside_the_coverage() -> None:
+async def test_a_lost_gateway_is_on_the_second_line_and_its_reason_beside_the_coverage() -> None:
     why = {"gw07": "not in its PATH"}
     session = FakeSession(replace(healthy_snapshot(), lost_gateways=why))
     async with console(session, NARROW) as running:
-        assert "gateway gw07 lost" in running.line(0)
+        assert "gateway gw07 lost" in running.line(1)
         assert "gateway gw07: not in its PATH; its nodes are asked directly" in running.text()
 
 

@@ -180,7 +180,7 @@ async def test_of_a_new_snapshot_only_what_changed_is_drawn(
         )
         session.replace(changed(snapshot, {9: RankState.RUNNING, 4000: RankState.RUNNING}))
         await running.press("R")
-        await until(running, lambda: ". 3 running" in running.line(1) or ". 3" in running.line(1))
+        await until(running, lambda: ". 3 running" in running.line(2) or ". 3" in running.line(2))
         assert set(drawn) == {0}  # gpu018 is on screen, the other far below it
         assert grid(running).rank == 137
 

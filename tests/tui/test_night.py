@@ -11,6 +11,7 @@ from oncall.core.errors import UsageError
 from oncall.tui.drawing.states import THEMES
 from oncall.tui.screens.stacks import stack_items
 from oncall.tui.shell.log import changes
+from oncall.tui.shell.registry import SCREENS
 from oncall.views.snapshot import HostAnswer, Snapshot
 from oncall.views.stacks import FoldedStacks, StackGroup
 
@@ -144,10 +145,21 @@ def test_stacks_are_filtered(pattern: str, count: int) -> None:
 
 @pytest.mark.parametrize(("width", "named"), [(80, False), (120, True), (200, True)])
 @piloted
-async def test_tabs_are_named_where_they_fit(width: int, named: bool) -> None:
+async def test_tabs_are_named_in_full_where_they_fit_and_else_in_short(
+    width: int, named: bool
+) -> None:
     async with console(size=(width, 24)) as running:
-        for title in ("Jobs", "Fleet", "Comms", "Rules", "Stacks", "Log"):
-            assert (title in running.line(0)) == named, title
+        first = running.line(0)
+        assert " 1 Incident " in first
+        for entry in SCREENS:
+            if entry.id != "incident":
+                name = entry.title if named else entry.short
+                assert f" {entry.key} {name} " in first, entry.id
+
+
+def test_short_names_differ() -> None:
+    assert len({entry.short for entry in SCREENS}) == len(SCREENS)
+    assert {len(entry.short) for entry in SCREENS} == {3}
 
 
 @pytest.mark.parametrize("theme", [one.name for one in THEMES])

@@ -17,7 +17,7 @@ async def test_one_job_goes_straight_in() -> None:
         assert running.app.current_mode == "incident"
         assert running.session.asked[:3] == [ListJobs(), OpenJob(JOB, first=True), GetSnapshot()]
         assert JOB in running.line(0)
-        assert "16/16 ranks" in running.line(0)
+        assert "16/16 ranks" in running.text()
 
 
 @piloted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from string import ascii_uppercase
 
 import pytest
 from textual import events
@@ -11,7 +12,8 @@ from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 from oncall.tui.drawing.states import THEMES
 from oncall.tui.shell import lines
-from oncall.tui.shell.registry import SCREENS
+from oncall.tui.shell.messages import Copy
+from oncall.tui.shell.registry import SCREENS, listed
 
 from .console import console, piloted
 from .fake_session import FakeSession
@@ -201,9 +203,9 @@ async def test_a_theme_is_in_force_on_every_screen() -> None:
 @piloted
 async def test_a_narrow_title_keeps_every_screen_and_the_silence() -> None:
     async with console(FakeSession(silent_snapshot()), size=(80, 24)) as running:
-        others = "  ".join(entry.key for entry in SCREENS[2:])
-        assert f"1 Incident  {others}" in running.line(0)
-        assert "8 ranks without data · gpu018 silent" in running.line(0)
+        for entry in SCREENS:
+            assert f" {entry.key} {entry.title[:1]}" in running.line(0)
+        assert "gpu018 silent · 8 ranks without data" in running.line(1)
 
 
 @piloted
@@ -220,16 +222,36 @@ async def test_help_is_read_to_its_end_by_key() -> None:
 
 
 @piloted
+async def test_a_key_and_what_it_chooses_are_on_one_line() -> None:
+    async with console(size=(80, 24)) as running:
+        await running.press("z")
+        for key, entry in listed():
+            assert f"{key} {entry.title} " in running.text()
+
+
+@piloted
+async def test_what_is_empty_is_not_copied_and_that_is_said() -> None:
+    async with console() as running:
+        running.app.copy_to_clipboard("before")
+        running.app.copy(Copy("r", "row", ""))
+        await running.settle()
+        assert "nothing copied: row is empty" in running.line(-2)
+        assert running.app._clipboard == "before"
+
+
+@piloted
 async def test_more_screens_than_the_title_has_room_for_are_behind_a_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    more = [replace(SCREENS[-1], id=f"more{key}", key=key, title="More") for key in "ABCDEFGHIJKL"]
+    more = [
+        replace(SCREENS[-1], id=f"more{key}", key=key, title="More") for key in ascii_uppercase * 2
+    ]
     monkeypatch.setattr("oncall.tui.shell.lines.SCREENS", (*SCREENS, *more))
     async with console(FakeSession(silent_snapshot()), size=(80, 24)) as running:
         first = running.line(0)
         assert len(first.rstrip()) <= 80
         assert " 1 Incident " in first and " z … " in first
-        assert "8 ranks without data" in first
+        assert "8 ranks without data" in running.line(1)
         await running.press("z")
         assert "0 Jobs" in running.text() and "9 Log" in running.text()
         await running.press("9")

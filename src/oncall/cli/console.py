@@ -23,12 +23,13 @@ from oncall.cli.options import (
     read_training,
 )
 from oncall.core.configuration import configuration_files
-from oncall.core.errors import UsageError
+from oncall.core.errors import BadInput, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.rules.site_folder import site_folder
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
+    from oncall.demo.orders import Controls
 
 
 def open_(
@@ -94,19 +95,31 @@ def _show(
     site_rules: bool,
 ) -> NoReturn:
     """Run the console, then exit. `opener` takes the folder of the site's rulebooks; errors of the
-    configuration that names it are shown.
-
-    Imported by name: neither front end depends on the other."""
-    run = import_module("oncall.tui.run").run
+    configuration that names it are shown."""
     site, problems = site_folder() if site_rules else (None, [])
-    code = run(
-        partial(opener, site),
-        job=job,
-        recording=recording,
-        configuration=configuration_files(),
-        problems=problems,
-    )
+    code = run_console(partial(opener, site), job, recording, problems)
     # Everything is closed; the interpreter's own shutdown would take longer than all of it.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def run_console(
+    opener: Callable[[], Session],
+    job: str | None,
+    recording: Path | None = None,
+    problems: Sequence[BadInput] = (),
+    controls: Controls | None = None,
+) -> int:
+    """Show the console until it is left; returns the exit code. `controls`: of a demonstration.
+
+    Imported by name: neither front end depends on the other."""
+    code: int = import_module("oncall.tui.run").run(
+        opener,
+        job=job,
+        recording=recording,
+        configuration=configuration_files(),
+        problems=problems,
+        controls=controls,
+    )
+    return code

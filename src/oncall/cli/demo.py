@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,15 +16,23 @@ import typer
 from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from oncall.console.session import Session
     from oncall.core.diagnosis import Diagnosis
     from oncall.demo.faults import Fault
     from oncall.demo.layout import Layout
+    from oncall.demo.orders import Controls
 
 
 def demo(
     fault: Annotated[
         str, typer.Option(metavar="NAME", help="Fault to inject; --list prints the names.")
     ] = "H1",
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console", help="Show the running job in the console; there, d breaks a rank."
+        ),
+    ] = False,
     list_faults: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
     ranks: Annotated[int, typer.Option(help="Ranks of the job: 8, 12, 16, ...")] = 8,
     nodes: Annotated[int, typer.Option(help="Simulated nodes to place them on.")] = 4,
@@ -37,7 +46,8 @@ def demo(
     The processes, hooks, collectors and endpoint are those that a cluster runs; NCCL and the GPUs
     are simulated. Takes less than a minute and cleans up after itself.
 
-    Prints the injected fault and the diagnosis; exits with 1 if they differ.
+    Prints the injected fault and the diagnosis; exits with 1 if they differ. With --console
+    nothing is broken until you do it, and a stopwatch runs until the headline names the rank.
     """
     from oncall.demo.faults import FAULTS, fault_named
 
@@ -52,8 +62,15 @@ def demo(
     from oncall.demo.processes import interrupted_by_signals
     from oncall.demo.verdict import judge
 
+    if console:
+        import_module("oncall.tui.run").require_terminal()
     with interrupted_by_signals(), _folder(keep) as folder:
         layout = Layout.simulated(folder, ranks, nodes)
+        if console:
+            code = _in_console(layout, folder, seal=keep is not None)
+            if keep is not None:
+                print(f"See it again: oncall open {shlex.quote(str(keep))}")
+            raise typer.Exit(code)
         diagnosis = _diagnosis(chosen, layout, folder, seal=keep is not None)
     judgement = judge(chosen, diagnosis)
     print(f"truth: {judgement.truth}\nfound: {judgement.found}")
@@ -76,6 +93,29 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         raise UsageError(f"--keep {keep}: already exists and is not an empty folder")
     keep.mkdir(parents=True, exist_ok=True)
     yield keep.resolve()
+
+
+def _in_console(layout: Layout, folder: Path, *, seal: bool) -> int:
+    """Run the job and show it until the console is left; returns the console's exit code. `seal`:
+    leave shards that can be read later."""
+    from oncall.cli.console import run_console
+    from oncall.demo.demonstration import PARAMETERS, running_cluster
+    from oncall.demo.layout import JOB
+    from oncall.demo.orders import with_console
+
+    def opener() -> Session:
+        from oncall.console.opening import open_fleet
+
+        return open_fleet(f"local:{folder}/node*", None, JOB, overrides=PARAMETERS)
+
+    def show(controls: Controls) -> int:
+        return run_console(opener, JOB, controls=controls)
+
+    with running_cluster(layout, folder, _progress_printer()) as cluster:
+        code = with_console(cluster, show)
+        if seal:
+            cluster.seal()
+    return code
 
 
 def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Diagnosis:

@@ -3,7 +3,7 @@ console's first frame is painted before DuckDB and numpy are there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -234,9 +234,9 @@ class GetNight(EvidenceQuery["tuple[NightLine, ...]"]):
     def read(self, shown: Shown) -> tuple[NightLine, ...]:
         from oncall.views.night import night_lines
 
-        moment = shown.snapshot.moment
-        diagnosis = shown.snapshot.diagnosis
-        return night_lines(shown.incident, diagnosis, moment.first_ns, moment.at_ns)
+        snapshot, moment = shown.snapshot, shown.snapshot.moment
+        first_ns, at_ns = moment.first_ns, moment.at_ns
+        return night_lines(shown.incident, snapshot.diagnosis, first_ns, at_ns, snapshot.ended)
 
 
 @dataclass(frozen=True)
@@ -254,6 +254,30 @@ class GetCommunicator(EvidenceQuery["CommunicatorView"]):
             raise UsageError(f"no communicator {self.comm:#x} in this evidence")
         diagnosis = shown.snapshot.diagnosis
         return view_of(shown.incident, diagnosis, summaries[self.comm], self.rounds)
+
+
+@dataclass(frozen=True)
+class GetPicture(EvidenceQuery["CommunicatorView | tuple[str, ...]"]):
+    """What is drawn with a finding: members against the last operations of a communicator where it
+    is about one, else the lines of its report; empty if there are none. `plain`: in ASCII."""
+
+    finding: str
+    rounds: int = 60
+    plain: bool = False
+
+    def read(self, shown: Shown) -> CommunicatorView | tuple[str, ...]:
+        from oncall.render.text.drawings import drawings_of
+        from oncall.views.ranks.ranks import finding_operation
+
+        diagnosis = shown.snapshot.diagnosis
+        found = next((one for one in diagnosis.findings if one.id == self.finding), None)
+        if found is None:
+            raise UsageError(f"no finding {self.finding} in this evidence")
+        if found.picture is None and (operation := finding_operation(found)) is not None:
+            return GetCommunicator(operation[0], self.rounds).read(shown)
+        alone = replace(diagnosis, findings=(replace(found, explained_by=None),))
+        drawn = drawings_of(shown.incident, alone, plain=self.plain)
+        return tuple(drawn.get(self.finding, ()))
 
 
 @dataclass(frozen=True)

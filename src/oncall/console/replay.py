@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import duckdb
 
@@ -23,6 +23,7 @@ from oncall.archive.episodes import Episode
 from oncall.archive.history import TABLE, former_faults, recall
 from oncall.archive.store import Archive
 from oncall.console.cancellation import LANES, Cancellation, Lane, Task
+from oncall.console.ended import Past
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Answer, Query
 from oncall.console.source import Evidence, Shown, Source
@@ -35,6 +36,7 @@ from oncall.rules.engine.engine import FEW_ROWS, SoFar
 from oncall.rules.language.rulebook import names_today
 from oncall.rules.site import Rulebooks
 from oncall.use_case.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
+from oncall.views.night import first_completion_ns
 from oncall.views.ranks.communicators import summaries_of
 from oncall.views.ranks.ranks import ranks_of
 from oncall.views.snapshot import Earlier, Snapshot
@@ -63,6 +65,7 @@ class Replay:
         self._judging: dict[Lane, str] = {}  # what rulebooks found so far, while they run
         self._whole: Snapshot | None = None  # the last on which all rulebooks ran
         self._rest_s: float | None = None  # what rulebooks other than `about_stops` took for it
+        self._past = Past()
         self._archive_note = ""  # why the configured archive does not have its say
 
     def ask(self, query: Query[Answer]) -> Answer:
@@ -106,6 +109,7 @@ class Replay:
     def choose(self, job: str) -> None:
         self.source.choose(job)
         self._whole = self._rest_s = None
+        self._past = Past()
         self._show(None)
 
     def show(self, at_ns: int | None, *, first: bool = False) -> Snapshot:
@@ -223,6 +227,12 @@ class Replay:
         finally:
             self._judging[lane] = ""
         rulebooks = judges(read.in_force, diagnosis)
+        at_ns = evidence.moment.at_ns
+        if evidence.moment.live and at_ns is not None:
+            if not stops_only:
+                resumed = partial(first_completion_ns, incident)
+                self._past = self._past.after(diagnosis, at_ns, resumed)
+            diagnosis = self._past.present(diagnosis)
         ranks = ranks_of(incident, diagnosis)
         communicators = summaries_of(incident, diagnosis)
         coverage = with_failures(diagnosis.coverage, incident)
@@ -241,6 +251,7 @@ class Replay:
             lost_gateways=evidence.lost_gateways,
             origin=evidence.origin,
             timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},
+            ended=self._past.before(at_ns),
         )
         if stops_only:
             return Shown(self._with_earlier(snapshot), incident, rulebooks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -46,6 +47,7 @@ class Cluster:
         self._ranks: dict[int, Process] = {}
         self._collectors: list[Process] = []
         self._struck: list[Process] = []
+        self._injected: list[Fault] = []
 
     def start_collectors(self) -> None:
         """A collector on every node, each answering. Raises DemoFailed."""
@@ -120,16 +122,34 @@ class Cluster:
 
     def inject(self, fault: Fault) -> None:
         """Break it, now."""
+        self._injected.append(fault)
         if fault.signal is not None:
             assert fault.ranks
             process = self._ranks[fault.broken]
             self._struck.append(process)
             os.kill(process.child.pid, fault.signal)
         if fault.orders:
-            # Renamed into place: no rank reads half an order.
-            draft = self._order.with_suffix(".new")
-            draft.write_text(fault.order())
-            draft.rename(self._order)
+            self._give_order(fault.order())
+
+    def mend(self) -> None:
+        """Undo what was injected: a stopped rank continues, a slow one is as fast as before; what
+        cannot be undone ends with the job, which starts again. Raises OSError."""
+        injected, self._injected = self._injected, []
+        self._give_order("")
+        if any(fault.hangs and fault.signal is not signal.SIGSTOP for fault in injected):
+            self._processes.stop(list(self._ranks.values()))
+            self._rendezvous.unlink(missing_ok=True)
+            self.start_ranks()
+            return
+        for fault in injected:
+            if fault.signal is not None:
+                os.kill(self._ranks[fault.broken].child.pid, signal.SIGCONT)
+
+    def _give_order(self, order: str) -> None:
+        """Renamed into place: no rank reads half an order."""
+        draft = self._order.with_suffix(".new")
+        draft.write_text(order)
+        draft.rename(self._order)
 
     def wait_until(self, done: Callable[[], bool], within_s: float, otherwise: str) -> None:
         """Wait for it. Raises DemoFailed when it takes longer, or a process ends by itself."""

@@ -28,11 +28,11 @@ Tell = Callable[[str, str], None]
 
 
 @contextmanager
-def broken_cluster(fault: Fault, layout: Layout, folder: Path, tell: Tell) -> Iterator[Cluster]:
-    """The running job once the fault shows; everything ends on leaving.
+def running_cluster(layout: Layout, folder: Path, tell: Tell) -> Iterator[Cluster]:
+    """The job once it trains; everything ends on leaving.
 
     `folder` receives logs and orders; `tell` is called with each action and its details. Raises
-    NotBuilt if the C parts are missing, DemoFailed if a process ends or the fault has no effect.
+    NotBuilt if the C parts are missing, DemoFailed if a process ends.
     """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -44,6 +44,14 @@ def broken_cluster(fault: Fault, layout: Layout, folder: Path, tell: Tell) -> It
         cluster.start_ranks()
         tell("job", f"{layout.world_size} ranks under the hooks: {layout.configuration}")
         _tell_speed(cluster, "trains", _HEALTHY_STEPS, tell)
+        yield cluster
+
+
+@contextmanager
+def broken_cluster(fault: Fault, layout: Layout, folder: Path, tell: Tell) -> Iterator[Cluster]:
+    """The running job once the fault shows; as `running_cluster`. Raises DemoFailed also if the
+    fault has no effect."""
+    with running_cluster(layout, folder, tell) as cluster:
         cluster.inject(fault)
         _tell_fault(fault, layout, tell)
         if fault.hangs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oncall.core.errors import UsageError
 
@@ -39,6 +39,10 @@ class Fault:
     def broken(self) -> int:
         """The rank that is broken. Only of faults that break one."""
         return self.ranks[0]
+
+    def on(self, rank: int) -> Fault:
+        """The same with another rank broken."""
+        return replace(self, ranks=(rank, *self.ranks[1:]))
 
     def order(self) -> str:
         """What the stand-in reads: `kind,rank=5,...`, one fault a line."""
@@ -80,6 +84,26 @@ FAULTS = (
         (_SLOW_GPU, _SLOW_LINK),
     ),
     Fault("healthy", (), (), "nothing is broken"),
+)
+
+
+@dataclass(frozen=True)
+class Break:
+    """A fault that a person causes with a key: `word` is what the key does, `done` what the rank is
+    then, `fault` the name in FAULTS."""
+
+    key: str
+    word: str
+    done: str
+    fault: str
+
+
+BREAKS = (
+    Break("s", "stop", "is stopped", "H1-stopped"),
+    Break("w", "slow", "computes slower", "S1"),
+    Break("k", "kill", "is killed", "H1-died"),
+    Break("m", "mismatch", "calls another collective", "H2"),
+    Break("f", "freeze", "has a frozen GPU", "H3"),
 )
 
 

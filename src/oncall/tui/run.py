@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from oncall.core.errors import BadInput, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
+    from oncall.demo.orders import Controls
     from oncall.tui.app import ConsoleApp
     from oncall.tui.shell.keys import ActionEntry
 
@@ -33,20 +35,15 @@ def run(
     recording: Path | None = None,
     configuration: Sequence[Path] = (),
     problems: Sequence[BadInput] = (),
+    controls: Controls | None = None,
 ) -> int:
-    """Show the console until it is left; returns the exit code.
+    """Show the console until it is left; returns the exit code. `controls`: of a demonstration,
+    whose ranks the reader may break.
 
     Problems of the configuration, and the `problems` given, are shown in the console; otherwise
     wrong settings are ignored. Raises UsageError without a suitable terminal.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the console needs a terminal; use `oncall diagnose` instead")
-    if (kind := os.environ.get("TERM")) in _CANNOT:
-        raise UsageError(
-            f"the console must move the cursor, and this terminal reports that it cannot "
-            f"(TERM={kind}): set TERM to the terminal's type, such as xterm-256color, or use "
-            f"`oncall diagnose`"
-        )
+    require_terminal()
     _calm()
     from oncall.render.text.lines import speaks_utf8
     from oncall.tui.app import ConsoleApp
@@ -55,7 +52,12 @@ def run(
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
     keymap, wrong_keys = read_keymap(configuration, _actions)
-    app = ConsoleApp(
+    app_of: Callable[..., ConsoleApp] = ConsoleApp
+    if controls is not None:
+        from oncall.tui.demonstration import DemonstrationApp
+
+        app_of = partial(DemonstrationApp, controls)
+    app = app_of(
         opener,
         job=job,
         recording=recording,
@@ -66,6 +68,18 @@ def run(
         once_read=collect_in_short_pauses,
     )
     return asyncio.run(_shown(app))
+
+
+def require_terminal() -> None:
+    """Raises UsageError without a terminal that the console can be shown on."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the console needs a terminal; use `oncall diagnose` instead")
+    if (kind := os.environ.get("TERM")) in _CANNOT:
+        raise UsageError(
+            f"the console must move the cursor, and this terminal reports that it cannot "
+            f"(TERM={kind}): set TERM to the terminal's type, such as xterm-256color, or use "
+            f"`oncall diagnose`"
+        )
 
 
 async def _shown(app: ConsoleApp) -> int:

@@ -3,7 +3,7 @@ fault began and what follows from it, up to when it is; and the lines of logs ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from oncall.views.words import instant
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident  # brings DuckDB, which the lines do without
+    from oncall.views.snapshot import Ended
 
 _MOST_EVENTS = 40  # of hosts, by node and kind: a night in which more broke is read by its findings
 _MOST_FINDINGS = 30
@@ -35,11 +36,19 @@ class NightLine:
 
 
 def night_lines(
-    incident: Incident, diagnosis: Diagnosis, first_ns: int | None, last_ns: int | None
+    incident: Incident,
+    diagnosis: Diagnosis,
+    first_ns: int | None,
+    last_ns: int | None,
+    ended: Sequence[Ended] = (),
 ) -> tuple[NightLine, ...]:
     """What is known of the job from `first_ns` to `last_ns`, in order. Findings that say nothing of
-    when they began come with what they follow from, else at the end."""
+    when they began come with what they follow from, else at the end; of what has `ended`, when it
+    did."""
     lines = [*_host_events(incident), *_findings(diagnosis, last_ns)]
+    for one in ended:
+        said = f"ended after {words.span_phrase(one.until_ns - one.since_ns)}"
+        lines.append(NightLine(one.until_ns, f"{said}: {words.sentence(one.finding)}"))
     lines += _last_completion(incident, last_ns)
     if first_ns is not None:
         lines.append(NightLine(first_ns, f"the evidence begins: {seen_phrase(diagnosis.coverage)}"))
@@ -67,6 +76,15 @@ def _host_events(incident: Incident) -> Iterator[NightLine]:
     for at_ns, node, said, count in rows:
         more = f" ({count:,} times)" if count > 1 else ""
         yield NightLine(at_ns, clean(f"{node}: {said}") + more, "warning")
+
+
+def first_completion_ns(incident: Incident, after_ns: int) -> int | None:
+    """When the first operation after an instant completed, Unix ns."""
+    incident.provide(("operations",))
+    ((ended_ns,),) = incident.con.execute(
+        "SELECT min(ended_ns) FROM operations WHERE done AND ended_ns > ?", [after_ns]
+    ).fetchall()
+    return int(ended_ns) if ended_ns is not None else None
 
 
 def _last_completion(incident: Incident, last_ns: int | None) -> Iterator[NightLine]:

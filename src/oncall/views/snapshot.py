@@ -123,6 +123,22 @@ class Earlier:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """A root cause that a running job had, as it was seen last: from `since_ns` to `until_ns`, Unix
+    ns; if `times` is more than 1, that was the last time, and those before took `earlier_ns`."""
+
+    finding: Finding
+    since_ns: int
+    until_ns: int
+    times: int = 1
+    earlier_ns: int = 0
+
+    @property
+    def lasted_ns(self) -> int:
+        return self.until_ns - self.since_ns + self.earlier_ns
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """Everything the screens show at one moment. `version` rises with each new snapshot.
 
@@ -143,6 +159,7 @@ class Snapshot:
     earlier: Earlier | None = None
     lost_gateways: Mapping[str, str] = field(default_factory=dict)
     due: bool = False
+    ended: tuple[Ended, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from oncall.core.units import NS_PER_S, format_duration
 if TYPE_CHECKING:
     from oncall.core.diagnosis import Blame, Diagnosis, Finding, Severity, Step, Suspect
     from oncall.rules.engine.engine import SoFar
+    from oncall.views.snapshot import Ended
 
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
@@ -169,7 +170,7 @@ def leading(diagnosis: Diagnosis) -> Finding | None:
     causes = [one for one in roots(diagnosis) if not costs_nothing(one)]
     if not causes or (not diagnosis.faults and diagnosis.doubt):
         return None
-    return min(causes, key=lambda cause: _WORST_FIRST.index(cause.severity))
+    return min(causes, key=lambda cause: (_WORST_FIRST.index(cause.severity), over(cause)))
 
 
 def costs_nothing(finding: Finding) -> bool:
@@ -205,6 +206,30 @@ def in_short(diagnosis: Diagnosis, shown: Sequence[Finding]) -> list[str]:
     return lines if more <= 0 else [*lines, f"{more} more for information, in --format json"]
 
 
+def stops(finding: Finding) -> bool:
+    """Whether it says that the job has stopped: as an effect, or as what explains that."""
+    said = finding.claim.kind == "effect" or bool(finding.effect)
+    return said and "stop" in finding.claim.effects and finding.lost is None
+
+
+def over(finding: Finding) -> bool:
+    """Whether the evidence shows that what slowed the job does so no more."""
+    return finding.lost is not None and finding.until_ns is not None
+
+
+def span_phrase(duration_ns: int) -> str:
+    """`58 s`: to the second, as people time."""
+    return format_duration(max(round(duration_ns / NS_PER_S), 1) * NS_PER_S)
+
+
+def ended_phrase(ended: Ended, now_ns: int | None) -> str:
+    """`ended 3 min ago, once, 58 s`."""
+    ago = f" {span_phrase(now_ns - ended.until_ns)} ago" if now_ns is not None else ""
+    often = "once" if ended.times == 1 else f"{ended.times} times"
+    in_all = "" if ended.times == 1 else " in all"
+    return f"ended{ago}, {often}, {span_phrase(ended.lasted_ns)}{in_all}"
+
+
 def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Severity | None, str]:
     """The verdict in one line: its glyph, its severity (None without finding) and the sentence.
 
@@ -216,7 +241,7 @@ def headline(diagnosis: Diagnosis, until_ns: int | None = None) -> tuple[str, Se
         glyph = UNSEEN_GLYPH if diagnosis.doubt else HEALTHY_GLYPH
         return glyph, None, _nothing_found(diagnosis) + _also(len(causes))
     worst = lead.severity
-    first = [cause for cause in causes if cause.severity == worst]
+    first = sorted((cause for cause in causes if cause.severity == worst), key=over)
     parts = _alike(first)
     also = _also(len(causes) - len(first))
     if len(parts) > 1:

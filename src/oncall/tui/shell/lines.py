@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 from rich.style import Style
@@ -79,6 +80,14 @@ def _clicked(style: str, action: str) -> Style:
     return Style.parse(style) + Style.from_meta({"@click": f"app.perform('{action}')"})
 
 
+class _Names(Enum):
+    """How screens are named in the title line."""
+
+    FULL = "full"
+    SHORT = "short"
+    NONE = "none"
+
+
 class TitleLine(_Line):
     """What is looked at, the screens there are, and how much of the job is seen.
 
@@ -90,52 +99,56 @@ class TitleLine(_Line):
         self._here = here
 
     def line(self, state: State) -> Text:
-        """Where there is little room, in this order: other screens lose their names, the line the
-        program's, the title its beginning, and of the coverage only the ranks without data."""
+        """Where there is little room, in this order: the program loses its name, the title its
+        beginning, what is seen its place, other screens all but three letters of their names, and
+        then these."""
         muted = self._style("muted")
         program = Text.assemble((" oncall ", self._style("primary", bold=True)))
         title = Text(f" {title_phrase(state)}  ")
-        wrong = Text(nodes_phrase(state), self._style("error", bold=True))
-        seen = self._seen(coverage_phrase(state), wrong, muted)
-        silence = self._seen(silence_phrase(state), wrong, muted)
-        full, few = self._tabs(muted), self._tabs(muted, narrow=True)
-        for right in (seen, silence):
-            room = self.size.width - right.cell_len - 1
-            for left in (program + title + full, title + full):
+        seen = Text(f"{coverage_phrase(state)} ", muted)
+        full, few = (self._tabs(muted, names) for names in (_Names.FULL, _Names.SHORT))
+        width = self.size.width
+        for tabs, right in ((full, seen), (full, Text()), (few, seen), (few, Text())):
+            room = width - right.cell_len - 1
+            for left in (program + title + tabs, title + tabs):
                 if left.cell_len <= room:
-                    return spread(left, right, self.size.width)
-        room = self.size.width - silence.cell_len - 1
-        if room - full.cell_len >= _LEAST_TITLE:  # names are worth more than the whole title
-            short = short_title(state, max(room - full.cell_len - 3, 0))
-            return spread(Text(f" {short}  ") + full, silence, self.size.width)
-        for right in (seen, silence):
-            room = self.size.width - right.cell_len - 1
-            for left in (program + title + few, title + few):
-                if left.cell_len <= room:
-                    return spread(left, right, self.size.width)
-            if room - few.cell_len >= _LEAST_TITLE or right is silence:
-                break
-        if few.cell_len + 3 > room:  # the list of screens has the others
-            few = self._tabs(muted, True, [screen_entry(self._here)])
-            few.append(" z … ", _clicked(muted, "screens"))
-        short = short_title(state, max(room - few.cell_len - 3, 0))
-        return spread(Text(f" {short}  ") + few, right, self.size.width)
+                    return spread(left, right, width)
+            if room - tabs.cell_len >= _LEAST_TITLE:  # names are worth more than the whole title
+                short = short_title(state, room - tabs.cell_len - 3)
+                return spread(Text(f" {short}  ") + tabs, right, width)
+        keys = self._tabs(muted, _Names.NONE)
+        if keys.cell_len + 3 > width:  # the list of screens has the others
+            keys = self._tabs(muted, _Names.NONE, [screen_entry(self._here)])
+            keys.append(" z … ", _clicked(muted, "screens"))
+        short = short_title(state, max(width - keys.cell_len - 4, 0))
+        return spread(Text(f" {short}  ") + keys, Text(), width)
 
-    def _seen(self, said: str, wrong: Text, muted: str) -> Text:
-        between = " · " if said and wrong else ""
-        return Text.assemble((said + between, muted), wrong, " ")
-
-    def _tabs(self, muted: str, narrow: bool = False, entries: Sequence[ScreenEntry] = ()) -> Text:
-        """The screens by key; where there is little room, only this one by name."""
+    def _tabs(self, muted: str, names: _Names, entries: Sequence[ScreenEntry] = ()) -> Text:
+        """The screens by key and name; this one always has its name."""
         text = Text()
         for entry in entries or SCREENS:
-            named = entry.id == self._here or not narrow
-            label = f" {entry.key} {entry.title} ".replace("  ", " ") if named else f" {entry.key} "
-            if not label.strip():
+            name = {_Names.SHORT: entry.short, _Names.NONE: ""}.get(names, entry.title)
+            name = entry.title if entry.id == self._here else name
+            said = " ".join(filter(None, (entry.key, name)))
+            if not said:
                 continue
+            label = f" {said} " if names is _Names.FULL or entry.id == self._here else f" {said}"
             style = "bold reverse" if entry.id == self._here else muted
             text.append(label, _clicked(style, f"show_{entry.id}"))
         return text
+
+
+class LossLine(_Line):
+    """The second line, where anything is lost: who gives no news, and ranks without data."""
+
+    def show(self, state: State) -> None:
+        said = self.line(state)
+        self.display = bool(said)
+        self.say(said)
+
+    def line(self, state: State) -> Text:
+        lost = " · ".join(filter(None, (nodes_phrase(state), silence_phrase(state))))
+        return Text(f" ▲ {lost}" if lost else "", self._style("error", bold=True))
 
 
 class StatusLine(_Line):
@@ -143,6 +156,8 @@ class StatusLine(_Line):
 
     def line(self, state: State) -> Text:
         left = Text(" ")
+        if state.demonstration:
+            left.append(f"{state.demonstration}  ", self._style("warning", bold=True))
         if self.app.said:
             left.append(self.app.said, self._style("accent"))
         elif trouble := trouble_phrase(state):

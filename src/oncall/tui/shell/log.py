@@ -58,8 +58,13 @@ def _verdicts(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, Sev
             began = f", since {words.instant(cause.at_ns)}" if cause.at_ns is not None else ""
             glyph = words.GLYPHS[cause.severity]
             yield f"verdict: {glyph} {words.sentence(cause)}{began}", cause.severity
+    over = {one.until_ns: one for one in now.ended if before is None or one not in before.ended}
+    for one in over.values():
+        lasted = words.span_phrase(one.until_ns - one.since_ns)
+        yield f"ended after {lasted}: {words.sentence(one.finding)}", "info"
+    listed = {words.who(one.finding.blame) for one in over.values()}
     for name, cause in earlier.items():
-        if name not in causes:
+        if name not in causes and words.who(cause.blame) not in listed:
             yield f"no longer: {words.sentence(cause)}", "info"
     quiet = not causes and (
         before is None or earlier or before.diagnosis.doubt != now.diagnosis.doubt

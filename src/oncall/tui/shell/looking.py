@@ -118,6 +118,9 @@ class Looking(Asking):
         """Copy it, asking the session for it if need be."""
 
         def take(text: str) -> None:
+            if not text.strip():
+                self.tell(f"nothing copied: {one.title} is empty")
+                return
             self.copy_to_clipboard(text)
             self.tell(f"copied {one.title}, {format_bytes(len(text.encode()))}")
 

@@ -10,7 +10,8 @@ from string import ascii_lowercase
 class ScreenEntry:
     """A screen: `place` is module:class, which `screen.load` imports when it is first shown.
     `goes_to`: the kinds of thing (goto.py) that it can put its cursor on. `key`: empty where none
-    is free; the list of all screens has it."""
+    is free; the list of all screens has it. `short`: three letters of the title for narrow
+    terminals, which no other screen has."""
 
     id: str
     title: str
@@ -18,36 +19,41 @@ class ScreenEntry:
     place: str
     shows: str  # one sentence, for the help
     goes_to: tuple[str, ...] = ()
+    short: str = ""
 
 
 SCREENS: tuple[ScreenEntry, ...] = (
     ScreenEntry("jobs", "Jobs", "0", "oncall.tui.screens.jobs:JobsScreen",
         "The jobs found on the fleet or in the recording, and problems reaching them.",
-        ("job",)),
+        ("job",), short="Job"),
     ScreenEntry("incident", "Incident", "1", "oncall.tui.screens.incident.screen:IncidentScreen",
         "What is wrong, the culprit, the reasoning step by step, and what to do next.",
-        ("finding",)),
+        ("finding",), short="Inc"),
     ScreenEntry("fleet", "Fleet", "2", "oncall.tui.screens.fleet.screen:FleetScreen",
         "Every rank as a cell showing its state, and details of the rank under the cursor.",
-        ("rank", "node")),
+        ("rank", "node"), short="Flt"),
     ScreenEntry("communicators", "Comms", "3",
         "oncall.tui.screens.communicators.screen:CommunicatorsScreen",
         "Communicators, worst first: which ranks entered each round, and which wait for which.",
-        ("comm",)),
+        ("comm",), short="Com"),
     ScreenEntry("rates", "Rates", "4", "oncall.tui.screens.rates:RatesScreen",
-        "Rates of ranks and NICs over time against their baseline, suspects first."),
+        "Rates of ranks and NICs over time against their baseline, suspects first.",
+        short="Rat"),
     ScreenEntry("rules", "Rules", "5", "oncall.tui.screens.rules.screen:RulesScreen",
         "The rulebooks and their results, and an editor that tries a change before you save it.",
-        ("rule",)),
+        ("rule",), short="Rul"),
     ScreenEntry("stages", "Stages", "6", "oncall.tui.screens.stages.screen:StagesScreen",
         "One training iteration: what each pipeline stage did when, and the critical path.",
-        ("iteration",)),
+        ("iteration",), short="Stg"),
     ScreenEntry("network", "Network", "7", "oncall.tui.screens.network.screen:NetworkScreen",
-        "The steps of one collective, and which ports and flows in the network delayed them."),
+        "The steps of one collective, and which ports and flows in the network delayed them.",
+        short="Net"),
     ScreenEntry("stacks", "Stacks", "8", "oncall.tui.screens.stacks:StacksScreen",
-        "Where each process is: equal stacks together, the ranks that others wait for first."),
+        "Where each process is: equal stacks together, the ranks that others wait for first.",
+        short="Stk"),
     ScreenEntry("log", "Log", "9", "oncall.tui.screens.log:LogScreen",
-        "The story of the night: verdicts, nodes lost and back, notes; and the job's own logs."),
+        "The story of the night: verdicts, nodes lost and back, notes; and the job's own logs.",
+        short="Log"),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from textual.timer import Timer
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.console import Console
 from oncall.tui.shell.keys import ActionEntry, bindings
-from oncall.tui.shell.lines import KeyBar, StatusLine, TitleLine
+from oncall.tui.shell.lines import KeyBar, LossLine, StatusLine, TitleLine
 from oncall.tui.shell.messages import Answer, Copy, GoTo, Question, Refused, StateChanged
 from oncall.tui.shell.registry import ScreenEntry
 from oncall.tui.shell.state import State
@@ -132,6 +132,7 @@ class ConsoleScreen(SettlingScreen):
 
     def compose(self) -> ComposeResult:
         yield TitleLine(self.entry.id, id="title")
+        yield LossLine(id="loss")
         with Vertical(id="body"):
             yield from self.compose_body()
         yield StatusLine(id="status")
@@ -198,10 +199,11 @@ class ConsoleScreen(SettlingScreen):
                 "ctrl+q quits."
             )
 
-    def _lines(self, only_status: bool) -> Iterator[TitleLine | StatusLine | KeyBar]:
+    def _lines(self, only_status: bool) -> Iterator[TitleLine | LossLine | StatusLine | KeyBar]:
         yield self.query_one(StatusLine)
         if not only_status:
             yield self.query_one(TitleLine)
+            yield self.query_one(LossLine)
             yield self.query_one(KeyBar)
 
 

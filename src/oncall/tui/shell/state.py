@@ -115,8 +115,15 @@ class State:
     problem: str = ""  # what failed last; empty after a success
     notes: int = 0  # written about this job
     solved: Note | None = None  # what fixed it, as the reader wrote last
+    demonstration: str = ""  # of what the reader broke: what, and since when
 
     def differs_in_activity(self, before: State) -> bool:
-        """Whether it differs at most in what is being done and in how old the evidence is."""
-        busy, progress, age_s = self.busy, self.progress, self.snapshot_age_s
-        return self == replace(before, busy=busy, progress=progress, snapshot_age_s=age_s)
+        """Whether it differs at most in what is being done, in how old the evidence is, and in what
+        a demonstration says."""
+        return self == replace(
+            before,
+            busy=self.busy,
+            progress=self.progress,
+            snapshot_age_s=self.snapshot_age_s,
+            demonstration=self.demonstration,
+        )

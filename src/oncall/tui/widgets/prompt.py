@@ -15,7 +15,7 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input
 
 from oncall.core.printable import short
-from oncall.render.text.lines import cut
+from oncall.render.text.lines import cell_len, cut
 from oncall.tui.drawing.literal import LiteralText
 
 _MOST_ALIKE = 40  # words listed that begin as the line does, as far as they fit
@@ -131,14 +131,18 @@ class Choice(_Question):
         self._choices = choices
 
     def compose(self) -> ComposeResult:
-        text = Text(f"{self._label}  ")
-        for key, title in self._choices:
-            text.append(key, "bold")
-            text.append(f" {short(title)}   ")
-        text.append("esc", "bold")
-        text.append(" cancel")
         with Vertical(id="prompt"):
-            yield LiteralText(text)
+            yield LiteralText(id="choices")
+
+    def on_resize(self) -> None:
+        """On as many lines as it takes; a key and what it chooses are on one."""
+        lines = [Text(f"{self._label}  ")]
+        for key, title in [*self._choices, ("esc", "cancel")]:
+            choice = Text.assemble((key, "bold"), f" {short(title)}".rstrip(), "   ")
+            if lines[-1].cell_len + cell_len(choice.plain.rstrip()) > self.size.width - 2:
+                lines.append(Text())
+            lines[-1].append_text(choice)
+        self.query_one("#choices", LiteralText).update(Text("\n").join(lines))
 
     def on_key(self, event: events.Key) -> None:
         if any(event.character == key for key, _ in self._choices):

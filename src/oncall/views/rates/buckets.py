@@ -115,6 +115,13 @@ class RecordedBuckets:
             return np.zeros(self.buckets.count, dtype=bool)
         return _closed(marks | self._nobody, self._shortest())
 
+    def whole_until(self) -> int:
+        """The last bucket that is known of all nodes reporting lately: each is asked at a moment of
+        its own, and what the first has yet to report is no zero."""
+        lasts = [int(np.flatnonzero(marks)[-1]) for marks in self._recorded.values() if marks.any()]
+        end = self.buckets.count - 1
+        return min((last for last in lasts if last >= end - self._shortest()), default=end)
+
     def _shortest(self) -> int:
         return max(SHORTEST_GAP_BUCKETS, round(_SHORTEST_GAP_NS / self.buckets.length_ns))
 

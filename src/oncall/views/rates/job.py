@@ -17,6 +17,7 @@ from oncall.views.rates.buckets import (
     RecordedBuckets,
     Series,
     baseline_of,
+    has_stopped,
 )
 from oncall.views.snapshot import Ranks
 
@@ -33,7 +34,8 @@ def job_series(
     """Completed operations a second of all ranks, or calls where these alone were recorded, and
     how long the iteration took that went on in each bucket, by the step lines of logs or else by
     the operation that repeats with each; only what was recorded. `began_ns`: when the fault did,
-    if there is one."""
+    if there is one. A job that has stopped is outside what it did before, also where nothing before
+    that fault is known."""
     incident.provide_what_can_be(("operations", "members", "step_times"))
     con = incident.con
     iterations = con.execute(_BY_LOGS).fetchall() or con.execute(_BY_OPERATIONS).fetchall()
@@ -42,13 +44,19 @@ def job_series(
         span_ns = buckets.last_ns - buckets.first_ns
         most = int(np.clip(span_ns / max(median_ns, 1), _LEAST_BUCKETS, buckets.count))
         buckets = Buckets.over(buckets.first_ns, buckets.last_ns, most)
-    anybody = RecordedBuckets(con, ranks, buckets).anybody
-    found = (_throughput(con, anybody, buckets), _iterations(iterations, anybody, buckets))
-    return tuple(
-        Series(name, unit, buckets.at_ns, value, _baseline(value, buckets, began_ns), group=name)
-        for name, unit, value in found
-        if np.isfinite(value).any()
-    )
+    recorded = RecordedBuckets(con, ranks, buckets)
+    anybody, end = recorded.anybody, recorded.whole_until() + 1
+    done, took = _throughput(con, anybody, buckets), _iterations(iterations, anybody, buckets)
+    stopped = has_stopped(done[2][:end])
+    before = (done[2][done[2] > 0], np.array([one for _, one in iterations]) / NS_PER_S)
+    series = []
+    for (name, unit, value), known in zip((done, took), before, strict=True):
+        band = _baseline(value, buckets, began_ns)
+        if band is None and stopped and len(known):
+            band = float(np.median(known)) * NEARLY_NOTHING, float(known.max())
+        if np.isfinite(value[:end]).any():
+            series.append(Series(name, unit, buckets.at_ns[:end], value[:end], band, group=name))
+    return tuple(series)
 
 
 def _throughput(con: duckdb.DuckDBPyConnection, anybody: Bools, buckets: Buckets) -> _Values:

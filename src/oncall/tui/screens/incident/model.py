@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
 from oncall.tui.widgets.reading_list import Item, Paragraph, Role
 from oncall.views import coverage_words, words
-from oncall.views.snapshot import Snapshot
+from oncall.views.snapshot import Ended, Snapshot
 
 _MOST_EARLIER = 5
+_MOST_ENDED = 5  # the log has all
 MOST_FOLDED = 60  # consequences listed under one root
 
 
@@ -45,6 +46,7 @@ class Line:
     folds: int = 0  # consequences folded under it
     opened: bool = False
     new: bool = False
+    past: bool = False  # it has ended
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def incident(
     for finding in diagnosis.findings:
         explained.setdefault(finding.explained_by or "", []).append(finding)
     lines: list[Line] = []
-    for root in words.roots(diagnosis):
+    for root in sorted(words.roots(diagnosis), key=words.over):
         name = names[root.id]
         followers = explained.get(root.id, [])
         unfolded = name in opened or any(names[one.id] == kept for one in followers)
@@ -94,15 +96,19 @@ def incident(
             if more := len(followers[MOST_FOLDED:]):
                 said = f"{more:,} more, in the report"
                 lines.append(Line(f"{name}|more", root, "…", "faint", said, depth=1))
+    past = [_ended_line(one, snapshot.moment.at_ns) for one in snapshot.ended[:_MOST_ENDED]]
     if faults_only:
         lines = [line for line in lines if line.severity != "info"]
     if pattern:
-        lines = [line for line in lines if pattern.lower() in _searched(line).lower()]
+        lines, past = (
+            [line for line in some if pattern.lower() in _searched(line).lower()]
+            for some in (lines, past)
+        )
     seen = _seen_line(snapshot)
     # Of an inconclusive diagnosis what would decide comes first; findings for information follow.
     decides = diagnosis.result == "inconclusive" and diagnosis.would_decide
     lines = [seen, *lines] if decides else [*lines, seen]
-    return Incident(headline(snapshot), tuple(lines), _earlier(snapshot))
+    return Incident(headline(snapshot), (*lines, *past), _earlier(snapshot))
 
 
 def headline(snapshot: Snapshot) -> Headline:
@@ -206,11 +212,43 @@ def _line(
         severity=finding.severity,
         title=clean(finding.title),
         who=words.who(finding.blame),
-        aside=words.percent(finding.confidence),
+        aside=_until(finding) or words.percent(finding.confidence),
+        past=words.over(finding),
         depth=depth,
         folds=folds,
         opened=opened,
         new=known is not None and name not in known,
+    )
+
+
+def _until(finding: Finding) -> str:
+    """`until 03:12:00 UTC`, of what slows the job no more."""
+    until_ns = finding.until_ns if words.over(finding) else None
+    return f"until {words.instant(until_ns, date=False)}" if until_ns is not None else ""
+
+
+def _ended_line(ended: Ended, now_ns: int | None) -> Line:
+    """What later evidence does not have: what it was, without rows and commands, which were about
+    the evidence of then."""
+    was = ended.finding
+    finding = replace(
+        was,
+        id="ended",
+        until_ns=ended.until_ns,
+        at_ns=ended.since_ns,
+        story=tuple(replace(step, fact="") for step in was.story),
+        next=(),
+    )
+    blame = sorted(f"{one.kind} {dict(one.where)}" for one in was.blame)
+    return Line(
+        name="|".join(("ended", was.rulebook, was.verdict, *blame)),
+        finding=finding,
+        glyph="◦",
+        severity="faint",
+        title=clean(was.title),
+        who=words.who(was.blame),
+        aside=words.ended_phrase(ended, now_ns),
+        past=True,
     )
 
 
@@ -248,7 +286,10 @@ def items(incident: Incident) -> tuple[Item, ...]:
 def _item(line: Line) -> Item:
     title: list[tuple[str, Role]] = [
         (f"{line.glyph} ", line.severity),
-        (f"{line.title}: {line.who}" if line.who else line.title, "plain"),
+        (
+            f"{line.title}: {line.who}" if line.who else line.title,
+            "faint" if line.past else "plain",
+        ),
     ]
     if line.new:
         title.append(("  new", "value"))

@@ -1,8 +1,8 @@
 """The job at a glance: how fast it goes and since when not, a map of its ranks, what was not seen,
 and the lines of logs around the moment. Pure: lines of (text, style) pieces.
 
-A style is a role of `models.reading`, a kind of `models.rates` behind `rate `, or the number of a
-rank's state behind `state `.
+A style is a role of `models.reading`, a kind of `models.rates` behind the tone of a `Glance`, or
+the number of a rank's state behind `state `.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from oncall.render.text.lines import cell_len, cut, padded
 from oncall.tui.drawing.states import STATES
 from oncall.tui.models import rates
+from oncall.tui.screens.incident.picture import Picture, picture_lines
 from oncall.views import coverage_words, words
 from oncall.views.night import LoggedLine
 from oncall.views.rates.buckets import Series
@@ -36,13 +37,30 @@ _COUNTED = (RankState.BLAMED, RankState.LATE, RankState.HUNG, RankState.WAITING,
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """What is drawn. `series` None: not yet read; a text: why it cannot be read. `moment_ns`: when
-    it began."""
+    """What is drawn. `series` None: not yet read; a text: why it cannot be read; `of`: what the
+    headline was about that they were read for, if that is known. `moment_ns`: when it began.
+    `picture`: of the finding under the cursor."""
 
     snapshot: Snapshot
     series: tuple[Series, ...] | str | None
     log: tuple[LoggedLine, ...]
     moment_ns: int | None
+    of: object = None
+    picture: Picture = ()
+
+    @property
+    def tone(self) -> str:
+        """How curves are drawn: those of another verdict faint, as they may contradict this one;
+        those of a sound job without red."""
+        if self.of is not None and self.of != about(self.snapshot):
+            return "past"
+        return "rate" if self.snapshot.diagnosis.result != "none" else "sound"
+
+
+def about(snapshot: Snapshot) -> object:
+    """What the headline says, without numbers, which change all the time."""
+    lead = words.leading(snapshot.diagnosis)
+    return snapshot.diagnosis.result, lead and (lead.rulebook, lead.verdict)
 
 
 def narrow(glance: Glance, width: int, plain: bool) -> list[Pieces]:
@@ -60,6 +78,8 @@ def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
     unseen = _unseen(glance.snapshot, width, 3)
     least = 6 if glance.log else 0
     room = height - len(ranks) - len(unseen) - least - 8
+    drawn = picture_lines(glance.picture, width, max(room - _LEAST_CHART, 0))
+    room -= len(drawn) + 1 if drawn else 0
     lines = [
         *_charts(glance, width, min(_MOST_CHART, max(_LEAST_CHART, room)), plain),
         [],
@@ -67,6 +87,8 @@ def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
         [],
         *unseen,
     ]
+    if drawn:
+        lines += [[], *drawn]
     if glance.log:
         lines += [[], *_log(glance, width, height - len(lines) - 2)]
     return lines
@@ -79,8 +101,8 @@ def _curves(glance: Glance, width: int, plain: bool) -> list[Pieces]:
     if not glance.series or isinstance(glance.series, str):
         return [[(_no_curve(glance.series), "faint")]]
     span = rates.span(glance.series)
-    lines = [_curve(one, span, width, plain) for one in glance.series]
-    return [*lines, *_moment(glance, span, _LABEL, width - _LABEL - _VALUE)]
+    lines = [_curve(one, span, width, plain, glance.tone) for one in glance.series]
+    return [*lines, _axis(glance, span, _LABEL, width - _LABEL - _VALUE)]
 
 
 def _no_curve(series: tuple[Series, ...] | str | None) -> str:
@@ -91,7 +113,7 @@ def _no_curve(series: tuple[Series, ...] | str | None) -> str:
     return "How fast the job ran is not recorded."
 
 
-def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Pieces:
+def _curve(one: Series, span: tuple[int, int], width: int, plain: bool, tone: str) -> Pieces:
     """`iteration ▂▂▂▂▇▇▇  2.1 s`, as wide as there is room."""
     (scale,) = rates.scales([one])
     values = rates.columns_of(one, *span, max(width - _LABEL - _VALUE, 8))
@@ -101,8 +123,8 @@ def _curve(one: Series, span: tuple[int, int], width: int, plain: bool) -> Piece
     outside = rates.deviation(one)
     return [
         (padded(_SHORT.get(one.name, one.name), _LABEL), "faint"),
-        *_glyphs(rates.line(one, values, scale, plain)),
-        (f" {value}"[:_VALUE], "rate outside" if outside else "plain"),
+        *_glyphs(rates.line(one, values, scale, plain), tone),
+        (f" {value}"[:_VALUE], f"{tone} {'outside' if outside else 'number'}"),
     ]
 
 
@@ -114,15 +136,15 @@ def _charts(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces
     first, *others = glance.series
     span = rates.span(glance.series)
     each = max(height // (2 * len(others)), _LEAST_OF_ONE) if others else 0
-    lines = _chart(first, span, width, max(height - each * len(others), _LEAST_OF_ONE), plain)
+    tall = max(height - each * len(others), _LEAST_OF_ONE)
+    lines = _chart(first, span, width, tall, plain, glance.tone)
     for one in others:
-        lines += _chart(one, span, width, each, plain)
-    room = max(width - _LABEL, 8)
-    return lines + (_moment(glance, span, _LABEL, room) or [_times(span, _LABEL, room)])
+        lines += _chart(one, span, width, each, plain, glance.tone)
+    return [*lines, _axis(glance, span, _LABEL, max(width - _LABEL, 8))]
 
 
 def _chart(
-    one: Series, span: tuple[int, int], width: int, height: int, plain: bool
+    one: Series, span: tuple[int, int], width: int, height: int, plain: bool, tone: str
 ) -> list[Pieces]:
     """What it is now against its baseline, and below that `height` lines with its scale."""
     (scale,) = rates.scales([one])
@@ -133,38 +155,43 @@ def _chart(
     deviation = f" · {deviation}" if deviation else ""
     fits = cell_len(f"{one.name}: {said}{deviation}") <= width
     name = one.name if fits else _SHORT.get(one.name, one.name)
-    pieces: Pieces = [(f"{name}: ", "heading"), (said, "strong"), (deviation, "faint")]
+    strong = "strong" if tone != "past" else "faint"
+    pieces: Pieces = [(f"{name}: ", "heading"), (said, strong), (deviation, "faint")]
     lines = [_cut(pieces, width)]
     rows = rates.chart(one, values, scale, height, plain)
     for number, row in enumerate(rows):
         mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
-        lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row)])
+        lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row, tone)])
     return lines
 
 
-def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]]) -> Pieces:
+def _glyphs(glyphs: Sequence[tuple[str, rates.Kind]], tone: str) -> Pieces:
     return [
-        ("".join(glyph for glyph, _ in run), f"rate {kind}")
+        ("".join(glyph for glyph, _ in run), f"{tone} {kind}")
         for kind, run in groupby(glyphs, key=lambda glyph: glyph[1])
     ]
 
 
-def _times(span: tuple[int, int], indent: int, room: int) -> Pieces:
-    first, end = words.axis_phrases(*span)
-    return [(" " * indent + first + end.rjust(room - len(first)), "faint")]
-
-
-def _moment(glance: Glance, span: tuple[int, int], indent: int, room: int) -> list[Pieces]:
-    """`▲ 03:02:11 UTC`, below the column in which it began."""
-    at_ns, (first, last) = glance.moment_ns, span
-    if at_ns is None or not first <= at_ns <= last or last <= first:
-        return []
-    column = round((at_ns - first) / (last - first) * (room - 1))
-    said = f"▲ {words.instant(at_ns, date=False)}"
-    if column + len(said) > room:
-        said = f"{words.instant(at_ns, date=False)} ▲"
-        column = max(column - len(said) + 1, 0)
-    return [[(" " * (indent + column), "plain"), (said, "rate outside")]]
+def _axis(glance: Glance, span: tuple[int, int], indent: int, room: int) -> Pieces:
+    """The times at both ends, and `▲ 03:02:11 UTC` below the column in which it began: an end for
+    which that leaves no room gives way."""
+    first, last = span
+    began, end = words.axis_phrases(first, last)
+    at_ns, mark, column = glance.moment_ns, "", 0
+    if at_ns is not None and first <= at_ns <= last and last > first:
+        column = round((at_ns - first) / (last - first) * (room - 1))
+        mark = f"▲ {words.instant(at_ns, date=False)}"
+        if column + len(mark) > room:
+            mark = f"{words.instant(at_ns, date=False)} ▲"
+            column = max(column - len(mark) + 1, 0)
+    left = began if not mark or column > len(began) else ""
+    right = end if not mark or column + len(mark) < room - len(end) else ""
+    between = " " * max(column - len(left), 0)
+    behind = " " * max(room - len(left + between + mark + right), 0)
+    # In a picture of the screen a blank piece keeps its width; blanks beside words do not.
+    blank: Pieces = [(" " * indent, "plain")]
+    ends: Pieces = [(left, "faint"), (between, "plain"), (mark, "rate outside")]
+    return [*blank, *ends, (behind, "plain"), (right, "faint")]
 
 
 # ------------------------------------------------------------------------ map

@@ -7,21 +7,23 @@ rows behind a step.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetLogLines, GetRates, GetReport, GetStepRows
+from oncall.console.queries import GetLogLines, GetPicture, GetRates, GetReport, GetStepRows
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
 from oncall.fleet.read_only import read_only_command
 from oncall.render.markdown import to_line
-from oncall.tui.screens.incident import model
+from oncall.tui.screens.incident import model, overview
 from oncall.tui.screens.incident.overview import Glance
+from oncall.tui.screens.incident.picture import Picture
 from oncall.tui.screens.incident.story import story
 from oncall.tui.screens.incident.verdict import (
     BESIDE,
@@ -117,6 +119,9 @@ def _began_ns(snapshot: Snapshot) -> int | None:
     return lead.at_ns if lead else None
 
 
+_PICTURE_FROM = 44  # lines of a screen
+
+
 class IncidentScreen(ConsoleScreen):
     """Findings, story, rows."""
 
@@ -132,6 +137,9 @@ class IncidentScreen(ConsoleScreen):
         self._chosen: str | None = None  # the name of the line that the reader went to
         self._shown_finding: str | None = None  # the name of the finding in the story
         self._series: tuple[Series, ...] | str | None = None
+        self._series_of: object = None
+        self._picture: Picture = ()
+        self._pictured: object = None  # which finding of which snapshot that is of
         self._log: tuple[LoggedLine, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -191,6 +199,7 @@ class IncidentScreen(ConsoleScreen):
             self._story.show(items, at=model.beginning(items, line.finding))
         self._rows.sources = line.finding.sources if line.finding else ()
         self._want_rows()
+        self._want_picture()
 
     # ------------------------------------------------------------- at a glance
 
@@ -198,13 +207,44 @@ class IncidentScreen(ConsoleScreen):
         """What the glance shows beside the snapshot; what was read of the last one stays so long,
         unless that is of another job."""
         self._show_glance()
-        self.ask("job", GetRates("job"), self._take_series, refused=self._without_series)
+        take = partial(self._take_series, overview.about(snapshot))
+        self.ask("job", GetRates("job"), take, refused=self._without_series)
         self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG), self._take_log)
+
+    def _want_picture(self) -> None:
+        """That of the finding under the cursor, where there is room; another's does not stay."""
+        finding, snapshot = self.finding(), self.state.snapshot
+        roomy = self.size.width >= BESIDE and self.size.height >= _PICTURE_FROM
+        known = snapshot.diagnosis.findings if snapshot is not None else ()
+        wanted = finding if roomy and finding in known else None
+        pictured = (wanted.id, snapshot.version) if wanted is not None and snapshot else None
+        if pictured == self._pictured:
+            return
+        self._pictured = pictured
+        if wanted is None:
+            self._take_picture(())
+        else:
+            plain = self.app.ascii_only
+            self.ask(
+                "picture",
+                GetPicture(wanted.id, plain=plain),
+                self._take_picture,
+                refused=lambda _: self._take_picture(()),
+            )
+
+    def _take_picture(self, picture: Picture) -> None:
+        self._picture = picture
+        self._show_glance()
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self.call_after_refresh(self._want_picture)
 
     def _show_glance(self) -> None:
         if (snapshot := self.state.snapshot) is not None:
             began_ns = _began_ns(snapshot)
-            glance = Glance(snapshot, self._series, self._log, began_ns)
+            read = (self._series, self._log, began_ns, self._series_of)
+            glance = Glance(snapshot, *read, self._picture)
             self.query_one(GlancePane).show(glance)
 
     def on_descendant_focus(self) -> None:
@@ -223,8 +263,8 @@ class IncidentScreen(ConsoleScreen):
         rows = GetStepRows(step.finding, step.index)
         self.ask("rows", rows, self._rows.answered, refused=self._rows.refused)
 
-    def _take_series(self, series: tuple[Series, ...]) -> None:
-        self._series = series
+    def _take_series(self, of: object, series: tuple[Series, ...]) -> None:
+        self._series, self._series_of = series, of
         self._show_glance()
 
     def _without_series(self, message: Refused) -> None:

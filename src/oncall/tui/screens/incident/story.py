@@ -39,7 +39,9 @@ def story(snapshot: Snapshot, finding: Finding | None) -> tuple[Item, ...]:
 def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
     case = words.case_phrase(finding.case)
     since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
-    about = (f"{finding.id} {finding.rulebook} {finding.verdict}", case, since)
+    lasted = finding.until_ns is not None and finding.claim.kind != "event"
+    until = f"until {words.instant(finding.until_ns or 0)}" if lasted else ""
+    about = (f"{finding.id} {finding.rulebook} {finding.verdict}", case, f"{since} {until}".strip())
     yield text("about", line(" · ".join(filter(None, about)), "faint"))
     if finding.seen_before:
         yield readable("seen before", f"Seen before: {clean(finding.seen_before)}")

@@ -134,9 +134,15 @@ class GlancePane(LiteralText):
     def _styles(self) -> dict[str, Style]:
         """By what the model calls them."""
         kinds: dict[Kind, Style] = kind_styles(self)
+        roles = role_styles(self)
+        calm = {"outside": "warning", "outside band": "warning"}
         return {
-            **role_styles(self),
+            **roles,
             **{f"rate {kind}": style for kind, style in kinds.items()},
+            **{f"sound {kind}": roles.get(calm.get(kind, ""), kinds[kind]) for kind in kinds},
+            **{f"past {kind}": roles["faint"] for kind in kinds},
+            **{f"{tone} number": roles["plain"] for tone in ("rate", "sound")},
+            "past number": roles["faint"],
             **{f"state {state}": style for state, style in enumerate(state_styles(self.app))},
             "state -1": Style(),
         }
