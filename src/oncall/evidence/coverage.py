@@ -146,9 +146,7 @@ def _silent_ranks(
     if placed := {rank for rank in absent if rank in homes or not homes}:
         yield _gap(homes, "left no recording", placed, silent=True)
     if elsewhere := absent - placed:
-        yield _gap(
-            homes, "left no recording; on which node is not known", elsewhere, silent=True
-        )
+        yield _gap(homes, "left no recording; on which node is not known", elsewhere, silent=True)
     empty = _numbers(
         con,
         "SELECT rank FROM recordings WHERE problem IS NULL AND coalesce(rows, 0) = 0 "

@@ -44,7 +44,8 @@ def stage_suspects() -> str:
             UNION ALL SELECT job, rank, true FROM hang_roots
             ANTI JOIN (FROM job_progress WHERE stopped < $rather_stopped) USING (job)
             UNION ALL SELECT job, NULL, false FROM lost_time WHERE cause = 'open'
-            UNION ALL SELECT job, NULL, false FROM stage_tasks
+            -- Of tasks alone nothing else shows whether the job stopped.
+            UNION ALL SELECT job, NULL, unnest([true, false]) FROM stage_tasks
             ANTI JOIN (SELECT job FROM operations WHERE kind = 'coll') USING (job))
         SEMI JOIN pipelined USING (job)
     """
