@@ -148,10 +148,11 @@ def _seen_once(incident: Incident) -> Doubt:
     rows = evidence.seen_apart(incident)
     if not rows:
         return Doubt()
-    ((processes, ranks, others),) = rows
+    ((processes, ranks, doing, others),) = rows
     known = None not in ranks
-    whom = ("it" if len(ranks) == 1 else "them") if known else " and ".join(processes)
-    against = f"the stacks show {whom} in a different place from {others} others"
+    whom = ("it" if len(ranks) == 1 else "they") if known else " and ".join(processes)
+    verb = "is" if len(processes) == 1 else "are"
+    against = f"{whom} {verb} in {doing}, and {others} others are not"
     once = "one snapshot cannot tell a hang from a running job: take the stacks again"
     return Doubt(once, suspects=(Suspect(blamed(ranks) if known else (), against),))
 

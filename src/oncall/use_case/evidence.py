@@ -294,13 +294,14 @@ def unmoved_activities(incident: Incident) -> Rows:
 
 
 def seen_apart(incident: Incident) -> Rows:
-    """(processes, ranks, how many others) that one look at stacks shows to be elsewhere, by job;
-    where no calls are recorded, which show by themselves who waits for whom."""
+    """(processes, ranks, what they do and where, how many others) that one look at stacks shows to
+    be elsewhere, by job; where no calls are recorded, which show by themselves who waits."""
     return asked(
         incident,
         ["odd_stacks"],
-        "SELECT list(process ORDER BY rank), list(rank), any_value(others) FROM odd_stacks "
-        "WHERE doubted AND NOT EXISTS (FROM ops) GROUP BY job",
+        "SELECT list(process ORDER BY rank), list(rank), "
+        "string_agg(DISTINCT activity || ' (' || frame || ')', ', '), any_value(others) "
+        "FROM odd_stacks WHERE doubted AND NOT EXISTS (FROM ops) GROUP BY job",
     )
 
 
