@@ -88,11 +88,3 @@ def nodes_in(folder: Path) -> dict[str, Path]:
     """The nodes whose shards are in a folder or in its subfolders: name -> data folder."""
     places = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     return {shard.node: place for place in places for shard in sealed_shards(place)}
-
-
-def damaged_files(folder: Path) -> list[Path]:
-    """What a collector could not recover and set aside, for a person to look at."""
-    try:
-        return sorted(path for path in folder.iterdir() if path.name.endswith(".damaged"))
-    except OSError:
-        return []

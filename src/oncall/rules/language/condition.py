@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -79,12 +79,6 @@ class Condition:
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         return all(term.holds(values) for term in self.terms)
-
-    def tested(self, wants_rows: bool) -> Iterator[str]:
-        """The facts that have rows (or have none) wherever the condition holds."""
-        for term in self.terms:
-            if term.wants_rows is wants_rows:
-                yield term.fact
 
 
 ALWAYS = Condition(())
