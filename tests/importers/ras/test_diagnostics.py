@@ -14,7 +14,11 @@ from oncall.use_case.diagnose import diagnose
 AT = "gpu7:4711 NCCL DIAG "
 HEAD = f"{AT}=== RAS Diagnostics ===\n"
 SOUND = f"{AT}[OK]   CUDA driver version: 13000 consistent across 4 ranks in comm 0x12\n"
-ECC = f"{AT}[INFO] ECC: 3 uncorrected volatile errors on rank(s) {{2}} in comm 0x12\n"
+OF = "across 4 ranks in comm 0x12"
+ECC = f"{AT}[INFO] ECC: uncorrected volatile errors on rank(s) {{2}} (worst=3) {OF}\n"
+NVLINK = f"{AT}[INFO] NVLink: inactive link(s) on rank(s) {{1}} {OF}\n"
+XID = f"{AT}[INFO] Xid 79 detected 1 time on host gpu9. Follow the documentation: https://x.y\n"
+DRIVER = f"{AT}[INFO] NVIDIA graphics driver version: mismatch {OF}, rank(s) {{3}} differ from rank 0 (570)\n"
 END = f"{AT}RAS diagnostics completed in 12.3 ms across 4 RAS peers\n"
 
 
@@ -29,6 +33,9 @@ def setting(name: str, **ranks: str) -> str:
     [
         (SOUND, None, []),
         (ECC, "GPU_ECC", [2]),
+        (NVLINK, None, []),
+        (XID, "GPU_XID", [None]),
+        (DRIVER, None, []),
         (setting("NCCL_ALGO", Ring="0,1,2", Tree="3"), "VERSION_MISMATCH", [3]),
         (setting("NCCL_ALGO", Ring="0,1", Tree="2,3"), "VERSION_MISMATCH", []),
         (setting("NCCL_DEBUG", INFO="0,1,2", WARN="3"), None, []),
@@ -41,3 +48,12 @@ def test_what_they_find(tmp_path: Path, found: str, verdict: str | None, ranks: 
         faults = diagnose(incident, load_rulebooks([shipped_folder()])).faults
     assert [fault.verdict for fault in faults] == ([verdict] if verdict else [])
     assert [one.where.get("rank") for fault in faults for one in fault.blame] == ranks
+
+
+@pytest.mark.parametrize("found", [NVLINK, DRIVER])
+def test_what_may_slow_a_job_and_stops_none_is_a_note(tmp_path: Path, found: str) -> None:
+    (tmp_path / "diag.txt").write_text(HEAD + found + END)
+    with Incident.empty() as incident:
+        load([tmp_path / "diag.txt"], incident)
+        (note,) = diagnose(incident, load_rulebooks([shipped_folder()])).notes
+    assert found.strip().removeprefix(f"{AT}[INFO] ") in note

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,24 @@ _MARK = "NCCL DIAG "
 _LEAST_SHARE = 0.5  # of the lines; a job's log that holds a report is a log
 _INFO = re.compile(r"NCCL DIAG \[INFO\] (?P<check>[A-Za-z][\w ]{0,40}): (?P<text>.*)")
 _RANKS = re.compile(r"\brank\(s\) \{(?P<ranks>[\d, ]{1,4000})")
+# What hardware or software is unlike, or does not do all that it could: worth a note.
+_NOTED = re.compile(
+    r"NCCL DIAG \[INFO\] (?P<text>(?:NVLink: (?:inactive|inconsistent) .{0,300}"
+    r"|(?:NVLink|GPU inventory|[\w ]{0,40}version|Net device [\w:.-]{1,64}): "
+    r".{0,200}differ from .{0,200}"
+    r"|Net device .{0,300}\(port is not active\)))"
+)
+_XID = re.compile(
+    r"NCCL DIAG \[INFO\] (?P<kind>S?Xid) (?P<code>\d{1,6}) detected .{0,200}? on host "
+    r"(?P<node>[\w.-]{1,64})\."
+)
 _VALUE = re.compile(r"^(?>.*?\b(?P<name>NCCL_\w++)=)(?P<value>.*?) on rank")
 # What may differ between ranks and changes nothing but what is printed.
 _OF_PRINTING = re.compile(r"NCCL_DEBUG|NCCL_WARN|NCCL_RAS|NCCL_RUN|NCCL_\w*(?:FILE|DUMP)")
 _FACTOR = 10.0  # bytes of memory for each of the text
 _MOST_TEXT = 600
 _MOST_RANKS = 1 << 17
+_MOST_NOTES = 8
 _Row = dict[str, Any]
 
 
@@ -46,27 +59,33 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """Add what the reports find as events of logs, by rank where they name ranks."""
     for path in sorted(paths):
         rows: list[_Row] = []
+        notes: list[str] = []
         problem, written_ns = None, None
         try:
             written_ns = files.modified_ns(path)
             text = files.whole(path, _FACTOR).decode("utf-8", "replace")
-            rows = list(_rows(text.splitlines()))
+            lines = text.splitlines()
+            rows, notes = list(_rows(lines)), list(_notes(lines))
         except Unreadable as error:
             problem = str(error)
         if rows:
-            names = ("line", "rank", "kind", "code", "text")
+            names = ("line", "rank", "node", "kind", "code", "text")
             columns = {name: [row.get(name) for row in rows] for name in names}
             same = {"job": job, "path": str(path), "attempt": 1}
             incident.append("log_events", {**same, **columns})
-        note = None if rows or problem else "NCCL's diagnostics report no fault at their moment"
+        if not (rows or notes or problem):
+            notes = ["NCCL's diagnostics report no fault at their moment"]
         append_recording(
-            incident, job, KIND, path, len(rows), problem, [note], written_ns=written_ns
+            incident, job, KIND, path, len(rows), problem, notes, written_ns=written_ns
         )
 
 
 def _rows(lines: Sequence[str]) -> Iterator[_Row]:
     settings: dict[str, list[_Row]] = defaultdict(list)
     for place, line in enumerate(metered(lines), start=1):
+        if xid := _XID.search(line):
+            about = {"kind": xid["kind"].lower(), "code": xid["code"], "node": xid["node"]}
+            yield {**about, "line": place, "text": xid[0].removeprefix("NCCL DIAG [INFO] ")}
         found = _INFO.search(line)
         if found is None:
             continue
@@ -79,6 +98,12 @@ def _rows(lines: Sequence[str]) -> Iterator[_Row]:
             yield from ({**row, "kind": "cuda", "code": "ecc", "rank": rank} for rank in ranks)
     for sides in settings.values():
         yield from _odd(sides)
+
+
+def _notes(lines: Sequence[str]) -> Iterator[str]:
+    """What may slow a job and stops none: nothing here shows what it costs."""
+    found = (_NOTED.search(line) for line in metered(lines))
+    yield from islice((one["text"][:_MOST_TEXT] for one in found if one), _MOST_NOTES)
 
 
 def _ranks(text: str) -> list[int]:

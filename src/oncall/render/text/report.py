@@ -196,6 +196,7 @@ def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
             coverage_words.failed_phrases(coverage_words.without_lacking(coverage.skipped_rules)),
         )
         if not diagnosis.findings:
+            page.section("Note", list(map(clean, diagnosis.notes)), most=_MOST_IN_SHORT)
             page.labelled("Checked", coverage_words.checked_phrase(diagnosis))
         if unseen := coverage_words.unseen_phrase(coverage.skipped_rules):
             page.labelled("Not recorded", f"{unseen} (--explain)")
@@ -206,7 +207,7 @@ def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
         page.verbatim(clean_lines(gap.details), "    ", "dim")
     page.labelled("Checked", coverage_words.checked_phrase(diagnosis))
     page.section("Not checked", coverage_words.skipped_phrases(coverage.skipped_rules))
-    page.section("Note", [clean(note) for note in diagnosis.notes])
+    page.section("Note", list(map(clean, diagnosis.notes)))
 
 
 class _Page:
