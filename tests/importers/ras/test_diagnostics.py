@@ -18,7 +18,7 @@ OF = "across 4 ranks in comm 0x12"
 ECC = f"{AT}[INFO] ECC: uncorrected volatile errors on rank(s) {{2}} (worst=3) {OF}\n"
 NVLINK = f"{AT}[INFO] NVLink: inactive link(s) on rank(s) {{1}} {OF}\n"
 XID = f"{AT}[INFO] Xid 79 detected 1 time on host gpu9. Follow the documentation: https://x.y\n"
-DRIVER = f"{AT}[INFO] NVIDIA graphics driver version: mismatch {OF}, rank(s) {{3}} differ from rank 0 (570)\n"
+DRIVER = f"{AT}[INFO] CUDA driver version: mismatch {OF}, rank(s) {{3}} differ from rank 0\n"
 END = f"{AT}RAS diagnostics completed in 12.3 ms across 4 RAS peers\n"
 
 
