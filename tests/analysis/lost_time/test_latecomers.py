@@ -34,7 +34,8 @@ def test_ranks_without_others_are_late_by_chance() -> None:
     [
         ([0], 0.1, [4, 9, 14], True),  # rank 0 logs every fifth iteration
         ([2], 0.1, [4, 9, 14], False),
-        ([0], 0.3, [4, 9, 14], False),  # so much is waited for, whatever for
+        ([0], 0.3, [4, 9, 14], True),  # it saves, which takes long
+        ([0], 0.3, [4, 5, 6, 7], False),
         ([0], 0.1, [2, 3, 5, 6], False),  # it began, and ended
         ([0], 0.1, [], False),
     ],

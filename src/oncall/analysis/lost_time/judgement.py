@@ -156,10 +156,7 @@ def counts_alone(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
 def is_duty(
     ranks: Sequence[int], share: float, late: Flags, limits: Limits, always: bool = False
 ) -> bool:
-    """Whether rank 0 may be late because it logs and saves for all others: it alone, in one
-    iteration, or by a small `share` of them and in fewer than half of those (s,) from the first to
-    the last, in order of time; or `always`."""
-    at = np.flatnonzero(late)
-    seldom = bool(len(at) and 2 * len(at) < at[-1] - at[0] + 1)
-    small = share < limits.large and (seldom or always)
-    return tuple(ranks) == (0,) and (len(at) == 1 or small)
+    """Whether rank 0 may be late because it logs and saves for all others: it alone, and never in
+    two iterations (s,) in a row, in order of time; or, by a small `share` of them, `always`."""
+    now_and_then = bool(late.any() and (np.diff(np.flatnonzero(late)) > 1).all())
+    return tuple(ranks) == (0,) and (now_and_then or (always and share < limits.large))

@@ -113,7 +113,7 @@ class Evidence:
     @cached_property
     def iterations(self) -> Iterations | None:
         """The iterations that the recorder names, else those that hosts show."""
-        named = iterations_named(self.programs, self.steps, self.limits)
+        named = iterations_named(self.programs, self.steps, self.limits.mostly, self.limits)
         if named is not None:
             return named
         return iterations_of(self.programs, self.arrivals.moments(), self.limits)
@@ -121,7 +121,14 @@ class Evidence:
     @cached_property
     def lateness(self) -> Lateness | None:
         """Who came late in them."""
-        found = self.iterations
+        return self._lateness_in(self.iterations)
+
+    @property
+    def lateness_in_steps(self) -> Lateness | None:
+        """Who came late in those that the recorder names, however few of the calls they hold."""
+        return self._lateness_in(iterations_named(self.programs, self.steps, 0.0, self.limits))
+
+    def _lateness_in(self, found: Iterations | None) -> Lateness | None:
         if found is None:
             return None
         moments = self.arrivals.moments(found.nth)
@@ -225,6 +232,13 @@ def _suspicion(evidence: Evidence) -> Answer:
     return suspected(evidence.lateness, evidence.limits)
 
 
+def _steps(evidence: Evidence) -> Answer:
+    lateness = evidence.lateness_in_steps
+    if lateness is None:
+        return Declined("no recorder names steps")
+    return suspected(lateness, evidence.limits)
+
+
 def _turns(evidence: Evidence) -> Answer:
     return replay_of_all(evidence.replay, evidence.limits)
 
@@ -257,6 +271,7 @@ WAYS = (
     Way("hosts", _hosts, replayed=True),
     Way("delays", _delays),
     Way("suspicion", _suspicion, replayed=True),
+    Way("steps", _steps, replayed=True),
     Way("turns", _turns),
 )
 

@@ -42,15 +42,18 @@ def read_steps(con: duckdb.DuckDBPyConnection, job: str, programs: Programs) -> 
     return Steps(begin_ns, length_ns, waited_ns)
 
 
-def iterations_named(programs: Programs, steps: Steps, limits: Limits) -> Iterations | None:
-    """The iterations that a recorder names; None if too few, or most calls lie outside of them."""
+def iterations_named(
+    programs: Programs, steps: Steps, part: float, limits: Limits
+) -> Iterations | None:
+    """The iterations that a recorder names; None if too few, or if less than a `part` of the calls
+    lies in them."""
     ranks = len(programs.ranks)
     of_all = np.isfinite(steps.length_ns).sum(1) >= limits.nearly_all * ranks
     if of_all.sum() < limits.few:
         return None
     begin_ns, length_ns = steps.begin_ns[of_all], steps.length_ns[of_all]
     inside = _steps_of(programs, begin_ns, length_ns)
-    if (inside != NONE).mean() < limits.mostly:
+    if (inside != NONE).mean() < part:
         return None
     found = Iterations(
         number=inside,
