@@ -1,0 +1,282 @@
+"""The ways to find who costs a job time, in the order in which they are tried.
+
+Each says what evidence it lacks, or whom it finds, or why it names nobody. What they look at is
+worked out once and only when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from oncall.analysis.lost_time.arrays import NONE
+from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.causes import Books, gains_of_own
+from oncall.analysis.lost_time.changes import Slowdown, changed, slowdowns_in, slowdowns_of
+from oncall.analysis.lost_time.host_delays import host_delays
+from oncall.analysis.lost_time.iterations import Iterations, iterations_of
+from oncall.analysis.lost_time.judgement import Answer, Declined, Entry
+from oncall.analysis.lost_time.lateness import (
+    Lateness,
+    late_hosts,
+    latecomers,
+    lateness_of,
+    suspected,
+)
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.moments import Arrivals, arrivals_of
+from oncall.analysis.lost_time.named_steps import Steps, iterations_named
+from oncall.analysis.lost_time.pipelines import with_peers
+from oncall.analysis.lost_time.programs import Programs
+from oncall.analysis.lost_time.replay import replay, replay_of_all
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of a job: `programs` are what its ranks called, `steps` what a recorder
+    names."""
+
+    programs: Programs
+    limits: Limits
+    steps: Steps
+
+    @cached_property
+    def books(self) -> Books | None:
+        """The accounts of its like iterations; None if they are not most of the time."""
+        books = books_of(self.programs, self.limits)
+        return books if books is not None and books.covered >= self.limits.mostly else None
+
+    @property
+    def replay(self) -> Books | None:
+        """The same if replays last as long as was measured, of enough iterations to accuse by."""
+        return None if self._too_few else self._exact
+
+    @property
+    def few(self) -> Books | None:
+        """The same of too few iterations to accuse anyone by: they show what lateness costs."""
+        return self._exact if self._too_few else None
+
+    @property
+    def inexact(self) -> Books | None:
+        """The same if replays do not last as long as was measured: they show what changed."""
+        return None if self._exact else self.books
+
+    @property
+    def _exact(self) -> Books | None:
+        books = self.books
+        return books if books is not None and books.hold(self.limits) else None
+
+    @property
+    def _too_few(self) -> bool:
+        return self.books is not None and len(self.books.length_ns) < self.limits.fewest
+
+    @property
+    def replayed(self) -> bool:
+        """Whether replays have all that happened: what they do not name costs nothing."""
+        replay = self.replay
+        return replay is not None and replay.missed < self.limits.least_gain
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        return arrivals_of(self.programs, self.limits)
+
+    @cached_property
+    def iterations(self) -> Iterations | None:
+        """The iterations that the recorder names, else those that hosts show."""
+        named = iterations_named(self.programs, self.steps, self.limits.mostly, self.limits)
+        if named is not None:
+            return named
+        return iterations_of(self.programs, self.arrivals.moments(), self.limits)
+
+    @cached_property
+    def lateness(self) -> Lateness | None:
+        """Who came late in them."""
+        return self._lateness_in(self.iterations)
+
+    @property
+    def lateness_in_steps(self) -> Lateness | None:
+        """Who came late in those that the recorder names, however few of the calls they hold."""
+        return self._lateness_in(iterations_named(self.programs, self.steps, 0.0, self.limits))
+
+    def _lateness_in(self, found: Iterations | None) -> Lateness | None:
+        if found is None:
+            return None
+        moments = self.arrivals.moments(found.nth)
+        return lateness_of(with_peers(self.programs, found.cut), found, moments, self.limits)
+
+    @cached_property
+    def slowdowns(self) -> list[Slowdown]:
+        """The iterations that are longer than the others."""
+        if self.replay is not None:
+            return slowdowns_of(self.replay, self.limits)
+        found = self.iterations
+        return [] if found is None or found.stretches else slowdowns_in(found, self.limits)
+
+    @property
+    def unexplained(self) -> Slowdown | None:
+        """A slowdown that nobody has to be found for to be worth a sentence."""
+        lasting = (one for one in self.slowdowns if one.begins_ns is None)
+        return next((one for one in lasting if one.share >= self.limits.large), None)
+
+    @property
+    def devices_alone(self) -> bool:
+        """Whether nothing but devices' times shows who waits: they may go on beside a call."""
+        found = self.iterations
+        return self.programs.on_device and (found is None or found.waited_ns is None)
+
+    @property
+    def stages(self) -> bool:
+        """Whether ranks send to one another, as stages of a pipeline do."""
+        return bool(self.programs.batch.any())
+
+    @property
+    def in_larger(self) -> bool:
+        """Whether ranks call in groups larger than those that iterations are of."""
+        found = self.iterations
+        size = np.array([len(line) for line in self.programs.members])[self.programs.comm]
+        return found is not None and bool(size[found.number != NONE].max() > size[found.cut].max())
+
+
+def _compared(evidence: Evidence) -> Lateness | Declined:
+    """By how much ranks made others wait, where these can be compared."""
+    lateness = evidence.lateness
+    if lateness is None:
+        return Declined("hosts show no iterations")
+    if evidence.devices_alone:
+        return Declined("devices' times alone do not show who waits")
+    if not lateness.of_all and (evidence.stages or evidence.in_larger):
+        return Declined("who is late in its group may have waited for someone outside")
+    return lateness
+
+
+def _replay(evidence: Evidence) -> Answer:
+    return replay(evidence.replay, evidence.limits)
+
+
+def _change(evidence: Evidence) -> Answer:
+    if evidence.devices_alone and evidence.replay is None:
+        return Declined("devices' times alone do not show who waits")
+    lateness = evidence.lateness
+    late_ns = None if lateness is None else lateness.late_ns
+    books = evidence.replay or evidence.inexact
+    return changed(
+        evidence.slowdowns, evidence.programs, evidence.iterations, late_ns, books, evidence.limits
+    )
+
+
+def _waits(evidence: Evidence) -> Answer:
+    lateness, limits = _compared(evidence), evidence.limits
+    if isinstance(lateness, Declined):
+        return lateness
+    answer = latecomers(lateness, limits)
+    # Stages differ by design, and no iteration shows which calls are alike.
+    unlike = lateness.iterations.stretches and evidence.stages
+    if unlike and isinstance(answer, Entry) and answer.share < limits.large:
+        return Declined("stages differ by design")
+    return answer
+
+
+def _hosts(evidence: Evidence) -> Answer:
+    if evidence.stages:
+        return Declined("all ranks of a host may be one stage, late by design")
+    lateness = _compared(evidence)
+    if isinstance(lateness, Declined):
+        return lateness
+    return late_hosts(lateness, evidence.limits) if lateness.timed else Declined("no durations")
+
+
+def _delays(evidence: Evidence) -> Answer:
+    if evidence.arrivals.timed or evidence.devices_alone:
+        return Declined("durations show more than hosts' calls")
+    lateness = evidence.lateness
+    if lateness is None:
+        return Declined("hosts show no iterations")
+    moments = evidence.arrivals.moments(lateness.iterations.nth)
+    late_ns = host_delays(evidence.programs, lateness.iterations, moments, evidence.limits)
+    return latecomers(replace(lateness, late_ns=late_ns, by="delays"), evidence.limits)
+
+
+def _suspicion(evidence: Evidence) -> Answer:
+    if evidence.lateness is None:
+        return Declined("hosts show no iterations")
+    return suspected(evidence.lateness, evidence.limits)
+
+
+def _steps(evidence: Evidence) -> Answer:
+    lateness = evidence.lateness_in_steps
+    if lateness is None:
+        return Declined("no recorder names steps")
+    return suspected(lateness, evidence.limits)
+
+
+def _turns(evidence: Evidence) -> Answer:
+    return replay_of_all(evidence.replay, evidence.limits)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way: whom it finds. `replayed`: where replays have all that happened it adds nothing."""
+
+    name: str
+    find: Callable[[Evidence], Answer]
+    replayed: bool = False
+
+    def ask(self, evidence: Evidence) -> Answer:
+        """Whom it finds, but for ranks off the critical path: waits for them cost nothing."""
+        if self.replayed and evidence.replayed:
+            return Declined("replays show that nobody else costs anything")
+        answer, few = self.find(evidence), evidence.few
+        if isinstance(answer, Entry) and answer.shown_by in ("waits", "delays") and few is not None:
+            ranks, limits = np.array(answer.ranks), evidence.limits
+            gains = partial(gains_of_own, sets=[ranks], removed=(), limits=limits)
+            if few.shares(gains).max() < limits.least_gain:
+                return Declined("whom others wait for is off the critical path")
+        return answer
+
+
+WAYS = (
+    Way("replay", _replay),
+    Way("change", _change),
+    Way("waits", _waits, replayed=True),
+    Way("hosts", _hosts, replayed=True),
+    Way("delays", _delays),
+    Way("suspicion", _suspicion, replayed=True),
+    Way("steps", _steps, replayed=True),
+    Way("turns", _turns),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What all ways found: the `entries` of one `way`, proven or a suspicion, and why the others
+    `declined`, by name."""
+
+    entries: tuple[Entry, ...]
+    declined: dict[str, str]
+    way: str = ""
+
+    @property
+    def proven(self) -> bool:
+        return any(entry.proven for entry in self.entries)
+
+
+def outcome_of(evidence: Evidence) -> Outcome:
+    """The entries of the first way that proves any; else the first suspicion."""
+    suspicion: tuple[Entry, ...] = ()
+    declined: dict[str, str] = {}
+    first = ""
+    for way in WAYS:
+        answer = way.ask(evidence)
+        if isinstance(answer, Declined):
+            declined[way.name] = answer.reason
+            continue
+        entries = (answer,) if isinstance(answer, Entry) else answer
+        if any(entry.proven for entry in entries):
+            return Outcome(entries, declined, way.name)
+        if not suspicion:
+            suspicion, first = entries, way.name
+        declined[way.name] = "no more than a suspicion"
+    return Outcome(suspicion, declined, first)
