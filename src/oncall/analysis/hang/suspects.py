@@ -70,7 +70,8 @@ def _called_otherwise() -> str:
                 CASE WHEN n.operations IS NOT NULL THEN 'device'
                     WHEN x.rank IS NULL THEN 'elsewhere'
                     WHEN p.kind = 'coll' AND p.last_seq >= p.seq THEN 'ended'
-                    WHEN p.last_seq IS NULL THEN 'before' ELSE 'after' END AS detail,
+                    WHEN p.last_seq IS NOT NULL THEN 'after'
+                    WHEN p.kind = 'coll' THEN 'before' END AS detail,
                 coalesce(n.operations, p.last_seq) AS number,
                 p.entered_ns AS at_ns
             FROM present p JOIN culprits c USING (job, comm, seq, rank)
