@@ -300,7 +300,8 @@ def seen_apart(incident: Incident) -> Rows:
         incident,
         ["odd_stacks"],
         "SELECT list(process ORDER BY rank), list(rank), "
-        "string_agg(DISTINCT activity || ' (' || frame || ')', ', '), any_value(others) "
+        "string_agg(DISTINCT activity || coalesce(' (' || frame || ')', ''), ', '), "
+        "any_value(others) "
         "FROM odd_stacks WHERE doubted AND NOT EXISTS (FROM ops) GROUP BY job",
     )
 

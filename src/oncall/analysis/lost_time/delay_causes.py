@@ -231,8 +231,8 @@ def _sets() -> str:
             FROM members GROUP BY job, comm),
         sets AS (
             SELECT job, entry, of_ranks, together,
-                CASE WHEN groups > 1 THEN groups || ' communicators on ' || first_node || ' to '
-                        || last_node
+                CASE WHEN groups > 1 THEN groups || ' communicators on ' || first_node
+                        || if(first_node <> last_node, ' to ' || last_node, '')
                     WHEN groups = 1
                         THEN 'communicator ' || coalesce(own_name, printf('0x%x', comm))
                     WHEN number = 1 THEN 'rank ' || ranks[1]
