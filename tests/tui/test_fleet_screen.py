@@ -214,7 +214,7 @@ async def test_a_click_moves_the_cursor() -> None:
         at = grid(running)._layout_now
         assert at is not None
         place = at.place[11]
-        await running.pilot.click(RankGrid, offset=(int(at.column[place]) + 1, int(at.line[place])))
+        await running.pilot.click(RankGrid, offset=(int(at.column[place]) + 1, int(at.row[place])))
         await running.settle()
         assert grid(running).rank == 11
 
@@ -308,3 +308,15 @@ async def test_rates_that_were_not_recorded_are_named_and_a_narrow_terminal_asks
     async with console(session, size=(80, 24)) as running:
         await running.press("2")
         assert GetRates("ranks") not in session.asked
+
+
+@piloted
+async def test_a_large_fleet_is_a_map_and_e_shows_rank_numbers() -> None:
+    async with console(FakeSession(large_snapshot()), size=(120, 40)) as running:
+        await running.press("2")
+        assert "[X]" in running.text() and "HL▀H" in running.text()
+        assert sum("HHHH" in running.line(line) for line in range(40)) == 32  # 128 ranks a line
+        await running.press("e")
+        assert "[ 137X]" in running.text()
+        await running.press("e", "w")
+        assert grid(running).rank == 400 and "[X]" not in running.text()

@@ -121,9 +121,24 @@ def test_a_small_job_has_numbered_cells_a_node_a_line() -> None:
 
 def test_a_large_job_is_packed_and_fills_the_width() -> None:
     ranks = large_snapshot().ranks
-    layout = lay_out(ranks, "node", everyone(ranks), 78, 20)
-    assert (layout.cell, layout.height) == (1, 128)
+    layout = lay_out(ranks, "node", everyone(ranks), 78, 130)
+    assert (layout.cell, layout.stack, layout.height) == (1, 1, 128)
     assert len(layout.labels[0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "width", "height", "stack", "lines"),
+    [(4096, 140, 35, 1, 32), (4096, 78, 35, 2, 32), (16384, 160, 55, 2, 54)],
+)
+def test_a_job_that_does_not_fit_is_a_map(
+    number: int, width: int, height: int, stack: int, lines: int
+) -> None:
+    ranks = ranks_of(number, {})
+    layout = lay_out(ranks, "node", everyone(ranks), width, height)
+    assert (layout.cell, layout.stack, layout.height) == (1, stack, lines)
+    assert layout.width <= width
+    assert [one.text.strip() for one in layout.labels[0]] == ["gpu017"]
+    assert lay_out(ranks, "node", everyone(ranks), width, height, named=True).cell > 2
 
 
 def test_large_groups_are_sections_that_count_their_members() -> None:
@@ -131,8 +146,10 @@ def test_large_groups_are_sections_that_count_their_members() -> None:
     layout = lay_out(ranks, "stage", everyone(ranks), 100, 40)
     (heading,) = layout.labels[0]
     assert heading_text(heading, ranks.state) == "stage 0 · 2,048 ranks: 1 X · 1 L · 2,045 H · 1 ."
-    assert [one.text for one in layout.labels[1]][:2] == ["gpu017", "gpu018"]
+    assert [one.text for one in layout.labels[layout.stack]][:2] == ["gpu017"]
     assert layout.headings_above(np.array([5, 6])) == [0]
+    roomy = lay_out(ranks, "stage", everyone(ranks), 100, 90)
+    assert [one.text for one in roomy.labels[1]][:2] == ["gpu017", "gpu018"]
 
 
 def test_a_missing_gpu_leaves_its_place_free() -> None:
@@ -168,12 +185,12 @@ def test_every_shown_rank_has_one_cell_of_its_own(
     shown = np.array(data.draw(st.lists(st.booleans(), min_size=len(ranks), max_size=len(ranks))))
     layout = lay_out(ranks, by, shown, width, 24)
     assert sorted(layout.order.tolist()) == np.flatnonzero(shown).tolist()
-    taken = list(zip(layout.line.tolist(), layout.column.tolist(), strict=True))
+    taken = list(zip(layout.row.tolist(), layout.column.tolist(), strict=True))
     assert taken == sorted(set(taken))  # in reading order, no two in one place
     for place, index in enumerate(layout.order.tolist()):
-        assert layout.at(int(layout.column[place]), int(layout.line[place])) == index
+        assert layout.at(int(layout.column[place]), int(layout.row[place])) == index
     for line, labels in layout.labels.items():
-        cells = layout.column[layout.line == line].tolist()
+        cells = layout.column[layout.row == line].tolist()
         ends = [one.column + len(one.text) for one in labels if one.members is None]
         assert not any(
             one.column <= cell < end
@@ -201,9 +218,9 @@ def test_the_cursor_reaches_everything_and_leaves_nothing(
 def test_down_goes_to_the_cell_below() -> None:
     ranks = ranks_of(32, {})
     layout = lay_out(ranks, "node", everyone(ranks), 80, 20)
-    assert moved(layout, 5, lines=1) == 13
-    assert moved(layout, 5, lines=-1) == 5
-    assert moved(layout, 5, lines=99) == 29
+    assert moved(layout, 5, rows=1) == 13
+    assert moved(layout, 5, rows=-1) == 5
+    assert moved(layout, 5, rows=99) == 29
 
 
 def test_the_next_wanted_goes_around_the_end() -> None:

@@ -1,7 +1,8 @@
 """Where each rank's cell stands: blocks of at most sixteen cells that flow over the width.
 
 A small group (a node, a tensor-parallel group) is one block behind its label. Large ones (a rack,
-a stage) are sections: a heading, and within it a block a node, or chunks of sixteen ranks.
+a stage) are sections: a heading, and within it a block a node, or chunks of sixteen ranks. Where
+all that does not fit it becomes a map: blocks side by side, at last two rows to a line.
 """
 
 from __future__ import annotations
@@ -39,42 +40,49 @@ class Label:
 
 @dataclass(frozen=True)
 class Layout:
-    """Cells of ranks on lines. `order` (k,) are the indices shown, by line and column; `line` and
-    `column` (k,) theirs. `cell` is a cell's width: 1, 2 with a space, more with rank numbers."""
+    """Cells of ranks in rows. `order` (k,) are the indices shown, by row and column; `row` and
+    `column` (k,) theirs. `cell` is a cell's width: 1, 2 with a space, more with rank numbers.
+    `stack`: how many rows share a line of the terminal."""
 
     order: Ints
-    line: Ints
+    row: Ints
     column: Ints
     cell: int
-    labels: dict[int, tuple[Label, ...]]  # by line
-    height: int
+    labels: dict[int, tuple[Label, ...]]  # by row
+    rows: int
     width: int
+    stack: int = 1
+
+    @property
+    def height(self) -> int:
+        """Lines of the terminal."""
+        return -(-self.rows // self.stack)
 
     @cached_property
     def starts(self) -> Ints:
-        """(height + 1,) where the cells of each line start in `order`."""
-        return np.searchsorted(self.line, np.arange(self.height + 1))
+        """(rows + 1,) where the cells of each row start in `order`."""
+        return np.searchsorted(self.row, np.arange(self.rows + 1))
 
     @cached_property
     def place(self) -> dict[int, int]:
         """Index -> its place in `order`."""
         return {index: place for place, index in enumerate(self.order.tolist())}
 
-    def headings_above(self, lines: Ints) -> list[int]:
-        """The lines of the headings that count what stands on `lines`."""
-        nearest = np.searchsorted(self._headings, lines, side="right") - 1
+    def headings_above(self, rows: Ints) -> list[int]:
+        """The rows of the headings that count what stands in `rows`."""
+        nearest = np.searchsorted(self._headings, rows, side="right") - 1
         return np.unique(self._headings[nearest[nearest >= 0]]).tolist()  # type: ignore[no-any-return]
 
     @cached_property
     def _headings(self) -> Ints:
-        lines = [line for line, labels in self.labels.items() if labels[0].members is not None]
-        return np.array(sorted(lines), dtype=np.int64)
+        rows = [row for row, labels in self.labels.items() if labels[0].members is not None]
+        return np.array(sorted(rows), dtype=np.int64)
 
-    def at(self, column: int, line: int) -> int | None:
+    def at(self, column: int, row: int) -> int | None:
         """The index of the rank whose cell is there."""
-        if not 0 <= line < self.height:
+        if not 0 <= row < self.rows:
             return None
-        first, last = int(self.starts[line]), int(self.starts[line + 1])
+        first, last = int(self.starts[row]), int(self.starts[row + 1])
         place = first + int(np.searchsorted(self.column[first:last], column, side="right")) - 1
         if place < first or column >= int(self.column[place]) + self.cell:
             return None
@@ -89,19 +97,26 @@ def lay_out(
     height: int,
     key: Floats | None = None,
     cells: tuple[int, ...] = (),
+    named: bool = False,
 ) -> Layout:
     """The richest layout that needs no scrolling: the first of `cells` (widths; else numbered
-    cells, spaced ones) that fits, else packed cells. `key` (n,): all ranks by it, the lowest first,
-    instead of by groups."""
+    cells, spaced ones) that fits, else packed cells, else a map. `key` (n,): all ranks by it, the
+    lowest first, instead of by groups. `named`: the richest of all, to be scrolled."""
     chosen = np.flatnonzero(shown)
     if not len(chosen):
         return Layout(chosen, chosen, chosen, 1, {}, 0, width)
     blocks = _blocks(ranks, grouped(ranks, by), chosen) if key is None else None
-    for cell in cells or (len(str(int(ranks.rank.max()))) + 2, 2):
+    for cell in (*(cells or (len(str(int(ranks.rank.max()))) + 2, 2)), 1):
         layout = _flow(blocks or _sorted(chosen, key, width, cell), width, height, cell)
-        if layout.height <= height and layout.width <= width:
+        if named or (layout.height <= height and layout.width <= width):
             return layout
-    return _flow(blocks or _sorted(chosen, key, width, 1), width, height, 1)
+    for stack in (1, 2):
+        layout = _flow(
+            blocks or _sorted(chosen, key, width, 1), width, height, 1, joined=True, stack=stack
+        )
+        if layout.height <= height:
+            break
+    return layout
 
 
 @dataclass(frozen=True)
@@ -156,39 +171,47 @@ def _sorted(chosen: Ints, key: Floats | None, width: int, cell: int) -> _Blocks:
     )
 
 
-def _flow(blocks: _Blocks, width: int, height: int, cell: int) -> Layout:
-    """Blocks from left to right; sections begin on a line of their own, below their heading."""
+def _flow(
+    blocks: _Blocks, width: int, height: int, cell: int, *, joined: bool = False, stack: int = 1
+) -> Layout:
+    """Blocks from left to right; sections begin in a row of their own, below their heading.
+    `joined`: without gaps, only the first of a row with its label."""
     label_width = max(map(cell_len, blocks.names))
-    step = label_width + 1 + (int(blocks.position.max()) + 1) * cell + _GAP
+    left, size = label_width + 1, (int(blocks.position.max()) + 1) * cell
+    step = size if joined else left + size + _GAP
     number = len(blocks.names)
-    per_line = max(1, (width + _GAP) // step)
-    if not blocks.headings:  # below each other, so that cells stand in columns, if there is room
-        per_line = min(per_line, -(-number // max(height, 1)))
+    per_row = max(1, (width - left if joined else width + _GAP) // step)
+    if not blocks.headings and not joined:  # below each other, so that cells stand in columns
+        per_row = min(per_row, -(-number // max(height, 1)))
 
-    above = 1 if blocks.headings else 0  # the heading; between sections also an empty line
+    above = stack if blocks.headings else 0  # the heading; between sections also an empty line
+    between = 0 if joined else above
     names, first, section, counts = np.unique(
         blocks.section, return_index=True, return_inverse=True, return_counts=True
     )
-    lines = -(-counts // per_line) + 2 * above
-    top = np.cumsum(lines) - lines
+    rows = -(-counts // (per_row * stack)) * stack + above + between
+    top = np.cumsum(rows) - rows
     nth = np.arange(number) - first[section]
-    line, column = top[section] + nth // per_line + above, nth % per_line * step
+    row, column = top[section] + nth // per_row + above, nth % per_row * step
 
     labels: dict[int, tuple[Label, ...]] = {}
-    for at, start, name in zip(line.tolist(), column.tolist(), blocks.names, strict=True):
-        labels[at] = (*labels.get(at, ()), Label(start, padded(name, label_width)))
+    for at, start, name in zip(row.tolist(), column.tolist(), blocks.names, strict=True):
+        if not joined or not start:
+            labels[at] = (*labels.get(at, ()), Label(start, padded(name, label_width)))
     if blocks.headings:
         members = np.split(blocks.order, np.flatnonzero(np.diff(section[blocks.block])) + 1)
         for name, at, ranks in zip(names.tolist(), top.tolist(), members, strict=True):
             labels[at] = (Label(0, blocks.headings[name], ranks),)
+    place = column[blocks.block] + left + blocks.position * cell
     return Layout(
         order=blocks.order,
-        line=line[blocks.block],
-        column=column[blocks.block] + label_width + 1 + blocks.position * cell,
+        row=row[blocks.block],
+        column=place,
         cell=cell,
         labels=labels,
-        height=int(lines.sum()) - above,
-        width=min(per_line, number) * step - _GAP,
+        rows=int(rows.sum()) - between,
+        width=int(place.max()) + cell,
+        stack=stack,
     )
 
 
@@ -240,7 +263,7 @@ def begins_at(layout: Layout, state: Ints) -> int | None:
     return moved(layout, None)
 
 
-def moved(layout: Layout, index: int | None, columns: int = 0, lines: int = 0) -> int | None:
+def moved(layout: Layout, index: int | None, columns: int = 0, rows: int = 0) -> int | None:
     """The index that the cursor comes to; the first one shown if it stood nowhere."""
     if not len(layout.order):
         return None
@@ -249,10 +272,10 @@ def moved(layout: Layout, index: int | None, columns: int = 0, lines: int = 0) -
         return int(layout.order[0])
     if columns:
         return int(layout.order[min(max(place + columns, 0), len(layout.order) - 1)])
-    used = np.unique(layout.line)
-    here = int(np.searchsorted(used, layout.line[place]))
-    line = int(used[min(max(here + lines, 0), len(used) - 1)])
-    first, last = int(layout.starts[line]), int(layout.starts[line + 1])
+    used = np.unique(layout.row)
+    here = int(np.searchsorted(used, layout.row[place]))
+    row = int(used[min(max(here + rows, 0), len(used) - 1)])
+    first, last = int(layout.starts[row]), int(layout.starts[row + 1])
     distance = np.abs(layout.column[first:last] - layout.column[place])
     return int(layout.order[first + int(distance.argmin())])
 

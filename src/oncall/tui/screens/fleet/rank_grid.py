@@ -1,6 +1,8 @@
-"""Every rank of the job as a cell: a letter and a colour by state, and a cursor among them.
+"""Every rank of the job as a cell: a letter and a colour by state, and a cursor around one of them.
 
-Only the lines on screen are drawn, and of a new snapshot only the cells whose state changed.
+Where two rows share a line, two unlike cells are a half block of both colours; a rank at fault
+keeps its letter. Only the lines on screen are drawn, and of a new snapshot only the cells whose
+state changed.
 """
 
 from __future__ import annotations
@@ -37,8 +39,6 @@ from oncall.views.snapshot import Ranks, RankState
 if TYPE_CHECKING:
     from oncall.views.snapshot import Ints
 
-_CURSOR = Style(reverse=True, bold=True)
-
 
 class RankGrid(ScrollView, can_focus=True):
     """The fleet. Its cursor stays on a rank whatever is regrouped, left out or updated."""
@@ -74,7 +74,9 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         self._looks: Ints = np.zeros(0, dtype=np.int64)
         self._letters = np.array([*(look.letter for look in STATES), *"0123456789", "·"])
         self._styles: tuple[Style, ...] = ()
-        self._label = self._heading = Style()
+        self._pairs: dict[tuple[int, int], Style] = {}  # looks of two cells in one
+        self._label = self._heading = self._ring = Style()
+        self._named = False
 
     # ------------------------------------------------------------------- shown
 
@@ -85,12 +87,14 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         by: str,
         values: RankValues | None = None,
         by_value: bool = False,
+        named: bool = False,
     ) -> None:
         """Show these ranks; only cells that changed are drawn again. With `values`, their level
-        replaces the state; `by_value`: sorted, the greatest first."""
+        replaces the state; `by_value`: sorted, the greatest first; `named`: with their numbers,
+        even where that needs scrolling."""
         before, looks = self._ranks, self._looks
-        alike = values is self._values and by_value == self._sorted
-        self._values, self._sorted = values, by_value
+        alike = (values, by_value, named) == (self._values, self._sorted, self._named)
+        self._values, self._sorted, self._named = values, by_value, named
         self._looks = ranks.state
         if values is not None:
             level = levels(values.value)
@@ -146,12 +150,14 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
             key = np.nan_to_num(-self._values.value, nan=np.inf) if self._sorted else None
             cells = self._widths()
         shown = self._shown
-        self._layout_now = lay_out(self._ranks, self._by, shown, width, height, key, cells)
+        self._layout_now = lay_out(
+            self._ranks, self._by, shown, width, height, key, cells, self._named
+        )
         self.virtual_size = Size(self._layout_now.width, self._layout_now.height)
         if self._cursor not in self._layout_now.place:
             self._cursor = begins_at(self._layout_now, self._ranks.state)
             self._say()
-        self._scroll_to_cursor()
+        self._scroll_to_cursor(center=True)
         self.refresh()
 
     def _repaint(self, changed: Ints) -> None:
@@ -162,15 +168,17 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         wanted = np.zeros(len(self._shown), dtype=np.bool_)
         wanted[changed] = True
         left, top = self.scroll_offset
-        sight = slice(*np.searchsorted(layout.line, (top, top + self.size.height)))
+        bottom = top + self.size.height
+        sight = slice(*np.searchsorted(layout.row, (top * layout.stack, bottom * layout.stack)))
         places = np.flatnonzero(wanted[layout.order[sight]]) + int(sight.start)
         regions = [
             Region(column - left, line - top, width, 1)
             for line, column, width in _extents(layout, places)
         ]
-        for heading in layout.headings_above(layout.line[wanted[layout.order]]):
-            if top <= heading < top + self.size.height:
-                regions.append(Region(0, heading - top, self.size.width, 1))
+        for heading in layout.headings_above(layout.row[wanted[layout.order]]):
+            line = heading // layout.stack
+            if top <= line < bottom:
+                regions.append(Region(0, line - top, self.size.width, 1))
         if regions:
             self.refresh(*regions)
 
@@ -193,8 +201,10 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
             *ramp,
             theme_style(self.app, "muted"),
         )
+        self._pairs = {}
         self._label = theme_style(self.app, "muted")
         self._heading = theme_style(self.app, "primary", bold=True)
+        self._ring = theme_style(self.app, "accent", bold=True)
         self.refresh()
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
@@ -211,19 +221,34 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
                 segments.append(literal_segment(" " * (column - end), base))
             segments.append(literal_segment(text, base + style))
             end = column + cell_len(text)
-        return Strip(segments, end).crop_extend(left, left + self.size.width, base)
+        strip = self._ringed(Strip(segments, end), y + top)
+        return strip.crop_extend(left, left + self.size.width, base)
+
+    def _ringed(self, strip: Strip, line: int) -> Strip:
+        """The line with brackets around the cell of the cursor, whose own look they leave."""
+        layout = self._layout_now
+        if layout is None or self._cursor is None:
+            return strip
+        place = layout.place[self._cursor]
+        if int(layout.row[place]) // layout.stack != line:
+            return strip
+        style = self.rich_style + self._ring
+        first = int(layout.column[place])
+        last = first + max(layout.cell - 1, 1)
+        strip = strip.adjust_cell_length(max(strip.cell_length, last + 1), self.rich_style)
+        return Strip.join([
+            strip.crop(0, first - 1), Strip([literal_segment("[", style)]),
+            strip.crop(first, last), Strip([literal_segment("]", style)]), strip.crop(last + 1),
+        ])  # fmt: skip
 
     def _pieces(self, line: int) -> Iterator[tuple[int, str, Style]]:
         """(column, text, style) of a line from left to right; cells alike are one piece."""
         layout, ranks = self._layout_now, self._ranks
         if layout is None or ranks is None or not 0 <= line < layout.height:
             return
-        labels = list(layout.labels.get(line, ()))
-        start, stop = int(layout.starts[line]), int(layout.starts[line + 1])
-        order = layout.order[start:stop]
-        states = self._looks[order].tolist()
-        columns = layout.column[start:stop].tolist()
-        texts = self._texts(order, layout.cell)
+        row = line * layout.stack
+        labels = list(layout.labels.get(row, ()))
+        columns, texts, styles = self._cells(row) if layout.stack == 1 else self._halves(row)
         place = 0
         while labels or place < len(columns):
             if labels and (place == len(columns) or labels[0].column < columns[place]):
@@ -231,22 +256,58 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
                 style = self._label if label.members is None else self._heading
                 yield label.column, heading_text(label, ranks.state), style
                 continue
-            column, state, text = columns[place], states[place], texts[place]
-            style = self._styles[state]
-            if int(order[place]) == self._cursor:
-                yield column, text, _CURSOR
-                place += 1
-                continue
+            column, text, style = columns[place], texts[place], styles[place]
             place += 1
             while (
                 place < len(columns)
-                and states[place] == state
+                and styles[place] is style
                 and columns[place] == column + len(text)
-                and int(order[place]) != self._cursor
             ):
                 text += texts[place]
                 place += 1
             yield column, text, style
+
+    def _cells(self, row: int) -> tuple[list[int], list[str], list[Style]]:
+        """Column, text and style of each cell of a row."""
+        layout = self._layout_now
+        assert layout is not None
+        cells = slice(int(layout.starts[row]), int(layout.starts[row + 1]))
+        order = layout.order[cells]
+        styles = [self._styles[look] for look in self._looks[order].tolist()]
+        return layout.column[cells].tolist(), self._texts(order, layout.cell), styles
+
+    def _halves(self, row: int) -> tuple[list[int], list[str], list[Style]]:
+        """The same of two rows in one line. The letter of the cell under the cursor or at fault, or
+        that of both; else the upper one's colour above the lower one's."""
+        layout, ranks = self._layout_now, self._ranks
+        assert layout is not None and ranks is not None
+        pairs: dict[int, list[int]] = {}  # by column
+        last = min(row + 2, layout.rows)
+        cells = slice(int(layout.starts[row]), int(layout.starts[last]))
+        both = zip(layout.column[cells].tolist(), layout.order[cells].tolist(), strict=True)
+        for column, index in both:
+            pairs.setdefault(column, []).append(index)
+        at_fault = faults(ranks.state)
+        columns, texts, styles = sorted(pairs), [], []
+        for column in columns:
+            pair = pairs[column]
+            upper, lower = (int(self._looks[index]) for index in (pair[0], pair[-1]))
+            telling = next((index for index in pair if index == self._cursor), None)
+            if telling is None:
+                telling = next((index for index in pair if at_fault[index]), None)
+            if telling is not None or upper == lower:
+                look = upper if telling is None else int(self._looks[telling])
+                texts.append(str(self._letters[look]))
+                styles.append(self._styles[look])
+            else:
+                texts.append("▀")
+                styles.append(self._mixed(upper, lower))
+        return columns, texts, styles
+
+    def _mixed(self, upper: int, lower: int) -> Style:
+        """The upper one's colour above the lower one's; one object for each pair."""
+        colours = Style(color=self._styles[upper].color, bgcolor=self._styles[lower].color)
+        return self._pairs.setdefault((upper, lower), colours)
 
     def _texts(self, order: Ints, cell: int) -> list[str]:
         assert self._ranks is not None
@@ -298,29 +359,30 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         if self.rank is not None:
             self.post_message(self.Moved(self.rank))
 
-    def _scroll_to_cursor(self) -> None:
+    def _scroll_to_cursor(self, *, center: bool = False) -> None:
         layout = self._layout_now
         if layout is None or self._cursor is None:
             return
         place = layout.place[self._cursor]
-        line = int(layout.line[place])
-        above = layout.headings_above(np.array([line]))
-        top = above[0] if above and line - above[0] <= 1 else line
+        row = int(layout.row[place])
+        above = layout.headings_above(np.array([row]))
+        line, top = (one // layout.stack for one in (row, above[0] if above else row))
+        top = top if line - top <= 1 else line
         region = Region(int(layout.column[place]), top, layout.cell, line - top + 1)
-        self.scroll_to_region(region, animate=False, force=True)
+        self.scroll_to_region(region, animate=False, force=True, center=center)
 
-    def _step(self, columns: int = 0, lines: int = 0) -> None:
+    def _step(self, columns: int = 0, rows: int = 0) -> None:
         if self._layout_now is not None:
-            self._move(moved(self._layout_now, self._cursor, columns, lines))
+            self._move(moved(self._layout_now, self._cursor, columns, rows))
 
     def action_aside(self, by: int) -> None:
         self._step(columns=by)
 
     def action_move(self, by: int) -> None:
-        self._step(lines=by)
+        self._step(rows=by)
 
     def action_page(self, way: int) -> None:
-        self._step(lines=way * max(1, self.size.height - 1))
+        self._step(rows=way * max(1, self.size.height - 1))
 
     def action_edge(self, way: int) -> None:
         self._step(columns=way * len(self._shown))
@@ -328,17 +390,24 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
     def on_click(self, event: events.Click) -> None:
         if self._layout_now is not None:
             left, top = self.scroll_offset
-            self._move(self._layout_now.at(event.x + left, event.y + top))
+            row = (event.y + top) * self._layout_now.stack
+            upper = self._layout_now.at(event.x + left, row)
+            self._move(
+                upper if upper != self._cursor else self._layout_now.at(event.x + left, row + 1)
+            )
 
 
 def _extents(layout: Layout, places: Ints) -> list[tuple[int, int, int]]:
-    """(line, column, width) of what to draw again: one stretch a line, as textual draws each from
-    the widget's left edge on."""
-    line, column = layout.line[places], layout.column[places]
-    lines, first = np.unique(line, return_index=True)
-    last = np.r_[first[1:], len(places)] - 1
-    width = column[last] + layout.cell - column[first]
-    return list(zip(lines.tolist(), column[first].tolist(), width.tolist(), strict=True))
+    """(line, column, width) of what to draw again, with room for the cursor's brackets: one stretch
+    a line, as textual draws each from the widget's left edge on."""
+    stretches: dict[int, tuple[int, int]] = {}
+    lines = (layout.row[places] // layout.stack).tolist()
+    for line, column in zip(lines, layout.column[places].tolist(), strict=True):
+        first, end = stretches.get(line, (column, column))
+        stretches[line] = min(first, column), max(end, column)
+    return [
+        (line, first - 1, end - first + layout.cell + 2) for line, (first, end) in stretches.items()
+    ]
 
 
 def _same_places(before: Ranks, now: Ranks) -> bool:

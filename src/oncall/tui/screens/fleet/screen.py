@@ -75,6 +75,7 @@ class FleetScreen(ConsoleScreen):
     FleetScreen RankGrid { padding: 0 1; }
     FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
     FleetScreen.beside RankCardPane { width: 78; }
+    FleetScreen.map RankCardPane { width: 42; }
     FleetScreen RankRates { display: none; }
     FleetScreen.rates RankRates { display: block; }
     FleetScreen.narrow RankCardPane { display: none; }
@@ -94,6 +95,8 @@ class FleetScreen(ConsoleScreen):
         ActionEntry("fleet.colour", "o", "Colour by",
                     "Show state, lag, rate, temperature, power or NIC rate of each rank, one after"
                     " the other.", needs_snapshot, bar=True),
+        ActionEntry("fleet.names", "e", "Enlarge", "Show rank numbers even where not all fit, or"
+                    " all ranks at once again.", _needs_rank, bar=True),
         ActionEntry("fleet.sort", "u", "Sort", "Sort by that value, the greatest first, or group"
                     " again.", _needs_values, bar=True),
         ActionEntry("fleet.next_fault", "w", "Next fault", "Go to the next rank at fault.",
@@ -121,7 +124,7 @@ class FleetScreen(ConsoleScreen):
         self._by = "node"
         self._measure = _STATE
         self._values: RankValues | None = None
-        self._sorted = False
+        self._sorted = self._named = False
         self._said = Text()
         self.query_one(RankGrid).focus()
 
@@ -170,15 +173,20 @@ class FleetScreen(ConsoleScreen):
             shown &= fleet.faults(ranks.state)
         if fleet.groupings(ranks).get(self._by, "unknown"):
             self._by = "node"
-        self.query_one(RankGrid).show(ranks, shown, self._by, self.values, self._sorted)
+        self.query_one(RankGrid).show(
+            ranks, shown, self._by, self.values, self._sorted, self._named
+        )
         self._make_room(ranks, shown)
         self._say(len(ranks), shown, problem)
         self._say_rank()
 
     def _make_room(self, ranks: Ranks, shown: fleet.Mask) -> None:
         """The whole card beside the grid, or on a narrow terminal its beginning below it, if cells
-        keep their numbers in what that leaves; rates below a grid that leaves room for them."""
+        keep their numbers in what that leaves; rates below a grid that leaves room for them. Beside
+        a map of two rows a line the card is narrow."""
         height = self.size.height - _LINES_AROUND
+        half = lay_out(ranks, self._by, shown, self.size.width // 2, height)
+        self.set_class(half.stack > 1 and not self._named, "map")
         beside = self._numbered(ranks, shown, self.size.width - _WHOLE_CARD - 2, height)
         below = self._numbered(ranks, shown, self.size.width - 2, height - _LEAST_CARD)
         self.set_class(beside > 0, "beside")
@@ -341,6 +349,10 @@ class FleetScreen(ConsoleScreen):
 
     def action_sort(self) -> None:
         self._sorted = not self._sorted
+        self.show_narrowed()
+
+    def action_names(self) -> None:
+        self._named = not self._named
         self.show_narrowed()
 
     def action_group(self) -> None:
