@@ -16,7 +16,7 @@ from oncall.importers import files, strange
 from oncall.importers.archives import Unpacked, unpacked
 from oncall.importers.bounds import Meter, of_one_job
 from oncall.importers.files import kind, walk
-from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
+from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers, reads
 from oncall.importers.jobs import Job, Recording, choose
 from oncall.importers.one_job import OneKind, keep_one_job, keep_one_recorder, rows_so_far
 
@@ -178,6 +178,16 @@ def _sniff(path: Path, explicit: bool) -> _File:
     if explicit and importer is None and problem is not None:
         raise BadInput(str(path), problem)
     return _File(path, head, explicit, importer, problem=problem)
+
+
+def what_it_is(path: Path) -> str | None:
+    """What a file is, in an engineer's words, by how it begins; None: nothing that oncall knows, or
+    can read."""
+    try:
+        importer = _recognised(path, files.head(path, _HEAD_BYTES))
+    except Unreadable:
+        return None
+    return None if importer is None else reads(importer)
 
 
 def _recognised(path: Path, head: bytes) -> Importer | None:

@@ -33,6 +33,11 @@ ASKING_LIVE_JOBS = ("nccl_ras",)
 READABLE = ", ".join(_TABLE.values())
 
 
+def reads(importer: Importer) -> str:
+    """What it reads, in an engineer's words."""
+    return next(words for name, words in _TABLE.items() if _importer(name) is importer)
+
+
 class Importer(Protocol):
     """A module that turns one kind of recording into evidence.
 

@@ -52,7 +52,10 @@ _NAMED = re.compile(
 _HOLES = re.compile(rb"\0{64,}")  # where a log was cut while a process wrote on, or a host died
 _BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES = 256  # for each byte that no text holds: file systems leave some in torn logs
-_NO_LOGS = {".md", ".rst", ".py", ".html", ".yaml", ".yml", ".toml", ".json", ".csv"}
+_NO_LOGS = {
+    *(".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".json", ".csv", ".ipynb"),
+    *(".py", ".sh", ".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".go", ".rs"),
+}
 _DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<)')  # JSON, XML or HTML
 # Logs may be JSON, too: an object a line, with what was said as a field.
 _JSON_LINES = re.compile(

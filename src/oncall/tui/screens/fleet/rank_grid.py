@@ -292,11 +292,11 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         for column in columns:
             pair = pairs[column]
             upper, lower = (int(self._looks[index]) for index in (pair[0], pair[-1]))
-            telling = next((index for index in pair if index == self._cursor), None)
-            if telling is None:
-                telling = next((index for index in pair if at_fault[index]), None)
-            if telling is not None or upper == lower:
-                look = upper if telling is None else int(self._looks[telling])
+            shown = next((index for index in pair if index == self._cursor), None)
+            if shown is None:
+                shown = next((index for index in pair if at_fault[index]), None)
+            if shown is not None or upper == lower:
+                look = upper if shown is None else int(self._looks[shown])
                 texts.append(str(self._letters[look]))
                 styles.append(self._styles[look])
             else:
