@@ -101,6 +101,23 @@ def test_equal_results_fold_and_lines_fit() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_messages_that_differ_in_the_own_name_fold() -> None:
+    lost = [
+        Checkup(host, kind="refused", transport="ssh", why="configured", troubles=(
+            Trouble(f"cannot be reached: unknown host {host}", "ssh -v {host} true"),))
+        for host in ("gpu001", "gpu002")
+    ]  # fmt: skip
+    assert fleet_text(lost).splitlines() == [
+        "✖ gpu[001-002] (2)",
+        "  cannot be reached: unknown host HOST",
+        "    $ ssh -v gpu001 true",
+        "",
+        "0 of 2 nodes are healthy",
+        "Tried by ssh: gpu[001-002] (configured)",
+    ]
+    assert "unknown host gpu001\n" in fleet_text(lost[:1])
+
+
 def test_nothing_a_node_says_steers_the_terminal() -> None:
     checkup = _checkup(oncall_version="\x1b[2J", collector={"alive": False, "problem": "\x1b[31m"})
     checkup = replace(checkup, troubles=tuple(troubles(checkup)))

@@ -120,14 +120,17 @@ def alike(messages: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     address are one group, whose message contains HOST or ADDRESS instead."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for host, message in messages:
-        own = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
-        groups.setdefault(_ADDRESS.sub("ADDRESS", own.sub("HOST", message)), []).append(
-            (host, message)
-        )
+        groups.setdefault(of_any_host(host, message), []).append((host, message))
     return {
         general if len(group) > 1 else group[0][1]: [host for host, _ in group]
         for general, group in groups.items()
     }
+
+
+def of_any_host(host: str, message: str) -> str:
+    """The message with HOST for its own name and ADDRESS for addresses."""
+    own = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
+    return _ADDRESS.sub("ADDRESS", own.sub("HOST", message))
 
 
 def of_lost_gateways(lost: Mapping[str, str]) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from oncall.core.printable import clean, typed
 from oncall.fleet.checkup.doctor import Checkup, summary
 from oncall.fleet.checkup.doctor_here import Check
 from oncall.fleet.checkup.job_checkup import JobCheckup, not_checked
-from oncall.fleet.outcome import REASONS, Outcome
+from oncall.fleet.outcome import REASONS, Outcome, of_any_host
 
 WIDTH = 80
 _GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·", "unknown": "?"}
@@ -24,7 +24,8 @@ def fleet_text(checkups: Sequence[Checkup], width: int = WIDTH) -> str:
     """Hosts with the same troubles in one paragraph, the worst of them last, before the count."""
     groups: dict[tuple[object, ...], list[Checkup]] = defaultdict(list)
     for checkup in checkups:
-        groups[tuple(trouble.what for trouble in checkup.troubles)].append(checkup)
+        troubles = (of_any_host(checkup.host, trouble.what) for trouble in checkup.troubles)
+        groups[tuple(troubles)].append(checkup)
     lines: list[str] = []
     for _, group in sorted(groups.items(), key=lambda item: (bool(item[0]), -len(item[1]))):
         lines += [*_group(group, width), ""]
@@ -41,7 +42,8 @@ def _group(group: Sequence[Checkup], width: int) -> Iterator[str]:
     names = clean(fold_hosts(checkup.host for checkup in group))
     yield from flow(f"{glyph} {names}{count}" + ("  ok" if first.well else ""), width, "  ")
     for trouble in first.troubles:
-        yield from flow(clean(trouble.what), width, "    ", "  ")
+        what = of_any_host(first.host, trouble.what) if len(group) > 1 else trouble.what
+        yield from flow(clean(what), width, "    ", "  ")
         if trouble.next:
             # To be copied: never wrapped.
             yield "    $ " + typed(trouble.next, host=first.host)
@@ -50,13 +52,14 @@ def _group(group: Sequence[Checkup], width: int) -> Iterator[str]:
 
 
 def _ways(checkups: Sequence[Checkup], width: int) -> Iterator[str]:
-    """How the hosts are reached, and why so."""
-    ways: dict[tuple[str, str], list[str]] = defaultdict(list)
+    """How the hosts were reached, or not, and why so."""
+    ways: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for checkup in checkups:
         if checkup.transport:
-            ways[checkup.transport, checkup.why].append(checkup.host)
-    for (transport, why), hosts in sorted(ways.items(), key=lambda item: -len(item[1])):
-        text = f"Reached by {transport}: {fold_hosts(hosts)} ({why})"
+            verb = "Reached" if checkup.kind == "ok" else "Tried"
+            ways[verb, checkup.transport, checkup.why].append(checkup.host)
+    for (verb, transport, why), hosts in sorted(ways.items(), key=lambda item: -len(item[1])):
+        text = f"{verb} by {transport}: {fold_hosts(hosts)} ({why})"
         yield from flow(clean(text), width, "  ")
 
 
