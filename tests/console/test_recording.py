@@ -188,8 +188,11 @@ def test_calls_on_an_unknown_communicator_do_not_keep_the_others_from_being_list
 
 
 def test_what_cannot_be_read_says_so(store: RulebookStore, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no such file"):
-        Replay(Recording([tmp_path / "gone"]), store)
+    gone = Replay(Recording([tmp_path / "gone"]), store)
+    for query in (ListJobs(), GetSnapshot(), SaveIncident(tmp_path / "x.oncall")):
+        with pytest.raises(BadInput, match="no such file"):
+            gone.ask(query)
+    gone.close()
     broken = tmp_path / "broken.oncall"
     broken.write_bytes(b"\0" * 8 + b"DUCK" + b"\0" * 5000)
     session = Replay(Recording([broken]), store)
@@ -244,8 +247,10 @@ def test_a_folder_without_recordings_leaves_nothing_behind(
     (tmp_path / "empty").mkdir()
     (tmp_path / "cache").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
+    session = Replay(Recording([tmp_path / "empty"]), store)
     with pytest.raises(BadInput):
-        Replay(Recording([tmp_path / "empty"]), store)
+        session.ask(ListJobs())
+    session.close()
     assert list((tmp_path / "cache").iterdir()) == []
 
 

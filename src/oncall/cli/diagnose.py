@@ -199,7 +199,7 @@ def diagnose(
 
 def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
     """The diagnosis of recordings or nodes, and its report."""
-    from oncall.cli.terminal import gather_phrase, status_line
+    from oncall.cli.terminal import gather_phrase, reading_phrase, status_line
     from oncall.use_case.diagnose import with_failures
     from oncall.use_case.listener import Listener
     from oncall.use_case.request import answered
@@ -212,7 +212,7 @@ def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
             warn(text)
 
         listener = Listener(
-            reads=lambda paths: show(f"reading {paths}"),
+            reads=lambda paths, so_far: show(lambda: reading_phrase(paths, so_far)),
             gathers=lambda progress: show(gather_phrase(progress)),
             finds=lambda so_far: show(found_so_far(so_far)),
             warns=warns,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from oncall.fleet.gather import Progress
     from oncall.fleet.reach import Reach
     from oncall.fleet.transport import Transport
+    from oncall.importers.so_far import ReadSoFar
 
 WIDTH = 80  # columns, where no terminal says: a pipe, a file, a serial console of size 0
 
@@ -38,25 +39,52 @@ def terminal_width(most: int | None = None) -> int:
 
 
 Answer = TypeVar("Answer")
+Said: TypeAlias = "str | Callable[[], str]"
+_DRAW_EVERY_S = 0.5
 Asks: TypeAlias = "Callable[[Transport, Callable[[Progress], None]], Awaitable[Answer]]"
 
 
 @contextmanager
-def status_line() -> Iterator[Callable[[str], None]]:
-    """A function that shows its text in place of the last one; on a terminal only."""
+def status_line() -> Iterator[Callable[[Said], None]]:
+    """A function that shows its text in place of the last one; on a terminal only. A text that
+    changes by itself is asked for twice a second."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
+    said: Said = ""
+    ended, drawing = threading.Event(), threading.Lock()
 
-    def show(text: str) -> None:
-        # A line that wraps could not be erased.
-        fitting = text[: shutil.get_terminal_size().columns - 1]
-        print(f"\r\x1b[K{fitting}", end="", file=sys.stderr, flush=True)
+    def draw() -> None:
+        with drawing:
+            if ended.is_set():
+                return
+            text = said if isinstance(said, str) else said()
+            # A line that wraps could not be erased.
+            fitting = text[: shutil.get_terminal_size().columns - 1]
+            print(f"\r\x1b[K{fitting}", end="", file=sys.stderr, flush=True)
 
+    def show(text: Said) -> None:
+        nonlocal said
+        said = text
+        draw()
+
+    def draw_again() -> None:
+        while not ended.wait(_DRAW_EVERY_S):
+            if not isinstance(said, str):
+                draw()
+
+    threading.Thread(target=draw_again, name="status line", daemon=True).start()
     try:
         yield show
     finally:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        with drawing:
+            ended.set()
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def reading_phrase(paths: str, so_far: ReadSoFar) -> str:
+    """What is read, and how far that is."""
+    return ": ".join(filter(None, (f"reading {paths}", so_far.phrase())))
 
 
 def gather_phrase(at: Progress) -> str:

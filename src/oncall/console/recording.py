@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from oncall.console.cancellation import Task
+from oncall.console.cancellation import Lane, Task
 from oncall.console.source import Evidence, Source
 from oncall.core import room
 from oncall.core.errors import BadInput, SeveralJobs, UsageError
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
+from oncall.importers.so_far import ReadSoFar
 from oncall.use_case.recordings import is_incident, saved_incident
 from oncall.views.snapshot import JobLine, Moment, job_line
 
@@ -33,10 +34,8 @@ class Recording(Source):
     """A source whose evidence is complete."""
 
     def __init__(self, paths: Sequence[Path], job: str | None = None) -> None:
-        """Reads the recordings; of a saved incident nothing is read before the first snapshot, nor
-        of recordings of several jobs before one is chosen.
-
-        Raises BadInput, UsageError.
+        """Nothing is read before the first question, nor of recordings of several jobs before one
+        is chosen. Raises UsageError for several saved incidents.
         """
         self.title = ", ".join(path.name or str(path) for path in paths)
         self._origin = f"recording {', '.join(map(str, paths))}"
@@ -47,24 +46,49 @@ class Recording(Source):
         self._believed: frozenset[str] = frozenset()  # tables without an impossible value
         self._opening = threading.Lock()
         self._read: dict[str, Path] = {}  # of several jobs: those that were chosen
+        self._so_far: ReadSoFar | None = None  # while it is read
         self._spans: dict[str | None, tuple[int | None, int | None]] = {}
         with contextlib.ExitStack() as stack:
             saved = saved_incident(paths)
+            self._unread = saved is None
             if saved is None:
                 folder = tempfile.TemporaryDirectory(prefix="oncall-", ignore_cleanup_errors=True)
                 saved = Path(stack.enter_context(folder), f"evidence{SUFFIX}")
-                try:
-                    _import(paths, job, saved)
-                except SeveralJobs as error:
-                    if job is not None:
-                        raise
-                    self._several = error
             else:
                 self._origin = f"recording {saved}{_left_out(paths, saved)}"
             self._file = saved
             self._stack = stack.pop_all()
 
+    def _read_once(self) -> None:
+        """Read the recordings, unless that is done. Raises BadInput, UsageError."""
+        if not self._unread:
+            return
+        try:
+            self._import(self._job, self._file)
+        except SeveralJobs as error:
+            if self._job is not None:
+                raise
+            self._several = error
+        self._unread = False
+
+    def _import(self, job: str | None, file: Path) -> None:
+        for path in self._paths:
+            if not path.exists():
+                raise BadInput(str(path), "no such file or folder")
+        so_far = self._so_far = ReadSoFar()
+        try:
+            with Incident.empty() as incident:
+                detect.load(self._paths, incident, job, so_far=so_far)
+                incident.save(file)
+        finally:
+            self._so_far = None
+
+    def progress(self, lane: Lane) -> str:
+        so_far = self._so_far
+        return so_far.phrase() if so_far is not None and lane == "snapshots" else ""
+
     def jobs(self, task: Task) -> tuple[JobLine, ...]:
+        self._read_once()
         if self._several is not None:
             return tuple(JobLine(job, 0, 0, None, "recorded") for job in self._several.jobs)
         incident = self._copy()
@@ -88,10 +112,10 @@ class Recording(Source):
         return Incident.in_place(self._file, self._believed, most_bytes)
 
     def choose(self, job: str) -> None:
-        if self._several is not None and job != self._job:
+        if not self._unread and self._several is not None and job != self._job:
             file = self._file.with_name(f"{len(self._read)}{SUFFIX}")
             if job not in self._read:
-                _import(self._paths, job, file)
+                self._import(job, file)
                 self._read[job] = file
             self._drop_opened()
             self._file, self._believed = self._read[job], frozenset()
@@ -99,6 +123,7 @@ class Recording(Source):
 
     def at(self, at_ns: int | None, task: Task) -> Evidence:
         task.check()
+        self._read_once()
         if self._several is not None and self._job is None:
             raise UsageError(str(self._several))
         incident = self._copy()
@@ -122,6 +147,7 @@ class Recording(Source):
         return Evidence(incident, job, moment, origin=self._origin)
 
     def save(self, path: Path) -> None:
+        self._read_once()
         if self._several is not None and self._job is None:
             raise UsageError(str(self._several))
         copy_incident(self._file, path)
@@ -159,12 +185,3 @@ def copy_incident(file: Path, path: Path) -> None:
             part.replace(path)
     except OSError as error:
         raise UsageError(f"cannot save {path}: {error.strerror}") from error
-
-
-def _import(paths: Sequence[Path], job: str | None, file: Path) -> None:
-    for path in paths:
-        if not path.exists():
-            raise BadInput(str(path), "no such file or folder")
-    with Incident.empty() as incident:
-        detect.load(paths, incident, job)
-        incident.save(file)

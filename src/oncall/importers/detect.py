@@ -19,6 +19,7 @@ from oncall.importers.files import kind, walk
 from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers, reads
 from oncall.importers.jobs import Job, Recording, choose
 from oncall.importers.one_job import OneKind, keep_one_job, keep_one_recorder, rows_so_far
+from oncall.importers.so_far import ReadSoFar, counted, will_read
 
 _HEAD_BYTES = 16384
 _MOST_SHOWN = 3
@@ -57,16 +58,18 @@ def load(
     job: str | None = None,
     *,
     risk_the_job: bool = False,
+    so_far: ReadSoFar | None = None,
 ) -> None:
     """Read recordings, files or folders, of one job into the incident.
 
     Kinds are detected from content; archives are looked into. The job is called `job`, else after
     the folder; if several jobs are found, `job` chooses one of them. What cannot be read beside
     what can becomes a recording with its problem, and so does what is over a bound (`bounds`).
-    `risk_the_job`: a live job is asked even where that may end it. Raises BadInput if nothing can
-    be read or a file given by name is no evidence, SeveralJobs if it is not clear which is meant.
+    `risk_the_job`: a live job is asked even where that may end it. `so_far` counts. Raises BadInput
+    if nothing can be read or a file given by name is no evidence, SeveralJobs if it is not clear
+    which is meant.
     """
-    with of_one_job(), unpacked(paths) as found:
+    with of_one_job(), counted(so_far), unpacked(paths) as found:
         try:
             name = _load(found, incident, job, risk_the_job)
         except SeveralJobs as error:
@@ -115,6 +118,7 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
     by_kind: dict[str, list[Recording]] = defaultdict(list)
     for recording in chosen.recordings:
         by_kind[recording.importer.KIND].append(recording)
+    will_read([path for one in chosen.recordings for path in one.files])
     read: list[OneKind] = []
     for group in by_kind.values():
         importer = group[0].importer

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from oncall.core.errors import BadInput, Unreadable
 from oncall.importers.bounds import DEFAULT, Bounds, Meter, check_document
 from oncall.importers.packed import LONGEST_MAGIC, Readable, packing
+from oncall.importers.so_far import has_read
 
 _CHUNK_BYTES = 1 << 20
 _KINDS = (
@@ -89,7 +90,9 @@ def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
             file.seek(0)
             size = os.fstat(file.fileno()).st_size
             check_document(size, factor, bounds)
-            return _read(file, size or _CHUNK_BYTES)
+            data = _read(file, size or _CHUNK_BYTES)
+            has_read(len(data))
+            return data
     return _unpacked(path, factor, bounds)
 
 
@@ -134,6 +137,7 @@ class Stream:
     def __init__(self, path: Path, bounds: Bounds = DEFAULT) -> None:
         """Raises Unreadable for what is no file, or packed in a way that nothing here reads."""
         self._file = open_file(path)
+        self._at = 0  # in the file
         packed = packing(self._file.peek(LONGEST_MAGIC))  # type: ignore[attr-defined]
         size = os.fstat(self._file.fileno()).st_size
         self.meter = Meter(None if packed is None else size, bounds)
@@ -153,6 +157,8 @@ class Stream:
             data = self._bytes.read(count)
         except self._damage as error:
             raise Unreadable(f"cannot be unpacked further: {error}") from error
+        before, self._at = self._at, self._file.tell()
+        has_read(self._at - before)
         self.meter.take(len(data))
         return data
 

@@ -6,11 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from oncall.core.errors import BadInput
+from oncall.importers.so_far import have_read
 
-Share = TypeVar("Share")
+Share = TypeVar("Share", Path, list[str])
 Result = TypeVar("Result")
 
 
@@ -34,7 +36,9 @@ def on_cores(
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_quietly) as pool:
             with _held_interrupts():
                 read_shares = pool.map(read, shares)
-            yield from read_shares
+            for share, result in zip(shares, read_shares, strict=True):
+                have_read([share] if isinstance(share, Path) else share)
+                yield result
     except BrokenProcessPool as error:
         problem = f"a process that read {what} was killed: out of memory?"
         raise BadInput(place, problem) from error

@@ -12,6 +12,7 @@ from oncall.core.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
+    from oncall.importers.so_far import ReadSoFar
 
 
 def read_evidence(
@@ -19,9 +20,10 @@ def read_evidence(
     job: str | None,
     risk_the_job: bool = False,
     memory_bytes: int | None = None,
+    so_far: ReadSoFar | None = None,
 ) -> Incident:
     """The saved incident, or a new one made from the recordings, in `memory_bytes` or a quarter of
-    the machine's memory. The caller closes it."""
+    the machine's memory. `so_far` counts what is read. The caller closes it."""
     from oncall.core.room import quarter_bytes
     from oncall.evidence.incident import Incident
     from oncall.importers import detect
@@ -30,7 +32,7 @@ def read_evidence(
     if "-" in paths:
         with as_file(sys.stdin.buffer) as place:
             others = [path for path in paths if path != "-"]
-            return read_evidence([*others, str(place)], job, risk_the_job, memory_bytes)
+            return read_evidence([*others, str(place)], job, risk_the_job, memory_bytes, so_far)
     memory_bytes = memory_bytes or quarter_bytes()
     places = [Path(path) for path in paths]
     if (saved := saved_incident(places)) is not None:
@@ -38,7 +40,7 @@ def read_evidence(
     incident = Incident.empty()
     try:
         incident.bound_memory(memory_bytes)
-        detect.load(places, incident, job, risk_the_job=risk_the_job)
+        detect.load(places, incident, job, risk_the_job=risk_the_job, so_far=so_far)
     except BaseException:
         incident.close()
         raise

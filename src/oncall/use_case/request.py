@@ -12,6 +12,7 @@ from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
+from oncall.importers.so_far import ReadSoFar
 from oncall.rules.language.rulebook import names_today
 from oncall.use_case.diagnose import diagnose
 from oncall.use_case.listener import SILENT, Listener
@@ -88,9 +89,10 @@ def _evidence(request: Request, listener: Listener) -> tuple[Incident, Request, 
     if isinstance(wanted, Recorded):
         shards = shards_in(wanted.paths)
         if not shards:
-            listener.reads(" ".join(wanted.paths))
+            so_far = ReadSoFar()
+            listener.reads(" ".join(wanted.paths), so_far)
             incident = read_evidence(
-                wanted.paths, request.job, wanted.risk_the_job, wanted.memory_bytes
+                wanted.paths, request.job, wanted.risk_the_job, wanted.memory_bytes, so_far
             )
             return incident, request, None
     from oncall.use_case.gathering import Wanted, gather_fleet, read_shards

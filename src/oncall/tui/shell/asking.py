@@ -128,11 +128,8 @@ class Asking(Keeping):
 
     def _opened(self, session: Session) -> None:
         self.change(title=session.title, live=session.live, problem="")
-        self.ask(
-            Question(
-                "jobs", ListJobs(), self, "looking for jobs", self._take_jobs, self._show_problem
-            )
-        )
+        label = "looking for jobs" if session.live else "reading"
+        self.ask(Question("jobs", ListJobs(), self, label, self._take_jobs, self._show_problem))
 
     def _show_problem(self, message: Refused) -> None:
         self.change(problem=message.text)

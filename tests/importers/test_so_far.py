@@ -1,0 +1,48 @@
+"""How far reading is: counted in this process, in others, and of packed files as they lie there."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from oncall.evidence.incident import Incident
+from oncall.importers import detect
+from oncall.importers.so_far import ReadSoFar
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+def read(path: Path) -> ReadSoFar:
+    so_far = ReadSoFar()
+    with Incident.empty() as incident:
+        detect.load([path], incident, so_far=so_far)
+    return so_far
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_log_is_counted_as_it_lies_there(tmp_path: Path, packed: bool) -> None:
+    text = (FIXTURES / "logs" / "slurm-4711.out").read_bytes()
+    log = tmp_path / ("job.log.gz" if packed else "job.log")
+    log.write_bytes(gzip.compress(text) if packed else text)
+    so_far = read(log)
+    assert so_far.total_bytes == log.stat().st_size
+    assert so_far.bytes >= so_far.total_bytes
+
+
+def test_so_are_dumps_that_several_processes_read(tmp_path: Path) -> None:
+    dump = FIXTURES / "flight_recorder" / "not_entered"
+    for rank in range(512):
+        shutil.copy(next(dump.iterdir()), tmp_path / f"fr_trace_rank_{rank}")
+    so_far = read(tmp_path)
+    assert so_far.bytes >= so_far.total_bytes == sum(p.stat().st_size for p in tmp_path.iterdir())
+
+
+def test_says_how_much_how_fast_and_how_long() -> None:
+    so_far = ReadSoFar(200 << 20, 50 << 20, began_s=100.0)
+    assert so_far.phrase(110.0) == "50 MiB of 200 MiB, 5 MiB/s, 30 s left"
+    assert so_far.phrase(100.5) == ""  # too early for a rate
+    assert ReadSoFar(200 << 20, 0, began_s=100.0).phrase(110.0) == "0 B of 200 MiB, 0 B/s"
+    assert ReadSoFar(5, 9, began_s=100.0).phrase(110.0) == "5 B read, joining it"
