@@ -140,7 +140,7 @@ class Evaluation:
         """The fact's SQL, parsed."""
         if fact not in self._read:
             sql = self.rulebook.book.facts[fact]
-            self._read[fact] = read_sql(self.incident.con, sql, keep=self._reviewed)
+            self._read[fact] = read_sql(self.incident.con, sql)
         return self._read[fact]
 
     def params(self, fact: str) -> dict[str, str]:
