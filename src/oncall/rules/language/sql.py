@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oncall.rules.language.rulebook_file import STARTED
@@ -112,9 +112,9 @@ class Named:
 class FactSql:
     """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
 
-    `node` is its syntax tree. `bare_numbers` are thresholds written into comparisons, with
-    offsets; 0, 1 and 2 only distinguish none, one and several. `bare_factors` are those written
-    into arithmetic, but for the factors between units.
+    `bare_numbers` are thresholds written into comparisons, with offsets; 0, 1 and 2 only
+    distinguish none, one and several. `bare_factors` are those written into arithmetic, but for the
+    factors between units.
     """
 
     sql: str
@@ -125,7 +125,6 @@ class FactSql:
     calls: tuple[Named, ...] = ()
     bare_numbers: tuple[tuple[str, int], ...] = ()
     bare_factors: tuple[tuple[str, int], ...] = ()
-    node: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -196,7 +195,6 @@ def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
         tuple(walk.calls),
         tuple(walk.bare_numbers),
         tuple(walk.bare_factors),
-        node,
     )
 
 
