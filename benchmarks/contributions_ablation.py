@@ -57,7 +57,7 @@ def facts() -> Mapping[str, FactSql]:
 
     con = duckdb.connect()
     return {
-        f"{book.name}.{fact}": read_sql(con, sql, keep=True)
+        f"{book.name}.{fact}": read_sql(con, sql)
         for book in books()
         for fact, sql in book.book.facts.items()
     }

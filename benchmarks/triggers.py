@@ -31,18 +31,12 @@ from typing import Any
 import numpy as np
 from accuracy_network import Case, draw, judge
 from numpy.typing import NDArray
+from trigger_limits import Way, base_rtt_ns, late_ns, longest_pause_ns, threshold_ns
 
 from oncall.node.triggers.channel import NOTIFICATION_BYTES
-from oncall.node.triggers.decomposition import Message, queues_of
-from oncall.node.triggers.monitor import Begun, Handover, Monitor
-from oncall.node.triggers.threshold import (
-    Way,
-    base_rtt_ns,
-    late_ns,
-    longest_pause_ns,
-    threshold_ns,
-)
+from oncall.node.triggers.monitor import Begun, Handover, Message, Monitor
 from oncall_lab.network.asked import Ask, reported
+from oncall_lab.network.collective import NONE
 from oncall_lab.network.plan import plan
 from oncall_lab.network.play import Played, play
 
@@ -172,9 +166,7 @@ class Group:
         self.hands_over, self.handovers = hands_over, 0
         members = range(s.world_size)
         self.monitors = [Monitor() for _ in members]
-        self.queues = [
-            queues_of(s.algorithm.upper(), s.op, s.world_size, member) for member in members
-        ]
+        self.came: set[Message] = set()
         self.asks: list[Ask] = []
         self.flow_now = [-1] * s.world_size
 
@@ -203,15 +195,25 @@ class Group:
         src, dst = int(self.messages.src[message]), int(self.messages.dst[message])
         step = int(self.messages.step[message])
         came = Message(src, step)
-        self.queues[dst].came(came)
+        self.came.add(came)
         self.monitors[dst].came(came)
         self.flow_now[src] = -1
-        awaited = self.queues[src].awaited_after(step) if self.hands_over else ()
+        awaited = self.awaited_after(src, step) if self.hands_over else ()
         handover: Handover | None = self.monitors[src].end(awaited)
         while handover is not None:
             self.handovers += 1
             to = handover.message
             handover = self.monitors[to.src].handed(to.step, handover.detections)
+
+    def awaited_after(self, member: int, step: int) -> tuple[Message, ...]:
+        """What the step after `step` of a member waits for, in order of sender (Table I)."""
+        sent = self.messages
+        following = (sent.src == member) & (sent.step == step + 1)
+        needs = sent.needs[following, 0]
+        needed = {
+            Message(int(sent.src[need]), int(sent.step[need])) for need in needs[needs != NONE]
+        }
+        return tuple(sorted(needed - self.came, key=lambda message: (message.src, message.step)))
 
     def look(self, at_ns: float, rtt_ns: Any, moved: Any) -> None:
         for flow, monitor in zip(self.flow_now, self.monitors, strict=True):

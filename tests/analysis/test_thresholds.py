@@ -32,7 +32,6 @@ FIXED = {
     "counters.MOST_BYTES_PER_NS",  # what no port can count
     "counters.MOST_EVENTS_PER_NS",
     "judgement.BLOCKS",  # ranks that one host has
-    "lateness._SIZES",
     "programs.ABSENT",  # no rank
     "causes._MOST_NUMBERS",  # that fit into memory
     "arrays._NUMBERS_AT_ONCE",

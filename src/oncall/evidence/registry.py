@@ -1,7 +1,6 @@
 """All relations by name: found below `oncall.analysis`, checked together, sorted by what they read.
 
-Nothing is imported before the first use, as a node that only records needs none of it; and nothing
-that is computed in SQL, once an index of these files was kept.
+Nothing is imported before the first use, as a node that only records needs none of it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from difflib import get_close_matches
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
-from oncall.evidence.relation_index import indexed
 from oncall.evidence.relations import Param, Relation
 from oncall.evidence.schema import BY_NAME
 
@@ -23,7 +21,7 @@ _PACKAGE = "oncall.analysis"  # by its name: evidence is imported by it, and mus
 @cache
 def all_relations() -> dict[str, Relation]:
     """Every relation by name, each after those that it reads."""
-    return indexed(_PACKAGE, lambda: checked(found_below(_PACKAGE)))
+    return checked(found_below(_PACKAGE))
 
 
 def base_tables(names: Iterable[str]) -> frozenset[str]:

@@ -128,18 +128,6 @@ def test_waits_in_two_calls_made_at_once_count_once() -> None:
     assert 0.1 < share < 0.25
 
 
-@pytest.mark.parametrize("slow", [1.5, 1.0])
-def test_a_slow_host_is_seen_behind_samples_that_decide_who_is_last(slow: float) -> None:
-    draw = random.Random(4)
-    long = {(i, r): 1.8 if draw.random() < 0.2 else 1.0 for i in range(ITERATIONS) for r in WORLD}
-
-    def work(iteration: int, rank: int) -> float:
-        return 10 * long[iteration, rank] * (slow if rank >= 4 else 1.0) + draw.random()
-
-    found = late(played(work, ONE_GROUP, overlaps=False, launch_ms=0.001))[0]
-    assert found == ((4, 5, 6, 7) if slow > 1 else ())
-
-
 def test_a_slow_host_is_one_cause() -> None:
     def work(iteration: int, rank: int) -> float:
         return even(iteration, rank) * (1.5 if rank >= 4 and iteration > 2 else 1)

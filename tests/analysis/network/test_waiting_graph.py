@@ -11,12 +11,12 @@ from tests.sql import found
 
 from oncall.analysis.network import waiting_graph
 from oncall.evidence.incident import Incident
-from oncall.node.triggers.decomposition import decompose
+from oncall_lab.network.collective import messages_of
 
 
 def ring(members: int, took: np.ndarray[Any, Any]) -> dict[str, Any]:
     """An all-gather whose step s of member m takes `took[s - 1, m]`; each begins when it can."""
-    steps = decompose("RING", "AllGather", members)
+    steps = messages_of("RING", "AllGather", members, 1)
     ended = np.zeros(len(steps), np.int64)
     started = np.zeros(len(steps), np.int64)
     for place in range(len(steps)):

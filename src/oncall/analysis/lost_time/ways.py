@@ -21,7 +21,6 @@ from oncall.analysis.lost_time.iterations import Iterations, iterations_of
 from oncall.analysis.lost_time.judgement import Answer, Declined, Entry
 from oncall.analysis.lost_time.lateness import (
     Lateness,
-    late_hosts,
     latecomers,
     lateness_of,
     suspected,
@@ -179,15 +178,6 @@ def _waits(evidence: Evidence) -> Answer:
     return answer
 
 
-def _hosts(evidence: Evidence) -> Answer:
-    if evidence.stages:
-        return Declined("all ranks of a host may be one stage, late by design")
-    lateness = _compared(evidence)
-    if isinstance(lateness, Declined):
-        return lateness
-    return late_hosts(lateness, evidence.limits) if lateness.timed else Declined("no durations")
-
-
 def _delays(evidence: Evidence) -> Answer:
     if evidence.arrivals.timed or evidence.devices_alone:
         return Declined("durations show more than hosts' calls")
@@ -241,7 +231,6 @@ WAYS = (
     Way("replay", _replay),
     Way("change", _change),
     Way("waits", _waits, replayed=True),
-    Way("hosts", _hosts, replayed=True),
     Way("delays", _delays),
     Way("suspicion", _suspicion, replayed=True),
     Way("steps", _steps, replayed=True),

@@ -15,36 +15,34 @@ functions as NCCL exports them, those of a stream.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from oncall.importers.megatrace.layout import Layout, Lines
-
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-# What differs from line to line: numbers, with the most digits they have, and words.
-_NUMBERS = {"save": 9, "seconds": 10, "nanoseconds": 9, "rank": 6, "count": 18, "op_count": 18}
-_WORDS = {
-    "op": re.compile(rb"\w{1,40}+"),
-    "stream": re.compile(rb"0x[0-9a-fA-F]{1,16}+|\(nil\)"),
-    "comm": re.compile(rb"0x[0-9a-fA-F]{1,16}+|-?\d{1,20}+"),
-}
+_NUMBERS = ("seconds", "nanoseconds", "rank", "count", "op_count")
+_TEXTS = ("op", "stream", "comm", "before", "pci")
 # Most quantifiers are possessive (`{1,9}+`): what they take never belongs to what follows.
 _LINE = re.compile(
     rb"^(?P<before>(?:\[(?!save_count )[^\]\r\n]{0,128}+\] ){0,16})"
-    rb"(?:\[save_count (?P<save>\d{1,9}+)\] )?+"
+    rb"(?:\[save_count \d{1,9}+\] )?+"
     rb"\[(?P<seconds>\d{1,10}+)\.(?P<nanoseconds>\d{9})\] \[Rank (?P<rank>\d{1,6}+)\]"
     rb"(?: \[PCI (?P<pci>[^\]\r\n]{0,40}+)\])?+"
-    rb" \[?Func? (?P<op>%b)\]? \[?Data (?P<count>\d{1,18}+)\]? \[?stream (?P<stream>%b)\]?"
-    rb"(?: \[?opCount (?P<op_count>-?\d{1,18}+)\]?| \[?groupHash (?P<comm>%b)\]?"
+    rb" \[?Func? (?P<op>\w{1,40}+)\]? \[?Data (?P<count>\d{1,18}+)\]?"
+    rb" \[?stream (?P<stream>0x[0-9a-fA-F]{1,16}+|\(nil\))\]?"
+    rb"(?: \[?opCount (?P<op_count>-?\d{1,18}+)\]?"
+    rb"| \[?groupHash (?P<comm>0x[0-9a-fA-F]{1,16}+|-?\d{1,20}+)\]?"
     rb"| \[?(?!opCount |groupHash )\w{1,40}+ [^\s\]]{1,80}+\]?)*+"
-    rb"\r?\n" % tuple(word.pattern for word in _WORDS.values()),
+    rb"\r?\n",
     re.MULTILINE,
 )
+_BEGUN = re.compile(rb"^[^\r\n]", re.MULTILINE)  # a line that is not empty, torn or not
 _SECOND_NS = 1_000_000_000
+_LINES_AT_ONCE = 1 << 16
 _EXPORTED = b"nccl"
 _NOT_STATED = ("", "unknown")
 
@@ -86,11 +84,9 @@ def parse(data: bytes) -> Calls | None:
 
     A last line without its newline counts as torn: its last number may be cut short.
     """
-    first = _LINE.search(data)
-    if first is None:
+    if not looks_like_log(data):
         return None
-    lines = Lines.of(data)
-    read = _read(lines, first)
+    read = _read(data)
     codes = {name: code for code, name in enumerate(sorted(set(read.op)))}
     exported = all(name.startswith(_EXPORTED) for name in codes)
     return Calls(
@@ -106,7 +102,7 @@ def parse(data: bytes) -> Calls | None:
         comm=np.ma.MaskedArray(
             _each(read.comm, _hash), mask=np.array([not text for text in read.comm])
         ),
-        torn=lines.written - len(read.rank),
+        torn=sum(1 for _ in _BEGUN.finditer(data)) - len(read.rank),
         counts_streams=exported,
         hosts=_named(read.rank, read.before, lambda text: text.rstrip(b"] ").rpartition(b"[")[2]),
         pci_buses=_named(read.rank, read.pci, lambda text: text),
@@ -115,84 +111,34 @@ def parse(data: bytes) -> Calls | None:
 
 @dataclass(frozen=True)
 class _Read:
-    """What whole lines say: numbers as int64 (n,), words as they are written, n of each. `line`
-    counts into all lines; `op_count` is -1, a word empty, where a line has none."""
+    """What whole lines say: numbers as int64 (n,), words as they are written, n of each. `op_count`
+    is -1, a word empty, where a line has none."""
 
-    line: Array
     rank: Array
     at_ns: Array
     count: Array
     op_count: Array
-    op: list[bytes]
-    stream: list[bytes]
-    comm: list[bytes]
-    before: list[bytes]
-    pci: list[bytes]
+    op: Sequence[bytes]
+    stream: Sequence[bytes]
+    comm: Sequence[bytes]
+    before: Sequence[bytes]
+    pci: Sequence[bytes]
 
 
-def _read(lines: Lines, first: re.Match[bytes]) -> _Read:
-    """All whole lines: those laid out as the first of them together, then the others."""
-    alike = _alike(lines, first)
-    rest = np.ones(len(lines), dtype=np.bool_)
-    rest[alike.line] = False
-    found = {
-        line: match
-        for line in np.flatnonzero(rest).tolist()
-        if (match := _LINE.match(lines.data, lines.begin[line])) is not None
-    }
-    if not found:
-        return alike
-    others = _matched(found)
-    order = np.argsort(np.append(alike.line, others.line))
-    joined: dict[str, Any] = {}
-    for each in fields(_Read):
-        first_part, second = getattr(alike, each.name), getattr(others, each.name)
-        if isinstance(second, list):
-            both = first_part + second
-            joined[each.name] = [both[place] for place in order.tolist()]
-        else:
-            joined[each.name] = np.append(first_part, second)[order]
-    return _Read(**joined)
-
-
-def _alike(lines: Lines, first: re.Match[bytes]) -> _Read:
-    """The lines that differ from the first in what `_NUMBERS` and `_WORDS` names, and no more."""
-    named = [name for name in (*_NUMBERS, *_WORDS) if first[name] is not None]
-    layout = Layout(lines, first, named)
-    numbers = {name: layout.number(name, _NUMBERS[name]) for name in named if name in _NUMBERS}
-    words = {name: layout.texts(name, _WORDS[name]) for name in named if name in _WORDS}
-    mine = np.flatnonzero(layout.alike)
-    if len(mine) < len(layout.at):
-        numbers = {name: values[mine] for name, values in numbers.items()}
-        words = {name: [texts[n] for n in mine.tolist()] for name, texts in words.items()}
-    return _Read(
-        line=layout.at[mine],
-        rank=numbers["rank"],
-        at_ns=numbers["seconds"] * _SECOND_NS + numbers["nanoseconds"],
-        count=numbers["count"],
-        op_count=numbers.get("op_count", np.full(len(mine), -1)),
-        op=words["op"],
-        stream=words["stream"],
-        comm=words.get("comm", [b""] * len(mine)),
-        before=[first["before"]] * len(mine),
-        pci=[first["pci"] or b""] * len(mine),
-    )
-
-
-def _matched(found: Mapping[int, re.Match[bytes]]) -> _Read:
-    """The lines that were matched one by one."""
-    texts = {
-        name: [match[name] or b"" for match in found.values()]
-        for name in ("before", "pci", *_NUMBERS, *_WORDS)
-    }
-    return _Read(
-        line=np.fromiter(found, dtype=np.int64, count=len(found)),
-        rank=_integers(texts["rank"]),
-        at_ns=_integers(texts["seconds"]) * _SECOND_NS + _integers(texts["nanoseconds"]),
-        count=_integers(texts["count"]),
-        op_count=_integers([text or b"-1" for text in texts["op_count"]]),
-        **{name: texts[name] for name in ("op", "stream", "comm", "before", "pci")},
-    )
+def _read(data: bytes) -> _Read:
+    """All whole lines, some at a time: equal words are kept once."""
+    words: dict[bytes | None, bytes] = {None: b""}
+    columns: dict[str, list[Any]] = {name: [] for name in (*_NUMBERS, *_TEXTS)}
+    matches = _LINE.finditer(data)
+    while some := [match.group(*columns) for match in islice(matches, _LINES_AT_ONCE)]:
+        for name, column in zip(columns, zip(*some, strict=True), strict=True):
+            if name in _NUMBERS:
+                columns[name].append(_integers(column))
+            else:
+                columns[name] += map(words.setdefault, column, column)
+    found: dict[str, Any] = columns | {name: np.concatenate(columns[name]) for name in _NUMBERS}
+    at_ns = found.pop("seconds") * _SECOND_NS + found.pop("nanoseconds")
+    return _Read(at_ns=at_ns, **found)
 
 
 def _version(read: _Read, exported: bool) -> str:
@@ -218,9 +164,9 @@ def _named(rank: Array, texts: Sequence[bytes], name: Any) -> dict[int, str]:
     return {rank: text for rank, text in found.items() if text not in _NOT_STATED}
 
 
-def _integers(texts: Sequence[bytes]) -> Array:
-    """int64 (n,)."""
-    return np.fromiter(map(int, texts), dtype=np.int64, count=len(texts))
+def _integers(texts: Sequence[bytes | None]) -> Array:
+    """int64 (n,); -1 where there is none."""
+    return np.array([-1 if text is None else int(text) for text in texts], dtype=np.int64)
 
 
 def _each(texts: Sequence[bytes], number: Any) -> Array:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from oncall.node.triggers.decomposition import Message
+
+@dataclass(frozen=True)
+class Message:
+    """One step of another member's flow, as seen by who needs it: `step` counts at its sender."""
+
+    src: int
+    step: int
+
 
 # How often one step of one flow may be looked at: so many detections, spread over its time.
 #

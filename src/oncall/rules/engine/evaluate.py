@@ -15,7 +15,6 @@ from oncall.evidence.registry import all_relations, base_tables
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, Computer, InProcess, QueryFailed
-from oncall.rules.language.emptiness import proven_empty
 from oncall.rules.language.functions import refused_calls
 from oncall.rules.language.load import is_reviewed
 from oncall.rules.language.positions import Fault, Source
@@ -140,7 +139,7 @@ class Evaluation:
         """The fact's SQL, parsed."""
         if fact not in self._read:
             sql = self.rulebook.book.facts[fact]
-            self._read[fact] = read_sql(self.incident.con, sql, keep=self._reviewed)
+            self._read[fact] = read_sql(self.incident.con, sql)
         return self._read[fact]
 
     def params(self, fact: str) -> dict[str, str]:
@@ -190,23 +189,10 @@ class Evaluation:
         return {row[:-1]: frozenset(row[-1] or ()) for row in rows}
 
     def total(self, fact: str) -> int:
-        """How many rows the fact has, of whatever case.
-
-        A fact that is certain to have none, because of what it reads, is not computed for that.
-        """
-        read = self._checked(fact)
+        """How many rows the fact has, of whatever case."""
         if fact not in self._totals:
-            if proven_empty(read.node, self._has_none):
-                self._totals[fact] = 0
-            else:
-                self.materialise(fact)
+            self.materialise(fact)
         return self._totals[fact]
-
-    def _has_none(self, name: str) -> bool:
-        """Whether a table, relation or fact that a fact reads has no row."""
-        if name in self.rulebook.book.facts:
-            return self.total(name) == 0
-        return name != STARTED and self.incident.is_empty(name)
 
     def rows(self, fact: str) -> Mapping[Case, Rows]:
         """The rows of started cases, with only the columns that the rulebook shows or blames.

@@ -18,7 +18,6 @@ from oncall.core.errors import Problem, RulebookError, UsageError
 from oncall.core.units import Quantity, parse_quantity
 from oncall.evidence.parameters import all_parameters, same_dimension
 from oncall.evidence.parameters import replacement as of_relation
-from oncall.rules.language import read_texts
 from oncall.rules.language.positions import Fault, Source, aliases, read_source, read_yaml
 from oncall.rules.language.rulebook import Rulebook, called
 from oncall.rules.language.rulebook_file import (
@@ -259,14 +258,9 @@ def _read_file(path: Path) -> tuple[Source, _Part | None, list[Problem]]:
 @lru_cache(maxsize=256)  # the console reads a folder again when one of its files has changed
 def _read_text(path: str, text: str) -> tuple[_Part | None, tuple[Problem, ...]]:
     source = Source(path, text)
-    problems: list[Problem]
-    data, problems = read_texts.kept(text), []
-    if data is None:
-        data, problems = read_yaml(source)
-        if data is None and problems:
-            return None, tuple(problems)
-        if not problems:
-            read_texts.keep(text, data)
+    data, problems = read_yaml(source)
+    if data is None and problems:
+        return None, tuple(problems)
     part: _Part | None
     if isinstance(data, dict) and "override" in data:
         faults: list[Fault] = []

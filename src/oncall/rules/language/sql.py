@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oncall.rules.language import read_texts
 from oncall.rules.language.rulebook_file import STARTED
 from oncall.rules.language.template import nearest
 
@@ -113,9 +112,9 @@ class Named:
 class FactSql:
     """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
 
-    `node` is its syntax tree. `bare_numbers` are thresholds written into comparisons, with
-    offsets; 0, 1 and 2 only distinguish none, one and several. `bare_factors` are those written
-    into arithmetic, but for the factors between units.
+    `bare_numbers` are thresholds written into comparisons, with offsets; 0, 1 and 2 only
+    distinguish none, one and several. `bare_factors` are those written into arithmetic, but for the
+    factors between units.
     """
 
     sql: str
@@ -126,7 +125,6 @@ class FactSql:
     calls: tuple[Named, ...] = ()
     bare_numbers: tuple[tuple[str, int], ...] = ()
     bare_factors: tuple[tuple[str, int], ...] = ()
-    node: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -161,21 +159,21 @@ class FactSql:
 _read: dict[str, FactSql] = {}  # parsing costs as much as running, and a text means what it means
 
 
-def read_sql(con: duckdb.DuckDBPyConnection, sql: str, *, keep: bool = False) -> FactSql:
-    """Parse `sql` without binding or running it; each text once in a process, and with `keep`
-    once for all."""
+def read_sql(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
+    """Parse `sql` without binding or running it; each text once in a process."""
     if sql not in _read:
-        _read[sql] = _parsed(con, sql, keep)
+        _read[sql] = _parsed(con, sql)
     return _read[sql]
 
 
-def _parsed(con: duckdb.DuckDBPyConnection, sql: str, keep: bool) -> FactSql:
+def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
     refused = _too_much(sql)
     if refused is not None:
         return FactSql(sql, (), (), False, (refused,))
     walk = _Walk(sql)
     try:
-        parsed = _tree(con, sql, keep)
+        found = con.execute(_PARSE, {"sql": sql}).fetchone()
+        parsed = json.loads(found[0]) if found else {}
         if parsed.get("error"):
             return FactSql(sql, (), (), False, (_parse_fault(sql, parsed),))
         statements = parsed.get("statements", [])
@@ -197,22 +195,7 @@ def _parsed(con: duckdb.DuckDBPyConnection, sql: str, keep: bool) -> FactSql:
         tuple(walk.calls),
         tuple(walk.bare_numbers),
         tuple(walk.bare_factors),
-        node,
     )
-
-
-def _tree(con: duckdb.DuckDBPyConnection, sql: str, keep: bool) -> dict[str, Any]:
-    """DuckDB's syntax tree, or its error."""
-    import duckdb
-
-    key = f"DuckDB {duckdb.__version__}\n{sql}"
-    tree: dict[str, Any] | None = read_texts.kept(key) if keep else None
-    if tree is None:
-        found = con.execute(_PARSE, {"sql": sql}).fetchone()
-        tree = json.loads(found[0]) if found else {}
-        if keep:
-            read_texts.keep(key, tree)
-    return tree
 
 
 def _too_much(sql: str) -> SqlFault | None:

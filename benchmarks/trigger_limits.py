@@ -53,14 +53,5 @@ def longest_pause_ns(way: Way) -> float:
     return base_rtt_ns(way) + max(1, way.links - 1) * full_ns
 
 
-def measured_threshold_ns(least_rtt_ns: float, tolerated: float = TOLERATED) -> float:
-    """The same where the path is unknown: from the minimum round trip ever measured to that peer.
-    Replaces the topology on hosts where no one stated it."""
-    return tolerated * least_rtt_ns + _on_wire_ns(QUEUED_BYTES, Way(1, _SLOWEST_BYTES_PER_S))
-
-
-_SLOWEST_BYTES_PER_S = 25e9 / 8  # of links that carry collectives; their rate is not known here
-
-
 def _on_wire_ns(bytes_: float, way: Way) -> float:
     return bytes_ / way.bytes_per_s * 1e9
