@@ -212,16 +212,18 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     these the rarest kind that is called often enough. Every rank has such a group; where stages of
     a pipeline call it in different ways, those of smaller groups show iterations.
 
-    What comes back after as many calls, as a rule, is preferred, if need be by the call before:
-    sharded jobs call few kinds, and all of them many times an iteration.
+    What comes back after as many calls, as a rule, is preferred, if need be by the call before, or
+    the first after a longer time without: sharded jobs call few kinds, and all of them many times
+    an iteration.
     """
     signature = programs.signature.astype(np.int64)
     size = np.array([len(line) for line in programs.members])[programs.comm]
     kind = numbered(size, signature)
     after = numbered(kind, np.roll(signature, 1))
+    first = numbered(kind, _first_again(numbered(kind, programs.rank), limits))
     enough = limits.fewest, limits.few
     regular = limits.nearly_all, limits.same_calls
-    kinds, called = (kind, after), (moments.waits, moments.shown)
+    kinds, called = (kind, after, first), (moments.waits, moments.shown)
     for any_size, fewest, often, one, calls in product(
         (False, True), enough, regular, kinds, called
     ):
@@ -233,6 +235,17 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         return np.zeros(len(size), dtype=np.bool_)
     waits = np.where(moments.waits, kind, NONE)
     return _rarest(programs, moments, size, waits, 0, limits.few, limits)
+
+
+def _first_again(line: Ints, limits: Limits) -> Flags:
+    """Whether each one (n,) lies clearly further behind the last of its line than most do."""
+    order = np.argsort(line, kind="stable")
+    again = np.flatnonzero(np.diff(line[order]) == 0) + 1
+    spacing = order[again] - order[again - 1]
+    mostly, _ = medians_of(line[order[again]], spacing)
+    found = np.zeros(len(line), dtype=np.bool_)
+    found[order[again]] = spacing > (1 + limits.hardly) * mostly
+    return found
 
 
 def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
