@@ -49,7 +49,8 @@ Answer = tuple[Entry, ...] | Entry | Declined
 @dataclass(frozen=True)
 class Loss:
     """What some ranks cost each iteration (s,), as one way sees it: the `share` by which it would
-    be shorter without that, and the length it is a share of."""
+    be shorter without that, and the length it is a share of. `spread`: it is lost before several
+    calls of an iteration, as no task that one rank does for all is."""
 
     cause: str
     ranks: Sequence[int]
@@ -57,6 +58,7 @@ class Loss:
     length_ns: Times
     begin_ns: Ints
     shown_by: str
+    spread: bool = False
 
     def concerned(self, limits: Limits) -> Flags:
         """The iterations that lose more than they differ by anyway."""
@@ -83,7 +85,8 @@ def judged(
     values = loss.share[concerned]
     mean = float(values.mean())
     in_order = concerned[np.argsort(loss.begin_ns, kind="stable")]
-    duty = loss.cause == "own" and is_duty(loss.ranks, mean, in_order, limits, always)
+    tasks = loss.cause == "own" and not loss.spread
+    duty = tasks and is_duty(loss.ranks, mean, in_order, limits, always)
     drawn = np.random.default_rng(0).choice(values, (_DRAWS, number)).mean(1)
     low, high = np.quantile(drawn, _QUANTILES)
     return Entry(

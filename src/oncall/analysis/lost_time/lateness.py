@@ -46,7 +46,8 @@ class Lateness:
     the median rank; NaN where not recorded whole. `iterations` say when and how long. `timed`:
     from durations. `of_all`: iterations are those of all ranks, not of one group each. `by`: the
     others' "waits" in calls, or "delays" of hosts, which devices may make up for. `compared`: most
-    ranks were, with others at the same place of their pipelines."""
+    ranks were, with others at the same place of their pipelines. `at_once_ns` (s, r): the largest
+    delay before one call."""
 
     late_ns: Times
     ranks: Ints
@@ -55,11 +56,19 @@ class Lateness:
     of_all: bool = True
     by: Literal["waits", "delays"] = "waits"
     compared: bool = True
+    at_once_ns: Times | None = None
 
     @property
     def share(self) -> Times:
         """The lateness as a share of each iteration (s, r)."""
         return self.late_ns / self.iterations.length_ns[:, None]
+
+    def spread(self, ranks: Flags, late: Flags, limits: Limits) -> bool:
+        """Whether the ranks lost most of what they did in late iterations before several calls."""
+        if self.at_once_ns is None:
+            return False
+        part = self.at_once_ns[np.ix_(late, ranks)] / self.late_ns[np.ix_(late, ranks)]
+        return bool(np.nanmedian(part) < limits.mostly)
 
     def leaves_open(self, limits: Limits) -> bool:
         """Whether some rank is clearly late in most iterations, whoever stands out."""
@@ -149,6 +158,7 @@ def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
 
 
 _NOBODY = Declined("the others wait for nobody more than for the next")
+_TOO_FEW = Declined("the others wait for a rank in too few iterations")
 _BY_TURNS = Declined("ranks come late by turns: chance explains it")
 
 
@@ -162,12 +172,13 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
     if not late.any() or not _all_of_them(share[late], best):
         return _NOBODY
-    few = late.sum() < limits.few
-    if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
-        return Declined("the others wait for a rank in too few iterations")
     blocks = _taking_turns(share, best, late, limits) / best.sum()
-    if not few and by_turns(gap[late], _widest(share[there]), blocks, limits):
-        return _BY_TURNS
+    few = late.sum() < limits.few
+    if few or by_turns(gap[late], _widest(share[there]), blocks, limits):
+        late &= gap >= limits.mostly * np.nanmax(gap)
+        if lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits):
+            return _TOO_FEW if few else _BY_TURNS
+        few = True
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     # Others may be as long because of somebody else: without whom is what they last.
     last_ns = np.nan_to_num(np.fmax.reduce(lateness.late_ns, axis=1))
@@ -180,7 +191,9 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
     elif _may_cost_nothing(lateness, limits):
         return Declined("hosts run ahead of their devices: being late may cost nothing")
-    loss = Loss("own", _places(best), gain, iterations.length_ns, iterations.begin_ns, lateness.by)
+    times = iterations.length_ns, iterations.begin_ns
+    spread = lateness.spread(best, late, limits)
+    loss = Loss("own", _places(best), gain, *times, lateness.by, spread)
     late = loss.concerned(limits)
     seen = bool(late.any()) and is_seen(
         iterations, late, there & ~late, float(gain[late].mean()), limits
