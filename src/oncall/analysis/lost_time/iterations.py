@@ -63,6 +63,18 @@ class Iterations:
         """The program of each rank (r,) in most iterations."""
         return most_frequent(self.program)
 
+    @cached_property
+    def kind(self) -> Ints:
+        """A number (s,) that iterations share in which each rank calls the same."""
+        return np.unique(self.program, axis=0, return_inverse=True)[1].ravel()
+
+    def excess_ns(self, limits: Limits) -> float:
+        """By how much the longest is longer than others of its kind; where hardly any are of one
+        kind, than the others."""
+        one_of_many = np.bincount(self.kind)[self.kind] > 1
+        kind = self.kind * int(one_of_many.mean() >= limits.mostly)
+        return float((self.length_ns - medians_of(kind, self.length_ns)[0]).max())
+
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they
         stay there for much longer than a call takes. Calls alone then hide a slow rank."""
@@ -220,7 +232,8 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     size = np.array([len(line) for line in programs.members])[programs.comm]
     kind = numbered(size, signature)
     after = numbered(kind, np.roll(signature, 1))
-    first = numbered(kind, _first_again(numbered(kind, programs.rank), limits))
+    again = _first_again(numbered(kind, programs.rank), limits)
+    first = numbered(kind, again.astype(np.int64))
     enough = limits.fewest, limits.few
     regular = limits.nearly_all, limits.same_calls
     kinds, called = (kind, after, first), (moments.waits, moments.shown)
@@ -242,7 +255,7 @@ def _first_again(line: Ints, limits: Limits) -> Flags:
     order = np.argsort(line, kind="stable")
     again = np.flatnonzero(np.diff(line[order]) == 0) + 1
     spacing = order[again] - order[again - 1]
-    mostly, _ = medians_of(line[order[again]], spacing)
+    mostly, _ = medians_of(line[order[again]], spacing.astype(np.float64))
     found = np.zeros(len(line), dtype=np.bool_)
     found[order[again]] = spacing > (1 + limits.hardly) * mostly
     return found

@@ -30,8 +30,8 @@ from oncall.analysis.lost_time.judgement import (
     Loss,
     at_least,
     by_turns,
-    counts_alone,
     is_duty,
+    is_no_hiccup,
     judged,
 )
 from oncall.analysis.lost_time.limits import Limits
@@ -46,8 +46,8 @@ class Lateness:
     the median rank; NaN where not recorded whole. `iterations` say when and how long. `timed`:
     from durations. `of_all`: iterations are those of all ranks, not of one group each. `by`: the
     others' "waits" in calls, or "delays" of hosts, which devices may make up for. `compared`: most
-    ranks were, with others at the same place of their pipelines. `at_once_ns` (s, r): the largest
-    delay before one call."""
+    ranks were, with others at the same place of their pipelines. `parts_ns`: of delays, the largest
+    before one call and before one barrier (s, r)."""
 
     late_ns: Times
     ranks: Ints
@@ -56,19 +56,21 @@ class Lateness:
     of_all: bool = True
     by: Literal["waits", "delays"] = "waits"
     compared: bool = True
-    at_once_ns: Times | None = None
+    parts_ns: tuple[Times, ...] = ()
 
     @property
     def share(self) -> Times:
         """The lateness as a share of each iteration (s, r)."""
         return self.late_ns / self.iterations.length_ns[:, None]
 
-    def spread(self, ranks: Flags, late: Flags, limits: Limits) -> bool:
-        """Whether the ranks lost most of what they did in late iterations before several calls."""
-        if self.at_once_ns is None:
-            return False
-        part = self.at_once_ns[np.ix_(late, ranks)] / self.late_ns[np.ix_(late, ranks)]
-        return bool(np.nanmedian(part) < limits.mostly)
+    def lost(self, ranks: Flags, late: Flags, limits: Limits) -> Literal["", "spread", "barrier"]:
+        """Whether the ranks lost most of what they did in late iterations before several calls, or
+        before a barrier; neither where it is not known."""
+        at = np.ix_(late, ranks)
+        part = [float(np.nanmedian(each[at] / self.late_ns[at])) for each in self.parts_ns]
+        if not part or min(part[0], 1 - part[1]) >= limits.mostly:
+            return ""
+        return "spread" if part[0] < limits.mostly else "barrier"
 
     def leaves_open(self, limits: Limits) -> bool:
         """Whether some rank is clearly late in most iterations, whoever stands out."""
@@ -192,8 +194,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     elif _may_cost_nothing(lateness, limits):
         return Declined("hosts run ahead of their devices: being late may cost nothing")
     times = iterations.length_ns, iterations.begin_ns
-    spread = lateness.spread(best, late, limits)
-    loss = Loss("own", _places(best), gain, *times, lateness.by, spread)
+    lost = lateness.lost(best, late, limits)
+    loss = Loss("own", _places(best), gain, *times, lateness.by, lost)
     late = loss.concerned(limits)
     seen = bool(late.any()) and is_seen(
         iterations, late, there & ~late, float(gain[late].mean()), limits
@@ -283,7 +285,7 @@ def _stands_alone(
     lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
     if np.fmax.reduce(others, axis=None) >= limits.mostly * mine[late].min():
         return False
-    return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
+    return is_no_hiccup(lost_ns, iterations.length_ns, limits)
 
 
 def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:
