@@ -16,11 +16,12 @@ LONG = 6
 
 
 def evaluating(long: int | None) -> Work:
-    """Even work of all ranks; ten times as much in the iteration `long`, as in an evaluation."""
+    """Even work of all ranks; sixty times as much in the iteration `long`: no host stops for so
+    long by itself."""
 
     def work(iteration: int, rank: int) -> float:
         jitter = (7 * iteration + 3 * rank) % 5 / 10
-        return (10 if iteration == long else 1) * (even(iteration, rank) + jitter)
+        return (60 if iteration == long else 1) * (even(iteration, rank) + jitter)
 
     return work
 

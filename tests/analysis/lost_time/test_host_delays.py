@@ -32,7 +32,7 @@ def delays_ms(columns: dict[str, Any]) -> Times:
     iterations = iterations_of(programs, arrivals_of(programs, LIMITS).moments(), LIMITS)
     assert iterations is not None
     moments = arrivals_of(programs, LIMITS).moments(iterations.nth)
-    return host_delays(programs, iterations, moments, LIMITS) / MS
+    return host_delays(programs, iterations, moments, LIMITS)[0] / MS
 
 
 def stalls(*when: tuple[int, int]) -> Callable[[int, int], float]:

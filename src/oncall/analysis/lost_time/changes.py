@@ -56,8 +56,7 @@ def slowdowns_of(books: Books, limits: Limits) -> list[Slowdown]:
 def slowdowns_in(iterations: Iterations, limits: Limits) -> list[Slowdown]:
     """Both, of iterations that may differ: what comes and goes counts in those of the most frequent
     program alone, as evaluations are longer by design."""
-    _, kind, counts = np.unique(iterations.program, axis=0, return_inverse=True, return_counts=True)
-    other = kind.ravel() != int(np.argmax(counts))
+    other = iterations.kind != int(np.argmax(np.bincount(iterations.kind)))
     found = repeated(*iterations.spans(other), limits)
     return lasting(*iterations.spans(), limits) + found
 

@@ -15,14 +15,15 @@ from oncall.analysis.lost_time.arrays import NONE, Ints, Times, medians_of, numb
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
-from oncall.analysis.lost_time.programs import Programs, matched
+from oncall.analysis.lost_time.programs import Programs, barriers_of, matched
 
 
 def host_delays(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
 ) -> Times:
-    """By how much each rank's host held up its own calls in each iteration (s, r), ns; NaN where
-    not recorded whole."""
+    """By how much each rank's host held up its own calls in each iteration, and which part of that
+    was the largest before one call, and the largest before a barrier (3, s, r), ns; NaN where not
+    recorded whole."""
     number = iterations.number
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
@@ -35,8 +36,11 @@ def host_delays(
     own_ns = _first_to_end(programs, iterations, at, call_ns, own_ns, limits)
     shape = (len(iterations.begin_ns), len(programs.ranks))
     place = number[at] * shape[1] + programs.rank[at]
-    found = np.bincount(place, own_ns, shape[0] * shape[1]).reshape(shape)
-    return np.where(iterations.program != 0, found, np.nan)
+    found = np.zeros((3, shape[0] * shape[1]))
+    np.add.at(found[0], place, own_ns)
+    np.maximum.at(found[1], place, own_ns)
+    np.maximum.at(found[2], place, np.where(barriers_of(programs)[at], own_ns, 0.0))
+    return np.where(iterations.program != 0, found.reshape(3, *shape), np.nan)
 
 
 def _on_one_clock(programs: Programs, moments: Moments) -> Times:

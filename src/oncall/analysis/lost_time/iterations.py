@@ -63,6 +63,18 @@ class Iterations:
         """The program of each rank (r,) in most iterations."""
         return most_frequent(self.program)
 
+    @cached_property
+    def kind(self) -> Ints:
+        """A number (s,) that iterations share in which each rank calls the same."""
+        return np.unique(self.program, axis=0, return_inverse=True)[1].ravel()
+
+    def excess_ns(self, limits: Limits) -> float:
+        """By how much the longest is longer than others of its kind; where hardly any are of one
+        kind, than the others."""
+        one_of_many = np.bincount(self.kind)[self.kind] > 1
+        kind = self.kind * int(one_of_many.mean() >= limits.mostly)
+        return float((self.length_ns - medians_of(kind, self.length_ns)[0]).max())
+
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they
         stay there for much longer than a call takes. Calls alone then hide a slow rank."""
@@ -212,16 +224,19 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     these the rarest kind that is called often enough. Every rank has such a group; where stages of
     a pipeline call it in different ways, those of smaller groups show iterations.
 
-    What comes back after as many calls, as a rule, is preferred, if need be by the call before:
-    sharded jobs call few kinds, and all of them many times an iteration.
+    What comes back after as many calls, as a rule, is preferred, if need be by the call before, or
+    the first after a longer time without: sharded jobs call few kinds, and all of them many times
+    an iteration.
     """
     signature = programs.signature.astype(np.int64)
     size = np.array([len(line) for line in programs.members])[programs.comm]
     kind = numbered(size, signature)
     after = numbered(kind, np.roll(signature, 1))
+    again = _first_again(numbered(kind, programs.rank), limits)
+    first = numbered(kind, again.astype(np.int64))
     enough = limits.fewest, limits.few
     regular = limits.nearly_all, limits.same_calls
-    kinds, called = (kind, after), (moments.waits, moments.shown)
+    kinds, called = (kind, after, first), (moments.waits, moments.shown)
     for any_size, fewest, often, one, calls in product(
         (False, True), enough, regular, kinds, called
     ):
@@ -233,6 +248,17 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
         return np.zeros(len(size), dtype=np.bool_)
     waits = np.where(moments.waits, kind, NONE)
     return _rarest(programs, moments, size, waits, 0, limits.few, limits)
+
+
+def _first_again(line: Ints, limits: Limits) -> Flags:
+    """Whether each one (n,) lies clearly further behind the last of its line than most do."""
+    order = np.argsort(line, kind="stable")
+    again = np.flatnonzero(np.diff(line[order]) == 0) + 1
+    spacing = order[again] - order[again - 1]
+    mostly, _ = medians_of(line[order[again]], spacing.astype(np.float64))
+    found = np.zeros(len(line), dtype=np.bool_)
+    found[order[again]] = spacing > (1 + limits.hardly) * mostly
+    return found
 
 
 def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:

@@ -26,8 +26,8 @@ from oncall.analysis.lost_time.judgement import (
     Entry,
     Loss,
     by_turns,
-    counts_alone,
     is_duty,
+    is_no_hiccup,
     judged,
 )
 from oncall.analysis.lost_time.limits import Limits
@@ -42,7 +42,8 @@ class Lateness:
     the median rank; NaN where not recorded whole. `iterations` say when and how long. `timed`:
     from durations. `of_all`: iterations are those of all ranks, not of one group each. `by`: the
     others' "waits" in calls, or "delays" of hosts, which devices may make up for. `compared`: most
-    ranks were, with others at the same place of their pipelines."""
+    ranks were, with others at the same place of their pipelines. `parts_ns`: of delays, the largest
+    before one call and before one barrier (s, r)."""
 
     late_ns: Times
     ranks: Ints
@@ -51,11 +52,21 @@ class Lateness:
     of_all: bool = True
     by: Literal["waits", "delays"] = "waits"
     compared: bool = True
+    parts_ns: tuple[Times, ...] = ()
 
     @property
     def share(self) -> Times:
         """The lateness as a share of each iteration (s, r)."""
         return self.late_ns / self.iterations.length_ns[:, None]
+
+    def lost(self, ranks: Flags, late: Flags, limits: Limits) -> Literal["", "spread", "barrier"]:
+        """Whether the ranks lost most of what they did in late iterations before several calls, or
+        before a barrier; neither where it is not known."""
+        at = np.ix_(late, ranks)
+        part = [float(np.nanmedian(each[at] / self.late_ns[at])) for each in self.parts_ns]
+        if not part or min(part[0], 1 - part[1]) >= limits.mostly:
+            return ""
+        return "spread" if part[0] < limits.mostly else "barrier"
 
     def leaves_open(self, limits: Limits) -> bool:
         """Whether some rank is clearly late in most iterations, whoever stands out."""
@@ -145,6 +156,7 @@ def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
 
 
 _NOBODY = Declined("the others wait for nobody more than for the next")
+_TOO_FEW = Declined("the others wait for a rank in too few iterations")
 _BY_TURNS = Declined("ranks come late by turns: chance explains it")
 
 
@@ -158,12 +170,13 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     late = there & (gap >= limits.least_gain) & _has_peers(iterations, best)
     if not late.any() or not _all_of_them(share[late], best):
         return _NOBODY
-    few = late.sum() < limits.few
-    if few and (lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits)):
-        return Declined("the others wait for a rank in too few iterations")
     blocks = _taking_turns(share, best, late, limits) / best.sum()
-    if not few and by_turns(gap[late], _widest(share[there]), blocks, limits):
-        return _BY_TURNS
+    few = late.sum() < limits.few
+    if few or by_turns(gap[late], _widest(share[there]), blocks, limits):
+        late &= gap >= limits.mostly * np.nanmax(gap)
+        if lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits):
+            return _TOO_FEW if few else _BY_TURNS
+        few = True
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
     # Others may be as long because of somebody else: without whom is what they last.
     last_ns = np.nan_to_num(np.fmax.reduce(lateness.late_ns, axis=1))
@@ -176,7 +189,9 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
     elif _may_cost_nothing(lateness, limits):
         return Declined("hosts run ahead of their devices: being late may cost nothing")
-    loss = Loss("own", _places(best), gain, iterations.length_ns, iterations.begin_ns, lateness.by)
+    times = iterations.length_ns, iterations.begin_ns
+    lost = lateness.lost(best, late, limits)
+    loss = Loss("own", _places(best), gain, *times, lateness.by, lost)
     late = loss.concerned(limits)
     seen = bool(late.any()) and is_seen(
         iterations, late, there & ~late, float(gain[late].mean()), limits
@@ -266,7 +281,7 @@ def _stands_alone(
     lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
     if np.fmax.reduce(others, axis=None) >= limits.mostly * mine[late].min():
         return False
-    return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
+    return is_no_hiccup(lost_ns, iterations.length_ns, limits)
 
 
 def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:

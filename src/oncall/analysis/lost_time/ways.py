@@ -185,8 +185,11 @@ def _delays(evidence: Evidence) -> Answer:
     if lateness is None:
         return Declined("hosts show no iterations")
     moments = evidence.arrivals.moments(lateness.iterations.nth)
-    late_ns = host_delays(evidence.programs, lateness.iterations, moments, evidence.limits)
-    return latecomers(replace(lateness, late_ns=late_ns, by="delays"), evidence.limits)
+    late_ns, *parts_ns = host_delays(
+        evidence.programs, lateness.iterations, moments, evidence.limits
+    )
+    delays = replace(lateness, late_ns=late_ns, parts_ns=tuple(parts_ns), by="delays")
+    return latecomers(delays, evidence.limits)
 
 
 def _suspicion(evidence: Evidence) -> Answer:
