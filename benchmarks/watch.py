@@ -136,12 +136,17 @@ class LauncherLog:
 
 
 def start_watch(
-    name: str, folder: Path, bus: str, words: Sequence[str], processes: Processes
+    name: str,
+    folder: Path,
+    bus: str,
+    words: Sequence[str],
+    processes: Processes,
+    settings: str = "",
 ) -> Watch:
     port = free_port()
     config, place = folder / f"{name}.toml", folder / f"watch-{name}"
     config.write_text(
-        f'[watch]\nmetrics = "127.0.0.1:{port}"\n'
+        f'{settings}[watch]\nmetrics = "127.0.0.1:{port}"\n'
         f'[watch.notify.bus]\nkind = "cloudevents"\nurl = "{bus}/{name}"\n'
     )
     command = (*ONCALL, "watch", *words, "--config", str(config), "--folder", str(place))

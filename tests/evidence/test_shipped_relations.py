@@ -87,6 +87,7 @@ RECORDED = ("ops", "comms", "launches", "transfers")  # what `stuck` holds
 NOT_RECORDED = (
     *("labelled_tasks", "joint_calls", "slow_rounds", "round_baselines", "mirrored_calls"),
     "shared_waits",  # it is seen for how long the job has been quiet
+    "hang_proofs",  # not all of its ranks wait
 )
 
 

@@ -61,7 +61,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
 
 def test_the_odd_one_out_comes_first(nodes: dict[str, Path]) -> None:
     transport = LocalTransport(nodes)
-    taken = asyncio.run(fleet_stacks(transport, ["gpu1"], _JOB, native=True, looks=1))
+    taken = asyncio.run(fleet_stacks(transport, ["gpu1"], Request("stacks", job=_JOB)))
     with taken.incident as incident:
         seen = folded(incident)
         text = to_text(seen, taken, 3)
@@ -77,7 +77,10 @@ def test_a_gateway_takes_them_and_where_it_fails_the_console_does(
 ) -> None:
     direct, gateways = Counted(nodes), Gateways(nodes, programs)
     started = fleet_stacks(
-        direct, ["gpu1"], _JOB, native=True, looks=2, recorder=True, tree=gateways.tree()
+        direct,
+        ["gpu1"],
+        Request("stacks", job=_JOB, looks=2, recorder=True),
+        tree=gateways.tree(),
     )
     taken = asyncio.run(started)
     with taken.incident as incident:
@@ -94,7 +97,11 @@ def test_a_gateway_may_be_silent_for_as_long_as_a_node_may_take(nodes: dict[str,
     """Its nodes take three looks, two seconds apart; the limit of silence is for other answers."""
     direct, gateways = Counted(nodes), Gateways(nodes, silence_s=3.0)
     started = fleet_stacks(
-        direct, ["gpu1"], _JOB, native=True, looks=3, tree=gateways.tree(), patience_s=30
+        direct,
+        ["gpu1"],
+        Request("stacks", job=_JOB, looks=3),
+        tree=gateways.tree(),
+        patience_s=30,
     )
     taken = asyncio.run(started)
     taken.incident.close()
@@ -105,7 +112,7 @@ def test_a_gateway_may_be_silent_for_as_long_as_a_node_may_take(nodes: dict[str,
 def test_a_job_that_does_not_run_there(nodes: dict[str, Path]) -> None:
     transport = LocalTransport(nodes)
     with pytest.raises(UsageError, match="no training process of job other"):
-        asyncio.run(fleet_stacks(transport, ["gpu1"], "other", native=True, looks=1))
+        asyncio.run(fleet_stacks(transport, ["gpu1"], Request("stacks", job="other")))
 
 
 def test_what_a_job_is_set_to_record(nodes: dict[str, Path]) -> None:

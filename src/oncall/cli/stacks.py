@@ -151,6 +151,7 @@ def _take(
     if not pids and (hosts is not None or inventory is not None or _knows_hosts()):
         from oncall.cli.terminal import over_nodes, report_lost
         from oncall.fleet.reach import reach_fleet
+        from oncall.node.store.wire import Request
 
         reach = reach_fleet(hosts, inventory)
 
@@ -159,9 +160,7 @@ def _take(
             lambda transport, progress: fleet_stacks(
                 transport,
                 reach.hosts,
-                job,
-                native=native,
-                looks=looks,
+                Request("stacks", job=job, native=native, looks=looks),
                 tree=reach.tree,
                 progress=progress,
             ),

@@ -30,6 +30,7 @@ from oncall.cli.options import (
 from oncall.core.errors import OncallError, UsageError
 
 if TYPE_CHECKING:
+    from oncall.fleet.stacks import TakenStacks
     from oncall.watch.announcement import Announcement
     from oncall.watch.settings import WatchSettings
     from oncall.watch.targets.target import Target
@@ -90,10 +91,11 @@ def watch(
 ) -> None:
     """Watch a job, and notify when it hangs or runs slow.
 
-    Looks every 30 s. What two looks in a row show is confirmed: then the stacks of the living
-    processes are taken (of a stopped job only), the job is diagnosed, the incident is saved, and
-    one notification is sent. A second one follows if the verdict changes, a last one when the job
-    moves again. Targets and durations are set in [watch] of config.toml.
+    Looks every 30 s, and soon where the job falls silent, which it asks the nodes every 2 s. What
+    one look shows a second one confirms; of a stopped job with the stacks of its living processes.
+    Then the incident is saved and one notification is sent. A second one follows if the verdict
+    changes, a last one when the job moves again. Targets and durations are set in [watch] of
+    config.toml.
 
     \b
     Examples:
@@ -118,7 +120,7 @@ def watch(
 
     from oncall.fleet.reach import reach_fleet
     from oncall.watch.keeping import WatchFolder
-    from oncall.watch.sources import WatchedNodes, WatchedRecordings
+    from oncall.watch.sources import WatchedNodes, WatchedRecordings, stacks_now
     from oncall.watch.watcher import Judging, Watcher
 
     with ExitStack() as stack:
@@ -142,11 +144,13 @@ def watch(
             )
         )
         stack.callback(source.close)
-        living = None  # how to reach the processes of the job, if nodes are named
-        if from_nodes or hosts is not None or inventory is not None:
-            living = partial(reach_fleet, hosts, inventory)
+        stacks: Callable[[str], TakenStacks] | None = None  # of the job, if nodes are named
+        if isinstance(source, WatchedNodes):
+            stacks = source.stacks
+        elif hosts is not None or inventory is not None:
+            stacks = partial(stacks_now, partial(reach_fleet, hosts, inventory))
         watcher = Watcher(
-            source, kept, settings, Judging(read.in_force, read.skipped), living=living
+            source, kept, settings, Judging(read.in_force, read.skipped), stacks=stacks
         )
         if settings.metrics is not None and not once:
             _serve_metrics(settings.metrics, watcher.metrics, watcher.alive, stack)

@@ -10,7 +10,7 @@ import asyncio
 import random
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,9 @@ from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet
 from oncall.fleet.reach import Reach
 from oncall.fleet.read_only import RemoteCommand
 from oncall.fleet.ssh.transport import SshTransport
+from oncall.fleet.stacks import TakenStacks, stacks_over
 from oncall.fleet.transport import Transport, opened
+from oncall.node.store.wire import Request
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 _RUN_S, _MOST_PRINTED = 60.0, 256 * 1024  # of a command run for the reader
@@ -109,6 +111,15 @@ class Nodes:
         self._stopping(task, lambda: self._one and self._one[1])
         with tempfile.TemporaryDirectory(dir=folder) as place:
             return self._loop.run(self._detailed(job, hosts[node], wanted, span, Path(place)))
+
+    def pulse(self, job: str, folder: Path) -> Mapping[str, int]:
+        """By host, how much the job's ranks have recorded so far, asked over the connections that
+        are open: it rises whenever one of them calls or ends. Empty where nobody says so."""
+        return self._loop.run(self._pulsed(job, folder))
+
+    def stacks(self, request: Request, folder: Path) -> TakenStacks:
+        """The stacks of a job's processes, over the same connections. Raises UsageError."""
+        return self._loop.run(self._stacked(request, folder))
 
     def probe(self, nodes: Sequence[str], task: Task) -> Probed:
         """Have nodes and some others ping one another, over connections of their own; stopped,
@@ -193,6 +204,26 @@ class Nodes:
             raise UsageError(f"no host sent evidence: {what_became(gather.answers.outcomes)}")
         whole = not thinned_communicators(incident)
         return incident, Gathered(name, since_ns, at_ns, gather.answers, folder, whole)
+
+    async def _pulsed(self, job: str, folder: Path) -> dict[str, int]:
+        if self._all is None:
+            return {}
+        gather = self._all.gather
+        gather.turn(Window(), folder)
+        asked = [
+            host
+            for host, one in gather.answers.outcomes.items()
+            if one.kind == "ok" and "pulse" in (one.status.get("asks") or ())
+        ]
+        await gather.each("pulse", dict.fromkeys(asked, Request("pulse", job=job)))
+        said = {host: gather.answers.outcomes[host].status.get("pulse") for host in asked}
+        return {host: records for host, records in said.items() if isinstance(records, int)}
+
+    async def _stacked(self, request: Request, folder: Path) -> TakenStacks:
+        if self._all is None:
+            raise UsageError("no stacks: no node was asked yet")
+        self._all.gather.turn(Window(), folder)
+        return await stacks_over(self._all.gather, request)
 
     async def _detailed(
         self, job: str, host: str, wanted: Finer, span: Window, folder: Path

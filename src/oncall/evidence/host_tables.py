@@ -98,6 +98,15 @@ HOST_TABLES: tuple[Table, ...] = (
         ("swap_bytes", "BIGINT", "bytes", "swapped out"),
         ("read_bytes", "BIGINT", "bytes", "read from storage"),
         ("threads", "INTEGER", "", "threads"),
+        ("state", "VARCHAR", "", "of its main thread: R, S, D (waits for a device), T (stopped)"),
+        ("blocked_in", "VARCHAR", "", "the kernel's function that it waits in, if still"),
+        (
+            "still_ns",
+            "BIGINT",
+            "ns",
+            "for how long it and its children have used no CPU time and read nothing, its main "
+            "thread asleep or stopped; NULL: it moves, or that is not recorded",
+        ),
     ),
     table(
         "host_events",

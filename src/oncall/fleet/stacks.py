@@ -39,22 +39,17 @@ class TakenStacks:
 async def fleet_stacks(
     transport: Transport,
     hosts: Sequence[str],
-    job: str | None,
+    request: Request,
     *,
-    native: bool,
-    looks: int,
-    recorder: bool = False,
     patience_s: float = 60.0,
     tree: Tree | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TakenStacks:
-    """Take the stacks of `job` (None: the only one) on all hosts at once; with `recorder` ask its
-    processes for Flight Recorder dumps first.
+    """Take the stacks that the request asks for, on all hosts at once.
 
     Ctrl-C stops waiting and returns what has arrived. Raises UsageError if no host has a process
     of the job.
     """
-    request = Request("stacks", job=job, native=native, looks=looks, recorder=recorder)
     async with Gather(
         transport, hosts, Window(), patience_s=patience_s, tree=tree, progress=progress
     ) as gather:
@@ -62,18 +57,28 @@ async def fleet_stacks(
             for host, outcome in (await gather.greet()).items():
                 if outcome.kind == "ok" and (why := _why_not(outcome)):
                     gather.leave_out(host, *why)
-            await gather.each("stacks", dict.fromkeys(hosts, request))
-        answers = gather.answers
-        if not answers.parts:
-            raise UsageError(f"no stacks: {what_became(answers.outcomes)}")
-        incident, bad = merge_measured(answers)
+            return await stacks_over(gather, request)
+
+
+async def stacks_over(gather: Gather, request: Request) -> TakenStacks:
+    """The same over connections that are open, of the hosts that take stacks. Raises UsageError."""
+    able = [
+        host
+        for host, outcome in gather.answers.outcomes.items()
+        if outcome.kind == "ok" and not _why_not(outcome)
+    ]
+    await gather.each("stacks", dict.fromkeys(able, request))
+    answers = gather.answers
+    if not answers.parts:
+        raise UsageError(f"no stacks: {what_became(answers.outcomes)}")
+    incident, bad = merge_measured(answers)
     problems = {f"cannot read some of its answers: {why}": [host] for host, why in bad.items()}
     outcomes = answers.outcomes
     return TakenStacks(
         incident,
         outcomes,
         {**_problems(outcomes), **problems},
-        _dumps(outcomes) if recorder else {},
+        _dumps(outcomes) if request.recorder else {},
         gather.lost_gateways,
     )
 

@@ -18,7 +18,7 @@ from oncall.watch.look import Trouble
 
 TITLE = "[oncall] $job: $headline"
 BODY = "$summary"
-_MOST_STEPS = 3
+_MOST_STEPS, _MOST_FRAMES = 3, 4
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,10 @@ def _details(diagnosis: Diagnosis) -> list[str]:
     if root is not None:
         conclusion = next((step.say for step in reversed(root.story) if step.say), "")
         lines += [clean(conclusion)] if conclusion else []
+        lines += [f"Shown by: {clean(one.why)}" for one in root.reasons if one.name == "stopped"]
+        for stack in root.stacks[:_MOST_STEPS]:
+            frames = "; ".join(stack.frames[:_MOST_FRAMES])
+            lines.append(clean(f"Rank {stack.rank} {stack.at}: {frames}"))
         lines += [f"Next: {clean(advice)}" for advice in root.next[:_MOST_STEPS]]
         lines.append(f"What it means: `oncall explain {root.rulebook}.{root.verdict}`")
     elif diagnosis.doubt:

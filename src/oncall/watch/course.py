@@ -30,7 +30,7 @@ class Patience:
     notifications of one incident; `blind`: without evidence before that is reported."""
 
     every_ns: int = 30 * NS_PER_S
-    confirm_ns: int = 10 * NS_PER_S
+    confirm_ns: int = 5 * NS_PER_S
     calm_ns: int = 120 * NS_PER_S
     quiet_ns: int = 300 * NS_PER_S
     blind_ns: int = 300 * NS_PER_S
@@ -71,7 +71,7 @@ class State:
 
 @dataclass(frozen=True)
 class Next:
-    """The next state, when to look again, and what to do now: `gather` evidence for a
+    """The next state, when to look again, and what to do now: `gather` what the look has for a
     notification of that kind, or announce that the incident `closed`."""
 
     state: State
@@ -109,6 +109,12 @@ def after(state: State, look: Look, patience: Patience) -> Next:
         return Next(state, look.at_ns + patience.every_ns)  # neither well nor in trouble
     calm = _calm(state, look, has_moved, patience)
     return replace(calm, state=replace(calm.state, suspected=doubtful))
+
+
+def may_confirm(state: State) -> bool:
+    """Whether a notification may follow from the next look."""
+    known = state.incident.verdict if state.incident is not None else ()
+    return _verdict(state.suspected) != known
 
 
 def announced(state: State, kind: Literal["opened", "updated"], look: Look) -> State:

@@ -2,7 +2,8 @@
 
     [watch]
     every = "30s"                  # between looks
-    confirm = "10s"                # until a suspicion is looked at again
+    confirm = "5s"                 # until a suspicion is looked at again
+    listen = "2s"                  # between two questions whether anything moves
     standstill = "5m"              # without a log line, or a launch by NCCL RAS
     textfile = "/var/lib/node_exporter/textfile/oncall.prom"
     metrics = "127.0.0.1:9469"     # serves /metrics and /healthz
@@ -61,7 +62,8 @@ class WatchSettings:
     """All of `[watch]`. Durations in ns."""
 
     every_ns: int = 30 * NS_PER_S
-    confirm_ns: int = 10 * NS_PER_S
+    confirm_ns: int = 5 * NS_PER_S
+    listen_ns: int = 2 * NS_PER_S
     standstill_ns: int = 300 * NS_PER_S
     calm_ns: int = 120 * NS_PER_S
     quiet_ns: int = 300 * NS_PER_S

@@ -23,6 +23,7 @@ from oncall.importers import detect
 from oncall.importers.files import walk
 from oncall.importers.logs.following import Followed
 from oncall.importers.ras.client import DEFAULT_PORT, fetch
+from oncall.node.store.wire import Request
 from oncall.rules.engine.starts import started_communicators
 from oncall.rules.language.rulebook import Rulebook
 from oncall.watch.silence import LogWriters, Silence
@@ -39,6 +40,11 @@ class Source(ABC):
     @abstractmethod
     def look(self, now_ns: int) -> Incident:
         """The evidence now. The caller closes it."""
+
+    def pulse(self) -> Mapping[str, int]:
+        """What rises, by its name, whenever the job moves, where that can be asked between two
+        looks; empty where it cannot."""
+        return {}
 
     def silence(self, now_ns: int) -> Silence | None:  # noqa: ARG002
         """That the job itself has written nothing for too long."""
@@ -73,6 +79,14 @@ class WatchedNodes(Source):
             )
         self.job = gathered.job
         return incident
+
+    def pulse(self) -> Mapping[str, int]:
+        return self._nodes.pulse(self.job, self._folder / "pulse") if self.job else {}
+
+    def stacks(self, job: str) -> TakenStacks:
+        """Those of the job's processes, as `stacks_now` takes them. Raises UsageError."""
+        with tempfile.TemporaryDirectory(dir=self._folder) as place:
+            return self._nodes.stacks(_stacks_of(job), Path(place))
 
     def lost_gateways(self) -> Mapping[str, str]:
         return self._nodes.last.lost_gateways
@@ -183,21 +197,20 @@ class WatchedRecordings(Source):
         return found
 
 
-def stacks_now(reach: Reach, job: str, *, native: bool) -> TakenStacks:
+def _stacks_of(job: str) -> Request:
+    """In two looks, and Flight Recorder dumps by the pipes of the processes."""
+    return Request("stacks", job=job, native=True, looks=2, recorder=True)
+
+
+def stacks_now(reached: Callable[[], Reach], job: str) -> TakenStacks:
     """The stacks of the job's processes on all nodes, in two looks, and Flight Recorder dumps by
     their pipes. Raises UsageError."""
 
+    reach = reached()
+
     async def take() -> TakenStacks:
         async with opened(reach.transport) as transport:
-            return await fleet_stacks(
-                transport,
-                reach.hosts,
-                job,
-                native=native,
-                looks=2,
-                recorder=True,
-                tree=reach.tree,
-            )
+            return await fleet_stacks(transport, reach.hosts, _stacks_of(job), tree=reach.tree)
 
     loop = LoopThread("stacks")
     try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from oncall.core.diagnosis import Diagnosis, SkippedRule
 from oncall.core.errors import OncallError
@@ -18,20 +19,20 @@ from oncall.core.printable import clean, file_name
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.outcome import lost_gateways_phrases
-from oncall.fleet.reach import Reach
 from oncall.fleet.stacks import TakenStacks
 from oncall.rules.language.rulebook import Rulebook
 from oncall.use_case.diagnose import diagnose
 from oncall.views import coverage_words, words
 from oncall.watch.announcement import of_end, of_trouble
-from oncall.watch.course import Kind, after, announced
+from oncall.watch.course import Kind, after, announced, may_confirm
 from oncall.watch.keeping import Kept, WatchFolder
-from oncall.watch.look import Look, Trouble, mark_of, troubles_of
+from oncall.watch.listening import Heard
+from oncall.watch.look import Look, mark_of, troubles_of
 from oncall.watch.metrics import Seen, exposition, write_textfile
 from oncall.watch.outbox import Outbox
 from oncall.watch.settings import WatchSettings
 from oncall.watch.silence import how_it_ended, silent_trouble
-from oncall.watch.sources import Source, add_stacks, stacks_now
+from oncall.watch.sources import Source, add_stacks
 
 _MOST_SAVED = 50  # incident files of one watch
 _ALIVE_LOOKS = 5  # periods without a look before /healthz fails
@@ -66,17 +67,17 @@ class Watcher:
         settings: WatchSettings,
         judging: Judging,
         *,
-        living: Callable[[], Reach] | None = None,
+        stacks: Callable[[str], TakenStacks] | None = None,
         clock: Callable[[], int] = time.time_ns,
         say: Callable[[str], object] | None = None,
     ) -> None:
-        """`living`: the nodes whose processes are looked at while a job is stopped; `say` receives
-        a line for everything that changes."""
+        """`stacks` looks at the processes of a job that is stopped, and raises OncallError; `say`
+        receives a line for everything that changes."""
         self._source = source
         self._folder = folder
         self._settings = settings
         self._judging = judging
-        self._living = living
+        self._stacks = stacks
         self._clock = clock
         self._say = say or _print
         self._kept = folder.load(source.job)
@@ -85,7 +86,8 @@ class Watcher:
         self._seen = Seen(source.job)
         self._shown = ""
         self._unkept = ""
-        self._look_at_ns = 0
+        self._look_at_ns = self._looked_ns = 0
+        self._heard = Heard()
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Look until `wait`, which waits for so many seconds, returns that it is to stop."""
@@ -94,28 +96,50 @@ class Watcher:
             if now_ns >= self._look_at_ns:
                 self.look()
             else:
+                self._listen(now_ns)
                 self._deliver()
-            dues = [self._look_at_ns, self._outbox.due_ns(self._kept) or self._look_at_ns]
+            dues = [
+                self._look_at_ns,
+                self._outbox.due_ns(self._kept) or self._look_at_ns,
+                self._clock() + self._settings.listen_ns if self._heard.pulse else self._look_at_ns,
+            ]
             if wait(max(0.05, (min(dues) - self._clock()) / NS_PER_S)):
                 return
 
     def look(self) -> None:
-        """Look once, and do what follows from it."""
+        """Look once, and do what follows from it. What confirms that a job is stopped includes
+        what only its living processes give."""
         began_ns = self._clock()
-        look, diagnosis = self._looked(began_ns)
-        following = after(self._kept.state, look, self._settings.patience)
-        # A look that takes long leaves as much rest.
-        self._look_at_ns = max(following.look_at_ns, 2 * self._clock() - began_ns)
+        before = self._kept.state
+        stops = may_confirm(before) and any(one.stops for one in before.suspected)
+        taken = self._taken() if stops else None
+        look, diagnosis, file = self._looked(self._clock() if taken else began_ns, taken)
+        following = after(before, look, self._settings.patience)
         self._kept = replace(self._kept, state=following.state)
         if following.gather is not None:
-            self._announce(following.gather, look, diagnosis)
-        elif following.closed is not None:
+            self._announce(following.gather, look, diagnosis, file)
+        elif file:
+            Path(file).unlink(missing_ok=True)
+        if following.closed is not None:
             end = of_end(self._source.job, following.closed, look.at_ns, look.ended)
             self._kept = self._kept.announce(end, self._wanted(end.severity))
             self._say(f"closed {end.incident}: {end.headline}")
+        self._looked_ns = self._clock()
+        # A look that takes long leaves as much rest.
+        self._look_at_ns = max(following.look_at_ns, 2 * self._looked_ns - began_ns)
         self._save(self._kept)
-        self._publish(look, diagnosis, (self._clock() - began_ns) / NS_PER_S)
+        self._publish(look, diagnosis, (self._looked_ns - began_ns) / NS_PER_S)
         self._deliver()
+
+    def _listen(self, now_ns: int) -> None:
+        """Ask whether the job moves, and look soon where it does not, until it does again."""
+        try:
+            self._heard = self._heard.then(self._source.pulse(), now_ns)
+        except (OncallError, OSError):
+            return  # the next look says why
+        if self._heard.is_suspicious(now_ns) and self._kept.state.incident is None:
+            soon_ns = self._looked_ns + self._settings.confirm_ns
+            self._look_at_ns = min(self._look_at_ns, soon_ns)
 
     def metrics(self) -> str:
         """The newest metrics as text. From any thread."""
@@ -128,16 +152,32 @@ class Watcher:
 
     # ------------------------------------------------------------------ looking
 
-    def _looked(self, now_ns: int) -> tuple[Look, Diagnosis | None]:
+    def _looked(self, now_ns: int, taken: TakenStacks | None) -> tuple[Look, Diagnosis | None, str]:
+        """A look, its diagnosis, and the file that its evidence was saved as, where it may confirm
+        a suspicion; empty where the disk took none."""
+        file = ""
         try:
             with self._source.look(now_ns) as incident:
-                return self._judged(incident, now_ns)
+                if taken is not None:
+                    add_stacks(incident, taken)
+                if may_confirm(self._kept.state):
+                    file = self._saved(incident, now_ns)  # it is read-only once rules have run
+                return *self._judged(incident, now_ns), file
         except (OncallError, OSError) as error:
             why = clean(str(error))
             self._show(f"sees nothing: {why}")
-            return Look(now_ns, blind=why), None
+            return Look(now_ns, blind=why), None, file
         finally:
             self._show_gateways(self._source.lost_gateways())
+
+    def _saved(self, seen: Incident, at_ns: int) -> str:
+        place = self._folder.path / f"{file_name(self._source.job)}-{_stamp(at_ns)}.oncall"
+        try:
+            seen.save(place)
+        except OncallError as error:
+            self._say(clean(str(error)))
+            return ""
+        return str(place)
 
     def _judged(self, incident: Incident, now_ns: int) -> tuple[Look, Diagnosis]:
         mark = mark_of(incident)
@@ -162,23 +202,10 @@ class Watcher:
 
     # ---------------------------------------------------------------- announcing
 
-    def _announce(self, kind: Kind, look: Look, diagnosis: Diagnosis | None) -> None:
-        """Gather what only a living job gives, diagnose, save, and have it sent."""
+    def _announce(self, kind: Kind, look: Look, diagnosis: Diagnosis | None, file: str) -> None:
+        """Have what the look shows sent; `file` is where its evidence was saved."""
         assert kind != "closed"
-        suspected = self._kept.state.suspected
-        file = ""
-        if not look.blind:
-            try:
-                look, diagnosis, file = self._gathered(look, suspected)
-            except (OncallError, OSError) as error:
-                self._say(f"could not gather more: {clean(str(error))}")
-        moved = bool(look.mark) and look.mark != self._kept.state.mark
-        if not look.troubles and moved and not look.blind:
-            self._kept = replace(
-                self._kept, state=replace(self._kept.state, suspected=(), mark=look.mark)
-            )
-            return
-        look = replace(look, troubles=look.troubles or suspected)
+        look = replace(look, troubles=look.troubles or self._kept.state.suspected)
         state = announced(self._kept.state, kind, look)
         assert state.incident is not None
         news = of_trouble(
@@ -189,31 +216,13 @@ class Watcher:
         self._say(f"{kind} {news.incident}: {news.headline}")
         self._prune()
 
-    def _gathered(self, look: Look, suspected: tuple[Trouble, ...]) -> tuple[Look, Diagnosis, str]:
-        """The look with all that a living job gives, its diagnosis, and the file it was saved as;
-        the file is empty where the disk took none."""
-        taken = self._taken() if any(one.stops for one in suspected) else None
-        now_ns = self._clock()
-        place = self._folder.path / f"{file_name(self._source.job)}-{_stamp(look.at_ns)}.oncall"
-        file = str(place)
-        with self._source.look(now_ns) as incident:
-            if taken is not None:
-                add_stacks(incident, taken)
-            try:
-                incident.save(place)
-            except OncallError as error:
-                file = ""
-                self._say(clean(str(error)))
-            gathered, diagnosis = self._judged(incident, now_ns)
-        return replace(gathered, at_ns=max(now_ns, look.at_ns)), diagnosis, file
-
     def _taken(self) -> TakenStacks | None:
         """Stacks of a stopped job, and Flight Recorder dumps, which a look then finds among its
         recordings. py-spy stops a process for a moment: only where the job is stopped anyway."""
-        if self._living is None:
+        if self._stacks is None:
             return None
         try:
-            taken = stacks_now(self._living(), self._source.job, native=True)
+            taken = self._stacks(self._source.job)
         except OncallError as error:
             self._say(f"no stacks: {clean(str(error))}")
             return None

@@ -100,6 +100,9 @@ def test_a_process_as_its_host_sees_it(root: Path, rings: Path) -> None:
             "swap_bytes": 4096,
             "read_bytes": 4096,
             "threads": 9,
+            "state": "S",
+            "blocked_in": None,
+            "still_ns": None,
         }
     ]
     assert collected.notes == ()
@@ -112,7 +115,44 @@ def test_what_may_not_be_read_is_null(root: Path, rings: Path) -> None:
         (process / name).unlink()
     (row,) = rows(HostProcessSource(root, rings, "gpu017", S).collect(NOW))
     shown = {name for name, value in row.items() if value is not None}
-    assert shown == {"node", "job", "rank", "pid", "at_ns", "cpu_ns", "major_faults"}
+    assert shown == {"node", "job", "rank", "pid", "at_ns", "cpu_ns", "major_faults", "state"}
+
+
+def stat(state: str, ticks: int) -> str:
+    return f"77 (python) {state} 1 1 1 0 -1 0 10 0 42 0 {ticks} 0 0 0 20 0 9 0 100 0 0"
+
+
+@pytest.mark.usefixtures("ring")
+@pytest.mark.parametrize(
+    ("what", "path", "text"),
+    [
+        ("it uses CPU time", "stat", stat("S", 60)),
+        ("it waits for a device", "stat", stat("D", 50)),
+        ("it reads", "io", "read_bytes: 9000\n"),
+        ("its child uses CPU time", "../78/stat", stat("S", 10)),
+    ],
+)
+def test_a_process_that_does_anything_does_not_rest(
+    root: Path, rings: Path, what: str, path: str, text: str
+) -> None:
+    process = root / "proc" / str(os.getpid())
+    source = HostProcessSource(root, rings, "gpu017", S)
+
+    def still_s(after_s: int) -> float | None:
+        (row,) = rows(source.collect(Instant(0, NOW.monotonic_ns + after_s * S)))
+        return None if row["still_ns"] is None else row["still_ns"] / S
+
+    write(process, "stat", stat("S", 50))
+    write(process, f"task/{os.getpid()}/children", "78 ")
+    write(process, "wchan", "futex_do_wait")
+    write(root, "proc/78/stat", stat("S", 5))
+    assert [still_s(at) for at in (0, 1, 2, 5)] == [None, 1, 2, 5]
+    write(process, path, text)
+    assert still_s(6) is None, what
+    for at in (7, 8):
+        write(process, "stat", stat("S", 60))
+        still = still_s(at)
+    assert still in (1, 2), "and rests again"
 
 
 @pytest.mark.parametrize("stat", [None, "", "77 (python", "77 (python) S 1 2"])

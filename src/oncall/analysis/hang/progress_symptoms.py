@@ -45,11 +45,16 @@ def _stillness() -> str:
                 CASE WHEN any_value(all_called) THEN least(2 * $standstill_after, $hang_after)
                      WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
             FROM hang_members JOIN joined USING (job) WHERE state = 'waiting' GROUP BY job),
+        -- What cannot go on is judged by the rest that is usual for who is waited for; else age
+        -- decides. A site that calls shorter waits a hang has less patience with a standstill, too.
         timed AS (
-            SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns,
-                -- A site that calls shorter waits a hang has less patience with a standstill, too.
-                least($standstill_after, coalesce(patience_ns, $hang_after) / 2) AS pause_ns
-            FROM quiet q LEFT JOIN patience USING (job) WHERE quiet_ns IS NOT NULL)
+            SELECT q.* REPLACE (least(quiet_ns, p.still_ns) AS quiet_ns,
+                    coalesce(p.normal_ns, q.normal_ns) AS normal_ns),
+                least(coalesce(patience_ns, $hang_after), 2 * p.normal_ns) AS patience_ns,
+                least($standstill_after, coalesce(patience_ns, $hang_after) / 2, p.normal_ns)
+                    AS pause_ns, p.why AS proof
+            FROM quiet q LEFT JOIN patience USING (job) LEFT JOIN hang_proofs p USING (job)
+            WHERE quiet_ns IS NOT NULL)
     """
 
 
@@ -183,7 +188,8 @@ def _time_symptoms() -> str:
                           / greatest(normal_ns, pause_ns))) END AS weight,
             'nothing completed for ' || {spoken("quiet_ns")} || coalesce(
                 ', before for at most ' || CASE WHEN longest_gap_ns IS NOT NULL
-                    THEN {spoken("longest_gap_ns")} END, '') AS why
+                    THEN {spoken("longest_gap_ns")} END, '') || coalesce(', and ' || proof, '')
+                AS why
         FROM timed ANTI JOIN polled USING (job)
         UNION ALL
         -- RAS writes no time in its text: looks without one are a nanosecond apart here.

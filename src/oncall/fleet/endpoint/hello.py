@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter, defaultdict
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,15 @@ def ring_states(run: Path) -> dict[str, Any]:
         "unrecorded": list(in_words(unrecorded(rings_dir(run))))[:_MOST_PROBLEMS],
         "problems": shown,
     }
+
+
+def pulse(run: Path | None, job: str | None) -> int:
+    """The records that the ranks of a job on this node have written so far, or lost."""
+    records = 0
+    for path in islice(rings_dir(run).glob("*.ring"), _MOST_LOOKED_AT) if run is not None else ():
+        with suppress(OncallError, OSError), RingReader.open(path, consume=False) as ring:
+            records += ring.head + ring.dropped if ring.header.job == job else 0
+    return records
 
 
 _NEWEST_SHARDS = 20  # searched for jobs if the request has no start time

@@ -10,7 +10,7 @@ import duckdb
 
 from oncall.core.errors import OncallError
 from oncall.evidence.statements import reason
-from oncall.fleet.endpoint.hello import hello
+from oncall.fleet.endpoint.hello import hello, pulse
 from oncall.fleet.endpoint.node import Node
 from oncall.fleet.endpoint.process_requests import answer_processes, answer_stacks
 from oncall.fleet.endpoint.sealed import SealedAnswers, evidence_of
@@ -112,6 +112,8 @@ def _frames(
     match request.ask:
         case "clock":
             yield End()
+        case "pulse":
+            yield End({"pulse": pulse(node.run, request.job)})
         case "hello":
             yield End(hello(node, request, kept) | ({"asks": probes.asks} if probes else {}))
         case "probe" | "stacks":

@@ -117,12 +117,15 @@ def _cpus(quota_us: int | None, period_us: int | None) -> float | None:
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 # Of /proc/PID/stat, counted after the command, which may hold anything.
-_MAJOR_FAULTS, _USER_TICKS, _SYSTEM_TICKS = 9, 11, 12
+_STATE, _MAJOR_FAULTS, _USER_TICKS, _SYSTEM_TICKS = 0, 9, 11, 12
+_IDLE_SHARE = 0.03  # of a core; what watchdogs and monitors of a blocked process use
+_MOST_CHILDREN = 256
+_RESTS = ("S", "T", "t")  # states in which a main thread that uses no CPU gets nothing done
 _COUNTS = ("VmRSS", "VmSwap", "Threads")  # of /proc/PID/status
 _COLUMNS = (
     *("node", "job", "rank", "pid", "at_ns", "cpu_ns", "waited_ns", "cpu_quota", "throttled_ns"),
     *("cpus_allowed", "numa_nodes", "major_faults", "rss_bytes", "swap_bytes", "read_bytes"),
-    "threads",
+    *("threads", "state", "blocked_in", "still_ns"),
 )
 
 
@@ -137,16 +140,21 @@ class HostProcessSource(Source):
         self._root = root
         self._ranks = LivingRanks(rings)
         self._node = node
+        self._at_rest: dict[int, AtRest] = {}  # by PID, of those that live
 
     def collect(self, now: Instant) -> Collected:
         groups = ControlGroups(self._root)
         machine = Machine(self._root)
         rows, hidden = [], []
+        before, self._at_rest = self._at_rest, {}
         for rank in self._ranks.now(now):
-            values = reading(self._root / "proc" / str(rank.pid), groups, machine)
+            folder = self._root / "proc" / str(rank.pid)
+            values = reading(folder, groups, machine)
             if values is None:
                 hidden.append(rank)
                 continue
+            rest = self._at_rest[rank.pid] = before.get(rank.pid) or AtRest()
+            values |= rest.seen(folder, values, now.monotonic_ns)
             values |= {"node": self._node, "job": rank.job, "rank": rank.rank, "pid": rank.pid}
             rows.append([now.realtime_ns if name == "at_ns" else values[name] for name in _COLUMNS])
         batch = of_rows("host_processes", _COLUMNS, rows)
@@ -154,6 +162,62 @@ class HostProcessSource(Source):
 
     def close(self) -> None:
         self._ranks.close()
+
+
+class AtRest:
+    """For how long a process has not moved: it and its children used next to no CPU time and read
+    nothing, and its main thread slept or was stopped. In state D it waits for a device, which may
+    only be slow."""
+
+    def __init__(self) -> None:
+        self._before: tuple[int, int, int] | None = None  # when, CPU time and bytes read by then
+        self._children: dict[int, int] = {}  # their CPU time, while it rests itself
+        self._since_ns: int | None = None
+
+    def seen(self, folder: Path, values: dict[str, Any], now_ns: int) -> dict[str, Any]:
+        """One more reading of /proc/PID: for how long it has not moved, NULL where it did, and then
+        where its main thread is blocked."""
+        now = (now_ns, values["cpu_ns"] or 0, values["read_bytes"] or 0)
+        if not self._rests(folder, values["state"], now):
+            self._since_ns, self._children = None, {}
+        elif self._since_ns is None and self._before is not None:
+            self._since_ns = self._before[0]
+        self._before = now
+        if self._since_ns is None:
+            return {"still_ns": None, "blocked_in": None}
+        blocked_in = read_text(folder / "wchan")
+        return {
+            "still_ns": now_ns - self._since_ns,
+            "blocked_in": None if blocked_in in (None, "", "0") else blocked_in,
+        }
+
+    def _rests(self, folder: Path, state: str, now: tuple[int, int, int]) -> bool:
+        if self._before is None or state not in _RESTS:
+            return False
+        took_ns, used_ns, read = (
+            after - before for before, after in zip(self._before, now, strict=True)
+        )
+        if read > 0 or used_ns > _IDLE_SHARE * took_ns:
+            return False
+        # Its children are looked at only where it rests itself.
+        children, self._children = self._children, cpu_of_children(folder)
+        used_ns += sum(used - children.get(pid, used) for pid, used in self._children.items())
+        return used_ns <= _IDLE_SHARE * took_ns
+
+
+def cpu_of_children(folder: Path) -> dict[int, int]:
+    """The CPU time, ns, of the processes that /proc/PID's began, and of theirs."""
+    found: dict[int, int] = {}
+    parents = [folder]
+    while parents and len(found) < _MOST_CHILDREN:
+        of = parents.pop()
+        for pid in (read_text(of / "task" / of.name / "children") or "").split():
+            child = folder.parent / pid
+            stat = (read_text(child / "stat") or "").rpartition(")")[2].split()
+            ticks = [whole_number(text) for text in stat[_USER_TICKS : _SYSTEM_TICKS + 1]]
+            found[int(pid)] = (sum(one or 0 for one in ticks)) * _TICK_NS
+            parents.append(child)
+    return found
 
 
 class Machine:
@@ -198,6 +262,7 @@ def reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str, 
         "swap_bytes": stored(counts.get("VmSwap"), 1024),
         "read_bytes": read_counts(folder / "io").get("read_bytes"),
         "threads": counts.get("Threads"),
+        "state": stat[_STATE],
     }
 
 

@@ -70,6 +70,7 @@ READ = {
     ),
     "host_processes": Readings(
         ("job", "rank", "node", "pid"),
+        highest=("still_ns",),
         changes=("cpu_quota", "cpus_allowed"),
     ),
 }

@@ -29,7 +29,7 @@ OLDEST_PROTOCOL = 1  # the oldest that this side still understands
 MOST_LINE_BYTES = 64 * 1024
 NO_COLLECTOR = "no collector is running"  # an end's `collector.problem`; any other: it may run
 
-Ask = Literal["hello", "clock", "digest", "detail", "probe", "stacks", "processes"]
+Ask = Literal["hello", "clock", "pulse", "digest", "detail", "probe", "stacks", "processes"]
 Reason = Literal["version", "request", "no-data", "job", "read-only", "internal"]
 
 _MOST_BUDGET_ROWS = 1_000_000
@@ -58,14 +58,15 @@ class Request:
     """One question to a node. Instants are Unix time in ns on its clock.
 
     `hello`: versions, clock, state of the collector, jobs seen; with `images` also the C libraries
-    beside which the hooks would be loaded there. `clock`: the node's clock alone. `digest`: what
+    beside which the hooks would be loaded there. `clock`: the node's clock alone. `pulse`: how much
+    the ranks of `job` have recorded so far, which rises whenever one calls or ends. `digest`: what
     every rulebook's `start_when` needs of `job` in the window, in about `budget_rows` rows of
     operations. `detail`: all rows of `tables` (none named: of every table) for the communicators
     `comms` (and, if given, operation numbers from `seqs[0]` to `seqs[1]`) in the window; of more
     operations than `budget_rows`, a thinned selection. `probe`: what `probe_request` says.
     `stacks`: those of the job's living processes, taken now, in `looks` looks, with native frames
     if `native`, after Flight Recorder dumps if `recorder`. `processes`: what these are set to
-    record. A node answers the last three if its `hello` names them under `asks`.
+    record. A node answers `pulse` and the last three if its `hello` names them under `asks`.
     """
 
     ask: Ask

@@ -1,0 +1,36 @@
+"""Whether a job moves, heard between two looks: a pulse a node, that rises with every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from oncall.core.units import NS_PER_S
+
+# A silence that is worth a look: beyond the longest from which the job came back, within these.
+_LEAST_NS, _MOST_NS = 4 * NS_PER_S, 8 * NS_PER_S
+_OVER_NS = 600 * NS_PER_S  # by then age has decided, or the job is done
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The last pulse, since when it is the same, and the longest silence that ended. Unix ns."""
+
+    pulse: Mapping[str, int] = field(default_factory=dict)
+    since_ns: int = 0
+    longest_ns: int = 0
+
+    def then(self, pulse: Mapping[str, int], now_ns: int) -> Heard:
+        """After one more; who is missing says nothing, and who is new has moved."""
+        pulse = {name: count for name, count in pulse.items() if count}
+        if pulse and all(self.pulse.get(name) == count for name, count in pulse.items()):
+            return self
+        ended_ns = now_ns - self.since_ns if self.pulse and pulse else 0
+        return replace(
+            self, pulse=pulse, since_ns=now_ns, longest_ns=max(self.longest_ns, ended_ns)
+        )
+
+    def is_suspicious(self, now_ns: int) -> bool:
+        """Whether nothing has moved for longer than is usual for the job."""
+        usual_ns = min(max(self.longest_ns, _LEAST_NS), _MOST_NS)
+        return bool(self.pulse) and usual_ns <= now_ns - self.since_ns < _OVER_NS
