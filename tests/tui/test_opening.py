@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs, OpenJob
+from oncall.console.queries import GatherSnapshot, GetSnapshot, GlanceAtJob, ListJobs, OpenJob
 from oncall.core.errors import UsageError
 from oncall.views.snapshot import HostTrouble
 
 from .console import console, piloted
 from .fake_session import FakeSession
 from .snapshots import JOB
+from .until import until
 
 
 @piloted
@@ -119,3 +120,20 @@ async def test_a_disabled_key_says_why() -> None:
         assert not running.session.asked_for(GatherSnapshot)
         await running.press("right_square_bracket")
         assert "Forward: already at the end" in running.text()
+
+
+@piloted
+async def test_several_jobs_are_judged_one_after_another_while_one_looks() -> None:
+    session = FakeSession(jobs=("gpt-9", JOB))
+    session.fails[GlanceAtJob] = UsageError("another job is open")
+    async with console(session, size=(120, 30)) as running:
+        await until(running, lambda: "? another job is open" in running.text())
+        session.fails.clear()
+        running.clock.now_s += 61.0  # they run: each is judged again
+        await until(running, lambda: f"✖ {JOB} hangs" in running.text())
+        assert "15 of 16" in running.text() and "running" in running.text()
+        await running.press("enter")
+        number = len(session.asked_for(GlanceAtJob))
+        running.clock.now_s += 61.0
+        await running.settle()
+        assert len(session.asked_for(GlanceAtJob)) == number  # nobody looks at the list

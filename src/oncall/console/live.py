@@ -125,6 +125,19 @@ class Fleet(Source):
             return self._evidence(fresh or self._again(newest), newest, None)
         return self._past(at_ns, task)
 
+    def look(self, job: str, task: Task) -> Evidence:
+        if self._job not in (None, job):
+            raise UsageError("another job is open")
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            at_ns = self._clock()
+            since_ns = None if self._since_ns is None else at_ns - self._since_ns
+            incident, gathered = self._nodes.gather(job, since_ns, None, Path(folder), task)
+        self._nodes.leave()  # hosts that know nothing of this job may know of the next
+        first_ns, last_ns = window.span(incident.con)
+        hosts = self._nodes.last.hosts(at_ns)
+        moment = Moment(last_ns, first_ns, last_ns, self.live)
+        return Evidence(incident, gathered.job, moment, hosts, scheduler=self._reach.scheduler)
+
     def repeats(self, at_ns: int | None) -> bool:
         return self._kept(at_ns) is not None
 

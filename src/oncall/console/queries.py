@@ -43,6 +43,17 @@ class ListJobs(Query["tuple[JobLine, ...]"]):
 
 
 @dataclass(frozen=True)
+class GlanceAtJob(Query["JobLine"]):
+    """A job of several in a line, with its verdict. Raises UsageError where another is open."""
+
+    job: str
+    lane: ClassVar[Lane] = "snapshots"
+
+    def answer(self, session: Answering) -> JobLine:
+        return session.glance(self.job)
+
+
+@dataclass(frozen=True)
 class GetSnapshot(Query["Snapshot"]):
     """The snapshot at an instant, Unix ns; None: at the end, which of a running job is now.
 

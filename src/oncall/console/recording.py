@@ -113,13 +113,33 @@ class Recording(Source):
 
     def choose(self, job: str) -> None:
         if not self._unread and self._several is not None and job != self._job:
-            file = self._file.with_name(f"{len(self._read)}{SUFFIX}")
-            if job not in self._read:
-                self._import(job, file)
-                self._read[job] = file
+            self._file, self._believed = self._file_of(job), frozenset()
             self._drop_opened()
-            self._file, self._believed = self._read[job], frozenset()
         self._job = job
+
+    def look(self, job: str, task: Task) -> Evidence:
+        self._read_once()
+        incident = Incident.in_place(self._file_of(job))
+        try:
+            task.uses(incident)
+            window.keep_job(incident.con, job)
+            incident.disbelieve()
+            first_ns, last_ns = window.span(incident.con)
+        except BaseException:
+            task.end()
+            incident.close()
+            raise
+        return Evidence(incident, job, Moment(last_ns, first_ns, last_ns), origin=self._origin)
+
+    def _file_of(self, job: str) -> Path:
+        """The incident file that holds a job; of recordings of several it is made once."""
+        if self._several is None:
+            return self._file
+        if job not in self._read:
+            file = self._file.with_name(f"{len(self._read)}{SUFFIX}")
+            self._import(job, file)
+            self._read[job] = file
+        return self._read[job]
 
     def at(self, at_ns: int | None, task: Task) -> Evidence:
         task.check()

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 import duckdb
+import numpy as np
 
 from oncall.archive.configuration import read_configuration
 from oncall.archive.episodes import Episode
@@ -39,9 +40,10 @@ from oncall.use_case.diagnose import about_stops, diagnose, diagnose_stops, judg
 from oncall.views.night import first_completion_ns
 from oncall.views.ranks.communicators import summaries_of
 from oncall.views.ranks.ranks import ranks_of
-from oncall.views.snapshot import Earlier, Snapshot
-from oncall.views.words import found_so_far, roots
+from oncall.views.snapshot import Earlier, JobLine, RankState, Snapshot, job_line
+from oncall.views.words import found_so_far, headline, roots
 
+_BLOCKED = (RankState.HUNG, RankState.WAITING)
 _LONG_S = 1.0  # a step of the time cursor should not take longer
 UNANSWERABLE = "the evidence cannot answer that"
 
@@ -111,6 +113,27 @@ class Replay:
         self._whole = self._rest_s = None
         self._past = Past()
         self._show(None)
+
+    def glance(self, job: str) -> JobLine:
+        rulebooks = self.rulebooks.read()
+        with self.task("snapshots") as task:
+            evidence = self.source.look(job, task)
+            with evidence.incident as incident:
+                task.uses(incident)
+                try:
+                    diagnosis = diagnose(
+                        incident,
+                        rulebooks.in_force,
+                        evidence.job,
+                        set_aside=rulebooks.skipped,
+                        scheduler=evidence.scheduler,
+                    )
+                    waits = np.isin(ranks_of(incident, diagnosis).state, _BLOCKED)
+                    line = job_line(incident, evidence.job)
+                finally:
+                    task.end()
+        glyph, severity, said = headline(diagnosis, evidence.moment.at_ns)
+        return replace(line, verdict=f"{glyph} {said}", severity=severity, waiting=int(waits.sum()))
 
     def show(self, at_ns: int | None, *, first: bool = False) -> Snapshot:
         rulebooks = self.rulebooks.read()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oncall.console.cancellation import Task
     from oncall.console.rulebook_store import RulebookStore
     from oncall.console.source import Shown, Source
-    from oncall.views.snapshot import Snapshot
+    from oncall.views.snapshot import JobLine, Snapshot
 
 Answer = TypeVar("Answer")
 AnswerType = TypeVar("AnswerType", covariant=True)
@@ -88,6 +88,9 @@ class Answering(Session, Protocol):
 
     def choose(self, job: str) -> None:
         """All that follows is about this job."""
+
+    def glance(self, job: str) -> JobLine:
+        """What a diagnosis of a job says in a line; nothing that is shown changes."""
 
     def show(self, at_ns: int | None, *, first: bool = False) -> Snapshot:
         """Read and diagnose the evidence at an instant; questions are about that from now on.

@@ -61,6 +61,11 @@ class Source(ABC):
     def at(self, at_ns: int | None, task: Task) -> Evidence:
         """The evidence at that instant, Unix ns; None: all of it."""
 
+    @abstractmethod
+    def look(self, job: str, task: Task) -> Evidence:
+        """All evidence of a job that need not be the chosen one. Raises UsageError where only that
+        one can be read."""
+
     def repeats(self, at_ns: int | None) -> bool:  # noqa: ARG002
         """Whether `again` gives the evidence of that instant, without asking anybody."""
         return True

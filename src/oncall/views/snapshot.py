@@ -7,7 +7,7 @@ arrays in the order of `rank`; they are written once and never changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -215,13 +215,30 @@ class DryRun:
 
 @dataclass(frozen=True)
 class JobLine:
-    """One job of the start screen."""
+    """One job of the start screen; once it was judged with its `verdict`, a headline after its
+    glyph, the finding's severity if there is one, and how many ranks wait."""
 
     job: str
     nodes: int
     ranks: int
     last_ns: int | None
     state: str = ""
+    verdict: str = ""
+    severity: Severity | None = None
+    waiting: int = 0
+
+    def judged_as(self, before: JobLine | None) -> JobLine:
+        """With the verdict that was found before, and the ranks where those are not known."""
+        if before is None:
+            return self
+        return replace(
+            self,
+            ranks=self.ranks or before.ranks,
+            nodes=self.nodes or before.nodes,
+            verdict=before.verdict,
+            severity=before.severity,
+            waiting=before.waiting,
+        )
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
-from oncall.core.printable import short, typed
-from oncall.tui.drawing.literal import LiteralTable, LiteralText
-from oncall.tui.drawing.states import theme_style
+from oncall.core.printable import clean, short, shortened, typed
+from oncall.tui.drawing.literal import LiteralTable, LiteralText, literal
+from oncall.tui.drawing.states import role_styles, theme_style
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry, always
@@ -89,8 +89,12 @@ class JobsScreen(ConsoleScreen):
         if not rows:
             return
         table.add_columns(*COLUMNS)
-        for job, cells in rows:
-            table.add_row(*cells, key=job)
+        styles, room = role_styles(self), max(_LEAST_VERDICT, self.size.width - _OTHER_COLUMNS)
+        severity = {line.job: line.severity for line in state.jobs or ()}
+        for job, (name, verdict, *others) in rows:
+            style = styles[severity[job] or "text"]
+            shown = Text(shortened(verdict, room), style)
+            table.add_row(literal(name), literal(shown), *others, key=job)
         names = [job for job, _ in rows]
         table.move_cursor(row=names.index(chosen) if chosen in names else 0, animate=False)
         table.focus()
@@ -145,7 +149,9 @@ class JobsScreen(ConsoleScreen):
             self.app.open_job(job)
 
 
-COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
+COLUMNS = ("job", "verdict", "waiting", "ranks", "nodes", "last evidence", "state")
+
+_LEAST_VERDICT, _OTHER_COLUMNS = 24, 84  # columns of the terminal
 
 _WHAT_TO_TYPE = """\
 R                     try again
@@ -170,21 +176,24 @@ def trouble_lines(troubles: Sequence[HostTrouble]) -> list[tuple[str, str]]:
 
 
 def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, tuple[str, ...]]]:
-    """(job, cells in the order of COLUMNS) of those whose name or state holds the text."""
+    """(job, cells in the order of COLUMNS) of those whose name, state or verdict holds the
+    text."""
     wanted = filter_text.casefold()
     return [
         (
             line.job,
             (
                 short(line.job),
-                short(line.state),
-                str(line.nodes or "?"),
-                str(line.ranks or "?"),
+                clean(line.verdict or "…"),
+                f"{line.waiting:,} of {line.ranks:,}" if line.verdict and line.ranks else "?",
+                f"{line.ranks:,}" if line.ranks else "?",
+                f"{line.nodes:,}" if line.nodes else "?",
                 "unknown" if line.last_ns is None else instant(line.last_ns),
+                short(line.state),
             ),
         )
         for line in jobs
-        if wanted in f"{line.job} {line.state}".casefold()
+        if wanted in f"{line.job} {line.state} {line.verdict}".casefold()
     ]
 
 

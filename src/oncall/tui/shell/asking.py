@@ -5,6 +5,8 @@ evidence."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.message_pump import MessagePump
@@ -12,16 +14,19 @@ from textual.message_pump import MessagePump
 from oncall.console.queries import (
     GatherSnapshot,
     GetSnapshot,
+    GlanceAtJob,
     JudgeSnapshot,
     ListJobs,
     ListTroubles,
     OpenJob,
 )
 from oncall.core.errors import MissingEvidence, NotRecorded
+from oncall.core.printable import short
 from oncall.core.units import NS_PER_S
 from oncall.tui.shell.keeping import Keeping
 from oncall.tui.shell.log import changes
 from oncall.tui.shell.messages import (
+    GLANCE,
     JUDGEMENT,
     PROBE,
     RUN,
@@ -43,6 +48,7 @@ _PROBLEMS = {"open", "jobs", "snapshot"}  # what is shown instead of evidence
 UNSAVED = "The evidence of what was found is not saved"
 _STILL_S = 0.7  # a cursor that has not moved for so long stays where it is
 _MOST_JUDGING_S = 30.0  # a running job is not looked at meanwhile
+_GLANCE_EVERY_S = 60.0  # at each of several running jobs
 
 
 class Asking(Keeping):
@@ -62,6 +68,7 @@ class Asking(Keeping):
     _moved_at_s = 0.0
     _judge_at_s: float | None = None  # when the rulebooks still pending are due
     _judging_since_s = 0.0
+    _glanced_s: dict[str, float]  # job -> when it was judged for the list
 
     # ------------------------------------------------------------------ asking
 
@@ -70,6 +77,7 @@ class Asking(Keeping):
         opening: Question[Session] = Question(
             "open", lambda session: session, self, "opening", self._opened, self._show_problem
         )
+        self._glanced_s = {}
         self.session = SessionThread(self.opener, opening, self.post_message)
         self.session.start()
 
@@ -89,6 +97,7 @@ class Asking(Keeping):
         self.change(busy=message.label, progress="")
 
     def open_job(self, job: str) -> None:
+        self.session.drop(GLANCE)
         self.known_moments.clear()
         self._logged = None
         self.give_up_judging()
@@ -205,6 +214,7 @@ class Asking(Keeping):
         if not self.is_running:
             return  # leaving: screens are half gone
         self.show_passing()
+        self._glance_at_next()
         if self._judge_at_s is not None and self.clock() >= self._judge_at_s:
             self._judge()
         if self.state.cursor.playing:
@@ -227,8 +237,38 @@ class Asking(Keeping):
                 self._gather()
 
     def _jobs_again(self, jobs: tuple[JobLine, ...]) -> None:
-        self.change(jobs=jobs)
+        """The list of now, with what a look at each said."""
+        known = {line.job: line for line in self.state.jobs or ()}
+        self.change(jobs=tuple(line.judged_as(known.get(line.job)) for line in jobs))
         self.rest()
+
+    def _glance_at_next(self) -> None:
+        """Have the next of several jobs judged, as long as one looks at the list; running ones once
+        a while."""
+        lines = self.state.jobs or ()
+        if len(lines) < 2 or self.current_mode != "jobs" or self.state.busy:
+            return
+        for line in lines:
+            before_s = self._glanced_s.get(line.job)
+            again = self.state.live and line.state == "running"
+            if before_s is None or (again and self.clock() - before_s >= _GLANCE_EVERY_S):
+                self._glanced_s[line.job] = self.clock()
+                query, label = GlanceAtJob(line.job), f"judging {short(line.job)}"
+                refused = partial(self._not_judged, line)
+                self.ask(Question(GLANCE, query, self, label, self._take_glance, refused))
+                return
+
+    def _take_glance(self, found: JobLine) -> None:
+        """What was found of a job takes its place in the list, which knows better if it runs."""
+        jobs = self.state.jobs or ()
+        self.change(
+            jobs=tuple(
+                replace(found, state=one.state) if one.job == found.job else one for one in jobs
+            )
+        )
+
+    def _not_judged(self, line: JobLine, message: Refused) -> None:
+        self._take_glance(replace(line, verdict=f"? {message.error}"))
 
     def rest(self) -> None:
         """A snapshot has come, or could not: the next one is due after a rest."""

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from oncall.tui.shell.goto import Target
     from oncall.tui.shell.state import State
 
-PROBE, RUN, JUDGEMENT = "probe", "run", "judgement"  # groups of questions
+# Groups of questions.
+PROBE, RUN, JUDGEMENT, GLANCE = "probe", "run", "judgement", "glance"
 
 
 Answer = TypeVar("Answer")
