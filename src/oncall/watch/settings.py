@@ -2,7 +2,7 @@
 
     [watch]
     every = "30s"                  # between looks
-    confirm = "5s"                 # until a suspicion is looked at again
+    confirm = "3s"                 # until a suspicion is looked at again
     listen = "2s"                  # between two questions whether anything moves
     standstill = "5m"              # without a log line, or a launch by NCCL RAS
     textfile = "/var/lib/node_exporter/textfile/oncall.prom"
@@ -62,7 +62,7 @@ class WatchSettings:
     """All of `[watch]`. Durations in ns."""
 
     every_ns: int = 30 * NS_PER_S
-    confirm_ns: int = 5 * NS_PER_S
+    confirm_ns: int = 3 * NS_PER_S
     listen_ns: int = 2 * NS_PER_S
     standstill_ns: int = 300 * NS_PER_S
     calm_ns: int = 120 * NS_PER_S

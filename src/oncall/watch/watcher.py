@@ -125,8 +125,9 @@ class Watcher:
             self._kept = self._kept.announce(end, self._wanted(end.severity))
             self._say(f"closed {end.incident}: {end.headline}")
         self._looked_ns = self._clock()
-        # A look that takes long leaves as much rest.
-        self._look_at_ns = max(following.look_at_ns, 2 * self._looked_ns - began_ns)
+        # A look that takes long leaves as much rest, unless the next one may confirm something.
+        rest_ns = 0 if may_confirm(self._kept.state) else self._looked_ns - began_ns
+        self._look_at_ns = max(following.look_at_ns, self._looked_ns + rest_ns)
         self._save(self._kept)
         self._publish(look, diagnosis, (self._looked_ns - began_ns) / NS_PER_S)
         self._deliver()
@@ -157,10 +158,12 @@ class Watcher:
         a suspicion; empty where the disk took none."""
         file = ""
         try:
-            with self._source.look(now_ns) as incident:
+            confirms = may_confirm(self._kept.state)
+            quick = self._heard.is_suspicious(now_ns) and not confirms
+            with self._source.look(now_ns, quick=quick) as incident:
                 if taken is not None:
                     add_stacks(incident, taken)
-                if may_confirm(self._kept.state):
+                if confirms:
                     file = self._saved(incident, now_ns)  # it is read-only once rules have run
                 return *self._judged(incident, now_ns), file
         except (OncallError, OSError) as error:
