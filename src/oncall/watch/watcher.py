@@ -23,6 +23,7 @@ from oncall.fleet.stacks import TakenStacks
 from oncall.rules.language.rulebook import Rulebook
 from oncall.use_case.diagnose import diagnose
 from oncall.views import coverage_words, words
+from oncall.views.lost_gpu_time import losing
 from oncall.watch.announcement import of_end, of_trouble
 from oncall.watch.course import Kind, after, announced, may_confirm
 from oncall.watch.keeping import Kept, WatchFolder
@@ -115,7 +116,8 @@ class Watcher:
         taken = self._taken() if stops else None
         look, diagnosis, file = self._looked(self._clock() if taken else began_ns, taken)
         following = after(before, look, self._settings.patience)
-        self._kept = replace(self._kept, state=following.state)
+        lost = self._kept.lost.then(losing(diagnosis) if diagnosis else (), look.at_ns)
+        self._kept = replace(self._kept, state=following.state, lost=lost)
         if following.gather is not None:
             self._announce(following.gather, look, diagnosis, file)
         elif file:
@@ -212,7 +214,14 @@ class Watcher:
         state = announced(self._kept.state, kind, look)
         assert state.incident is not None
         news = of_trouble(
-            kind, self._source.job, state.incident, look.at_ns, look.troubles, diagnosis, file
+            kind,
+            self._source.job,
+            state.incident,
+            look.at_ns,
+            look.troubles,
+            diagnosis,
+            file,
+            self._settings.price,
         )
         kept = replace(self._kept, state=state)
         self._kept = kept.announce(news, self._wanted(news.severity))
@@ -282,6 +291,7 @@ class Watcher:
             blind=bool(look.blind),
             diagnosis=diagnosis or self._seen.diagnosis,
             incident=self._kept.state.incident,
+            lost_gpu_s=self._kept.lost.seconds,
         )
 
     def _write_textfile(self) -> None:
