@@ -191,7 +191,7 @@ def test_a_source_that_is_blind_is_said_and_survived(tmp_path: Path) -> None:
     class Blind(Source):
         job = "llama"
 
-        def look(self, now_ns: int) -> object:  # type: ignore[override]
+        def look(self, now_ns: int, *, quick: bool = False) -> object:  # type: ignore[override]  # noqa: ARG002
             raise UsageError(f"no host answered at {now_ns // NS_PER_S // 10**6}")
 
         def close(self) -> None:

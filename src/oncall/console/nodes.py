@@ -10,7 +10,7 @@ import asyncio
 import random
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import gather_job, thinned_communicators, what_became
+from oncall.fleet.ask import Starting, gather_job, thinned_communicators, what_became
 from oncall.fleet.checkup.doctor import way_to
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
@@ -59,7 +59,7 @@ class Nodes:
     def __init__(
         self,
         reach: Reach,
-        starting: Callable[[Incident], Iterable[int]],
+        starting: Starting,
         clock: Callable[[], int],
     ) -> None:
         """`starting` says of which communicators all operations are worth fetching. Nothing is

@@ -23,7 +23,8 @@ from oncall.fleet.merge import Answers, merge, own_gaps
 from oncall.fleet.outcome import REASONS, Outcome, alike, jobs_of
 from oncall.fleet.transport import Transport
 
-Starting = Callable[[Incident], Iterable[int]]  # communicators of the rulebooks that start
+# Communicators of the rulebooks that start; None: the digests are enough, and no rule has run.
+Starting = Callable[[Incident], Iterable[int] | None]
 _MOST_COMMS = 2_000  # of one node's detail; a request is one line
 _MOST_LISTED = 12
 
@@ -110,8 +111,11 @@ async def gather_job(
     incident = await asyncio.to_thread(merged, gather.answers, name, memory)
     thinned = thinned_communicators(incident)
     if thinned and not gather.stopped:
+        started = await asyncio.to_thread(starting, incident)
+        if started is None:
+            return name, incident
         with incident:
-            comms = thinned & set(await asyncio.to_thread(starting, incident))
+            comms = thinned & set(started)
             outcomes = gather.answers.outcomes
             asked, until_ns = _holders(incident, comms, outcomes), _ends(incident, outcomes)
         # No later than the digest: communicators of which nothing more was asked would seem to

@@ -27,6 +27,7 @@ from oncall.core.diagnosis import (
 )
 from oncall.render.json_schema import schema_of
 from oncall.views import words
+from oncall.views.lost_gpu_time import losing
 
 VERSION: Literal[2] = 2
 FAILED: Literal["error"] = "error"
@@ -270,7 +271,8 @@ def failed(error: str) -> str:
 
 def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocument:
     """The diagnosis as plain data. `explain` adds each step's SQL and parameters."""
-    coverage = diagnosis.coverage
+    coverage, until_ns = diagnosis.coverage, diagnosis.until_ns
+    lost_s = {one.finding: one.seconds(until_ns) for one in losing(diagnosis) if until_ns}
     return _fields(
         diagnosis,
         DiagnosisDocument,
@@ -285,7 +287,9 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocumen
             contradictions=[_fields(one, ContradictionDocument) for one in coverage.contradictions],
             skipped_rules=[_fields(one, SkippedRuleDocument) for one in coverage.skipped_rules],
         ),
-        findings=[_finding(finding, explain) for finding in diagnosis.findings],
+        findings=[
+            _finding(finding, explain, lost_s.get(finding.id)) for finding in diagnosis.findings
+        ],
         site_rulebooks=dict(diagnosis.site_rulebooks),
     )
 
@@ -310,7 +314,7 @@ def _known(**fields: object) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _finding(finding: Finding, explain: bool) -> FindingDocument:
+def _finding(finding: Finding, explain: bool, lost_s: float | None) -> FindingDocument:
     fields: _Finding = {
         "id": finding.id,
         "rulebook": finding.rulebook,
@@ -344,7 +348,7 @@ def _finding(finding: Finding, explain: bool) -> FindingDocument:
             lost_share=lost.share if lost else None,
             lost_low=lost.low if lost else None,
             lost_high=lost.high if lost else None,
-            lost_gpu_seconds=lost.gpu_seconds if lost else None,
+            lost_gpu_seconds=lost.gpu_seconds if lost else lost_s,
         ),
     )
 

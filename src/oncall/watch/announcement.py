@@ -13,6 +13,7 @@ from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.views import coverage_words, words
+from oncall.views.lost_gpu_time import Price, losing, phrase
 from oncall.watch.course import Kind, Open
 from oncall.watch.look import Trouble
 
@@ -85,6 +86,7 @@ def of_trouble(
     troubles: tuple[Trouble, ...],
     diagnosis: Diagnosis | None,
     file: str,
+    price: Price | None = None,
 ) -> Announcement:
     """That an incident was opened, or that its verdict changed."""
     main = troubles[0]
@@ -93,6 +95,7 @@ def of_trouble(
     badge = words.GLYPHS[main.severity]
     lines = [f"{badge} {main.severity.upper()}  {headline}"]
     if diagnosis is not None:
+        lines += [clean(phrase(one, at_ns, price)) for one in losing(diagnosis)]
         lines += _details(diagnosis)
     if file:
         lines.append(f"Evidence: oncall open {file}")

@@ -30,7 +30,7 @@ class Patience:
     notifications of one incident; `blind`: without evidence before that is reported."""
 
     every_ns: int = 30 * NS_PER_S
-    confirm_ns: int = 5 * NS_PER_S
+    confirm_ns: int = 3 * NS_PER_S
     calm_ns: int = 120 * NS_PER_S
     quiet_ns: int = 300 * NS_PER_S
     blind_ns: int = 300 * NS_PER_S

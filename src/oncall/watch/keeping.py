@@ -10,13 +10,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import UsageError
 from oncall.core.json_text import json_of
 from oncall.node.agent.lock import FolderLock
+from oncall.views.lost_gpu_time import Lost
 from oncall.watch.announcement import Announcement, from_json, to_json
 from oncall.watch.course import Open, State
 from oncall.watch.look import Trouble
@@ -37,11 +38,12 @@ class Pending:
 
 @dataclass(frozen=True)
 class Kept:
-    """`last` is the newest announcement of the open incident."""
+    """`last` is the newest announcement of the open incident, `lost` what faults have cost."""
 
     state: State
     pending: tuple[Pending, ...] = ()
     last: Announcement | None = None
+    lost: Lost = field(default_factory=Lost)
 
     def announce(self, announcement: Announcement, targets: tuple[str, ...]) -> Kept:
         """The announcement is to be sent to these targets, after what is sent to them already."""
@@ -95,6 +97,7 @@ class WatchFolder:
                 {**asdict(one), "announcement": to_json(one.announcement)} for one in kept.pending
             ],
             "last": None if kept.last is None else to_json(kept.last),
+            "lost": asdict(kept.lost),
         }
         path = self.path / _STATE
         draft = path.with_suffix(".new")
@@ -113,7 +116,7 @@ def _kept(values: Mapping[str, Any]) -> Kept:
         for one in values["pending"]
     )
     last = None if values["last"] is None else from_json(values["last"])
-    return Kept(_state(values["state"]), pending, last)
+    return Kept(_state(values["state"]), pending, last, Lost(**values.get("lost", {})))
 
 
 def _state(values: Mapping[str, Any]) -> State:

@@ -35,6 +35,7 @@ class Seen:
     sent: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     pending: Mapping[str, int] = field(default_factory=dict)
+    lost_gpu_s: Mapping[str, float] = field(default_factory=dict)  # by cause
 
 
 def exposition(seen: Seen) -> str:
@@ -75,6 +76,11 @@ def exposition(seen: Seen) -> str:
         metric("oncall_ranks_seen", "Ranks that left evidence.", {job: coverage.ranks_seen})
         metric("oncall_nodes", "Nodes of the job.", {job: coverage.nodes})
         metric("oncall_nodes_answered", "Nodes that left evidence.", {job: coverage.answered})
+    metric(
+        "oncall_lost_gpu_seconds_total",
+        "GPU time that faults have cost since the watch began.",
+        {(*job, ("cause", cause)): lost for cause, lost in seen.lost_gpu_s.items()},
+    )
     metric(
         "oncall_gateways_lost",
         "Gateways that failed at the last look; their nodes are asked directly.",

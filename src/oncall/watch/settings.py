@@ -2,11 +2,12 @@
 
     [watch]
     every = "30s"                  # between looks
-    confirm = "5s"                 # until a suspicion is looked at again
+    confirm = "3s"                 # until a suspicion is looked at again
     listen = "2s"                  # between two questions whether anything moves
     standstill = "5m"              # without a log line, or a launch by NCCL RAS
     textfile = "/var/lib/node_exporter/textfile/oncall.prom"
     metrics = "127.0.0.1:9469"     # serves /metrics and /healthz
+    gpu_hour = "2.50 EUR"          # what a GPU-hour costs, for notifications
 
     [watch.notify.slack]
     kind = "apprise"               # or "cloudevents", "alertmanager"
@@ -31,6 +32,7 @@ from urllib.parse import urlsplit
 from oncall.core.configuration import read_tables
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S, parse_duration_ns
+from oncall.views.lost_gpu_time import Price
 from oncall.watch.announcement import BODY, TITLE, checked_template
 from oncall.watch.course import Patience
 from oncall.watch.targets.alertmanager import Alertmanager
@@ -62,7 +64,7 @@ class WatchSettings:
     """All of `[watch]`. Durations in ns."""
 
     every_ns: int = 30 * NS_PER_S
-    confirm_ns: int = 5 * NS_PER_S
+    confirm_ns: int = 3 * NS_PER_S
     listen_ns: int = 2 * NS_PER_S
     standstill_ns: int = 300 * NS_PER_S
     calm_ns: int = 120 * NS_PER_S
@@ -70,6 +72,7 @@ class WatchSettings:
     blind_ns: int = 300 * NS_PER_S
     textfile: Path | None = None
     metrics: str | None = None
+    price: Price | None = None
     notify: Mapping[str, NotifyTarget] = field(default_factory=dict)
 
     @property
@@ -82,7 +85,7 @@ _DURATIONS = {
     for one in fields(WatchSettings)
     if one.name.endswith("_ns")
 }
-_KEYS = {*_DURATIONS, "textfile", "metrics", "notify"}
+_KEYS = {*_DURATIONS, "textfile", "metrics", "gpu_hour", "notify"}
 
 
 def read_watch_settings(file: Path | None = None) -> WatchSettings:
@@ -117,7 +120,21 @@ def _setting(key: str, value: Any) -> tuple[str, Any]:
     if key == "metrics":
         address(_text(value))
         return key, value
+    if key == "gpu_hour":
+        return "price", _price(_text(value))
     return key, Path(_text(value))
+
+
+def _price(text: str) -> Price:
+    """`2.50 EUR` as the price of a GPU-hour. Raises UsageError."""
+    amount, _, currency = text.partition(" ")
+    try:
+        price = Price(float(amount), currency.strip())
+    except ValueError:
+        price = Price(-1)
+    if not 0 <= price.a_gpu_hour < float("inf"):
+        raise UsageError(f'must be a price such as "2.50 EUR", not {text!r}')
+    return price
 
 
 def address(text: str) -> tuple[str, int]:

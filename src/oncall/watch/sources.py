@@ -38,8 +38,9 @@ class Source(ABC):
     lasting: bool = False
 
     @abstractmethod
-    def look(self, now_ns: int) -> Incident:
-        """The evidence now. The caller closes it."""
+    def look(self, now_ns: int, *, quick: bool = False) -> Incident:
+        """The evidence now; `quick`: what shows whether the job is stopped is enough. The caller
+        closes it."""
 
     def pulse(self) -> Mapping[str, int]:
         """What rises, by its name, whenever the job moves, where that can be asked between two
@@ -63,15 +64,19 @@ class WatchedNodes(Source):
     """The nodes of a job, over connections that stay."""
 
     def __init__(self, reach: Reach, job: str | None, rulebooks: Sequence[Rulebook]) -> None:
-        def starting(incident: Incident) -> set[int]:
+        def starting(incident: Incident) -> set[int] | None:
+            if self._quick:
+                return None
             started = started_communicators(incident, rulebooks)
             return {comm for comms in started.values() for comm in comms}
 
         self.job = job or ""
+        self._quick = False
         self._nodes = Nodes(reach, starting, time.time_ns)
         self._folder = Path(tempfile.mkdtemp(prefix="oncall-watch-"))
 
-    def look(self, now_ns: int) -> Incident:
+    def look(self, now_ns: int, *, quick: bool = False) -> Incident:
+        self._quick = quick
         with tempfile.TemporaryDirectory(dir=self._folder) as place:
             since_ns = now_ns - SINCE_NS
             incident, gathered = self._nodes.gather(
@@ -128,7 +133,7 @@ class WatchedRecordings(Source):
         self._answers = folder / "ras"
         self._writers = LogWriters(folder)
 
-    def look(self, now_ns: int) -> Incident:
+    def look(self, now_ns: int, *, quick: bool = False) -> Incident:  # noqa: ARG002
         places = [*self._grown_logs(), *self._compared_answers(now_ns)]
         places += self._new_recordings(now_ns)
         if not places:

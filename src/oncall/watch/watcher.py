@@ -23,6 +23,7 @@ from oncall.fleet.stacks import TakenStacks
 from oncall.rules.language.rulebook import Rulebook
 from oncall.use_case.diagnose import diagnose
 from oncall.views import coverage_words, words
+from oncall.views.lost_gpu_time import losing
 from oncall.watch.announcement import of_end, of_trouble
 from oncall.watch.course import Kind, after, announced, may_confirm
 from oncall.watch.keeping import Kept, WatchFolder
@@ -115,7 +116,8 @@ class Watcher:
         taken = self._taken() if stops else None
         look, diagnosis, file = self._looked(self._clock() if taken else began_ns, taken)
         following = after(before, look, self._settings.patience)
-        self._kept = replace(self._kept, state=following.state)
+        lost = self._kept.lost.then(losing(diagnosis) if diagnosis else (), look.at_ns)
+        self._kept = replace(self._kept, state=following.state, lost=lost)
         if following.gather is not None:
             self._announce(following.gather, look, diagnosis, file)
         elif file:
@@ -125,8 +127,9 @@ class Watcher:
             self._kept = self._kept.announce(end, self._wanted(end.severity))
             self._say(f"closed {end.incident}: {end.headline}")
         self._looked_ns = self._clock()
-        # A look that takes long leaves as much rest.
-        self._look_at_ns = max(following.look_at_ns, 2 * self._looked_ns - began_ns)
+        # A look that takes long leaves as much rest, unless the next one may confirm something.
+        rest_ns = 0 if may_confirm(self._kept.state) else self._looked_ns - began_ns
+        self._look_at_ns = max(following.look_at_ns, self._looked_ns + rest_ns)
         self._save(self._kept)
         self._publish(look, diagnosis, (self._looked_ns - began_ns) / NS_PER_S)
         self._deliver()
@@ -157,10 +160,12 @@ class Watcher:
         a suspicion; empty where the disk took none."""
         file = ""
         try:
-            with self._source.look(now_ns) as incident:
+            confirms = may_confirm(self._kept.state)
+            quick = self._heard.is_suspicious(now_ns) and not confirms
+            with self._source.look(now_ns, quick=quick) as incident:
                 if taken is not None:
                     add_stacks(incident, taken)
-                if may_confirm(self._kept.state):
+                if confirms:
                     file = self._saved(incident, now_ns)  # it is read-only once rules have run
                 return *self._judged(incident, now_ns), file
         except (OncallError, OSError) as error:
@@ -209,7 +214,14 @@ class Watcher:
         state = announced(self._kept.state, kind, look)
         assert state.incident is not None
         news = of_trouble(
-            kind, self._source.job, state.incident, look.at_ns, look.troubles, diagnosis, file
+            kind,
+            self._source.job,
+            state.incident,
+            look.at_ns,
+            look.troubles,
+            diagnosis,
+            file,
+            self._settings.price,
         )
         kept = replace(self._kept, state=state)
         self._kept = kept.announce(news, self._wanted(news.severity))
@@ -279,6 +291,7 @@ class Watcher:
             blind=bool(look.blind),
             diagnosis=diagnosis or self._seen.diagnosis,
             incident=self._kept.state.incident,
+            lost_gpu_s=self._kept.lost.seconds,
         )
 
     def _write_textfile(self) -> None:

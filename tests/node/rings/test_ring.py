@@ -26,6 +26,16 @@ def numbers(records: np.ndarray) -> list[int]:
     return [int(number) for number in records["operation"]]
 
 
+def test_who_has_ended_and_is_not_reaped_is_dead(recording: Recording) -> None:
+    process = recording(RANK="5")
+    with RingReader.open(process.ring, consume=False) as ring:
+        assert ring.alive
+        process.process.kill()
+        os.waitid(os.P_PID, process.process.pid, os.WEXITED | os.WNOWAIT)
+        assert not ring.alive
+    process.process.wait()
+
+
 # ------------------------------------------------------------------- who records
 
 

@@ -310,9 +310,11 @@ def _open(path: Path, consume: bool) -> int:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None if there is none of that number."""
+    """When a process started, in ticks since boot; None if there is none of that number, or it has
+    ended and nobody has reaped it."""
+    status = _status(pid)
     try:
-        return int(_status(pid)[_STARTED_FIELD])
+        return None if status[0] in ("Z", "X") else int(status[_STARTED_FIELD])
     except (IndexError, ValueError):
         return None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
 from oncall.tui.widgets.reading_list import Item, Paragraph, Role
-from oncall.views import coverage_words, words
+from oncall.views import coverage_words, lost_gpu_time, words
 from oncall.views.snapshot import Ended, Snapshot
 
 _MOST_EARLIER = 5
@@ -124,6 +124,7 @@ def headline(snapshot: Snapshot) -> Headline:
         f"since {words.instant(began_ns)}"
         if began_ns is not None and ", since " not in sentence
         else "",
+        *_lost(snapshot),
         words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
         clean(snapshot.origin),
     )
@@ -133,6 +134,14 @@ def headline(snapshot: Snapshot) -> Headline:
         sentence=sentence,
         about=" · ".join(part for part in parts if part),
     )
+
+
+def _lost(snapshot: Snapshot) -> tuple[str, ...]:
+    """What the running job's first fault has cost so far."""
+    at_ns, found = snapshot.moment.at_ns, lost_gpu_time.losing(snapshot.diagnosis)
+    if not (snapshot.moment.live and found and at_ns):
+        return ()
+    return (lost_gpu_time.phrase(found[0], at_ns),)
 
 
 def _earlier(snapshot: Snapshot) -> tuple[str, ...]:
