@@ -40,6 +40,7 @@ from oncall.console.queries import (
     GetStepRows,
     GetTraffic,
     GlanceAtJob,
+    HearPulse,
     ListJobs,
     ListTroubles,
     OpenJob,
@@ -125,6 +126,7 @@ class FakeSession:
         self.answers: dict[type[Query[Any]], Callable[[Any], Any]] = {
             ListJobs: self.list_jobs,
             GlanceAtJob: self.glance,
+            HearPulse: lambda _: {},
             ListTroubles: self.troubles,
             OpenJob: self.open_job,
             GatherSnapshot: self.gather,

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from oncall.console.cancellation import Lane, Task
@@ -83,6 +83,12 @@ class Fleet(Source):
 
     def troubles(self) -> tuple[HostTrouble, ...]:
         return self._nodes.last.troubles()
+
+    def pulse(self) -> Mapping[str, int]:
+        if self._job is None or not self.live:
+            return {}
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            return self._nodes.pulse(self._job, Path(folder))
 
     def progress(self, lane: Lane) -> str:
         return self._nodes.progress(lane)

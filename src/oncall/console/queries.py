@@ -12,6 +12,8 @@ from oncall.console.session import Answering, EvidenceQuery, Query
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from oncall.console.cancellation import Task
     from oncall.console.source import Shown, Source
     from oncall.evidence.incident import Incident
@@ -92,6 +94,16 @@ class OpenJob(Query["Snapshot"]):
     def answer(self, session: Answering) -> Snapshot:
         session.choose(self.job)
         return session.show(None, first=self.first)
+
+
+@dataclass(frozen=True)
+class HearPulse(Query["Mapping[str, int]"]):
+    """By host, how much the running job's ranks have recorded so far: it rises with every call."""
+
+    lane: ClassVar[Lane] = "snapshots"
+
+    def answer(self, session: Answering) -> Mapping[str, int]:
+        return session.source.pulse()
 
 
 @dataclass(frozen=True)

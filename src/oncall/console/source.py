@@ -90,6 +90,11 @@ class Source(ABC):
         """How far a gather or a probe is; never blocks."""
         return ""
 
+    def pulse(self) -> Mapping[str, int]:
+        """By host, how much the chosen job's ranks have recorded so far; empty where nobody says.
+        Raises UsageError."""
+        return {}
+
     def refresh(self, task: Task) -> None:  # noqa: B027
         """Gather again."""
 

@@ -15,6 +15,7 @@ from oncall.console.queries import (
     GatherSnapshot,
     GetSnapshot,
     GlanceAtJob,
+    HearPulse,
     JudgeSnapshot,
     ListJobs,
     ListTroubles,
@@ -29,6 +30,7 @@ from oncall.tui.shell.messages import (
     GLANCE,
     JUDGEMENT,
     PROBE,
+    PULSE,
     RUN,
     Answered,
     Busy,
@@ -37,8 +39,11 @@ from oncall.tui.shell.messages import (
     SessionThread,
 )
 from oncall.tui.shell.registry import SCREENS
+from oncall.tui.shell.state import Pulse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from oncall.console.cancellation import Lane
     from oncall.console.session import Query, Session
     from oncall.tui.shell.state import TimeCursor
@@ -48,6 +53,7 @@ _PROBLEMS = {"open", "jobs", "snapshot"}  # what is shown instead of evidence
 UNSAVED = "The evidence of what was found is not saved"
 _STILL_S = 0.7  # a cursor that has not moved for so long stays where it is
 _MOST_JUDGING_S = 30.0  # a running job is not looked at meanwhile
+_HEARD_A_SECOND = 64  # nodes
 _GLANCE_EVERY_S = 60.0  # at each of several running jobs
 
 
@@ -101,7 +107,8 @@ class Asking(Keeping):
         self.known_moments.clear()
         self._logged = None
         self.give_up_judging()
-        self.change(job=job, snapshot=None, cursor=self.state.cursor.following(), problem="")
+        cursor = self.state.cursor.following()
+        self.change(job=job, snapshot=None, cursor=cursor, pulse=Pulse(), problem="")
         self.ask_snapshot(OpenJob(job, first=True), f"reading {job}")
 
     def _ask_troubles(self) -> None:
@@ -235,6 +242,24 @@ class Asking(Keeping):
                 )
             else:
                 self._gather()
+        elif self.state.live and self.state.cursor.follows:
+            self._hear()
+
+    def _hear(self) -> None:
+        """Between gathers: how much the job records; of many nodes less often."""
+        snapshot, pulse = self.state.snapshot, self.state.pulse
+        if snapshot is None or self.current_mode == "jobs" or self.state.busy:
+            return
+        every_s = max(1.0, len(snapshot.hosts) / _HEARD_A_SECOND)
+        if self.clock() - pulse.at_s < every_s or self.session.asks(PULSE):
+            return
+
+        def take(counts: Mapping[str, int]) -> None:
+            self.change(pulse=self.state.pulse.then(counts, self.clock()))
+            if self.state.pulse.stopped:
+                self._gather()  # at once: the next one would show it only in a while
+
+        self.ask(Question(PULSE, HearPulse(), self, "", take))
 
     def _jobs_again(self, jobs: tuple[JobLine, ...]) -> None:
         """The list of now, with what a look at each said."""

@@ -11,13 +11,13 @@ from rich.style import Style
 from rich.text import Text
 
 from oncall.core.printable import clean, short
-from oncall.core.units import NS_PER_S, format_duration
+from oncall.core.units import NS_PER_S, format_duration, format_number
 from oncall.render.text.lines import cell_len
 from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell.keys import ActionEntry, key_phrase, keys_by_id
 from oncall.tui.shell.registry import SCREENS, ScreenEntry, screen_entry
-from oncall.tui.shell.state import State, TimeCursor
+from oncall.tui.shell.state import Pulse, State, TimeCursor
 from oncall.views.coverage_words import seen_phrase
 from oncall.views.words import instant, leading
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from oncall.tui.shell.console import Console
 
 _LEAST_TITLE = 10  # columns
+_WITH_PULSE = 100  # columns of a terminal with room for it
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
@@ -166,13 +168,23 @@ class StatusLine(_Line):
             left.append(narrowing_phrase(state), self._style("accent"))
         old = (old_phrase(state), self._age_style(state.snapshot_age_s))
         time = time_phrase(state.cursor, state.live)
-        right = Text.assemble((time, self._style("muted")), old, " ")
+        right = Text.assemble(self._pulse(state.pulse), (time, self._style("muted")), old, " ")
         # What went wrong and how old this is are read first; half a phrase says nothing.
         room = self.size.width - left.cell_len - right.cell_len - 6
         fitting = (one for one in activity_phrases(state) if cell_len(one) <= room)
         if doing := next(fitting, ""):
             right = Text.assemble((f"{doing}   " if time else doing, self._style("muted")), right)
         return spread(left, right, self.size.width)
+
+    def _pulse(self, pulse: Pulse) -> Text:
+        """How fast the job records, the last moments and now; red while it records nothing."""
+        if not pulse.rates or self.size.width < _WITH_PULSE:
+            return Text()
+        beats, most = pulse.rates[-(self.size.width // 10) :], max(pulse.rates)
+        highest = len(_BLOCKS) - 1
+        line = "".join(_BLOCKS[round(rate / most * highest) if most else 0] for rate in beats)
+        style = self._style("success") if beats[-1] else self._style("error", bold=True)
+        return Text(f"{line} {format_number(beats[-1])} records/s  ", style)
 
     def _age_style(self, age_s: float) -> str:
         if age_s >= VERY_OLD_S:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oncall.tui.shell.state import State
 
 # Groups of questions.
-PROBE, RUN, JUDGEMENT, GLANCE = "probe", "run", "judgement", "glance"
+PROBE, RUN, JUDGEMENT, GLANCE, PULSE = "probe", "run", "judgement", "glance", "pulse"
 
 
 Answer = TypeVar("Answer")

@@ -3,6 +3,7 @@ the reader chose. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,34 @@ class TimeCursor:
         return replace(self, speed=SPEEDS[max(0, min(index, len(SPEEDS) - 1))])
 
 
+_MOST_BEATS = 60
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """How fast a running job records, heard between gathers: `rates` per second, the newest last;
+    by node what it had recorded `at_s`, by the application's clock."""
+
+    rates: tuple[float, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    at_s: float = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it recorded until a moment ago, and nothing since."""
+        return len(self.rates) > 1 and self.rates[-1] == 0 < self.rates[-2]
+
+    def then(self, counts: Mapping[str, int], now_s: float) -> Pulse:
+        """After one more: what the nodes heard both times recorded meanwhile."""
+        both = [node for node in counts if node in self.counts]
+        rates = self.rates
+        if both and now_s > self.at_s:
+            # Rings of a job that started again begin anew.
+            more = sum(max(0, counts[node] - self.counts[node]) for node in both)
+            rates = (*rates, more / (now_s - self.at_s))[-_MOST_BEATS:]
+        return Pulse(rates, counts, now_s)
+
+
 @dataclass(frozen=True)
 class State:
     """`jobs` is None while they are looked for. `snapshot` is the last good one, whatever failed
@@ -112,6 +141,7 @@ class State:
     faults_only: bool = False
     busy: str = ""  # what the session is doing
     progress: str = ""  # how far that is
+    pulse: Pulse = field(default_factory=Pulse)
     problem: str = ""  # what failed last; empty after a success
     notes: int = 0  # written about this job
     solved: Note | None = None  # what fixed it, as the reader wrote last
@@ -126,4 +156,5 @@ class State:
             progress=self.progress,
             snapshot_age_s=self.snapshot_age_s,
             demonstration=self.demonstration,
+            pulse=self.pulse,
         )
