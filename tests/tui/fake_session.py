@@ -125,7 +125,7 @@ class FakeSession:
         self._version = 0
         self.answers: dict[type[Query[Any]], Callable[[Any], Any]] = {
             ListJobs: self.list_jobs,
-            GlanceAtJob: self.glance,
+            GlanceAtJob: lambda query: JobLine(query.job, 2, 16, LAST_NS),
             HearPulse: lambda _: {},
             ListTroubles: self.troubles,
             OpenJob: self.open_job,
@@ -184,12 +184,6 @@ class FakeSession:
 
     def list_jobs(self, query: ListJobs) -> tuple[JobLine, ...]:  # noqa: ARG002
         return tuple(JobLine(job, 2, 16, LAST_NS, "running") for job in self._jobs)
-
-    def glance(self, query: GlanceAtJob) -> JobLine:
-        """A running job's line after it was judged."""
-        return JobLine(
-            query.job, 2, 16, LAST_NS, "recorded", f"✖ {query.job} hangs", "critical", 15
-        )
 
     def troubles(self, query: ListTroubles) -> tuple[HostTrouble, ...]:  # noqa: ARG002
         return self.hosts_troubles

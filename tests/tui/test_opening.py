@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from oncall.console.queries import GatherSnapshot, GetSnapshot, GlanceAtJob, ListJobs, OpenJob
 from oncall.core.errors import UsageError
-from oncall.views.snapshot import HostTrouble
+from oncall.views.snapshot import HostTrouble, JobLine
 
 from .console import console, piloted
 from .fake_session import FakeSession
-from .snapshots import JOB
+from .snapshots import JOB, LAST_NS
 from .until import until
 
 
@@ -129,6 +129,9 @@ async def test_several_jobs_are_judged_one_after_another_while_one_looks() -> No
     async with console(session, size=(120, 30)) as running:
         await until(running, lambda: "? another job is open" in running.text())
         session.fails.clear()
+        session.answers[GlanceAtJob] = lambda query: JobLine(
+            query.job, 2, 16, LAST_NS, "", f"✖ {query.job} hangs", "critical", 15
+        )
         running.clock.now_s += 61.0  # they run: each is judged again
         await until(running, lambda: f"✖ {JOB} hangs" in running.text())
         assert "15 of 16" in running.text() and "running" in running.text()
