@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, TypedDict
 
 from oncall.agents.bounded import Envelope, cell
-from oncall.render.contract import Count, DiagnosisDocument, Instant
+from oncall.render.contract import Count, DiagnosisDocument, Instant, fields_of
 from oncall.render.json_schema import Schema, schema_of
 from oncall.use_case.front import BlockedCall
 from oncall.views.snapshot import JobLine, RuleLine, StepRows
@@ -129,17 +129,7 @@ def answer_schema(tool: str) -> Schema:
 
 def jobs_document(lines: Sequence[JobLine]) -> JobsDocument:
     """The jobs as plain data."""
-    jobs: list[JobDocument] = [
-        {
-            "job": line.job,
-            "nodes": line.nodes,
-            "ranks": line.ranks,
-            "last_ns": line.last_ns,
-            "state": line.state,
-        }
-        for line in lines
-    ]
-    return {"jobs": jobs}
+    return {"jobs": [fields_of(line, JobDocument) for line in lines]}
 
 
 def front_document(job: str, calls: Sequence[BlockedCall]) -> FrontDocument:
@@ -149,47 +139,25 @@ def front_document(job: str, calls: Sequence[BlockedCall]) -> FrontDocument:
 
 def _call(call: BlockedCall) -> BlockedCallDocument:
     comm = None if call.comm is None else f"{call.comm:#x}"
-    return {
-        "communicator": call.name or comm or "",
-        "comm": comm,
-        "kind": call.kind,
-        "op": call.op,
-        "seq": call.seq,
-        "since_ns": call.since_ns,
-        "waiting": call.waiting,
-        "missing": call.missing,
-    }
+    return fields_of(call, BlockedCallDocument, communicator=call.name or comm or "", comm=comm)
 
 
 def rows_document(found: StepRows) -> RowsDocument:
     """The rows behind a step as plain data; `step` counts from 1, as a reader does."""
-    return {
-        "finding": found.finding,
-        "step": found.step + 1,
-        "fact": found.fact,
-        "sql": found.sql,
-        "params": dict(found.params),
-        "columns": found.table.columns,
-        "rows": [[cell(value) for value in row] for row in found.table.rows],
-        "total": found.table.total,
-    }
+    return fields_of(
+        found,
+        RowsDocument,
+        step=found.step + 1,
+        params=dict(found.params),
+        columns=found.table.columns,
+        rows=[[cell(value) for value in row] for row in found.table.rows],
+        total=found.table.total,
+    )
 
 
 def rules_document(lines: Sequence[RuleLine]) -> RulesDocument:
     """The rulebooks as plain data."""
-    books: list[RuleDocument] = [
-        {
-            "name": line.name,
-            "title": line.title,
-            "status": line.status,
-            "enabled": line.enabled,
-            "shipped": line.shipped,
-            "verdicts": line.verdicts,
-            "broken": line.broken,
-        }
-        for line in lines
-    ]
-    return {"rulebooks": books}
+    return {"rulebooks": [fields_of(line, RuleDocument) for line in lines]}
 
 
 def stacks_document(stacks: FoldedStacks) -> dict[str, Any]:

@@ -273,19 +273,21 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocumen
     """The diagnosis as plain data. `explain` adds each step's SQL and parameters."""
     coverage, until_ns = diagnosis.coverage, diagnosis.until_ns
     lost_s = {one.finding: one.seconds(until_ns) for one in losing(diagnosis) if until_ns}
-    return _fields(
+    return fields_of(
         diagnosis,
         DiagnosisDocument,
         schema=VERSION,
-        window=_fields(diagnosis, WindowDocument),
+        window=fields_of(diagnosis, WindowDocument),
         doubt=words.doubt(diagnosis),
         suspects=[_suspect(one) for one in diagnosis.suspects],
-        coverage=_fields(
+        coverage=fields_of(
             coverage,
             CoverageDocument,
             gaps=[_gap(gap, explain) for gap in coverage.gaps],
-            contradictions=[_fields(one, ContradictionDocument) for one in coverage.contradictions],
-            skipped_rules=[_fields(one, SkippedRuleDocument) for one in coverage.skipped_rules],
+            contradictions=[
+                fields_of(one, ContradictionDocument) for one in coverage.contradictions
+            ],
+            skipped_rules=[fields_of(one, SkippedRuleDocument) for one in coverage.skipped_rules],
         ),
         findings=[
             _finding(finding, explain, lost_s.get(finding.id)) for finding in diagnosis.findings
@@ -294,8 +296,8 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> DiagnosisDocumen
     )
 
 
-def _fields(of: object, document: type[AnyDocument], **given: object) -> AnyDocument:
-    """The fields of a part of the diagnosis that its document has, by the same names; and those
+def fields_of(of: object, document: type[AnyDocument], **given: object) -> AnyDocument:
+    """The fields of something that its document has, by the same names; and those
     that are `given`."""
     names = document.__annotations__
     values = ((name, given[name] if name in given else getattr(of, name)) for name in names)
@@ -306,7 +308,7 @@ def _fields(of: object, document: type[AnyDocument], **given: object) -> AnyDocu
 def _gap(gap: Gap, explain: bool) -> GapDocument:
     details = gap.details if explain else ""
     more = _known(files=list(gap.files) or None, details=details or None)
-    return cast(GapDocument, {**_fields(gap, _Gap), **more})
+    return cast(GapDocument, {**fields_of(gap, _Gap), **more})
 
 
 def _known(**fields: object) -> dict[str, object]:
@@ -323,13 +325,13 @@ def _finding(finding: Finding, explain: bool, lost_s: float | None) -> FindingDo
         "class": finding.fault_class,
         "severity": finding.severity,
         "confidence": finding.confidence,
-        "reasons": [_fields(one, ReasonDocument) for one in finding.reasons],
+        "reasons": [fields_of(one, ReasonDocument) for one in finding.reasons],
         "at_ns": finding.at_ns,
         "blame": _blame(finding.blame),
         "case": dict(finding.case),
         "story": [_step(step, explain) for step in finding.story],
-        "stacks": [_fields(one, StackDocument) for one in finding.stacks],
-        "ruled_out": [_fields(one, RuledOutDocument) for one in finding.ruled_out],
+        "stacks": [fields_of(one, StackDocument) for one in finding.stacks],
+        "ruled_out": [fields_of(one, RuledOutDocument) for one in finding.ruled_out],
         "kind": finding.claim.kind,
         "explained_by": finding.explained_by,
         "next": list(finding.next),
@@ -355,7 +357,7 @@ def _finding(finding: Finding, explain: bool, lost_s: float | None) -> FindingDo
 
 def _cause(cause: Cause, explain: bool) -> CauseDocument:
     story = [_step(step, explain) for step in cause.story]
-    return _fields(cause, CauseDocument, blame=_blame(cause.blame), story=story)
+    return fields_of(cause, CauseDocument, blame=_blame(cause.blame), story=story)
 
 
 def _blame(blame: Sequence[Blame]) -> list[BlameDocument]:
@@ -370,7 +372,7 @@ def _suspect(suspect: Suspect) -> SuspectDocument:
 
 def _step(step: Step, explain: bool) -> StepDocument:
     more = {"sql": step.sql, "params": dict(step.params)} if explain else {}
-    return cast(StepDocument, {**_fields(step, _Step), **more})
+    return cast(StepDocument, {**fields_of(step, _Step), **more})
 
 
 def schema() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""When a task could begin as other ranks show it, by the clock of the rank that computes it.
+"""When a task could begin as other ranks show it.
 
 A rank that is alone in its tensor-parallel group makes no call within a task: where calls alone are
 recorded, nothing on it shows when a Recv was over and the computation began. The rank that sends
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.task_lateness import clock_corrections, corrections_of
 from oncall.analysis.tasks.task_positions import Tasks
 
 
@@ -42,11 +40,10 @@ class Computed:
 def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
     """For each rank when what each of its tasks works on was sent, or when the ranks that it begins
     an iteration with were all there (tasks,), -1 unknown; None where its stage is not known."""
-    known = clock_corrections([one.calls for one in ranks if one is not None])
     placed = [(number, one) for number, one in enumerate(ranks) if one is not None]
     computing = [one for _, one in placed]
     lanes = _lanes(computing)
-    joint = _JointCalls([_joint_calls(one.calls) for one in computing])
+    joint = _JointCalls(computing)
     in_lane: dict[tuple[str, int] | None, list[int]] = {}
     for place, lane in enumerate(lanes):
         in_lane.setdefault(lane, []).append(place)
@@ -55,57 +52,33 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
         sent = np.full(len(one.tasks), UNKNOWN, dtype=np.int64)
         mates = in_lane[lanes[place]] if lanes[place] is not None else []
         for other in (mate for mate in mates if mate != place):
-            moved = corrections_of(np.array([other, place]), known)
             sent_by_peer = _sent_to(one, placed[other][1])
-            sent = np.where(sent_by_peer >= 0, sent_by_peer + int(moved[0] - moved[1]), sent)
-        sent = np.where(sent < 0, _all_there(place, computing, joint, known), sent)
+            sent = np.where(sent_by_peer >= 0, sent_by_peer, sent)
+        sent = np.where(sent < 0, _all_there(one, joint), sent)
         found[number] = sent
     return found
 
 
-def _joint_calls(calls: RankCalls) -> tuple[Array, Array]:
-    """A rank's calls that are no Sends or Recvs: what distinguishes each, in order, and when it was
-    called by its own clock (n,)."""
-    mine = np.flatnonzero((calls.use > RECV) & (calls.seq >= 0))
-    number = _number(calls, mine)
-    order = np.argsort(number, kind="stable")
-    return number[order], calls.called_ns[mine[order]]
-
-
 class _JointCalls:
-    """The joint calls of all ranks: of each rank as `_joint_calls` has them, and of all by what
-    distinguishes them, as few of the ranks of a job are members of one communicator."""
+    """The calls of all ranks that are no Sends or Recvs."""
 
-    def __init__(self, of_rank: Sequence[tuple[Array, Array]]) -> None:
-        self.of_rank = of_rank
-        every = np.concatenate([numbers for numbers, _ in of_rank]) if of_rank else np.zeros(0)
-        rank = np.repeat(np.arange(len(of_rank)), [len(numbers) for numbers, _ in of_rank])
-        order = np.argsort(every, kind="stable")
-        self._number, self._rank = every[order], rank[order]
-        self._called = (
-            np.concatenate([called for _, called in of_rank])[order] if of_rank else every
-        )
-
-    def members(self, wanted: Array) -> list[int]:
-        """The ranks that made any of these calls."""
-        begin, end = (np.searchsorted(self._number, wanted, side) for side in ("left", "right"))
-        mine = [self._rank[slice(*each)] for each in zip(begin, end, strict=True)]
-        return np.unique(np.concatenate(mine)).tolist() if mine else []
+    def __init__(self, ranks: Sequence[Computed]) -> None:
+        mine = [np.flatnonzero((one.calls.use > RECV) & (one.calls.seq >= 0)) for one in ranks]
+        made = list(zip(ranks, mine, strict=True))
+        empty = [np.zeros(0, dtype=np.int64)]
+        number = np.concatenate(empty + [_number(one.calls, at) for one, at in made])
+        called = np.concatenate(empty + [one.calls.called_ns[at] for one, at in made])
+        order = np.argsort(number, kind="stable")
+        opening = np.flatnonzero(np.diff(number[order], prepend=-1))
+        self._numbers = number[order][opening]
+        self._last = np.maximum.reduceat(called[order], opening) if len(opening) else called
 
     def latest(self, wanted: Array) -> Array:
-        """When the last of all ranks made each of these calls, clocks as they are; -1 if none."""
-        numbers, last = self._last
-        if not len(numbers):
+        """When the last of all ranks made each of these calls; -1 if none."""
+        if not len(self._numbers):
             return np.full(len(wanted), UNKNOWN, dtype=np.int64)
-        place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-        return np.where(numbers[place] == wanted, last[place], UNKNOWN)
-
-    @cached_property
-    def _last(self) -> tuple[Array, Array]:
-        opening = np.flatnonzero(np.diff(self._number, prepend=-1))
-        if not len(opening):
-            return self._number, self._called
-        return self._number[opening], np.maximum.reduceat(self._called, opening)
+        place = np.minimum(np.searchsorted(self._numbers, wanted), len(self._numbers) - 1)
+        return np.where(self._numbers[place] == wanted, self._last[place], UNKNOWN)
 
 
 def _number(calls: RankCalls, at: Array) -> Array:
@@ -113,34 +86,16 @@ def _number(calls: RankCalls, at: Array) -> Array:
     return np.asarray(calls.comm[at] * (1 << 40) + calls.seq[at])
 
 
-def _all_there(
-    place: int,
-    ranks: Sequence[Computed],
-    joint: _JointCalls,
-    known: Sequence[dict[int, int]],
-) -> Array:
+def _all_there(one: Computed, joint: _JointCalls) -> Array:
     """For the first task of each iteration when the last member made the joint call before
     (tasks,); -1 unknown, and for those that receive."""
-    one = ranks[place]
     before = np.array([block.begin - 1 for block in one.blocks], dtype=np.int64)[one.tasks.block]
     opening = (np.diff(one.tasks.block, prepend=-1) != 0) & ~one.tasks.receives & (before >= 0)
     latest = np.full(len(opening), UNKNOWN, dtype=np.int64)
     at = before[opening]
-    wanted = _number(one.calls, at)
     there = np.where(one.calls.seq[at] >= 0, one.calls.called_ns[at], UNKNOWN)
-    if not known:  # one clock: whoever came last
-        latest[opening] = np.where(there >= 0, np.maximum(there, joint.latest(wanted)), there)
-        return latest
-    for other in joint.members(wanted):
-        if other == place or ranks[other].calls.comms != one.calls.comms:
-            continue
-        numbers, called = joint.of_rank[other]
-        moved = corrections_of(np.array([other, place]), known)
-        found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-        theirs = called[found] + int(moved[0] - moved[1])
-        same = (numbers[found] == wanted) & (there >= 0)
-        there = np.where(same, np.maximum(there, theirs), there)
-    latest[opening] = there
+    last = np.maximum(there, joint.latest(_number(one.calls, at)))
+    latest[opening] = np.where(there >= 0, last, there)
     return latest
 
 

@@ -35,8 +35,3 @@ INVERTED = 0.05  # of tasks send before they receive: then one group call exchan
 BACKWARD_SHARE = 2 / 3  # of both: a backward computes two gradients, each as much as the forward
 AHEAD_SHARE = 0.5  # of what a host that waits in each call takes up to the last: ahead, less
 GOES_ON_NS = 120_000  # hosts make the next call within it, a transfer takes longer
-
-# how far clocks are apart
-PROMPT_NS = 5_000_000  # after a round: a member that calls so soon did not wait
-CLOCK_ERROR_NS = 3_000_000  # members go on apart by as much
-FEWEST_ROUNDS = 3  # that show how far two clocks are apart
