@@ -56,8 +56,8 @@ class Judging:
         """`rest_ns`: how long the job's processes were ever seen to rest; `quick`: only whether the
         job is stopped."""
         books, rest = self.rulebooks, "hang_proofs.rest"
-        stated = [book.of_relations[rest].value for book in books if rest in book.of_relations]
-        if rest_ns > max((all_parameters()[rest].quantity.value, *stated)):
+        stated = [book.of_relations[rest] for book in books if rest in book.of_relations]
+        if all(rest_ns > float(one.value) for one in (all_parameters()[rest].quantity, *stated)):
             books = apply_overrides(books, {rest: f"{rest_ns / NS_PER_S:.3f} s"})
         if quick:
             return diagnose_stops(incident, books, job)

@@ -55,7 +55,7 @@ def usual_rests() -> str:
         rests AS (
             SELECT p.job, p.rank, p.still_ns, p.at_ns - p.still_ns AS since_ns, p.at_ns
             FROM host_processes p JOIN starts s USING (job) LEFT JOIN resting r USING (job, rank)
-            WHERE p.still_ns > $missed AND p.at_ns - p.still_ns > s.at_ns
+            WHERE p.still_ns > $missed AND upper(p.state) <> 'T' AND p.at_ns - p.still_ns > s.at_ns
                 AND coalesce(p.at_ns < r.since_ns, true))
         SELECT job, max(still_ns) AS still_ns FROM rests r
         WHERE NOT EXISTS (
