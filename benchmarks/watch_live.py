@@ -8,7 +8,7 @@ loopback, each with a collector of rings and processes; a real `oncall watch` wi
 settings and all rulebooks notifies a server on loopback. Each fault strikes a new job; seconds are
 from the fault to the look that first shows trouble, to the one that names the rank, and to the
 notification. `--sound-minutes`: no fault, but a checkpoint of rank 0, for as long as several steps,
-each minute, and an idle pause of another rank between them: whatever arrives is false.
+each minute, and an idle pause of all between them: whatever arrives is false.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def sound(names: list[str], minutes: float) -> None:
             step, us = running.cluster.steps() + 20, 1_000_000
             kind = f"checkpoint,rank=0,op={step},delay_us={CHECKPOINT_S * us:.0f}"
             if pauses % 2:
-                kind = f"slow-compute,rank=3,op={step},count=1,delay_us={IDLE_S * us:.0f}"
+                kind = f"slow-compute,op={step},count=1,delay_us={IDLE_S * us:.0f}"
             running.cluster._give_order(kind + "\n")
             pauses += 1
         print(

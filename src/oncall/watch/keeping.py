@@ -38,12 +38,14 @@ class Pending:
 
 @dataclass(frozen=True)
 class Kept:
-    """`last` is the newest announcement of the open incident, `lost` what faults have cost."""
+    """`last` is the newest announcement of the open incident, `lost` what faults have cost,
+    `rest_ns` how long the job's processes were ever seen to rest between two calls."""
 
     state: State
     pending: tuple[Pending, ...] = ()
     last: Announcement | None = None
     lost: Lost = field(default_factory=Lost)
+    rest_ns: int = 0
 
     def announce(self, announcement: Announcement, targets: tuple[str, ...]) -> Kept:
         """The announcement is to be sent to these targets, after what is sent to them already."""
@@ -98,6 +100,7 @@ class WatchFolder:
             ],
             "last": None if kept.last is None else to_json(kept.last),
             "lost": asdict(kept.lost),
+            "rest_ns": kept.rest_ns,
         }
         path = self.path / _STATE
         draft = path.with_suffix(".new")
@@ -116,7 +119,8 @@ def _kept(values: Mapping[str, Any]) -> Kept:
         for one in values["pending"]
     )
     last = None if values["last"] is None else from_json(values["last"])
-    return Kept(_state(values["state"]), pending, last, Lost(**values.get("lost", {})))
+    lost, rest_ns = Lost(**values.get("lost", {})), int(values.get("rest_ns", 0))
+    return Kept(_state(values["state"]), pending, last, lost, rest_ns)
 
 
 def _state(values: Mapping[str, Any]) -> State:

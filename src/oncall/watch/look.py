@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from oncall.core.diagnosis import Diagnosis, FaultClass, Finding, Severity
+from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 from oncall.views import words
@@ -79,6 +80,16 @@ def _suspected_stop(finding: Finding) -> bool:
 def blind_trouble(why: str) -> Trouble:
     """That nothing is seen of the job any more."""
     return Trouble("watch", "NOT_OBSERVED", "", "warning", "host", f"Not observed: {clean(why)}")
+
+
+def usual_rest_ns(incident: Incident) -> int:
+    """How long a process of the job rested between two calls at most, and went on; 0: unknown."""
+    try:
+        incident.require(["usual_rests"])
+    except (MissingEvidence, RelationFailed):
+        return 0
+    ((rest_ns,),) = incident.con.execute("SELECT max(still_ns) FROM usual_rests").fetchall()
+    return rest_ns or 0
 
 
 def mark_of(incident: Incident) -> str:

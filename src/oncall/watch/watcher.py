@@ -18,17 +18,19 @@ from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import clean, file_name
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
+from oncall.evidence.parameters import all_parameters
 from oncall.fleet.outcome import lost_gateways_phrases
 from oncall.fleet.stacks import TakenStacks
+from oncall.rules.language.load import apply_overrides
 from oncall.rules.language.rulebook import Rulebook
-from oncall.use_case.diagnose import diagnose
+from oncall.use_case.diagnose import diagnose, diagnose_stops
 from oncall.views import coverage_words, words
 from oncall.views.lost_gpu_time import losing
 from oncall.watch.announcement import of_end, of_trouble
 from oncall.watch.course import Kind, after, announced, may_confirm
 from oncall.watch.keeping import Kept, WatchFolder
 from oncall.watch.listening import Heard
-from oncall.watch.look import Look, mark_of, troubles_of
+from oncall.watch.look import Look, mark_of, troubles_of, usual_rest_ns
 from oncall.watch.metrics import Seen, exposition, write_textfile
 from oncall.watch.outbox import Outbox
 from oncall.watch.settings import WatchSettings
@@ -48,13 +50,19 @@ class Judging:
     set_aside: Sequence[SkippedRule] = ()
     min_coverage: float = 0.9
 
-    def __call__(self, incident: Incident, job: str) -> Diagnosis:
+    def __call__(
+        self, incident: Incident, job: str, rest_ns: int = 0, *, quick: bool = False
+    ) -> Diagnosis:
+        """`rest_ns`: how long the job's processes were ever seen to rest; `quick`: only whether the
+        job is stopped."""
+        books, rest = self.rulebooks, "hang_proofs.rest"
+        stated = [book.of_relations[rest] for book in books if rest in book.of_relations]
+        if all(rest_ns > float(one.value) for one in (all_parameters()[rest].quantity, *stated)):
+            books = apply_overrides(books, {rest: f"{rest_ns / NS_PER_S:.3f} s"})
+        if quick:
+            return diagnose_stops(incident, books, job)
         return diagnose(
-            incident,
-            self.rulebooks,
-            job,
-            min_coverage=self.min_coverage,
-            set_aside=self.set_aside,
+            incident, books, job, min_coverage=self.min_coverage, set_aside=self.set_aside
         )
 
 
@@ -167,7 +175,7 @@ class Watcher:
                     add_stacks(incident, taken)
                 if confirms:
                     file = self._saved(incident, now_ns)  # it is read-only once rules have run
-                return *self._judged(incident, now_ns), file
+                return *self._judged(incident, now_ns, quick), file
         except (OncallError, OSError) as error:
             why = clean(str(error))
             self._show(f"sees nothing: {why}")
@@ -184,9 +192,11 @@ class Watcher:
             return ""
         return str(place)
 
-    def _judged(self, incident: Incident, now_ns: int) -> tuple[Look, Diagnosis]:
+    def _judged(self, incident: Incident, now_ns: int, quick: bool) -> tuple[Look, Diagnosis]:
         mark = mark_of(incident)
-        diagnosis = self._judging(incident, self._source.job)
+        diagnosis = self._judging(incident, self._source.job, self._kept.rest_ns, quick=quick)
+        rest_ns = max(self._kept.rest_ns, usual_rest_ns(incident))
+        self._kept = replace(self._kept, rest_ns=rest_ns)
         troubles = troubles_of(diagnosis)
         headline, seen = (
             words.headline(diagnosis)[2],
@@ -198,7 +208,8 @@ class Watcher:
         if ended:
             headline += f"; the job has ended: {ended}"
         news = headline if troubles else _DIGITS.sub("", headline)
-        self._show(f"{headline} ({seen})", f"{news} ({seen})")
+        if troubles or not quick:
+            self._show(f"{headline} ({seen})", f"{news} ({seen})")
         stopped = any(one.stops for one in troubles)
         if silence and not (ended or stopped or diagnosis.healthy):
             troubles = (silent_trouble(incident, silence), *troubles)

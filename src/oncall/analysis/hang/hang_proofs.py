@@ -12,28 +12,57 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 
-def _rests() -> str:
-    """The processes that do not move now, and how long one of the job rested before that."""
+@relation(
+    "resting",
+    reads=["host_processes"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank whose process does not move in the newest reading"),
+        ("state", "VARCHAR", "", "of its main thread"),
+        ("blocked_in", "VARCHAR", "", "the kernel's function that it waits in"),
+        ("still_ns", "BIGINT", "ns", "for how long"),
+        ("since_ns", "BIGINT", "ns", "since when"),
+    ],
+    source="beyond CCL-D",
+    params={"missed": Param("2 s", "two readings of processes: what lies between is not seen")},
+)
+def resting() -> str:
+    """Processes that do not move now; those of which no reading is new are gone."""
     return """
-        newest AS (
-            SELECT job, rank, state, blocked_in, still_ns, at_ns - still_ns AS since_ns
-            FROM host_processes
-            QUALIFY at_ns >= max(at_ns) OVER (PARTITION BY node) - $missed
-                AND row_number() OVER (PARTITION BY job, rank ORDER BY at_ns DESC) = 1),
-        starts AS (SELECT job, min(called_ns) AS at_ns FROM operations GROUP BY job),
-        -- Those that wait in a call rest as long as others work; before the first, all set up.
+        SELECT job, rank, state, blocked_in, still_ns, at_ns - still_ns AS since_ns
+        FROM (FROM host_processes
+              QUALIFY at_ns >= max(at_ns) OVER (PARTITION BY node) - $missed
+                  AND row_number() OVER (PARTITION BY job, rank ORDER BY at_ns DESC) = 1)
+        WHERE still_ns IS NOT NULL
+    """
+
+
+@relation(
+    "usual_rests",
+    reads=["host_processes", "operations"],
+    columns=[
+        ("job", "VARCHAR", "", "a job whose processes rested between two calls"),
+        ("still_ns", "BIGINT", "ns", "for how long at most, and went on"),
+    ],
+    source="beyond CCL-D",
+    params={"missed": "resting.missed"},
+)
+def usual_rests() -> str:
+    """How long sound processes of each job rest by themselves: not in a call, where they wait as
+    long as others work, nor before the first, when all set up."""
+    return """
+        WITH starts AS (SELECT job, min(called_ns) AS at_ns FROM operations GROUP BY job),
         rests AS (
             SELECT p.job, p.rank, p.still_ns, p.at_ns - p.still_ns AS since_ns, p.at_ns
-            FROM host_processes p JOIN starts s USING (job) LEFT JOIN newest n USING (job, rank)
-            WHERE p.still_ns > $rest AND p.at_ns - p.still_ns > s.at_ns
-                AND coalesce(p.at_ns < n.since_ns, true)),
-        longest AS (
-            SELECT job, max(still_ns) AS still_ns FROM rests r
-            WHERE NOT EXISTS (
-                FROM operations o WHERE o.job = r.job AND o.rank = r.rank
-                    AND o.called_ns <= r.since_ns + $missed
-                    AND coalesce(o.ended_ns, o.observed_ns) >= r.at_ns - $missed)
-            GROUP BY job)
+            FROM host_processes p JOIN starts s USING (job) LEFT JOIN resting r USING (job, rank)
+            WHERE p.still_ns > $missed AND upper(p.state) <> 'T' AND p.at_ns - p.still_ns > s.at_ns
+                AND coalesce(p.at_ns < r.since_ns, true))
+        SELECT job, max(still_ns) AS still_ns FROM rests r
+        WHERE NOT EXISTS (
+            FROM operations o WHERE o.job = r.job AND o.rank = r.rank
+                AND o.called_ns <= r.since_ns + $missed
+                AND coalesce(o.ended_ns, o.observed_ns) >= r.at_ns - $missed)
+        GROUP BY job
     """
 
 
@@ -51,14 +80,12 @@ def _rests() -> str:
     params={
         "blink": "progress_symptoms.blink",
         "rest": Param("4 s", "what a sound process may rest between two calls, by itself"),
-        "missed": Param("2 s", "two readings of processes: what lies between is not seen"),
     },
 )
 def hang_proofs() -> str:
     """Why each such job cannot go on, and against which time that counts."""
-    return f"""
-        WITH {_rests()},
-        culprits AS (SELECT DISTINCT job, rank, how FROM hang_roots),
+    return """
+        WITH culprits AS (SELECT DISTINCT job, rank, how FROM hang_roots),
         -- A call that members made in two ways, or in crossed order, completes never.
         never AS (
             SELECT DISTINCT job FROM odd_calls
@@ -75,7 +102,7 @@ def hang_proofs() -> str:
                         ELSE CASE count(*) WHEN 1 THEN ' no process' ELSE ' no processes' END
                             || ' that runs' END AS why
             FROM culprits c LEFT JOIN halted h USING (job, rank)
-            LEFT JOIN newest n USING (job, rank) LEFT JOIN longest l USING (job)
+            LEFT JOIN resting n USING (job, rank) LEFT JOIN usual_rests l USING (job)
             GROUP BY c.job HAVING bool_and(h.rank IS NOT NULL OR n.still_ns IS NOT NULL)),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job),
         seen AS (
