@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from oncall.console.queries import (
     GetRankCard,
     GetRates,
     GetSnapshot,
+    GetWordsByHand,
     ListJobs,
     ListTroubles,
     OpenJob,
@@ -119,6 +121,15 @@ def test_a_snapshot_comes_over_ssh_a_cut_connection_is_reported_and_comes_back(
 
     session.close()
     assert ssh_children() == []
+
+
+def test_a_command_runs_on_a_node_by_hand(opened: Opened) -> None:
+    session = opened("gpu[001-002]", "openssh")
+    session.ask(ListJobs())
+    words = session.ask(GetWordsByHand("gpu002", "echo it is $((6 * 7))"))
+    assert words[:2] == ("ssh", "-t")
+    done = subprocess.run(words, input="", capture_output=True, text=True, check=True, timeout=60)
+    assert "it is 42" in done.stdout
 
 
 def test_one_of_two_nodes_cut_off_leaves_the_other_and_its_ranks(opened: Opened) -> None:

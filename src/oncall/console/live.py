@@ -235,6 +235,11 @@ class Fleet(Source):
             raise UsageError("these nodes are not reachable from here")
         return self._nodes.run(command, task)
 
+    def by_hand(self, node: str, command: str) -> tuple[str, ...]:
+        if not self.live:
+            raise UsageError("these nodes are not reachable from here")
+        return self._nodes.by_hand(node, command)
+
     def save(self, path: Path) -> None:
         with self._keeping:
             newest = self._history.newest

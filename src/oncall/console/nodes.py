@@ -151,6 +151,14 @@ class Nodes:
         finally:
             task.check()
 
+    def by_hand(self, node: str, command: str) -> tuple[str, ...]:
+        """The words that run a command on a node in the user's own terminal. Raises UsageError."""
+        transport = self._reach.transport
+        if not isinstance(transport, SshTransport):
+            raise UsageError("only nodes that are reached over SSH can be gone to")
+        hosts = {outcome.node: host for host, outcome in self.last.outcomes.items()}
+        return transport.by_hand(hosts.get(node, node), command)
+
     def leave(self) -> None:
         """Close every connection; the next query opens them again."""
         self._loop.run(self._leave())

@@ -138,6 +138,18 @@ class ProbeNodes(Query[str]):
 
 
 @dataclass(frozen=True)
+class GetWordsByHand(Query[tuple[str, ...]]):
+    """The words that run a command on a node in the reader's own terminal; an empty one is a shell.
+    Raises UsageError where nodes are not reached over SSH."""
+
+    node: str
+    command: str
+
+    def answer(self, session: Answering) -> tuple[str, ...]:
+        return session.source.by_hand(self.node, self.command)
+
+
+@dataclass(frozen=True)
 class RunCommand(Query[str]):
     """Run a suggested command that only reads on the node it names, or else on the one that is
     `blamed`: what it prints. Raises UsageError for any other, and for a recording."""

@@ -108,6 +108,10 @@ class Source(ABC):
         UsageError."""
         raise UsageError("this is a recording, so there are no nodes to probe")
 
+    def by_hand(self, node: str, command: str) -> tuple[str, ...]:  # noqa: ARG002
+        """The words that run a command on a node in the user's own terminal. Raises UsageError."""
+        raise UsageError("this is a recording, so there are no nodes to go to")
+
     def run(self, command: RemoteCommand, task: Task) -> str:  # noqa: ARG002
         """What a command that only reads prints on its host. Raises UsageError."""
         raise UsageError("this is a recording, so there are no nodes to run it on")

@@ -23,6 +23,8 @@ from textual.command import CommandPalette, Provider
 from textual.screen import Screen
 from textual.widget import AwaitMount
 
+from oncall.console.queries import GetWordsByHand
+from oncall.core.errors import UsageError
 from oncall.core.printable import clean, for_clipboard
 from oncall.tui.drawing.literal import AsciiFilter, HarmlessFilter, literal
 from oncall.tui.drawing.states import DEFAULT, THEMES
@@ -32,11 +34,12 @@ from oncall.tui.shell.help import Actions, HelpScreen
 from oncall.tui.shell.keys import ActionEntry, bindings
 from oncall.tui.shell.log import MOST, LogLine
 from oncall.tui.shell.looking import Looking, osc52
-from oncall.tui.shell.messages import StateChanged
+from oncall.tui.shell.messages import Question, StateChanged
 from oncall.tui.shell.registry import SCREENS, listed, screen_entry
 from oncall.tui.shell.screen import ConsoleScreen, make, screen_in_sight
 from oncall.tui.shell.state import State
 from oncall.tui.shell.switching import ParsedOnce
+from oncall.tui.shell.there import OWN, NodeAction, run_there
 from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:
@@ -78,6 +81,7 @@ class ConsoleApp(Looking):
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
         once_read: Callable[[], None] = lambda: None,
+        node_actions: Sequence[NodeAction] = OWN,
     ) -> None:
         super().__init__()
         self.stylesheet = ParsedOnce(variables=self.get_css_variables())
@@ -99,6 +103,9 @@ class ConsoleApp(Looking):
         self.refresh_every_s = refresh_every_s
         self.recording, self.saved_jobs = recording, set()
         self.opener = opener
+        self._node_actions = tuple(node_actions)
+        for binding in bindings(node_actions):
+            self._bindings.key_to_bindings.setdefault(binding.key, []).append(binding)
         for one in THEMES:
             self.register_theme(one)
         self.theme = theme
@@ -178,7 +185,8 @@ class ConsoleApp(Looking):
         await super().on_event(event)
 
     def actions_of(self, screen: Screen[Any]) -> list[ActionEntry[Any]]:
-        return [*(screen.ACTIONS if isinstance(screen, ConsoleScreen) else ()), *ACTIONS]
+        own = screen.ACTIONS if isinstance(screen, ConsoleScreen) else ()
+        return [*own, *ACTIONS, *self._node_actions]
 
     async def action_perform(self, name: str) -> None:
         """Do it, or say why not."""
@@ -193,12 +201,27 @@ class ConsoleApp(Looking):
         if why := entry.why_not(screen):
             self.tell(f"{entry.title}: {why}")
             return
+        if isinstance(entry, NodeAction):
+            self._go_there(entry, screen.place_here())
+            return
         if entry.id.startswith("show_"):
             self.show_screen(entry.id.removeprefix("show_"))
             return
         done = getattr(self if entry.of_app else screen, entry.method)()
         if done is not None:
             await done
+
+    def _go_there(self, action: NodeAction, place: Mapping[str, str]) -> None:
+        """Run it on the node of the place, in the console's own terminal."""
+
+        def run(words: tuple[str, ...]) -> None:
+            try:
+                run_there(self, words)
+            except UsageError as error:
+                self.tell(f"{action.title}: {error}")
+
+        query = GetWordsByHand(place["node"], action.command(place))
+        self.ask(Question("by hand", query, self, "", run, lambda no: self.tell(str(no.error))))
 
     def show_screen(self, name: str) -> None:
         """Show a screen; `esc` comes back."""

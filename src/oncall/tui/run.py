@@ -49,9 +49,12 @@ def run(
     from oncall.tui.app import ConsoleApp
     from oncall.tui.drawing.states import THEMES, default_theme
     from oncall.tui.shell.keys import read_keymap
+    from oncall.tui.shell.there import read_commands
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
-    keymap, wrong_keys = read_keymap(configuration, _actions)
+    node_actions, wrong_commands = read_commands(configuration)
+    keymap, wrong_keys = read_keymap(configuration, lambda: _actions(node_actions))
+    wrong = (*problems, *wrong_theme, *wrong_keys, *wrong_commands)
     app_of: Callable[..., ConsoleApp] = ConsoleApp
     if controls is not None:
         from oncall.tui.demonstration import DemonstrationApp
@@ -64,7 +67,8 @@ def run(
         theme=theme or default_theme(),
         keymap=keymap,
         ascii_only=not speaks_utf8(),
-        startup_problems=list(dict.fromkeys(map(str, (*problems, *wrong_theme, *wrong_keys)))),
+        startup_problems=list(dict.fromkeys(map(str, wrong))),
+        node_actions=node_actions,
         once_read=collect_in_short_pauses,
     )
     return asyncio.run(_shown(app))
@@ -123,13 +127,13 @@ def _calm() -> None:
         os.environ.setdefault("TEXTUAL_FPS", "15")
 
 
-def _actions() -> dict[str, list[ActionEntry[Any]]]:
+def _actions(everywhere: Sequence[ActionEntry[Any]] = ()) -> dict[str, list[ActionEntry[Any]]]:
     """What can be done on every screen, all of which are imported for that: title -> actions."""
     from oncall.tui.shell.actions import ACTIONS
     from oncall.tui.shell.registry import SCREENS
     from oncall.tui.shell.screen import load
 
-    return {screen.title: [*load(screen).ACTIONS, *ACTIONS] for screen in SCREENS}
+    return {screen.title: [*load(screen).ACTIONS, *ACTIONS, *everywhere] for screen in SCREENS}
 
 
 def _chosen_theme(

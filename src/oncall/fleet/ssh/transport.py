@@ -111,6 +111,13 @@ class SshTransport:
         finally:
             await channel.close()
 
+    def by_hand(self, host: str, command: str) -> tuple[str, ...]:
+        """The words that run a command on the host in the user's own terminal; without one, a
+        shell. Raises UsageError."""
+        check_host(host)
+        fleet = self._configuration
+        return (fleet.ssh, "-t", *fleet.ssh_options, "--", host, *([command] if command else ()))
+
     async def run(self, host: str, command: str, most_bytes: int) -> str:
         """What a shell command without input prints on the host, errors included, `most_bytes` of
         it at most. Raises HostError."""

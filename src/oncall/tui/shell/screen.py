@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -80,6 +80,10 @@ class ConsoleScreen(SettlingScreen):
     def cursor_is_on(self) -> str:
         """What the cursor is on, for a note about it: `F1`, `rank 5`."""
         return ""
+
+    def place_here(self) -> Mapping[str, str]:
+        """The `node` and `rank` that the cursor is on, as far as it is on one."""
+        return {}
 
     def leave(self) -> bool:
         """`esc`: undo the last thing opened within the screen; False if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -311,6 +312,10 @@ class FleetScreen(ConsoleScreen):
             command = typed("ssh {node}", node=node)
             copies.append(Copy("c", command, command))
         return tuple(copies)
+
+    def place_here(self) -> Mapping[str, str]:
+        rank = self.query_one(RankGrid).rank
+        return {"node": self.node(), "rank": "" if rank is None else str(rank)}
 
     def cursor_is_on(self) -> str:
         rank = self.query_one(RankGrid).rank

@@ -7,6 +7,7 @@ rows behind a step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -400,6 +401,12 @@ class IncidentScreen(ConsoleScreen):
         """The node that the finding blames, if it is one alone."""
         nodes = self.nodes()
         return nodes[0] if len(nodes) == 1 else ""
+
+    def place_here(self) -> Mapping[str, str]:
+        finding = self.finding()
+        blame = finding.blame if finding is not None else ()
+        ranks = {str(one.where["rank"]) for one in blame if "rank" in one.where}
+        return {"node": self.blamed_node(), "rank": ranks.pop() if len(ranks) == 1 else ""}
 
     def action_probe(self) -> AwaitMount:
         return self.app.push_screen(ProbeScreen(self.nodes()))
