@@ -43,7 +43,7 @@ def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:
 
 def _split(one: Seated, block: Block, passes: int) -> list[Block]:
     """An evaluation with this many passes, and the rest of the block."""
-    calls, events, each = one.calls, block.events, one.place.transfers_forward
+    calls, events, each = one.calls, block.events, one.place.transfers_each
     cut = passes * each
     if passes <= 0 or cut > len(events):
         return [block]
@@ -71,7 +71,7 @@ def _passes(one: Seated, block: Block, evaluates: bool) -> int:
         return 0
     if block.torn_after:
         return _passes_begun(one, block, evaluates)
-    place, each = one.place, one.place.transfers_forward
+    place, each = one.place, one.place.transfers_each
     if one.forward is not None:
         onward = int(one.forward[block.events].sum())
         return max(0, 2 * onward - len(block.events)) // each
@@ -99,7 +99,7 @@ def _passes_begun(one: Seated, block: Block, evaluates: bool) -> int:
     """The same for a block in which the recording ends: an evaluation if it has more forwards than
     any iteration begins with, or all of those forwards completed and no gradient requested."""
     calls, place, events = one.calls, one.place, block.events
-    each = place.transfers_forward
+    each = place.transfers_each
     if one.forward is None:
         shape = shapes_of(calls, [block], None)[0]
         # In a ring each pass leaves one more Send on the first stage, one more Recv on the last.
@@ -111,13 +111,13 @@ def _passes_begun(one: Seated, block: Block, evaluates: bool) -> int:
     gradients = np.flatnonzero(~onward)
     if evaluates and not len(gradients):
         return len(events) // each
-    if (place.stages is None and place.chunks > 1) or place.micro_batches is None:
+    if place.micro_batches is None:
         return 0
     before = int(gradients[0]) if len(gradients) else len(events)
     passed = onward & (calls.use[events] == (RECV if place.is_last else SEND))
     leading = int(passed[:before].sum())
-    stages, stage = place.template
-    warm = warm_up(place.schedule, stages, stage, place.micro_batches, place.chunks)
+    at = place.stages, place.stage, place.micro_batches, place.chunks
+    warm = warm_up(place.schedule, *at)
     most = min(1 + warm, place.micro_batches * place.chunks)
     done = not calls.knows_ends or calls.ended_ns[events[-1]] >= 0
     if not len(gradients) and not place.is_last and done and leading >= most:

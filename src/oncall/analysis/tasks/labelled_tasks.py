@@ -60,7 +60,7 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Iterator[Mapping[str, Any]
     for job in [*found]:
         said = stated.get(job, Stated())
         places = _places(con, job, found[job], said)
-        labelled = _labelled(found.pop(job), said, _pipeline_length(places))
+        labelled = _labelled(found.pop(job), said, places)
         parts: list[Mapping[str, Any]] = []
         held = 0
         for part in _rows_of(labelled, sizes):
@@ -146,7 +146,7 @@ def _inputs_sent(labelled: Sequence[Labelled], numbers: Sequence[Array]) -> Sequ
 
 
 def _computed(one: Labelled, calls: RankCalls, number: Array) -> Computed | None:
-    if one.place is None or one.place.stage is None or one.place.stages is None:
+    if one.place is None:
         return None
     counted = (number[one.tasks.block] != NOT_NUMBERED) & ~one.tasks.evaluation
     iteration = np.where(counted, number[one.tasks.block], UNKNOWN)
@@ -178,18 +178,6 @@ def _batches(one: Labelled) -> Iterator[Labelled]:
     ranks, one = _taken(one.ranks), replace(one, ranks=())
     while few := list(islice(ranks, each)):
         yield replace(one, ranks=few)
-
-
-def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
-    """The number of stages by the first stage's own calls, if nothing else shows it: the first
-    stage knows how many follow."""
-    if not any(place.is_first for place in places.values()):
-        return places
-    stages = 1 + max(place.behind for place in places.values())
-    return {
-        rank: replace(place, stages=stages) if place.stages is None else place
-        for rank, place in places.items()
-    }
 
 
 def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[Labelled]:

@@ -1,8 +1,5 @@
-"""Where in the pipeline a rank is and which schedule it follows, by its own calls.
-
-If there is a hypothesis on the whole job (`schedule_fit`), that decides. Otherwise the rank's own
-calls do, read as 1F1B: the first stage never receives before it sends, the last stage sends no
-output on, and the forwards before the first backward show how many stages follow.
+"""Where in the pipeline a rank is and which schedule it follows: by the hypothesis on the whole job
+(`schedule_fit`) that explains the calls of all ranks.
 """
 
 from __future__ import annotations
@@ -19,53 +16,43 @@ from oncall.analysis.tasks.pipeline_layouts import Memberships, layouts
 from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import (
     Hypothesis,
-    Layout,
     Seen,
     Stated,
     explained,
     fit,
     seen_of,
 )
-from oncall.analysis.tasks.schedules import ONE_FORWARD_ONE_BACKWARD, Array
+from oncall.analysis.tasks.schedules import Array
 
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's place: `behind` stages follow its own, `is_first` and `is_last` mark the ends.
+    """A rank's place: its `stage` of so many `stages`, and the schedule that it follows."""
 
-    `stages` and so `stage` are None where no rank with data shows how long the pipeline is.
-    """
-
-    behind: int
-    is_first: bool
-    is_last: bool
+    stage: int
+    stages: int
     chunks: int
     schedule: str
     micro_batches: int | None
-    stages: int | None
-    fewest_micro_batches: int | None = None  # of any iteration, where batches grow
+    fewest_micro_batches: int | None  # of any iteration, where batches grow
 
     @property
-    def stage(self) -> int | None:
-        return None if self.stages is None else self.stages - 1 - self.behind
+    def behind(self) -> int:
+        """Stages that follow its own."""
+        return self.stages - 1 - self.stage
 
     @property
-    def template(self) -> tuple[int, int]:
-        """Stages and stage that stand for it in a schedule: as many follow, and one comes before
-        unless it is the first."""
-        if self.stages is not None:
-            return self.stages, self.stages - 1 - self.behind
-        before = 0 if self.is_first else 1
-        return before + 1 + self.behind, before
+    def is_first(self) -> bool:
+        return self.stage == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.behind == 0
 
     @property
     def transfers_each(self) -> int:
-        """How often it sends, and receives, for each micro-batch of an iteration."""
-        return 2 * self.chunks - (self.is_first or self.is_last)
-
-    @property
-    def transfers_forward(self) -> int:
-        """Sends and receives of one pass forward."""
+        """How often it sends, and receives, for each micro-batch of an iteration; sends and
+        receives of one pass forward."""
         return 2 * self.chunks - (self.is_first or self.is_last)
 
 
@@ -131,11 +118,8 @@ def find_places(ranks: Sequence[Found], known: Memberships, stated: Stated) -> d
     if not ranks:
         return {}
     looks = _looks(ranks)
-    found = fit(looks, layouts([one.calls for one in ranks], known, stated), stated)
-    if found.taken is None:
-        several = found.ambiguous and any(one.directed for one in looks)
-        return {} if several else _by_themselves(ranks, looks, stated)
-    return _by_one(found.taken, looks, stated)
+    taken = fit(looks, layouts([one.calls for one in ranks], known, stated), stated)
+    return {} if taken is None else _by_one(taken, looks, stated)
 
 
 def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> dict[int, Place]:
@@ -182,69 +166,8 @@ def _look(one: Found) -> Seen:
 def _by_hypothesis(
     hypothesis: Hypothesis, rank: int, micro_batches: int | None, fewest: int | None
 ) -> Place:
-    stage, stages = hypothesis.layout.seats[rank]
-    return Place(
-        behind=stages - 1 - stage,
-        is_first=stage == 0,
-        is_last=stage == stages - 1,
-        chunks=hypothesis.chunks,
-        schedule=hypothesis.schedule,
-        micro_batches=micro_batches,
-        stages=stages,
-        fewest_micro_batches=fewest,
-    )
-
-
-def _by_themselves(
-    ranks: Sequence[Found], looks: Sequence[Seen], stated: Stated
-) -> dict[int, Place]:
-    """Each rank's place by its own calls alone, the same of those that are alike; none if some
-    rank's are not those of 1F1B."""
-    places: dict[int, Place | None] = {}
-    for one, seen in zip(ranks, looks, strict=True):
-        if one.calls.alike in places:
-            continue
-        place = places[one.calls.alike] = place_by_itself(one, directions(one.calls), stated)
-        if place is None:
-            continue
-        stages, stage = place.template
-        itself = Hypothesis(
-            Layout({seen.rank: (stage, stages)}, "its own calls"), ONE_FORWARD_ONE_BACKWARD, 1
-        )
-        if seen.shapes and not explained(itself, seen):
-            return {}
-    return {
-        one.calls.rank: place for one in ranks if (place := places[one.calls.alike]) is not None
-    }
-
-
-def place_by_itself(one: Found, forward: Array | None, stated: Stated) -> Place | None:
-    """The place of a rank by its own calls, were they 1F1B's; None where they do not show it."""
-    calls, blocks = one.calls, one.blocks
-    whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
-    shapes = [s for s in shapes_of(calls, whole or blocks, forward) if s.sends and s.receives]
-    if not shapes:
-        return None
-    # Evaluations and torn blocks are fewer than iterations.
-    counts = [shape.sends for shape in shapes if shape.sends == shape.receives]
-    sends = most_frequent(np.array(counts)) if counts else None
-    shape = next((s for s in shapes if s.sends == sends == s.receives), shapes[0])
-    # Without the other sides, only exchanges of both kinds at once show when backwards begin.
-    if forward is None and not any(s.joint for s in shapes):
-        return None
-    is_first = shape.begins_with_send
-    place = Place(
-        behind=shape.sent_alone,
-        is_first=is_first,
-        is_last=not is_first and shape.sent_alone == 0 and shape.joint,
-        chunks=1,
-        schedule=ONE_FORWARD_ONE_BACKWARD,
-        micro_batches=stated.micro_batches,
-        stages=None,
-    )
-    if sends and sends % place.transfers_each == 0:
-        place = replace(place, micro_batches=sends // place.transfers_each)
-    return place
+    shape = hypothesis.chunks, hypothesis.schedule
+    return Place(*hypothesis.layout.seats[rank], *shape, micro_batches, fewest)
 
 
 class Shape(NamedTuple):
@@ -252,7 +175,6 @@ class Shape(NamedTuple):
 
     sends: int
     receives: int
-    begins_with_send: bool
     sent_alone: int
     joint: bool
 
@@ -282,7 +204,6 @@ def shapes_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) 
     columns = (
         sends,
         sizes - sends,
-        send[starts],
         sent[turn] - sent[starts] - together,
         np.logical_or.reduceat(joint, starts),
     )

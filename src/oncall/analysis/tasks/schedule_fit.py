@@ -87,14 +87,6 @@ class Seen:
         return _micro_batches(len(self.shapes[0][0]), place, chunks) if self.shapes else None
 
 
-@dataclass(frozen=True)
-class Fit:
-    """The hypothesis taken; None: none explains it, or several alike (`ambiguous`)."""
-
-    taken: Hypothesis | None
-    ambiguous: bool = False
-
-
 def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) -> Seen:
     """The whole iterations of a rank. What an evaluation sends before one never comes back."""
     events = np.flatnonzero(calls.use <= RECV)
@@ -124,8 +116,9 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
     return Seen(calls.rank, forward is not None, neighbours, shapes)
 
 
-def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit:
-    """The hypothesis that explains the ranks best, of equal ones the first layout's."""
+def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Hypothesis | None:
+    """The hypothesis that explains the ranks best, of equal ones the first layout's; None: none
+    does, or several that label differently."""
     ranks = [one for one in ranks if one.shapes]
     found: list[tuple[float, Hypothesis]] = []
     for layout in layouts:
@@ -134,20 +127,20 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit
         for hypothesis in _hypotheses(layout, ranks, stated):
             misfit = _misfit(hypothesis, ranks)
             if misfit == 0 and hypothesis.is_reported and stated.schedule:
-                return Fit(hypothesis)
+                return hypothesis
             misfit += thresholds.AGAINST_STATED * (not hypothesis.is_reported)
             found.append((misfit, hypothesis))
     found.sort(key=lambda one: one[0])
     if not found or found[0][0] > thresholds.FITS:
-        return Fit(None)
+        return None
     least, best = found[0]
     alike = [other for misfit, other in found[1:] if misfit <= thresholds.ALIKE * least]
     # What is known of a place in the pipeline goes before what is only assumed.
     rivals = [other for other in alike if other.layout.because == best.layout.because]
     for other in rivals:
         if not _label_alike(best, other, ranks):
-            return Fit(None, ambiguous=True)
-    return Fit(best)
+            return None
+    return best
 
 
 def _hypotheses(layout: Layout, ranks: Sequence[Seen], stated: Stated) -> Iterator[Hypothesis]:

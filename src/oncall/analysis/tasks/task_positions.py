@@ -92,7 +92,7 @@ class _Ordered:
     micro_batches: int
 
     def __call__(self, together: bool) -> Order:
-        stages, stage = self.place.template
+        stages, stage = self.place.stages, self.place.stage
         return task_order(
             self.schedule,
             stages,
@@ -204,7 +204,7 @@ def _exchanged(calls: RankCalls, block: Block, order: _Ordered, end: int) -> Exc
     place = order.place
     if order.schedule != INTERLEAVED or end != 0 or place.chunks == 1:
         return None
-    stages, stage = place.template
+    stages, stage = place.stages, place.stage
     if order.micro_batches % stages:
         return None
     due = interleaved_exchanges(stages, stage, order.micro_batches, place.chunks)

@@ -43,8 +43,7 @@ _EVALUATION = _TASKS.index("evaluation")
 
 @dataclass(frozen=True)
 class Labelled:
-    """The tasks of `ranks` that are alike, `calls` the first of them; `stage` is NULL where nothing
-    shows how long the pipeline is.
+    """The tasks of `ranks` that are alike, `calls` the first of them.
 
     `replicas_alone`: nothing distinguishes forwards and backwards, what replicas exchange the
     iterations.
@@ -164,12 +163,10 @@ class _Many:
             entered_ns=np.stack([each.entered_ns for each in one.ranks]),
             ended_ns=np.stack([each.ended_ns for each in one.ranks]),
         )
-        stage = UNKNOWN if one.place is None else one.place.stage
-        none = 0 if one.place is None else None
         self.shared = {
             "job": one.calls.job,
             "comms": one.calls.comms,
-            "stage": none if stage in (None, UNKNOWN) else stage,
+            "stage": 0 if one.place is None else one.place.stage,
             "source": "calls",
         }
         self.number = np.array([each.rank for each in one.ranks])[:, np.newaxis]
