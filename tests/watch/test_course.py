@@ -68,6 +68,12 @@ def test_two_looks_open_an_incident_once() -> None:
     assert course.kinds == ["opened"]
 
 
+def test_a_stop_is_looked_at_again_soon_and_what_is_slow_with_the_next_look() -> None:
+    course = Course()
+    assert course.look(SLOW, mark="1").look_at_ns - course.at_ns == PATIENCE.every_ns
+    assert course.look(HUNG, mark="1").look_at_ns - course.at_ns == PATIENCE.confirm_ns
+
+
 def test_two_different_suspicions_confirm_nothing() -> None:
     course = Course()
     course.look(SLOW, mark="1")

@@ -24,7 +24,7 @@ from oncall.cli.commands import app
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.fleet.reach import Reach
-from oncall.rules.language.load import apply_overrides, load_rulebooks, shipped_folder
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.watch.course import Open
 from oncall.watch.keeping import WatchFolder
 from oncall.watch.metrics import MetricsServer, Seen, exposition, write_textfile
@@ -327,22 +327,22 @@ def test_a_gateway_that_fails_is_reported_once_until_it_is_back(
 
 
 @pytest.mark.slow
-def test_the_demos_job_hangs_and_somebody_is_notified() -> None:
+def test_the_demos_job_hangs_and_somebody_is_notified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a lock, with the settings as they are: what is proven does not wait for five minutes."""
     from tempfile import TemporaryDirectory
 
+    import oncall.demo.cluster
     from oncall.demo.cluster import Cluster
-    from oncall.demo.demonstration import PARAMETERS
-    from oncall.demo.faults import fault_named
     from oncall.demo.layout import Layout
     from oncall.demo.processes import Processes
     from oncall.fleet.reach import reach_fleet
 
-    rulebooks = apply_overrides(load_rulebooks([shipped_folder()]), PARAMETERS)
+    monkeypatch.setattr(oncall.demo.cluster, "_COLLECT", 'sources = ["rings", "host_processes"]\n')
+    rulebooks = load_rulebooks([shipped_folder()])
     with ExitStack() as stack:
         # The path of a Unix socket is limited to about a hundred characters.
         place = Path(stack.enter_context(TemporaryDirectory(prefix="oncall-watch-")))
         bus = stack.enter_context(receiving(Receiver()))
-        settings = replace(bus_settings(place, bus), confirm_ns=NS_PER_S)
         (place / "logs").mkdir()
         processes = stack.enter_context(Processes(place / "logs"))
         cluster = Cluster(place, Layout.simulated(place, 8, 4), processes)
@@ -353,13 +353,26 @@ def test_the_demos_job_hangs_and_somebody_is_notified() -> None:
         stack.callback(source.close)
         folder = WatchFolder(place / "watch")
         stack.callback(folder.close)
-        watcher = Watcher(source, folder, settings, Judging(rulebooks))
+        settings, judging = bus_settings(place, bus), Judging(rulebooks)
+        watcher = Watcher(source, folder, settings, judging, stacks=source.stacks)
         watcher.look()
         assert source.job == "demo" and kinds(bus) == []
-        cluster.inject(fault_named("H1"))
-        cluster.wait_for_standstill(4, 60)
-        for _ in range(3):
-            watcher.look()
+        cluster._give_order("locked,comm=dp,rank=5\n")
+        deadline = time.monotonic() + 200
+
+        def over(wait_s: float) -> bool:
+            time.sleep(wait_s)
+            return bool(bus.received) or time.monotonic() > deadline
+
+        watcher.run(over)
         assert kinds(bus) == ["opened"]
-        assert "rank 5 on node2" in bus.received[0][2]["data"]["headline"]
-        assert 'verdict="H1"' in watcher.metrics()
+        told = bus.received[0][2]["data"]
+        assert "rank 5 on node2" in told["headline"]
+        assert "rank 5 has not moved (state S, in futex" in told["summary"]
+        assert "8 GPUs wait for rank 5 on node2" in told["summary"]
+        (hung,) = [one for one in told["diagnosis"]["findings"] if one["verdict"] == "H1"]
+        assert hung["lost_gpu_seconds"] > 8
+        assert Path(told["file"]).exists()
+        metrics = watcher.metrics()
+        assert 'verdict="H1"' in metrics
+        assert 'oncall_lost_gpu_seconds_total{job="demo",cause="hang.H1"}' in metrics

@@ -25,9 +25,9 @@ _OUTLIVED = 2
 
 @dataclass(frozen=True)
 class Patience:
-    """Durations in ns. `every`: between looks; `confirm`: until a suspicion is looked at again;
-    `calm`: that a job moves without trouble before its incident is closed; `quiet`: between two
-    notifications of one incident; `blind`: without evidence before that is reported."""
+    """Durations in ns. `every`: between looks; `confirm`: until a suspected stop is looked at
+    again; `calm`: that a job moves without trouble before its incident is closed; `quiet`: between
+    two notifications of one incident; `blind`: without evidence before that is reported."""
 
     every_ns: int = 30 * NS_PER_S
     confirm_ns: int = 3 * NS_PER_S
@@ -117,6 +117,11 @@ def may_confirm(state: State) -> bool:
     return _verdict(state.suspected) != known
 
 
+def confirms_a_stop(state: State) -> bool:
+    """Whether that would be about a job that is stopped, which its processes show best."""
+    return may_confirm(state) and any(one.stops for one in state.suspected)
+
+
 def announced(state: State, kind: Literal["opened", "updated"], look: Look) -> State:
     """The state once a notification about `look`, which has troubles, is to be sent."""
     verdict = _verdict(look.troubles)
@@ -148,7 +153,9 @@ def _suspicious(
     state = replace(state, suspected=troubles, calm_since_ns=None, moved=False)
     incident = state.incident
     if incident is None:
-        again_ns = patience.every_ns if confirmed else patience.confirm_ns
+        # What is slow needs other evidence to confirm it than that of a moment ago.
+        soon = not confirmed and any(one.stops for one in troubles)
+        again_ns = patience.confirm_ns if soon else patience.every_ns
         return Next(state, look.at_ns + again_ns, gather="opened" if confirmed else None)
     changed = settled and _verdict(troubles) != incident.verdict
     quiet = look.at_ns - incident.announced_ns < patience.quiet_ns

@@ -27,7 +27,7 @@ from oncall.use_case.diagnose import diagnose, diagnose_stops
 from oncall.views import coverage_words, words
 from oncall.views.lost_gpu_time import losing
 from oncall.watch.announcement import of_end, of_trouble
-from oncall.watch.course import Kind, after, announced, may_confirm
+from oncall.watch.course import Kind, after, announced, confirms_a_stop, may_confirm
 from oncall.watch.keeping import Kept, WatchFolder
 from oncall.watch.listening import Heard
 from oncall.watch.look import Look, mark_of, troubles_of, usual_rest_ns
@@ -120,8 +120,7 @@ class Watcher:
         what only its living processes give."""
         began_ns = self._clock()
         before = self._kept.state
-        stops = may_confirm(before) and any(one.stops for one in before.suspected)
-        taken = self._taken() if stops else None
+        taken = self._taken() if confirms_a_stop(before) else None
         look, diagnosis, file = self._looked(self._clock() if taken else began_ns, taken)
         following = after(before, look, self._settings.patience)
         lost = self._kept.lost.then(losing(diagnosis) if diagnosis else (), look.at_ns)
@@ -135,8 +134,8 @@ class Watcher:
             self._kept = self._kept.announce(end, self._wanted(end.severity))
             self._say(f"closed {end.incident}: {end.headline}")
         self._looked_ns = self._clock()
-        # A look that takes long leaves as much rest, unless the next one may confirm something.
-        rest_ns = 0 if may_confirm(self._kept.state) else self._looked_ns - began_ns
+        # A look that takes long leaves as much rest, unless the next one may confirm a stop.
+        rest_ns = 0 if confirms_a_stop(self._kept.state) else self._looked_ns - began_ns
         self._look_at_ns = max(following.look_at_ns, self._looked_ns + rest_ns)
         self._save(self._kept)
         self._publish(look, diagnosis, (self._looked_ns - began_ns) / NS_PER_S)
