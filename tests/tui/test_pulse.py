@@ -1,11 +1,11 @@
-"""A running job between gathers: what its nodes have recorded, heard every second."""
+"""A running job between gathers: what its nodes have recorded, asked for every second."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from oncall.console.queries import GatherSnapshot, HearPulse
+from oncall.console.queries import GatherSnapshot, GetPulse
 from oncall.tui.shell.state import Pulse
 
 from .console import Running, console, piloted
@@ -19,11 +19,11 @@ def running_job(counts: Mapping[str, int]) -> FakeSession:
     """A live session whose nodes say these counts."""
     snapshot = healthy_snapshot()
     session = FakeSession(replace(snapshot, moment=replace(snapshot.moment, live=True)))
-    session.answers[HearPulse] = lambda _: dict(counts)
+    session.answers[GetPulse] = lambda _: dict(counts)
     return session
 
 
-async def heard(running: Running, times: int) -> None:
+async def pass_beats(running: Running, times: int) -> None:
     for _ in range(times):
         await running.pass_s(1)
 
@@ -33,27 +33,27 @@ async def test_the_rate_is_shown_and_red_once_nothing_is_recorded() -> None:
     counts = {"a": 10, "b": 10}
     session = running_job(counts)
     async with console(session, WIDE, refresh_every_s=10**6) as running:
-        await heard(running, 1)
+        await pass_beats(running, 1)
         for a, b, shown in ((50, 30, "█ 80 records/s"), (100, 100, "█ 200 records/s")):
             counts["a"], counts["b"] = counts["a"] + a, counts["b"] + b
-            await heard(running, 1)
+            await pass_beats(running, 1)
             assert shown in running.text()
         gathered = len(session.asked_for(GatherSnapshot))
-        await heard(running, 1)
+        await pass_beats(running, 1)
         assert "▄█▁ 0 records/s" in running.text()
         assert len(session.asked_for(GatherSnapshot)) == gathered + 1  # at once, and once
-        await heard(running, 3)
+        await pass_beats(running, 3)
         assert len(session.asked_for(GatherSnapshot)) == gathered + 1
 
 
 @piloted
 async def test_nodes_without_a_pulse_show_none() -> None:
     async with console(running_job({}), WIDE, refresh_every_s=10**6) as running:
-        await heard(running, 4)
+        await pass_beats(running, 4)
         assert "records/s" not in running.text()
 
 
-def test_only_nodes_heard_both_times_count_and_new_rings_begin_anew() -> None:
+def test_only_nodes_that_answered_both_times_count_and_new_rings_begin_anew() -> None:
     first = Pulse().then({"a": 5}, 1.0)
     assert first.rates == ()
     assert first.then({"a": 9, "b": 100}, 3.0).rates == (2.0,)

@@ -97,7 +97,7 @@ class OpenJob(Query["Snapshot"]):
 
 
 @dataclass(frozen=True)
-class HearPulse(Query["Mapping[str, int]"]):
+class GetPulse(Query["Mapping[str, int]"]):
     """By host, how much the running job's ranks have recorded so far: it rises with every call."""
 
     lane: ClassVar[Lane] = "snapshots"

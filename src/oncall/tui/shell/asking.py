@@ -13,9 +13,9 @@ from textual.message_pump import MessagePump
 
 from oncall.console.queries import (
     GatherSnapshot,
+    GetPulse,
     GetSnapshot,
     GlanceAtJob,
-    HearPulse,
     JudgeSnapshot,
     ListJobs,
     ListTroubles,
@@ -53,7 +53,7 @@ _PROBLEMS = {"open", "jobs", "snapshot"}  # what is shown instead of evidence
 UNSAVED = "The evidence of what was found is not saved"
 _STILL_S = 0.7  # a cursor that has not moved for so long stays where it is
 _MOST_JUDGING_S = 30.0  # a running job is not looked at meanwhile
-_HEARD_A_SECOND = 64  # nodes
+_PULSES_A_SECOND = 64  # nodes
 _GLANCE_EVERY_S = 60.0  # at each of several running jobs
 
 
@@ -243,14 +243,14 @@ class Asking(Keeping):
             else:
                 self._gather()
         elif self.state.live and self.state.cursor.follows:
-            self._hear()
+            self._ask_pulse()
 
-    def _hear(self) -> None:
+    def _ask_pulse(self) -> None:
         """Between gathers: how much the job records; of many nodes less often."""
         snapshot, pulse = self.state.snapshot, self.state.pulse
         if snapshot is None or self.current_mode == "jobs" or self.state.busy:
             return
-        every_s = max(1.0, len(snapshot.hosts) / _HEARD_A_SECOND)
+        every_s = max(1.0, len(snapshot.hosts) / _PULSES_A_SECOND)
         if self.clock() - pulse.at_s < every_s or self.session.asks(PULSE):
             return
 
@@ -259,7 +259,7 @@ class Asking(Keeping):
             if self.state.pulse.stopped:
                 self._gather()  # at once: the next one would show it only in a while
 
-        self.ask(Question(PULSE, HearPulse(), self, "", take))
+        self.ask(Question(PULSE, GetPulse(), self, "", take))
 
     def _jobs_again(self, jobs: tuple[JobLine, ...]) -> None:
         """The list of now, with what a look at each said."""

@@ -100,7 +100,7 @@ _MOST_BEATS = 60
 
 @dataclass(frozen=True)
 class Pulse:
-    """How fast a running job records, heard between gathers: `rates` per second, the newest last;
+    """How fast a running job records, asked for between gathers: `rates` per second, the newest last;
     by node what it had recorded `at_s`, by the application's clock."""
 
     rates: tuple[float, ...] = ()
@@ -113,7 +113,7 @@ class Pulse:
         return len(self.rates) > 1 and self.rates[-1] == 0 < self.rates[-2]
 
     def then(self, counts: Mapping[str, int], now_s: float) -> Pulse:
-        """After one more: what the nodes heard both times recorded meanwhile."""
+        """After one more: what the nodes that answered both times recorded."""
         both = [node for node in counts if node in self.counts]
         rates = self.rates
         if both and now_s > self.at_s:
