@@ -100,8 +100,8 @@ _MOST_BEATS = 60
 
 @dataclass(frozen=True)
 class Pulse:
-    """How fast a running job records, asked for between gathers: `rates` per second, the newest last;
-    by node what it had recorded `at_s`, by the application's clock."""
+    """How fast a running job records, asked for between gathers: `rates` per second, the newest
+    last; by node what it had recorded `at_s`, by the application's clock."""
 
     rates: tuple[float, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
