@@ -70,6 +70,20 @@ def test_a_stop_ends_when_operations_complete_again() -> None:
     assert past.before(at(17)) == () and past.before(at(18)) == (ended,)
 
 
+def test_what_slows_the_job_no_more_has_ended_though_the_evidence_still_holds_it() -> None:
+    mended = replace(slow(3, 4), until_ns=at(31))
+    said = diagnosed(mended)
+    past = seen((30, diagnosed(slow(3, 4))), (60, said), (90, said))
+    [ended] = past.ended
+    assert (ended.since_ns, ended.until_ns, ended.times) == (at(4), at(31), 1)
+    assert not past.going_on and past.present(said).findings == ()
+    opened_later = seen((60, said))  # it is shown as what it is: over
+    assert not opened_later.ended and opened_later.present(said).findings == (mended,)
+    again = diagnosed(replace(slow(3, 95), id="F2"), mended)
+    past = past.after(again, at(120), lambda _: None)
+    assert [one.id for one in past.present(again).findings] == ["F2"]
+
+
 def test_a_stop_whose_verdict_changes_is_one() -> None:
     later = finding(2, 6, "H2", title="Inconsistent operations")
     past = seen((10, diagnosed(finding(7, 5))), (20, diagnosed(later)), (30, diagnosed()))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.core.diagnosis import Blame, Diagnosis, SkippedRule
+from oncall.core.diagnosis import Blame, Diagnosis, Lost, SkippedRule
 from oncall.core.printable import clean
 from oncall.rules.engine.engine import SoFar
 from oncall.views import coverage_words, words
@@ -132,6 +132,12 @@ def test_the_headline_is_of_the_worst_and_counts_the_rest(two_roots: Diagnosis) 
     said = words.headline(two_roots)[2]
     assert said.endswith("; and 1 lesser finding")
     assert words.who(worst.blame) in said and words.who(other.blame) not in said
+
+
+def test_what_is_over_says_from_when_to_when(hang: Diagnosis) -> None:
+    one = replace(words.leading(hang), lost=Lost(0.3), until_ns=1_760_000_031 * 10**9)
+    one = replace(one, at_ns=1_760_000_000 * 10**9)
+    assert words.since(one, None) == ", 2025-10-09 08:53:20 to 08:53:51 UTC (31 s)"
 
 
 def test_a_hang_of_no_duration_is_since_then(hang: Diagnosis) -> None:

@@ -38,7 +38,9 @@ class Past:
     ) -> Past:
         """With the next diagnosis of the running job, whose evidence ends at `at_ns`. `resumed_ns`:
         when the first operation completed after an instant."""
-        now = {_about(one): one for one in _causes(self.present(diagnosis))}
+        causes = _causes(self.present(diagnosis))
+        now = {_about(one): one for one in causes if not words.over(one)}
+        over_ns = {_about(one): one.until_ns for one in diagnosis.findings if words.over(one)}
         going_on = dict(self.going_on)
         for about, finding in now.items():
             before = going_on.get(about)
@@ -47,22 +49,26 @@ class Past:
             going_on[about] = _GoingOn(finding, since_ns, at_ns)
         if _STOP in now or diagnosis.doubt:
             return replace(self, going_on=going_on)
-        still = {_about(one) for one in diagnosis.findings}
+        still = {_about(one) for one in diagnosis.findings if not words.over(one)}
         gone = [going_on.pop(about) for about in [one for one in going_on if one not in still]]
         ended = self.ended
         for one in _each_once(gone):
-            until_ns = (
-                resumed_ns(one.seen_ns) if words.stops(one.finding) else None
-            ) or one.seen_ns
-            ended = _with(ended, Ended(one.finding, one.since_ns, until_ns))
+            known_ns = over_ns.get(_about(one.finding))
+            if words.stops(one.finding):
+                known_ns = resumed_ns(one.seen_ns)
+            ended = _with(ended, Ended(one.finding, one.since_ns, known_ns or one.seen_ns))
         past = Past(going_on, ended[:_MOST])
         ours = {_about(one) for one in _causes(past.present(diagnosis))}
         return replace(past, going_on={a: one for a, one in going_on.items() if a in ours})
 
     def present(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Without what a stop that has ended made slow: that is its lost time."""
+        """Without what has ended, and what a stop that has ended made slow: that is its lost
+        time."""
         costs = {
-            one.id for one in diagnosis.findings if any(_is_cost(one, stop) for stop in self.ended)
+            one.id
+            for one in diagnosis.findings
+            for past in self.ended
+            if _is_cost(one, past) or (words.over(one) and _about(one) == _about(past.finding))
         }
         found = (one for one in diagnosis.findings if not {one.id, one.explained_by} & costs)
         return replace(diagnosis, findings=tuple(found)) if costs else diagnosis

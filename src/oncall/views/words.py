@@ -290,10 +290,12 @@ def found_so_far(so_far: SoFar) -> str:
 
 
 def since(cause: Finding, until_ns: int | None) -> str:
-    """`, for 10 min` of a hang at the moment shown; else `, since 03:10:00 UTC (10 min)`; nothing
-    of what has lasted for less than a second."""
+    """`, for 10 min` of a hang at the moment shown; else `, since 03:10:00 UTC (10 min)`, and of
+    what is over `, 03:10:00 to 03:11:00 UTC`; nothing of what has lasted for less than a second."""
     if cause.at_ns is None:
         return ""
+    if over(cause):
+        return f", {window_phrase(cause.at_ns, cause.until_ns)}"
     if until_ns is None or until_ns - cause.at_ns < NS_PER_S:
         return f", since {instant(cause.at_ns)}"
     if until_ns < cause.at_ns + NS_PER_S:

@@ -144,12 +144,11 @@ def _witnesses() -> str:
     """Entries of the account; and where there is none, or it names nobody, groups whose transfers
     take longer than those of like groups, and what slow rounds show."""
     return """
-        accounts AS (
-            SELECT job, at_ns + of_iterations * iteration_ns AS until_ns
-            FROM lost_time WHERE cause = 'account'),
+        accounts AS (SELECT job, until_ns FROM lost_time WHERE cause = 'account'),
         accounted AS (
             SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.high, l.iterations,
-                l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed, l.shown_by,
+                l.of_iterations, l.gain_ns, l.at_ns, l.until_ns, l.replay_error, l.timed,
+                l.shown_by,
                 least(l.share, l.gain_ns / greatest(
                     a.until_ns - l.at_ns, l.iterations * l.iteration_ns)) AS lost_share, l.declined,
                 CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
@@ -289,6 +288,7 @@ def _sets() -> str:
         ("of_iterations", "INTEGER", "", "in the account"),
         ("gain_ns", "BIGINT", "ns", "lost in all of them"),
         ("at_ns", "BIGINT", "ns", "begin of the first one"),
+        ("until_ns", "BIGINT", "ns", "end of the last one, if it is over"),
         ("replay_error", "DOUBLE", "ratio", "of the account"),
         ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
         ("declined", "VARCHAR", "", "ways to find causes that name nobody, and why"),
@@ -315,7 +315,8 @@ def delay_causes() -> str:
             s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.high,
             l.lost_share, l.lost_share * l.low / l.share AS lost_low,
             l.lost_share * l.high / l.share AS lost_high,
-            l.iterations, l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed, l.declined
+            l.iterations, l.of_iterations, l.gain_ns, l.at_ns, l.until_ns, l.replay_error, l.timed,
+            l.declined
         FROM causes l JOIN sets s USING (job, entry)
         LEFT JOIN placed p USING (job, rank)
     """

@@ -31,6 +31,7 @@ class Entry:
     gain_ns: float  # of all of them
     begin_ns: int  # of the first one
     shown_by: str  # as in the relation's column
+    until_ns: int | None = None  # the end of the last one, if that is over
 
     @property
     def proven(self) -> bool:
@@ -102,7 +103,20 @@ def judged(
         gain_ns=float(lost_ns.sum()),
         begin_ns=begin_ns,
         shown_by=loss.shown_by,
+        until_ns=_over_at(loss, concerned, limits),
     )
+
+
+def _over_at(loss: Loss, concerned: Flags, limits: Limits) -> int | None:
+    """The end of the last iteration concerned, if more follow than one may differ among, and twice
+    as many as ever lay between two that are."""
+    order = np.argsort(loss.begin_ns, kind="stable")
+    at = np.flatnonzero(concerned[order])
+    left, between = len(order) - 1 - int(at[-1]), int(np.diff(at).max(initial=1)) - 1
+    if left < max(limits.event, limits.stands_out * between):
+        return None
+    last = order[at[-1]]
+    return int(loss.begin_ns[last] + loss.length_ns[last])
 
 
 def stands_out(share: Times, best: int, limits: Limits) -> bool:

@@ -35,6 +35,8 @@ _SCHEMA = [
     ("gain_ns", "BIGINT", "ns", "lost in all of them"),
     ("iteration_ns", "BIGINT", "ns", "median length of an iteration"),
     ("at_ns", "BIGINT", "ns", "begin of the first one concerned, Unix time"),
+    ("until_ns", "BIGINT", "ns", "end of the last one; of a cause only where enough others follow "
+     "that it is over"),
     ("replay_error", "DOUBLE", "ratio", "median deviation of replayed from measured lengths"),
     ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
     ("whole", "BOOLEAN", "", "of an account: what it does not name costs nothing"),
@@ -147,6 +149,7 @@ def _rows(job: str, ranks: Ints, account: Account, limits: Limits) -> list[dict[
             common
             | {"entry": 0, "cause": cause, "tied": 0, "share": 0.0, "low": 0.0, "high": 0.0}
             | {"iterations": iterations, "gain_ns": 0, "at_ns": int(account.begin_ns.min())}
+            | {"until_ns": int((account.begin_ns + account.length_ns).max())}
             | {"whole": account.whole}
         )
     if (since := account.slowdown) is not None:
@@ -162,7 +165,7 @@ def _rows(job: str, ranks: Ints, account: Account, limits: Limits) -> list[dict[
             | {"entry": number, "cause": entry.cause, "rank": int(ranks[rank])}
             | {"tied": len(entry.ranks), "share": entry.share, "low": entry.low}
             | {"high": entry.high, "iterations": entry.segments, "gain_ns": int(entry.gain_ns)}
-            | {"at_ns": entry.begin_ns, "shown_by": entry.shown_by}
+            | {"at_ns": entry.begin_ns, "until_ns": entry.until_ns, "shown_by": entry.shown_by}
             for rank in entry.ranks
         ]
     return rows

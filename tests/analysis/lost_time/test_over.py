@@ -1,0 +1,39 @@
+"""A loss that is over says when it ended; one that comes and goes is not over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from oncall.analysis.lost_time.judgement import Entry, Loss, judged
+from oncall.analysis.lost_time.limits import Limits
+from oncall.core.units import NS_PER_S
+
+LIMITS = Limits()
+
+
+def entry(late: list[int], iterations: int) -> Entry:
+    """Rank 3 costs these iterations, of a second each, a third."""
+    share = np.zeros(iterations)
+    share[late] = 1 / 3
+    begin_ns = np.arange(iterations) * NS_PER_S
+    length_ns = np.full(iterations, float(NS_PER_S))
+    found = judged(Loss("own", (3,), share, length_ns, begin_ns, "waits"), LIMITS, LIMITS.few)
+    assert isinstance(found, Entry)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("late", "iterations", "until_s"),
+    [
+        (list(range(10, 20)), 40, 20),  # mended
+        (list(range(10, 20)), 20, None),  # goes on
+        (list(range(10, 20)), 20 + LIMITS.event - 1, None),  # too early to say
+        (list(range(10, 20)), 20 + LIMITS.event, 20),
+        (list(range(0, 40, 10)), 40, None),  # every tenth: the next is due
+        (list(range(0, 40, 10)), 60, 31),  # and did not come, nor the one after it
+    ],
+)
+def test_when_it_was_over(late: list[int], iterations: int, until_s: int | None) -> None:
+    expected = None if until_s is None else until_s * NS_PER_S
+    assert entry(late, iterations).until_ns == expected
