@@ -68,12 +68,12 @@ class Iterations:
         """A number (s,) that iterations share in which each rank calls the same."""
         return np.unique(self.program, axis=0, return_inverse=True)[1].ravel()
 
-    def excess_ns(self, limits: Limits) -> float:
-        """By how much the longest is longer than others of its kind; where hardly any are of one
-        kind, than the others."""
+    def excess_ns(self, limits: Limits) -> Times:
+        """By how much each (s,) is longer than most of its kind, below 0 if shorter; where hardly
+        any are of one kind, than most."""
         one_of_many = np.bincount(self.kind)[self.kind] > 1
         kind = self.kind * int(one_of_many.mean() >= limits.mostly)
-        return float((self.length_ns - medians_of(kind, self.length_ns)[0]).max())
+        return np.asarray(self.length_ns - medians_of(kind, self.length_ns)[0])
 
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they

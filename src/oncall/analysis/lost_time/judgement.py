@@ -159,11 +159,6 @@ def counts_alone(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
     return bool(lost_ns >= limits.least_gain * iterations * length_ns.mean())
 
 
-def is_no_hiccup(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
-    """The same, and more than a healthy host loses at once."""
-    return lost_ns >= limits.once and counts_alone(lost_ns, length_ns, limits)
-
-
 def is_duty(
     ranks: Sequence[int], share: float, late: Flags, limits: Limits, always: bool = False
 ) -> bool:

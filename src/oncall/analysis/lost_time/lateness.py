@@ -26,8 +26,8 @@ from oncall.analysis.lost_time.judgement import (
     Entry,
     Loss,
     by_turns,
+    counts_alone,
     is_duty,
-    is_no_hiccup,
     judged,
 )
 from oncall.analysis.lost_time.limits import Limits
@@ -69,8 +69,16 @@ class Lateness:
         return "spread" if part[0] < limits.mostly else "barrier"
 
     def leaves_open(self, limits: Limits) -> bool:
-        """Whether some rank is clearly late in most iterations, whoever stands out."""
-        return bool((quantile(self.share, 0.25, 0) >= limits.stands_out * limits.least_gain).any())
+        """Whether some rank is clearly late in most iterations, whoever stands out; or one of them
+        is longer than its like by as much as if all were, because of a rank, or by more than a
+        healthy host stops for."""
+        if (quantile(self.share, 0.25, 0) >= limits.stands_out * limits.least_gain).any():
+            return True
+        excess_ns = self.iterations.excess_ns(limits)
+        at = int(excess_ns.argmax())
+        most_ns, late_ns = float(excess_ns[at]), np.fmax.reduce(self.late_ns[at])
+        alone = counts_alone(most_ns, self.iterations.length_ns, limits)
+        return bool(alone and (most_ns >= limits.once or late_ns >= limits.mostly * most_ns))
 
 
 def lateness_of(
@@ -281,7 +289,7 @@ def _stands_alone(
     lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
     if np.fmax.reduce(others, axis=None) >= limits.mostly * mine[late].min():
         return False
-    return is_no_hiccup(lost_ns, iterations.length_ns, limits)
+    return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
 
 
 def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:
