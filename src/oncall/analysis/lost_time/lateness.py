@@ -169,8 +169,9 @@ _BY_TURNS = Declined("ranks come late by turns: chance explains it")
 
 
 def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
-    """The ranks whose lateness costs most, if it is no chance. What hosts hold up themselves counts
-    in a few iterations as well, if it costs enough and no other rank is as late in any."""
+    """The ranks whose lateness costs most, if it is no chance. What durations show, or what hosts
+    hold up themselves, counts in a few iterations as well, if it costs enough and no other rank is
+    as late in any."""
     iterations = lateness.iterations
     share = lateness.share
     best, gap = _best(share, lateness.ranks, limits)
@@ -182,7 +183,9 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     few = late.sum() < limits.few
     if few or by_turns(gap[late], _widest(share[there]), blocks, limits):
         late &= gap >= limits.mostly * np.nanmax(gap)
-        if lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits):
+        # Of calls alone, hosts' delays show it better.
+        shown = lateness.timed or lateness.by == "delays"
+        if not shown or not _stands_alone(share, best, late, iterations, limits):
             return _TOO_FEW if few else _BY_TURNS
         few = True
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
