@@ -31,7 +31,7 @@ from oncall.analysis.lost_time.arrays import (
 )
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
-from oncall.analysis.lost_time.programs import Programs
+from oncall.analysis.lost_time.programs import Programs, barriers_of
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,20 @@ def like_most(found: Iterations, limits: Limits) -> Iterations:
         span=found.span[same],
         waited_ns=None if found.waited_ns is None else found.waited_ns[same],
     )
+
+
+def served(programs: Programs, iterations: Iterations, came_ns: Times, limits: Limits) -> Flags:
+    """The nodes (n,) of barriers to which rank 0 came last, `came_ns` (n,), and which most
+    iterations do not have: there others wait while it saves or logs for all of them."""
+    number, found = iterations.number, np.zeros(len(came_ns), dtype=np.bool_)
+    at = np.flatnonzero(barriers_of(programs) & (number != NONE))
+    if not len(at) or len(np.unique(number[at])) > limits.mostly * len(iterations.begin_ns):
+        return found
+    group = numbered(programs.comm[at], programs.seq[at])
+    order = np.lexsort((came_ns[at], group))
+    last = np.append(np.diff(group[order]) != 0, True)
+    found[at] = (programs.ranks[programs.rank[at[order[last]]]] == 0)[group]
+    return found
 
 
 def programs_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
