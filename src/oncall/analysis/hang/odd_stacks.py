@@ -125,7 +125,8 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
         return []
     if 2 * len(moved) > len(others):
         return []
-    rightly = _IN_TURN if reason == "computing" else _BARRIER
+    running = reason == "computing" and not processes[0]["stopped"]
+    rightly = _IN_TURN if running else _BARRIER
     barred = [one for one in others if rightly.match(one["frame"] or "")]
     doubted = len(odd) > 1 or reason == "alike" or processes[0]["uncalled"]
     doubted = doubted or 2 * len(barred) > len(others) or processes[0]["stepping"]
