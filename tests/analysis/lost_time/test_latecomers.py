@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oncall.analysis.lost_time.judgement import Entry, at_least, is_duty
-from oncall.analysis.lost_time.lateness import by_hosts, suspected
+from oncall.analysis.lost_time.lateness import by_hosts, latecomers, suspected
 from oncall.analysis.lost_time.limits import Limits
 
 from .jobs import of_like_iterations
@@ -81,3 +81,24 @@ def test_two_long_waits_for_one_rank_are_no_health(
     assert isinstance(entry, Entry) is suspect
     if isinstance(entry, Entry):
         assert (entry.cause, entry.ranks, entry.segments) == ("perhaps", (rank,), 2)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "others_ms", "named"),
+    [
+        ({3: 700, 11: 800}, {}, True),  # more than a healthy host loses at once
+        ({3: 90, 11: 80}, {}, False),
+        ({3: 700, 11: 800}, {6: 600}, False),  # another is late as well
+    ],
+)
+def test_few_long_waits_for_one_rank_alone_are_its_fault(
+    late_ms: dict[int, int], others_ms: dict[int, int], named: bool
+) -> None:
+    late_ns = np.random.default_rng(5).normal(0.0, 2e6, (20, 8))
+    for rank, waits in ((5, late_ms), (2, others_ms)):
+        for iteration, ms in waits.items():
+            late_ns[iteration, rank] = ms * 1e6
+    entry = latecomers(of_like_iterations(late_ns, 1000), Limits())
+    assert isinstance(entry, Entry) is named
+    if isinstance(entry, Entry):
+        assert (entry.cause, entry.ranks, entry.segments) == ("own", (5,), 2)

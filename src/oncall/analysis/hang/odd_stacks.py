@@ -22,6 +22,10 @@ from oncall.evidence.relations import Param
 
 _Row = dict[str, Any]
 _BARRIER = re.compile(r"(?:\w+\.)*\w*barrier at ")
+# Of stages that pass on what they compute, most wait for whose turn it is.
+_IN_TURN = re.compile(
+    _BARRIER.pattern + r"|_wait_batch_p2p at |.* at \S*(?:p2p_communication|pipe/p2p)\.py"
+)
 _PROCESSES = """
     WITH dumped AS (SELECT DISTINCT job FROM recordings WHERE kind = 'flight_recorder')
     SELECT *, job IN (FROM dumped) AND job NOT IN (SELECT job FROM unmet_calls) AS uncalled,
@@ -52,8 +56,9 @@ _COLUMNS = (
         "BOOLEAN",
         "",
         "... and more than one is alone, or others compute, or they wait in a barrier, as they "
-        "do while one saves, or dumps show no call whose wait is rather a stop, or the log shows "
-        "steps and no end of them, or it is one of few, and no log shows that the job stopped",
+        "do while one saves, or for a stage that computes, or dumps show no call whose wait is "
+        "rather a stop, or the log shows steps and no end of them, or it is one of few, and no log "
+        "shows that the job stopped",
     ),
     ("stopped", "BOOLEAN", "", "the job's logs show that it stopped"),
     ("others_moved", "BIGINT", "processes", "of the others, whose stack changed"),
@@ -120,7 +125,9 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
         return []
     if 2 * len(moved) > len(others):
         return []
-    barred = [one for one in others if _BARRIER.match(one["frame"] or "")]
+    running = reason == "computing" and not processes[0]["stopped"]
+    rightly = _IN_TURN if running else _BARRIER
+    barred = [one for one in others if rightly.match(one["frame"] or "")]
     doubted = len(odd) > 1 or reason == "alike" or processes[0]["uncalled"]
     doubted = doubted or 2 * len(barred) > len(others) or processes[0]["stepping"]
     many = len(odd) > few_computing * len(processes)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.lost_time.arrays import NONE, Ints, Times, medians_of, numbered
-from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.iterations import Iterations, served
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
-from oncall.analysis.lost_time.programs import Programs, barriers_of, matched
+from oncall.analysis.lost_time.programs import Programs, matched
 
 
 def host_delays(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
 ) -> Times:
-    """By how much each rank's host held up its own calls in each iteration, and which part of that
-    was the largest before one call, and the largest before a barrier (3, s, r), ns; NaN where not
-    recorded whole."""
+    """By how much each rank's host held up its own calls in each iteration, and the largest part of
+    that before one call (2, s, r), ns; NaN where not recorded whole. What rank 0 does for others
+    that wait in a barrier is none."""
     number = iterations.number
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
@@ -36,11 +36,11 @@ def host_delays(
     own_ns = _first_to_end(programs, iterations, at, call_ns, own_ns, limits)
     shape = (len(iterations.begin_ns), len(programs.ranks))
     place = number[at] * shape[1] + programs.rank[at]
-    found = np.zeros((3, shape[0] * shape[1]))
+    own_ns = np.where(served(programs, iterations, call_ns, limits)[at], 0.0, own_ns)
+    found = np.zeros((2, shape[0] * shape[1]))
     np.add.at(found[0], place, own_ns)
     np.maximum.at(found[1], place, own_ns)
-    np.maximum.at(found[2], place, np.where(barriers_of(programs)[at], own_ns, 0.0))
-    return np.where(iterations.program != 0, found.reshape(3, *shape), np.nan)
+    return np.where(iterations.program != 0, found.reshape(2, *shape), np.nan)
 
 
 def _on_one_clock(programs: Programs, moments: Moments) -> Times:

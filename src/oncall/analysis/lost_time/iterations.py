@@ -31,7 +31,7 @@ from oncall.analysis.lost_time.arrays import (
 )
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
-from oncall.analysis.lost_time.programs import Programs
+from oncall.analysis.lost_time.programs import Programs, barriers_of
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Iterations:
         """A number (s,) that iterations share in which each rank calls the same."""
         return np.unique(self.program, axis=0, return_inverse=True)[1].ravel()
 
-    def excess_ns(self, limits: Limits) -> float:
-        """By how much the longest is longer than others of its kind; where hardly any are of one
-        kind, than the others."""
+    def excess_ns(self, limits: Limits) -> Times:
+        """By how much each (s,) is longer than most of its kind, below 0 if shorter; where hardly
+        any are of one kind, than most."""
         one_of_many = np.bincount(self.kind)[self.kind] > 1
         kind = self.kind * int(one_of_many.mean() >= limits.mostly)
-        return float((self.length_ns - medians_of(kind, self.length_ns)[0]).max())
+        return np.asarray(self.length_ns - medians_of(kind, self.length_ns)[0])
 
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they
@@ -192,6 +192,20 @@ def like_most(found: Iterations, limits: Limits) -> Iterations:
         span=found.span[same],
         waited_ns=None if found.waited_ns is None else found.waited_ns[same],
     )
+
+
+def served(programs: Programs, iterations: Iterations, came_ns: Times, limits: Limits) -> Flags:
+    """The nodes (n,) of barriers to which rank 0 came last, `came_ns` (n,), and which most
+    iterations do not have: there others wait while it saves or logs for all of them."""
+    number, found = iterations.number, np.zeros(len(came_ns), dtype=np.bool_)
+    at = np.flatnonzero(barriers_of(programs) & (number != NONE))
+    if not len(at) or len(np.unique(number[at])) > limits.mostly * len(iterations.begin_ns):
+        return found
+    group = numbered(programs.comm[at], programs.seq[at])
+    order = np.lexsort((came_ns[at], group))
+    last = np.append(np.diff(group[order]) != 0, True)
+    found[at] = (programs.ranks[programs.rank[at[order[last]]]] == 0)[group]
+    return found
 
 
 def programs_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, lgamma, log, log1p
-from typing import Literal
 
 import numpy as np
 
@@ -51,8 +50,8 @@ Answer = tuple[Entry, ...] | Entry | Declined
 @dataclass(frozen=True)
 class Loss:
     """What some ranks cost each iteration (s,), as one way sees it: the `share` by which it would
-    be shorter without that, and the length it is a share of. `lost`: before several calls of an
-    iteration, as no task is that a rank does for all, or before a barrier, as one is."""
+    be shorter without that, and the length it is a share of. `spread`: it is lost before several
+    calls of an iteration, as no task that one rank does for all is."""
 
     cause: str
     ranks: Sequence[int]
@@ -60,7 +59,7 @@ class Loss:
     length_ns: Times
     begin_ns: Ints
     shown_by: str
-    lost: Literal["", "spread", "barrier"] = ""
+    spread: bool = False
 
     def concerned(self, limits: Limits) -> Flags:
         """The iterations that lose more than they differ by anyway."""
@@ -87,10 +86,8 @@ def judged(
     values = loss.share[concerned]
     mean = float(values.mean())
     in_order = concerned[np.argsort(loss.begin_ns, kind="stable")]
-    tasks = loss.cause == "own" and loss.lost != "spread"
+    tasks = loss.cause == "own" and not loss.spread
     duty = tasks and is_duty(loss.ranks, mean, in_order, limits, always)
-    if duty and loss.lost == "barrier":
-        return Declined("rank 0 works for the others, which wait for it in a barrier")
     drawn = np.random.default_rng(0).choice(values, (_DRAWS, number)).mean(1)
     low, high = np.quantile(drawn, _QUANTILES)
     return Entry(
@@ -171,11 +168,6 @@ def counts_alone(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
     """Whether one iteration lost as much as if all of them (s,) were a little longer."""
     iterations = max(len(length_ns), limits.few)
     return bool(lost_ns >= limits.least_gain * iterations * length_ns.mean())
-
-
-def is_no_hiccup(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
-    """The same, and more than a healthy host loses at once."""
-    return lost_ns >= limits.once and counts_alone(lost_ns, length_ns, limits)
 
 
 def is_duty(

@@ -19,15 +19,15 @@ from typing import Literal
 import numpy as np
 
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, quantile
-from oncall.analysis.lost_time.iterations import Iterations
+from oncall.analysis.lost_time.iterations import Iterations, served
 from oncall.analysis.lost_time.judgement import (
     BLOCKS,
     Declined,
     Entry,
     Loss,
     by_turns,
+    counts_alone,
     is_duty,
-    is_no_hiccup,
     judged,
 )
 from oncall.analysis.lost_time.limits import Limits
@@ -42,8 +42,8 @@ class Lateness:
     the median rank; NaN where not recorded whole. `iterations` say when and how long. `timed`:
     from durations. `of_all`: iterations are those of all ranks, not of one group each. `by`: the
     others' "waits" in calls, or "delays" of hosts, which devices may make up for. `compared`: most
-    ranks were, with others at the same place of their pipelines. `parts_ns`: of delays, the largest
-    before one call and before one barrier (s, r)."""
+    ranks were, with others at the same place of their pipelines. `at_once_ns` (s, r): the largest
+    delay before one call."""
 
     late_ns: Times
     ranks: Ints
@@ -52,25 +52,31 @@ class Lateness:
     of_all: bool = True
     by: Literal["waits", "delays"] = "waits"
     compared: bool = True
-    parts_ns: tuple[Times, ...] = ()
+    at_once_ns: Times | None = None
 
     @property
     def share(self) -> Times:
         """The lateness as a share of each iteration (s, r)."""
         return self.late_ns / self.iterations.length_ns[:, None]
 
-    def lost(self, ranks: Flags, late: Flags, limits: Limits) -> Literal["", "spread", "barrier"]:
-        """Whether the ranks lost most of what they did in late iterations before several calls, or
-        before a barrier; neither where it is not known."""
+    def spread(self, ranks: Flags, late: Flags, limits: Limits) -> bool:
+        """Whether the ranks lost most of what they did in late iterations before several calls."""
+        if self.at_once_ns is None:
+            return False
         at = np.ix_(late, ranks)
-        part = [float(np.nanmedian(each[at] / self.late_ns[at])) for each in self.parts_ns]
-        if not part or min(part[0], 1 - part[1]) >= limits.mostly:
-            return ""
-        return "spread" if part[0] < limits.mostly else "barrier"
+        return bool(np.nanmedian(self.at_once_ns[at] / self.late_ns[at]) < limits.mostly)
 
     def leaves_open(self, limits: Limits) -> bool:
-        """Whether some rank is clearly late in most iterations, whoever stands out."""
-        return bool((quantile(self.share, 0.25, 0) >= limits.stands_out * limits.least_gain).any())
+        """Whether some rank is clearly late in most iterations, whoever stands out; or one of them
+        is longer than its like by as much as if all were, because of a rank, or by more than a
+        healthy host stops for."""
+        if (quantile(self.share, 0.25, 0) >= limits.stands_out * limits.least_gain).any():
+            return True
+        excess_ns = self.iterations.excess_ns(limits)
+        at = int(excess_ns.argmax())
+        most_ns, late_ns = float(excess_ns[at]), np.fmax.reduce(self.late_ns[at])
+        alone = counts_alone(most_ns, self.iterations.length_ns, limits)
+        return bool(alone and (most_ns >= limits.once or late_ns >= limits.mostly * most_ns))
 
 
 def lateness_of(
@@ -80,7 +86,7 @@ def lateness_of(
     place = places_of(programs, iterations.mostly_called)
     waited_ns = iterations.waited_ns
     if waited_ns is None:
-        waited_ns = _waited(programs, iterations, moments)
+        waited_ns = _waited(programs, iterations, moments, limits)
     late_ns = _against_peers(programs, iterations, -waited_ns, place)
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
@@ -96,10 +102,11 @@ def lateness_of(
     )
 
 
-def _waited(programs: Programs, iterations: Iterations, moments: Moments) -> Times:
-    """How long each rank waited for others in each iteration (s, r), summed over its calls."""
+def _waited(programs: Programs, iterations: Iterations, moments: Moments, limits: Limits) -> Times:
+    """How long each rank waited for others in each iteration (s, r), summed over its calls, but for
+    those in which all wait while rank 0 serves them."""
     number = iterations.number
-    inside = number != NONE
+    inside = (number != NONE) & ~served(programs, iterations, moments.came_ns, limits)
     late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
     late = np.where(inside, np.nan_to_num(late), 0.0)
     shape = (len(iterations.begin_ns), len(programs.ranks))
@@ -161,8 +168,9 @@ _BY_TURNS = Declined("ranks come late by turns: chance explains it")
 
 
 def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
-    """The ranks whose lateness costs most, if it is no chance. What hosts hold up themselves counts
-    in a few iterations as well, if it costs enough and no other rank is as late in any."""
+    """The ranks whose lateness costs most, if it is no chance. What durations show, or what hosts
+    hold up themselves, counts in a few iterations as well, if it costs enough and no other rank is
+    as late in any."""
     iterations = lateness.iterations
     share = lateness.share
     best, gap = _best(share, lateness.ranks, limits)
@@ -174,7 +182,9 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     few = late.sum() < limits.few
     if few or by_turns(gap[late], _widest(share[there]), blocks, limits):
         late &= gap >= limits.mostly * np.nanmax(gap)
-        if lateness.by == "waits" or not _stands_alone(share, best, late, iterations, limits):
+        # Of calls alone, hosts' delays show it better.
+        shown = lateness.timed or lateness.by == "delays"
+        if not shown or not _stands_alone(share, best, late, iterations, limits):
             return _TOO_FEW if few else _BY_TURNS
         few = True
     gain = np.where(late, np.minimum(gap, 1.0), 0.0)
@@ -190,8 +200,8 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     elif _may_cost_nothing(lateness, limits):
         return Declined("hosts run ahead of their devices: being late may cost nothing")
     times = iterations.length_ns, iterations.begin_ns
-    lost = lateness.lost(best, late, limits)
-    loss = Loss("own", _places(best), gain, *times, lateness.by, lost)
+    spread = lateness.spread(best, late, limits)
+    loss = Loss("own", _places(best), gain, *times, lateness.by, spread)
     late = loss.concerned(limits)
     seen = bool(late.any()) and is_seen(
         iterations, late, there & ~late, float(gain[late].mean()), limits
@@ -281,7 +291,7 @@ def _stands_alone(
     lost_ns = float((np.minimum(mine, 1.0) * iterations.length_ns)[late].sum())
     if np.fmax.reduce(others, axis=None) >= limits.mostly * mine[late].min():
         return False
-    return is_no_hiccup(lost_ns, iterations.length_ns, limits)
+    return lost_ns >= limits.once and counts_alone(lost_ns, iterations.length_ns, limits)
 
 
 def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from oncall.analysis.lost_time.arrays import Ints, Times
 from oncall.analysis.lost_time.changes import Slowdown
-from oncall.analysis.lost_time.judgement import is_no_hiccup
 from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.named_steps import read_steps
@@ -93,7 +92,6 @@ def _of_lateness(
     shown = lateness.compared and not (evidence.devices_alone or iterations.stretches)
     unknown = (
         slowdown is not None
-        or is_no_hiccup(iterations.excess_ns(limits), length_ns, limits)
         or (not lateness.timed and iterations.hosts_wait_last(limits))
         or lateness.leaves_open(limits)
         or not lateness.of_all

@@ -185,10 +185,10 @@ def _delays(evidence: Evidence) -> Answer:
     if lateness is None:
         return Declined("hosts show no iterations")
     moments = evidence.arrivals.moments(lateness.iterations.nth)
-    late_ns, *parts_ns = host_delays(
+    late_ns, at_once_ns = host_delays(
         evidence.programs, lateness.iterations, moments, evidence.limits
     )
-    delays = replace(lateness, late_ns=late_ns, parts_ns=tuple(parts_ns), by="delays")
+    delays = replace(lateness, late_ns=late_ns, at_once_ns=at_once_ns, by="delays")
     return latecomers(delays, evidence.limits)
 
 
