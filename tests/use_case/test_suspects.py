@@ -235,3 +235,32 @@ def test_where_nobody_waits_there_is_no_front() -> None:
     with Incident.empty() as incident:
         incident.append("ops", layers(even, quick, ITERATIONS, timed=True, clock=no_offset))
         assert front(incident) is None
+
+
+def test_of_two_places_both_who_keep_others_waiting_are_named() -> None:
+    """Calls alone, as a log has them: ranks 1 and 6 keep their groups waiting, which meet later."""
+    groups = {1: range(4), 2: range(4, 8), 3: range(8)}
+    calls = [
+        (comm, seq, rank)
+        for seq in range(1, 9)
+        for comm, ranks in groups.items()
+        for rank in ranks
+        if seq < 8 or (comm < 3 and rank not in (1, 6))
+    ]
+    with Incident.empty() as incident:
+        for comm, ranks in groups.items():
+            incident.append(
+                "comms", {"job": "j", "comm": comm, "rank": list(ranks), "size": len(ranks)}
+            )
+        incident.append(
+            "ops",
+            {"job": "j", "kind": "coll", "op": "AllReduce", "bytes": 1 << 20}
+            | {"comm": [comm for comm, _, _ in calls], "seq": [seq for _, seq, _ in calls]}
+            | {"rank": [rank for _, _, rank in calls]}
+            | {"enqueued_ns": [(100 * seq + comm) * 10**6 for comm, seq, _ in calls]},
+        )  # fmt: skip
+        found = front(incident)
+    assert found is not None
+    assert words.suspicion(found).startswith(
+        "ranks 1,6: 6 ranks wait: 3 of 4 ranks are in call 8; they are at 7"
+    )

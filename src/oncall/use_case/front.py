@@ -68,7 +68,9 @@ def front(incident: Incident) -> Suspect | None:
         calls = blocked_calls(incident)
     except (MissingEvidence, RelationFailed):
         return None
-    awaited = evidence.awaited_ranks(incident)
+    waits = {rank for each in calls for rank in each.waiting}
+    missing = {rank for each in calls for rank in each.missing}
+    awaited = evidence.awaited_ranks(incident) or sorted(missing - waits)
     if not calls:  # of counters, the waiting ranks may go unnamed
         return (
             Suspect(blamed(awaited), "others made calls that nothing shows it to have made")
@@ -76,7 +78,7 @@ def front(incident: Incident) -> Suspect | None:
             else None
         )
     call = max(calls, key=lambda one: (bool({*awaited} & {*one.missing}), len(one.waiting)))
-    waiting = len({rank for each in calls for rank in each.waiting})
+    waiting = len(waits)
     said = str(call) if waiting == len(call.waiting) else f"{waiting} ranks wait: {call}"
     if not awaited or len(awaited) >= max(waiting, _MOST_AWAITED + 1):
         return Suspect((), said)
