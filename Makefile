@@ -28,7 +28,7 @@ AARCH64_PYTHON := build/$(AARCH64_DEBIAN)-aarch64
 AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 \
   libssl3 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
 
-.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly torture fuzz attack test-vm vm-packages check format docs cast bench clean compiler native sanitize packages
+.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly soak torture fuzz attack test-vm vm-packages check format docs cast bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -107,6 +107,14 @@ test-slow: native
 
 # What is too long for every change: slow tests, fresh examples, damaged inputs, kills; with their figures.
 nightly: test-slow fuzz attack torture
+
+# How often a watch notifies of a sound job with checkpoints and pauses, and how soon of each fault
+# at its end: a day of the one, or `make soak SOUND_MINUTES=12`.
+SOUND_MINUTES ?= 1440
+FAULT_TIMES   ?= 1
+soak: native
+	$(BIN)/python benchmarks/watch_live.py --sound-minutes $(SOUND_MINUTES)
+	$(BIN)/python benchmarks/watch_live.py --times $(FAULT_TIMES)
 
 # What a collector, a console and a job survive; docs/reliability.md. Some minutes; the full one is
 # `make torture KILLS=1000 MINUTES=60`, one scenario alone `make torture SCENARIO=silent-nodes`.

@@ -86,14 +86,21 @@ class Nodes:
         task.check()
 
     def gather(
-        self, job: str | None, since_ns: int | None, until_ns: int | None, folder: Path, task: Task
+        self,
+        job: str | None,
+        since_ns: int | None,
+        until_ns: int | None,
+        folder: Path,
+        task: Task,
+        tables: Sequence[str] = (),
     ) -> tuple[Incident, Gathered]:
-        """A job's evidence of a span, its parts in `folder`; who asked closes the incident.
+        """A job's evidence of a span, its parts in `folder`; with `tables`, digests of these alone.
+        Who asked closes the incident.
 
         Raises UsageError where the job is not there, Interrupted.
         """
         self._stopping(task, lambda: self._all)
-        incident, gathered = self._loop.run(self._gathered(job, since_ns, until_ns, folder))
+        incident, gathered = self._loop.run(self._gathered(job, since_ns, until_ns, folder, tables))
         try:
             task.check()
         except BaseException:
@@ -198,13 +205,18 @@ class Nodes:
         self._greeted_ns = self._clock()
 
     async def _gathered(
-        self, job: str | None, since_ns: int | None, until_ns: int | None, folder: Path
+        self,
+        job: str | None,
+        since_ns: int | None,
+        until_ns: int | None,
+        folder: Path,
+        tables: Sequence[str],
     ) -> tuple[Incident, Gathered]:
         at_ns = self._clock() if until_ns is None else until_ns
         gather = await self._everybody(Window(since_ns, until_ns), folder)
         memory = self._reach.memory
         try:
-            name, incident = await gather_job(gather, job, since_ns, self._starting, memory)
+            name, incident = await gather_job(gather, job, since_ns, self._starting, memory, tables)
         finally:
             self._note(gather)
         if not gather.parts:

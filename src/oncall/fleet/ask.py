@@ -23,8 +23,7 @@ from oncall.fleet.merge import Answers, merge, own_gaps
 from oncall.fleet.outcome import REASONS, Outcome, alike, jobs_of
 from oncall.fleet.transport import Transport
 
-# Communicators of the rulebooks that start; None: the digests are enough, and no rule has run.
-Starting = Callable[[Incident], Iterable[int] | None]
+Starting = Callable[[Incident], Iterable[int]]  # communicators of the rulebooks that start
 _MOST_COMMS = 2_000  # of one node's detail; a request is one line
 _MOST_LISTED = 12
 
@@ -100,22 +99,21 @@ async def gather_job(
     since_ns: int | None,
     starting: Starting,
     memory: Memory | None = None,
+    tables: Sequence[str] = (),
 ) -> tuple[str, Incident]:
-    """Run all phases; returns the job's name and its evidence. The caller closes the incident.
+    """Run all phases; returns the job's name and its evidence. With `tables`, digests of these
+    alone. The caller closes the incident.
 
     Raises UsageError as `ask_fleet` does.
     """
     outcomes = await gather.greet()
     name = choose_job(outcomes, job, since_ns)
-    await gather.digest(name)
+    await gather.digest(name, tables)
     incident = await asyncio.to_thread(merged, gather.answers, name, memory)
     thinned = thinned_communicators(incident)
-    if thinned and not gather.stopped:
-        started = await asyncio.to_thread(starting, incident)
-        if started is None:
-            return name, incident
+    if thinned and not tables and not gather.stopped:
         with incident:
-            comms = thinned & set(started)
+            comms = thinned & set(await asyncio.to_thread(starting, incident))
             outcomes = gather.answers.outcomes
             asked, until_ns = _holders(incident, comms, outcomes), _ends(incident, outcomes)
         # No later than the digest: communicators of which nothing more was asked would seem to

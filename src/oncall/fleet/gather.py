@@ -220,8 +220,8 @@ class Gather:
             self._hosts[name].fail("protocol", why)
         return self.answers.outcomes
 
-    async def digest(self, job: str) -> None:
-        """Request the digest from all hosts that have the job."""
+    async def digest(self, job: str, tables: Sequence[str] = ()) -> None:
+        """Request the digest from all hosts that have the job; with `tables`, of these alone."""
         nodes = []
         for name, host in self._hosts.items():
             if host.outcome.kind != "ok":
@@ -235,7 +235,7 @@ class Gather:
             else:
                 host.fail("no-data")
         budget = max(LEAST_NODE_ROWS, min(NODE_ROWS, CONSOLE_ROWS // max(1, len(nodes))))
-        request = Request("digest", job=job, budget_rows=budget)
+        request = Request("digest", job=job, budget_rows=budget, tables=tuple(tables))
         await self._run("digest", dict.fromkeys(nodes, request), self._slots)
 
     async def detail(

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from oncall.console.cancellation import Task
 from oncall.console.nodes import LoopThread, Nodes
@@ -29,6 +30,14 @@ from oncall.rules.language.rulebook import Rulebook
 from oncall.watch.silence import LogWriters, Silence
 
 SINCE_NS = 600 * NS_PER_S  # of evidence in a look
+
+
+# What says whether a job is stopped: neither readings of devices nor traffic nor training tasks,
+# which cost a node most.
+_OF_STOPS = (
+    *("jobs", "ranks", "comms", "stacks", "recordings", "launches", "collectors"),
+    *("host_processes", "host_events", "ops", "transfers", "op_channels"),
+)
 
 
 class Source(ABC):
@@ -64,23 +73,19 @@ class WatchedNodes(Source):
     """The nodes of a job, over connections that stay."""
 
     def __init__(self, reach: Reach, job: str | None, rulebooks: Sequence[Rulebook]) -> None:
-        def starting(incident: Incident) -> set[int] | None:
-            if self._quick:
-                return None
+        def starting(incident: Incident) -> set[int]:
             started = started_communicators(incident, rulebooks)
             return {comm for comms in started.values() for comm in comms}
 
         self.job = job or ""
-        self._quick = False
         self._nodes = Nodes(reach, starting, time.time_ns)
         self._folder = Path(tempfile.mkdtemp(prefix="oncall-watch-"))
 
     def look(self, now_ns: int, *, quick: bool = False) -> Incident:
-        self._quick = quick
         with tempfile.TemporaryDirectory(dir=self._folder) as place:
             since_ns = now_ns - SINCE_NS
             incident, gathered = self._nodes.gather(
-                self.job or None, since_ns, None, Path(place), Task()
+                self.job or None, since_ns, None, Path(place), Task(), _OF_STOPS if quick else ()
             )
         self.job = gathered.job
         return incident
@@ -224,14 +229,19 @@ def stacks_now(reached: Callable[[], Reach], job: str) -> TakenStacks:
         loop.close()
 
 
-def add_stacks(incident: Incident, taken: TakenStacks) -> None:
-    """Add stacks to an incident, as those of its job."""
+def stack_rows(taken: TakenStacks) -> dict[str, list[Any]]:
+    """Stacks as columns; empty where there are none. Closes their incident."""
     with taken.incident:
-        rows = measured_rows(taken.incident)
+        return measured_rows(taken.incident).get("thread_stacks", {})
+
+
+def add_stacks(incident: Incident, rows: Mapping[str, list[Any]]) -> None:
+    """Add stacks to an incident, as those of its job."""
+    if not rows:
+        return
     jobs = incident.con.execute("SELECT DISTINCT job FROM jobs").fetchall()
-    if len(jobs) == 1 and "thread_stacks" in rows:
-        rows["thread_stacks"]["job"] = [jobs[0][0]] * len(rows["thread_stacks"]["job"])
-    add_rows(incident, {"thread_stacks": rows["thread_stacks"]} if "thread_stacks" in rows else {})
+    of_job = {"job": [jobs[0][0]] * len(rows["job"])} if len(jobs) == 1 else {}
+    add_rows(incident, {"thread_stacks": {**rows, **of_job}})
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from oncall.core.diagnosis import Diagnosis, SkippedRule
 from oncall.core.errors import OncallError
@@ -35,10 +36,11 @@ from oncall.watch.metrics import Seen, exposition, write_textfile
 from oncall.watch.outbox import Outbox
 from oncall.watch.settings import WatchSettings
 from oncall.watch.silence import how_it_ended, silent_trouble
-from oncall.watch.sources import Source, add_stacks
+from oncall.watch.sources import Source, add_stacks, stack_rows
 
 _MOST_SAVED = 50  # incident files of one watch
 _ALIVE_LOOKS = 5  # periods without a look before /healthz fails
+Stacks = Mapping[str, list[Any]]  # columns of `thread_stacks`
 _DIGITS = re.compile(r"\d+(\.\d+)?")
 
 
@@ -97,6 +99,8 @@ class Watcher:
         self._unkept = ""
         self._look_at_ns = self._looked_ns = 0
         self._heard = Heard()
+        # Of an incident of which all evidence is yet to be saved: when it was, and its stacks.
+        self._owed: tuple[int, Stacks] | None = None
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Look until `wait`, which waits for so many seconds, returns that it is to stop."""
@@ -120,13 +124,14 @@ class Watcher:
         what only its living processes give."""
         began_ns = self._clock()
         before = self._kept.state
-        taken = self._taken() if confirms_a_stop(before) else None
-        look, diagnosis, file = self._looked(self._clock() if taken else began_ns, taken)
+        stacks = self._taken() if confirms_a_stop(before) else {}
+        look, diagnosis, file = self._looked(self._clock(), stacks)
         following = after(before, look, self._settings.patience)
         lost = self._kept.lost.then(losing(diagnosis) if diagnosis else (), look.at_ns)
         self._kept = replace(self._kept, state=following.state, lost=lost)
         if following.gather is not None:
             self._announce(following.gather, look, diagnosis, file)
+            self._owed = (look.at_ns, stacks) if file else None
         elif file:
             Path(file).unlink(missing_ok=True)
         if following.closed is not None:
@@ -137,6 +142,8 @@ class Watcher:
         # A look that takes long leaves as much rest, unless the next one may confirm a stop.
         rest_ns = 0 if confirms_a_stop(self._kept.state) else self._looked_ns - began_ns
         self._look_at_ns = max(following.look_at_ns, self._looked_ns + rest_ns)
+        if self._owed is not None:
+            self._look_at_ns = self._looked_ns
         self._save(self._kept)
         self._publish(look, diagnosis, (self._looked_ns - began_ns) / NS_PER_S)
         self._deliver()
@@ -147,9 +154,13 @@ class Watcher:
             self._heard = self._heard.then(self._source.pulse(), now_ns)
         except (OncallError, OSError):
             return  # the next look says why
-        if self._heard.is_suspicious(now_ns) and self._kept.state.incident is None:
+        if self._is_silent(now_ns):
             soon_ns = self._looked_ns + self._settings.confirm_ns
             self._look_at_ns = min(self._look_at_ns, soon_ns)
+
+    def _is_silent(self, now_ns: int) -> bool:
+        """Whether all that matters is whether the job is stopped."""
+        return self._heard.is_suspicious(now_ns) and self._kept.state.incident is None
 
     def metrics(self) -> str:
         """The newest metrics as text. From any thread."""
@@ -162,18 +173,23 @@ class Watcher:
 
     # ------------------------------------------------------------------ looking
 
-    def _looked(self, now_ns: int, taken: TakenStacks | None) -> tuple[Look, Diagnosis | None, str]:
+    def _looked(self, now_ns: int, stacks: Stacks) -> tuple[Look, Diagnosis | None, str]:
         """A look, its diagnosis, and the file that its evidence was saved as, where it may confirm
         a suspicion; empty where the disk took none."""
         file = ""
         try:
             confirms = may_confirm(self._kept.state)
-            quick = self._heard.is_suspicious(now_ns) and not confirms
+            quick = self._is_silent(now_ns)
             with self._source.look(now_ns, quick=quick) as incident:
-                if taken is not None:
-                    add_stacks(incident, taken)
+                add_stacks(incident, stacks)
+                # It is read-only once rules have run.
                 if confirms:
-                    file = self._saved(incident, now_ns)  # it is read-only once rules have run
+                    file = self._saved(incident, now_ns)
+                elif self._owed is not None and not quick:
+                    at_ns, taken = self._owed
+                    add_stacks(incident, taken)
+                    self._saved(incident, at_ns)
+                    self._owed = None
                 return *self._judged(incident, now_ns, quick), file
         except (OncallError, OSError) as error:
             why = clean(str(error))
@@ -238,19 +254,19 @@ class Watcher:
         self._say(f"{kind} {news.incident}: {news.headline}")
         self._prune()
 
-    def _taken(self) -> TakenStacks | None:
+    def _taken(self) -> Stacks:
         """Stacks of a stopped job, and Flight Recorder dumps, which a look then finds among its
         recordings. py-spy stops a process for a moment: only where the job is stopped anyway."""
         if self._stacks is None:
-            return None
+            return {}
         try:
             taken = self._stacks(self._source.job)
         except OncallError as error:
             self._say(f"no stacks: {clean(str(error))}")
-            return None
+            return {}
         for what, ranks in taken.dumps.items():
             self._say(f"{clean(what)} ({fold_ranks(ranks)})")
-        return taken
+        return stack_rows(taken)
 
     def _wanted(self, severity: str) -> tuple[str, ...]:
         return tuple(name for name, one in self._settings.notify.items() if one.wants(severity))

@@ -64,7 +64,7 @@ class SealedAnswers:
     greeting."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[tuple[str, tuple[str, ...]], _Kept] = {}
         self._jobs: tuple[Sequence[Shard], dict[str, Any]] | None = None
         self._labelled = LabelledTasks()
 
@@ -99,7 +99,8 @@ class SealedAnswers:
         asked = _Kept(
             replace(request, since_ns=None, until_ns=None), sealed, request.since_ns, until_ns, ()
         )
-        kept = self._kept.get(request.ask)
+        kind = request.ask, request.tables
+        kept = self._kept.get(kind)
         if kept is not None and kept.answers(asked):
             into.take(kept.parts)
             return gaps
@@ -107,7 +108,7 @@ class SealedAnswers:
         new_gaps = self._read(sealed, replace(request, until_ns=until_ns), into)
         if not new_gaps:  # what could not be read is tried again
             parts = [Part(one.table, one.rows, one.path.read_bytes()) for one in into.parts[first:]]
-            self._kept[request.ask] = replace(asked, parts=parts)
+            self._kept[kind] = replace(asked, parts=parts)
         return gaps + new_gaps
 
     def _read(self, sealed: Sequence[Shard], request: Request, into: AnswerFolder) -> list[str]:
