@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from oncall.cli.offers import offer_what_lies_here
 from oncall.cli.options import (
     JobOption,
     ParamOption,
@@ -78,7 +79,7 @@ def watch(
 ) -> None:
     """Run the console on the fleet. Does not return; raises errors that occur before it opens."""
     if hosts is None and inventory is None:
-        _offer_what_lies_here()
+        offer_what_lies_here()
     overrides: Mapping[str, str] = parse_overrides(param)
     configured = read_training(training)
 
@@ -88,31 +89,6 @@ def watch(
         return open_fleet(hosts, inventory, job, rules, overrides, site, configured)
 
     _show(opener, job, None, site_rules)
-
-
-def _offer_what_lies_here() -> None:
-    """Where no nodes are known, raises UsageError with what else could be looked at."""
-    from oncall.fleet.configuration import read_configuration
-    from oncall.fleet.inventory import find_hosts, no_hosts
-
-    if find_hosts(None, None, read_configuration()) is not None:
-        return
-    from oncall.node.store.places import run_dir
-    from oncall.use_case.lying_here import offers
-
-    found = offers(Path(), run_dir())
-    if not found:
-        raise no_hosts()
-    width = max(len(one.command) for one in found)
-    rows = (f"  {one.command:<{width}}  {one.what}" for one in found)
-    raise UsageError(
-        "\n".join(
-            [
-                "no nodes are configured (`oncall --hosts gpu[001-512]` names them). What is here:",
-                *rows,
-            ]
-        )
-    )
 
 
 def _show(

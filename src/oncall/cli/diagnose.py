@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.offers import offer_what_lies_here
 from oncall.cli.options import (
     Colour,
     Format,
@@ -152,6 +153,8 @@ def diagnose(
     hosts = with_slurm_job(hosts, slurm_job)
     if paths and (hosts is not None or inventory is not None):
         raise UsageError("give either PATH... to read recordings or --hosts to query nodes")
+    if not paths and hosts is None and inventory is None:
+        offer_what_lies_here()
     overrides = with_symptom(parse_overrides(param or ()), symptom)
     configured = read_training(training)
     memory_bytes = _memory_bytes(memory)
