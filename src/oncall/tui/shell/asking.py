@@ -5,8 +5,6 @@ evidence."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.message_pump import MessagePump
@@ -15,16 +13,14 @@ from oncall.console.queries import (
     GatherSnapshot,
     GetPulse,
     GetSnapshot,
-    GlanceAtJob,
     JudgeSnapshot,
     ListJobs,
     ListTroubles,
     OpenJob,
 )
 from oncall.core.errors import MissingEvidence, NotRecorded
-from oncall.core.printable import short
 from oncall.core.units import NS_PER_S
-from oncall.tui.shell.keeping import Keeping
+from oncall.tui.shell.glancing import Glancing
 from oncall.tui.shell.log import changes
 from oncall.tui.shell.messages import (
     GLANCE,
@@ -54,10 +50,9 @@ UNSAVED = "The evidence of what was found is not saved"
 _STILL_S = 0.7  # a cursor that has not moved for so long stays where it is
 _MOST_JUDGING_S = 30.0  # a running job is not looked at meanwhile
 _PULSES_A_SECOND = 64  # nodes
-_GLANCE_EVERY_S = 60.0  # at each of several running jobs
 
 
-class Asking(Keeping):
+class Asking(Glancing):
     """Opens the session with `opener`, finds the jobs, takes snapshots in as they come, and moves
     the time cursor. A new snapshot is asked for only after the last came.
 
@@ -74,7 +69,6 @@ class Asking(Keeping):
     _moved_at_s = 0.0
     _judge_at_s: float | None = None  # when the rulebooks still pending are due
     _judging_since_s = 0.0
-    _glanced_s: dict[str, float]  # job -> when it was judged for the list
 
     # ------------------------------------------------------------------ asking
 
@@ -83,7 +77,7 @@ class Asking(Keeping):
         opening: Question[Session] = Question(
             "open", lambda session: session, self, "opening", self._opened, self._show_problem
         )
-        self._glanced_s = {}
+        self.forget_glances()
         self.session = SessionThread(self.opener, opening, self.post_message)
         self.session.start()
 
@@ -221,7 +215,7 @@ class Asking(Keeping):
         if not self.is_running:
             return  # leaving: screens are half gone
         self.show_passing()
-        self._glance_at_next()
+        self.glance_at_next()
         if self._judge_at_s is not None and self.clock() >= self._judge_at_s:
             self._judge()
         if self.state.cursor.playing:
@@ -262,38 +256,8 @@ class Asking(Keeping):
         self.ask(Question(PULSE, GetPulse(), self, "", take))
 
     def _jobs_again(self, jobs: tuple[JobLine, ...]) -> None:
-        """The list of now, with what a look at each said."""
-        known = {line.job: line for line in self.state.jobs or ()}
-        self.change(jobs=tuple(line.judged_as(known.get(line.job)) for line in jobs))
+        self.list_again(jobs)
         self.rest()
-
-    def _glance_at_next(self) -> None:
-        """Have the next of several jobs judged, as long as one looks at the list; running ones once
-        a while."""
-        lines = self.state.jobs or ()
-        if len(lines) < 2 or self.current_mode != "jobs" or self.state.busy:
-            return
-        for line in lines:
-            before_s = self._glanced_s.get(line.job)
-            again = self.state.live and line.state == "running"
-            if before_s is None or (again and self.clock() - before_s >= _GLANCE_EVERY_S):
-                self._glanced_s[line.job] = self.clock()
-                query, label = GlanceAtJob(line.job), f"judging {short(line.job)}"
-                refused = partial(self._not_judged, line)
-                self.ask(Question(GLANCE, query, self, label, self._take_glance, refused))
-                return
-
-    def _take_glance(self, found: JobLine) -> None:
-        """What was found of a job takes its place in the list, which knows better if it runs."""
-        jobs = self.state.jobs or ()
-        self.change(
-            jobs=tuple(
-                replace(found, state=one.state) if one.job == found.job else one for one in jobs
-            )
-        )
-
-    def _not_judged(self, line: JobLine, message: Refused) -> None:
-        self._take_glance(replace(line, verdict=f"? {message.error}"))
 
     def rest(self) -> None:
         """A snapshot has come, or could not: the next one is due after a rest."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from textual.app import App, SuspendNotSupported
 
 from oncall.core.configuration import read_tables
 from oncall.core.errors import BadInput, UsageError
-from oncall.core.printable import shell_word
+from oncall.core.printable import harmless, shell_word
 from oncall.tui.shell.actions import ACTIONS
 from oncall.tui.shell.keys import ActionEntry
 from oncall.tui.shell.screen import ConsoleScreen
@@ -112,7 +113,8 @@ def run_there(app: App[Any], words: Sequence[str]) -> None:
             # A handler, not `ignore`: the program that is run would inherit that.
             before = signal.signal(signal.SIGINT, lambda *_: None)
             try:
-                print("$", " ".join(words), flush=True)
+                sys.stdout.write(f"$ {harmless(' '.join(words))}\n")
+                sys.stdout.flush()
                 code = subprocess.run(list(words), check=False).returncode
             finally:
                 signal.signal(signal.SIGINT, before)

@@ -22,7 +22,7 @@ from textual.strip import Strip
 from oncall.render.text.lines import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.rates import Floats, value_phrase
+from oncall.tui.models.rates import Floats
 from oncall.tui.screens.fleet.layout import (
     Layout,
     begins_at,
@@ -32,6 +32,7 @@ from oncall.tui.screens.fleet.layout import (
     next_at,
 )
 from oncall.tui.screens.fleet.model import LEVELS, Mask, faults, levels
+from oncall.tui.screens.fleet.rank_cells import LETTERS, cell_texts, value_widths
 from oncall.tui.widgets.line_list import cursor_bindings
 from oncall.views.ranks.ranks import RankValues
 from oncall.views.snapshot import Ranks, RankState
@@ -72,7 +73,6 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         self._sorted = False
         # What each cell shows: its state, or behind these the level of its value, -1 for none.
         self._looks: Ints = np.zeros(0, dtype=np.int64)
-        self._letters = np.array([*(look.letter for look in STATES), *"0123456789", "·"])
         self._styles: tuple[Style, ...] = ()
         self._pairs: dict[tuple[int, int], Style] = {}  # looks of two cells in one
         self._label = self._heading = self._ring = Style()
@@ -148,7 +148,7 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         cells: tuple[int, ...] = ()
         if self._values is not None:
             key = np.nan_to_num(-self._values.value, nan=np.inf) if self._sorted else None
-            cells = self._widths()
+            cells = value_widths(self._ranks, self._looks, self._values)
         shown = self._shown
         self._layout_now = lay_out(
             self._ranks, self._by, shown, width, height, key, cells, self._named
@@ -274,7 +274,9 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         cells = slice(int(layout.starts[row]), int(layout.starts[row + 1]))
         order = layout.order[cells]
         styles = [self._styles[look] for look in self._looks[order].tolist()]
-        return layout.column[cells].tolist(), self._texts(order, layout.cell), styles
+        assert self._ranks is not None
+        texts = cell_texts(self._ranks, order, self._looks, self._values, layout.cell)
+        return layout.column[cells].tolist(), texts, styles
 
     def _halves(self, row: int) -> tuple[list[int], list[str], list[Style]]:
         """The same of two rows in one line. The letter of the cell under the cursor or at fault, or
@@ -297,7 +299,7 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
                 shown = next((index for index in pair if at_fault[index]), None)
             if shown is not None or upper == lower:
                 look = upper if shown is None else int(self._looks[shown])
-                texts.append(str(self._letters[look]))
+                texts.append(str(LETTERS[look]))
                 styles.append(self._styles[look])
             else:
                 texts.append("▀")
@@ -308,42 +310,6 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
         """The upper one's colour above the lower one's; one object for each pair."""
         colours = Style(color=self._styles[upper].color, bgcolor=self._styles[lower].color)
         return self._pairs.setdefault((upper, lower), colours)
-
-    def _texts(self, order: Ints, cell: int) -> list[str]:
-        assert self._ranks is not None
-        letters = self._letters[self._looks[order]].tolist()
-        if cell <= 2:
-            return [letter.ljust(cell) for letter in letters]
-        if self._values is not None:
-            texts, whole = self._full_texts(order), self._widths()[0]
-            known = cell if cell >= whole else cell - 2  # of a value no part is shown
-            return [text[:known].ljust(cell) for text in texts]
-        numbers = self._ranks.rank[order].tolist()
-        return [
-            f"{number:>{cell - 2}}{letter} "
-            for number, letter in zip(numbers, letters, strict=True)
-        ]
-
-    def _widths(self) -> tuple[int, ...]:
-        """Of cells with the rank, the level and the value; with the first two; with the level."""
-        assert self._ranks is not None
-        everybody = np.arange(len(self._ranks))
-        whole = max(map(len, self._full_texts(everybody)), default=0)
-        return whole, len(str(int(self._ranks.rank.max()))) + 4, 2
-
-    def _full_texts(self, order: Ints) -> list[str]:
-        """`13 9 84 °C`: rank, level and value, of which a narrow cell shows the first two."""
-        assert self._ranks is not None and self._values is not None
-        width = len(str(int(self._ranks.rank.max()))) if len(self._ranks) else 1
-        letters = self._letters[self._looks[order]].tolist()
-        phrases = [value_phrase(one, self._values.unit) for one in self._values.value[order]]
-        longest = max(map(len, phrases), default=0)
-        return [
-            f"{number:>{width}} {letter} {phrase:<{longest}}  "
-            for number, letter, phrase in zip(
-                self._ranks.rank[order].tolist(), letters, phrases, strict=True
-            )
-        ]
 
     # ------------------------------------------------------------------ cursor
 
