@@ -34,7 +34,6 @@ from oncall.node.store.wire import (
 
 READ_BYTES = 256 * 1024
 _MOST_INSTANT_NS = 2**62  # in the year 2116
-NODE_COMMAND = ("oncall", "node", "serve")  # what a transport runs on the host
 
 _KIND_OF_REASON: dict[str, Kind] = {
     "version": "version",

@@ -27,7 +27,7 @@ _VERNAUX = struct.Struct("<IHHII")
 _VERDEF = struct.Struct("<HHHHIII")
 _VERDAUX = struct.Struct("<II")
 
-_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_GNU_STACK = 1, 2, 3, 0x6474E551
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
 _PF_EXECUTE, _PF_WRITE = 1, 2
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SONAME = 1, 4, 5, 6, 10, 14
 _DT_TEXTREL, _DT_FLAGS, _DT_GNU_HASH = 22, 30, 0x6FFFFEF5
@@ -47,7 +47,6 @@ class ElfFile:
 
     path: str
     machine: str
-    interpreter: str
     soname: str
     needed: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
@@ -126,7 +125,6 @@ class _Reader:
         return ElfFile(
             path=self._path,
             machine=machine,
-            interpreter=self._interpreter(),
             soname=self._name(self._one(_DT_SONAME)),
             needed=tuple(map(self._name, self._dynamic.get(_DT_NEEDED, []))),
             versions=tuple(self._needed_versions()),
@@ -167,12 +165,6 @@ class _Reader:
         if self._one(_DT_STRTAB):
             size = min(self._one(_DT_STRSZ), _MOST_NAMES_BYTES)
             self._names = self._at(self._offset(self._one(_DT_STRTAB)), size)
-
-    def _interpreter(self) -> str:
-        for segment in self._segments:
-            if segment.kind == _PT_INTERP:
-                return self._at(segment.offset, min(segment.size, 4096)).rstrip(b"\0").decode()
-        return ""
 
     def _needed_versions(self) -> Iterator[tuple[str, str]]:
         for at in self._chain(_DT_VERNEED, _DT_VERNEEDNUM, _VERNEED, after=4):

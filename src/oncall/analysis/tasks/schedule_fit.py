@@ -61,12 +61,6 @@ class Hypothesis:
     chunks: int
     is_reported: bool = True
 
-    def __str__(self) -> str:
-        stages = max(stages for _, stages in self.layout.seats.values())
-        name = INTERLEAVED if self.chunks > 1 else self.schedule
-        chunks = f" and {self.chunks} chunks" if self.chunks > 1 else ""
-        return f"{name} with {stages} stages{chunks}"
-
 
 @dataclass(frozen=True)
 class Seen:

@@ -19,10 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import duckdb
-
 from oncall.core.units import format_bytes, format_number
-from oncall.evidence.columns import ColumnData, Words, as_words
+from oncall.evidence.columns import ColumnData, as_words
 from oncall.evidence.incident import Incident
 from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
@@ -40,7 +38,6 @@ DESCRIBE = "DESCRIBE "
 _RUN = "from oncall.rules.engine.confined_child import main; main()"
 _LOADING_LIMIT_S = 600.0  # of a table that is handed over: on a busy machine, and nobody's fault
 _AS_WORDS = ("VARCHAR", "HUGEINT")  # numpy has no integers of 128 bits: they travel as text
-_MOST_WORDS = 10_000  # of a dictionary; a column of texts that are all different has more
 _GRACE_S = 30.0  # to start, and beyond the process's own clock, which ends it by itself
 
 
@@ -269,30 +266,13 @@ def _data(incident: Incident, name: str, columns: Sequence[Column]) -> dict[str,
             values = con.execute(f'SELECT "{column.name}" FROM "{name}"').fetchall()
             data[column.name] = [value for (value,) in values]
         elif column.type in _AS_WORDS:
-            data[column.name] = _words(con, name, column.name)
+            texts = con.execute(f'SELECT "{column.name}"::VARCHAR FROM "{name}"').fetchall()
+            data[column.name] = as_words(text for (text,) in texts)
         else:
             numbers.append(f'"{column.name}"')
     if numbers:
         data |= con.execute(f'SELECT {", ".join(numbers)} FROM "{name}"').fetchnumpy()
     return data
-
-
-def _words(con: duckdb.DuckDBPyConnection, name: str, column: str) -> Words:
-    """A column as strings by dictionary; DuckDB finds the codes, many times faster than Python."""
-    found = con.execute(
-        f'SELECT DISTINCT "{column}"::VARCHAR FROM "{name}" WHERE "{column}" IS NOT NULL '
-        f"LIMIT {_MOST_WORDS + 1}"
-    ).fetchall()
-    words = [word for (word,) in found]
-    if len(words) > _MOST_WORDS or any("\0" in word for word in words):
-        values = con.execute(f'SELECT "{column}"::VARCHAR FROM "{name}"').fetchall()
-        return as_words(value for (value,) in values)
-    members = ", ".join("'" + word.replace("'", "''") + "'" for word in words)
-    codes = con.execute(
-        f'SELECT coalesce(enum_code("{column}"::VARCHAR::ENUM({members}))::INTEGER, -1) AS code '
-        f'FROM "{name}"'
-    ).fetchnumpy()
-    return Words(codes["code"], words)
 
 
 def _message(error: str) -> str:
