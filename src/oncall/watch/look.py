@@ -82,13 +82,13 @@ def blind_trouble(why: str) -> Trouble:
     return Trouble("watch", "NOT_OBSERVED", "", "warning", "host", f"Not observed: {clean(why)}")
 
 
-def usual_rest_ns(incident: Incident) -> int:
+def normal_rest_ns(incident: Incident) -> int:
     """How long a process of the job rested between two calls at most, and went on; 0: unknown."""
     try:
-        incident.require(["usual_rests"])
+        incident.require(["normal_rests"])
     except (MissingEvidence, RelationFailed):
         return 0
-    ((rest_ns,),) = incident.con.execute("SELECT max(still_ns) FROM usual_rests").fetchall()
+    ((rest_ns,),) = incident.con.execute("SELECT max(still_ns) FROM normal_rests").fetchall()
     return rest_ns or 0
 
 
