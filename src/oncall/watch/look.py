@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from oncall.core.diagnosis import Diagnosis, FaultClass, Finding, Severity
+from oncall.core.diagnosis import Blame, Diagnosis, FaultClass, Finding, Severity
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
@@ -60,7 +60,7 @@ def troubles_of(diagnosis: Diagnosis) -> tuple[Trouble, ...]:
         Trouble(
             rulebook=one.rulebook,
             verdict=one.verdict,
-            who=words.who(one.blame) if one.blame else "",
+            who=_identity(one.blame),
             severity=one.severity,
             fault_class=one.fault_class,
             sentence=clean(f"{one.title}: {words.who(one.blame)}" if one.blame else one.title),
@@ -69,6 +69,15 @@ def troubles_of(diagnosis: Diagnosis) -> tuple[Trouble, ...]:
         if one.severity != "info" and not _suspected_stop(one)
     ]
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.severity)))
+
+
+def _identity(blame: tuple[Blame, ...]) -> str:
+    """Who it is, without the stage, which a quick look does not show."""
+    placed = (
+        replace(one, where={key: value for key, value in one.where.items() if key != "stage"})
+        for one in blame
+    )
+    return words.who(tuple(placed)) if blame else ""
 
 
 def _suspected_stop(finding: Finding) -> bool:

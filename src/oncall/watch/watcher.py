@@ -114,9 +114,7 @@ class Watcher:
             dues = [
                 self._look_at_ns,
                 self._outbox.due_ns(self._kept) or self._look_at_ns,
-                self._clock() + self._settings.listen_ns
-                if self._pulses.pulse
-                else self._look_at_ns,
+                self._clock() + self._settings.listen_ns,
             ]
             if wait(max(0.05, (min(dues) - self._clock()) / NS_PER_S)):
                 return
@@ -164,7 +162,7 @@ class Watcher:
     def _asks_of_stops(self) -> bool:
         """Whether all that matters is whether the job is stopped."""
         state = self._kept.state
-        hangs = all(one.fault_class == "hang" for one in state.suspected)
+        hangs = all(one.fault_class == "hang" for one in state.suspected if one.stops)
         silent = self._pulses.are_silent or (confirms_a_stop(state) and bool(self._pulses.pulse))
         return state.incident is None and hangs and silent
 
