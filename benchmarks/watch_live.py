@@ -1,4 +1,4 @@
-"""How soon `oncall watch` knows that a job hangs, names who, and has told it, over sshd.
+"""How soon `oncall watch` detects that a job hangs, names who, and has notified, over sshd.
 
     python benchmarks/watch_live.py [--faults stopped killed locked starved mismatch] [--times 1]
     python benchmarks/watch_live.py --sound-minutes 12

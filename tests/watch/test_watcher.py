@@ -366,13 +366,13 @@ def test_the_demos_job_hangs_and_somebody_is_notified(monkeypatch: pytest.Monkey
 
         watcher.run(over)
         assert kinds(bus) == ["opened"]
-        told = bus.received[0][2]["data"]
-        assert "rank 5 on node2" in told["headline"]
-        assert "rank 5 has not moved (state S, in futex" in told["summary"]
-        assert "8 GPUs wait for rank 5 on node2" in told["summary"]
-        (hung,) = [one for one in told["diagnosis"]["findings"] if one["verdict"] == "H1"]
+        sent = bus.received[0][2]["data"]
+        assert "rank 5 on node2" in sent["headline"]
+        assert "rank 5 has not moved (state S, in futex" in sent["summary"]
+        assert "8 GPUs wait for rank 5 on node2" in sent["summary"]
+        (hung,) = [one for one in sent["diagnosis"]["findings"] if one["verdict"] == "H1"]
         assert hung["lost_gpu_seconds"] > 8
-        assert Path(told["file"]).exists()
+        assert Path(sent["file"]).exists()
         metrics = watcher.metrics()
         assert 'verdict="H1"' in metrics
         assert 'oncall_lost_gpu_seconds_total{job="demo",cause="hang.H1"}' in metrics

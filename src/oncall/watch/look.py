@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from oncall.core.diagnosis import Diagnosis, FaultClass, Finding, Severity
+from oncall.core.diagnosis import Blame, Diagnosis, FaultClass, Finding, Severity
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
@@ -60,7 +60,7 @@ def troubles_of(diagnosis: Diagnosis) -> tuple[Trouble, ...]:
         Trouble(
             rulebook=one.rulebook,
             verdict=one.verdict,
-            who=words.who(one.blame) if one.blame else "",
+            who=_identity(one.blame),
             severity=one.severity,
             fault_class=one.fault_class,
             sentence=clean(f"{one.title}: {words.who(one.blame)}" if one.blame else one.title),
@@ -69,6 +69,15 @@ def troubles_of(diagnosis: Diagnosis) -> tuple[Trouble, ...]:
         if one.severity != "info" and not _suspected_stop(one)
     ]
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.severity)))
+
+
+def _identity(blame: tuple[Blame, ...]) -> str:
+    """Who it is, without the stage, which a quick look does not show."""
+    placed = (
+        replace(one, where={key: value for key, value in one.where.items() if key != "stage"})
+        for one in blame
+    )
+    return words.who(tuple(placed)) if blame else ""
 
 
 def _suspected_stop(finding: Finding) -> bool:
@@ -82,13 +91,13 @@ def blind_trouble(why: str) -> Trouble:
     return Trouble("watch", "NOT_OBSERVED", "", "warning", "host", f"Not observed: {clean(why)}")
 
 
-def usual_rest_ns(incident: Incident) -> int:
+def normal_rest_ns(incident: Incident) -> int:
     """How long a process of the job rested between two calls at most, and went on; 0: unknown."""
     try:
-        incident.require(["usual_rests"])
+        incident.require(["normal_rests"])
     except (MissingEvidence, RelationFailed):
         return 0
-    ((rest_ns,),) = incident.con.execute("SELECT max(still_ns) FROM usual_rests").fetchall()
+    ((rest_ns,),) = incident.con.execute("SELECT max(still_ns) FROM normal_rests").fetchall()
     return rest_ns or 0
 
 

@@ -30,8 +30,8 @@ from oncall.views.lost_gpu_time import losing
 from oncall.watch.announcement import of_end, of_trouble
 from oncall.watch.course import Kind, after, announced, confirms_a_stop, may_confirm
 from oncall.watch.keeping import Kept, WatchFolder
-from oncall.watch.listening import Heard
-from oncall.watch.look import Look, mark_of, troubles_of, usual_rest_ns
+from oncall.watch.listening import Pulses
+from oncall.watch.look import Look, mark_of, normal_rest_ns, troubles_of
 from oncall.watch.metrics import Seen, exposition, write_textfile
 from oncall.watch.outbox import Outbox
 from oncall.watch.settings import WatchSettings
@@ -98,7 +98,7 @@ class Watcher:
         self._shown = ""
         self._unkept = ""
         self._look_at_ns = self._looked_ns = 0
-        self._heard = Heard()
+        self._pulses = Pulses()
         # Of an incident of which all evidence is yet to be saved: when it was, and its stacks.
         self._owed: tuple[int, Stacks] | None = None
 
@@ -114,7 +114,7 @@ class Watcher:
             dues = [
                 self._look_at_ns,
                 self._outbox.due_ns(self._kept) or self._look_at_ns,
-                self._clock() + self._settings.listen_ns if self._heard.pulse else self._look_at_ns,
+                self._clock() + self._settings.listen_ns,
             ]
             if wait(max(0.05, (min(dues) - self._clock()) / NS_PER_S)):
                 return
@@ -151,16 +151,20 @@ class Watcher:
     def _listen(self, now_ns: int) -> None:
         """Ask whether the job moves, and look soon where it does not, until it does again."""
         try:
-            self._heard = self._heard.then(self._source.pulse(), now_ns)
+            self._pulses = self._pulses.then(self._source.pulse(), now_ns)
         except (OncallError, OSError):
             return  # the next look says why
-        if self._is_silent(now_ns):
+        if self._pulses.are_silent and self._kept.state.incident is None:
             soon_ns = self._looked_ns + self._settings.confirm_ns
             self._look_at_ns = min(self._look_at_ns, soon_ns)
 
-    def _is_silent(self, now_ns: int) -> bool:
+    @property
+    def _asks_of_stops(self) -> bool:
         """Whether all that matters is whether the job is stopped."""
-        return self._heard.is_suspicious(now_ns) and self._kept.state.incident is None
+        state = self._kept.state
+        hangs = all(one.fault_class == "hang" for one in state.suspected if one.stops)
+        silent = self._pulses.are_silent or (confirms_a_stop(state) and bool(self._pulses.pulse))
+        return state.incident is None and hangs and silent
 
     def metrics(self) -> str:
         """The newest metrics as text. From any thread."""
@@ -179,7 +183,7 @@ class Watcher:
         file = ""
         try:
             confirms = may_confirm(self._kept.state)
-            quick = self._is_silent(now_ns)
+            quick = self._asks_of_stops
             with self._source.look(now_ns, quick=quick) as incident:
                 add_stacks(incident, stacks)
                 # It is read-only once rules have run.
@@ -210,7 +214,7 @@ class Watcher:
     def _judged(self, incident: Incident, now_ns: int, quick: bool) -> tuple[Look, Diagnosis]:
         mark = mark_of(incident)
         diagnosis = self._judging(incident, self._source.job, self._kept.rest_ns, quick=quick)
-        rest_ns = max(self._kept.rest_ns, usual_rest_ns(incident))
+        rest_ns = max(self._kept.rest_ns, normal_rest_ns(incident))
         self._kept = replace(self._kept, rest_ns=rest_ns)
         troubles = troubles_of(diagnosis)
         headline, seen = (

@@ -109,15 +109,15 @@ def judged(jobs: Sequence[Job]) -> list[tuple[str | None, list[int]]]:
 
 @st.composite
 def jobs(draw: st.DrawFn, times: st.SearchStrategy[float], **fixed: bool) -> Job:
-    """A job whose culprit is missing for `times` its usual rest, at least four seconds."""
+    """A job whose culprit is missing for `times` its normal rest, at least four seconds."""
     ranks = draw(st.integers(2, 8))
     job = Job(ranks, draw(st.integers(0, ranks - 1)), 0, False, draw(st.integers(0, ranks - 1)))
     paused_s = draw(st.floats(0, 60))
     drawn = {name: draw(st.booleans()) for name in ("rests", "rested", "together")} | fixed
     job = replace(job, paused_s=paused_s, **drawn)
     # What the late rank rested by itself, or all together; who waits in a call does not count.
-    usual_s = max(4.0, paused_s if job.rested or job.together else 0)
-    return replace(job, missing_s=draw(times) * usual_s)
+    normal_s = max(4.0, paused_s if job.rested or job.together else 0)
+    return replace(job, missing_s=draw(times) * normal_s)
 
 
 def many(times: st.SearchStrategy[float], **fixed: bool) -> st.SearchStrategy[list[Job]]:

@@ -38,7 +38,7 @@ def resting() -> str:
 
 
 @relation(
-    "usual_rests",
+    "normal_rests",
     reads=["host_processes", "operations"],
     columns=[
         ("job", "VARCHAR", "", "a job whose processes rested between two calls"),
@@ -47,7 +47,7 @@ def resting() -> str:
     source="beyond CCL-D",
     params={"missed": "resting.missed"},
 )
-def usual_rests() -> str:
+def normal_rests() -> str:
     """How long sound processes of each job rest by themselves: not in a call, where they wait as
     long as others work, nor before the first, when all set up."""
     return """
@@ -73,7 +73,7 @@ def usual_rests() -> str:
     columns=[
         ("job", "VARCHAR", "", "a job all of whose ranks wait for what cannot come"),
         ("still_ns", "BIGINT", "ns", "for how long those waited for have not moved; NULL: ever"),
-        ("normal_ns", "BIGINT", "ns", "for how long that, or nothing at all, is usual"),
+        ("normal_ns", "BIGINT", "ns", "for how long that, or nothing at all, is normal"),
         ("why", "VARCHAR", "", "what shows it"),
     ],
     source="beyond CCL-D",
@@ -102,7 +102,7 @@ def hang_proofs() -> str:
                         ELSE CASE count(*) WHEN 1 THEN ' no process' ELSE ' no processes' END
                             || ' that runs' END AS why
             FROM culprits c LEFT JOIN halted h USING (job, rank)
-            LEFT JOIN resting n USING (job, rank) LEFT JOIN usual_rests l USING (job)
+            LEFT JOIN resting n USING (job, rank) LEFT JOIN normal_rests l USING (job)
             GROUP BY c.job HAVING bool_and(h.rank IS NOT NULL OR n.still_ns IS NOT NULL)),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job),
         seen AS (

@@ -45,7 +45,7 @@ def _stillness() -> str:
                 CASE WHEN any_value(all_called) THEN least(2 * $standstill_after, $hang_after)
                      WHEN barrier THEN $barrier_after ELSE $hang_after END AS patience_ns
             FROM hang_members JOIN joined USING (job) WHERE state = 'waiting' GROUP BY job),
-        -- What cannot go on is judged by the rest that is usual for who is waited for; else age
+        -- What cannot go on is judged by the normal rest of who is waited for; else age
         -- decides. A site that calls shorter waits a hang has less patience with a standstill, too.
         timed AS (
             SELECT q.* REPLACE (least(quiet_ns, p.still_ns) AS quiet_ns,
