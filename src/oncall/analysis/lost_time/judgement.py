@@ -106,7 +106,7 @@ def judged(
 
 def _over_at(loss: Loss, concerned: Flags, limits: Limits) -> int | None:
     """The end of the last iteration concerned, if more follow than one may differ among, and twice
-    as many as ever lay between two that are."""
+    as many as lie between any two that are."""
     order = np.argsort(loss.begin_ns, kind="stable")
     at = np.flatnonzero(concerned[order])
     left, between = len(order) - 1 - int(at[-1]), int(np.diff(at).max(initial=1)) - 1
