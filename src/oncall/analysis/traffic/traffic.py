@@ -22,8 +22,6 @@ from oncall.analysis.traffic.segmentation import (
     Segments,
     Thresholds,
     Traffic,
-    begins_late,
-    begins_within,
     carries_data,
     epochs_of,
     measure,
@@ -280,8 +278,6 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths, gap_ns: int) 
     sent = np.concatenate([[0], np.cumsum(epochs.bytes)])  # before each epoch, over all lanes
     first = np.searchsorted(place, so_far)
     at = np.flatnonzero(opens)
-    opens[at] = ~_is_buffered(operations, epochs, at, first[at], sent) | lossy[at]
-    at = np.flatnonzero(opens)
     of_operation = np.cumsum(opens) - 1
     last = np.append(at[1:], len(opens)) - 1
     ends = np.where(operations.done_ns >= 0, slot(operations.done_ns + gap_ns), lane_slots)
@@ -292,23 +288,6 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths, gap_ns: int) 
     unfinished &= ~lossy[last][piece]
     there &= unfinished | (slot(epochs.start_ns) <= ends[last][piece])
     return _Pieces(of_operation, np.where(there, piece, NONE))
-
-
-def _is_buffered(
-    operations: Operations, epochs: Epochs, at: Ints, first: Ints, sent: Ints
-) -> Truths:
-    """Whether the pieces that begin `at` (p,) operations, with epoch `first`, do not begin with
-    their own data."""
-    lane = operations.lane[at]
-    ends_lane = np.append(np.diff(lane) > 0, True)
-    stop = np.where(
-        ends_lane, np.searchsorted(epochs.lane, lane, side="right"), np.append(first[1:], 0)
-    )
-    sent_within, whole = sent[stop] - sent[first], _volumes(operations, at)
-    # What is in flight at the end owes nothing.
-    is_open = ends_lane & ~operations.done[np.append(at[1:], len(operations.done)) - 1]
-    exactly = epochs.exact[lane] & begins_within(lane, whole, sent_within, is_open)
-    return exactly | begins_late(lane, np.where(is_open, 0, whole), sent_within)
 
 
 def _volumes(operations: Operations, at: Ints) -> Ints:
