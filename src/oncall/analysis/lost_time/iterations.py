@@ -247,7 +247,7 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     kind = numbered(size, signature)
     after = numbered(kind, np.roll(signature, 1))
     again = _first_again(numbered(kind, programs.rank), limits)
-    first = numbered(kind, again.astype(np.int64))
+    first = np.where(again & (size == len(programs.ranks)), kind, NONE)
     enough = limits.fewest, limits.few
     regular = limits.nearly_all, limits.same_calls
     kinds, called = (kind, after, first), (moments.waits, moments.shown)
@@ -265,14 +265,15 @@ def _cut(programs: Programs, moments: Moments, limits: Limits) -> Flags:
 
 
 def _first_again(line: Ints, limits: Limits) -> Flags:
-    """Whether each one (n,) lies clearly further behind the last of its line than most do."""
+    """Whether each one (n,) lies clearly further behind the last of its line than most do, and so
+    few do that it is the exception."""
     order = np.argsort(line, kind="stable")
     again = np.flatnonzero(np.diff(line[order]) == 0) + 1
     spacing = order[again] - order[again - 1]
     mostly, _ = medians_of(line[order[again]], spacing.astype(np.float64))
     found = np.zeros(len(line), dtype=np.bool_)
     found[order[again]] = spacing > (1 + limits.hardly) * mostly
-    return found
+    return found & (limits.few * np.bincount(line, found) <= np.bincount(line))[line]
 
 
 def _evenly(programs: Programs, moments: Moments, limits: Limits) -> Flags:
