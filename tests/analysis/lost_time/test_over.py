@@ -7,6 +7,7 @@ import pytest
 
 from oncall.analysis.lost_time.judgement import Entry, Loss, judged
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.lost_time import _cover
 from oncall.core.units import NS_PER_S
 
 LIMITS = Limits()
@@ -37,3 +38,10 @@ def entry(late: list[int], iterations: int) -> Entry:
 def test_when_it_was_over(late: list[int], iterations: int, until_s: int | None) -> None:
     expected = None if until_s is None else until_s * NS_PER_S
     assert entry(late, iterations).until_ns == expected
+
+
+def test_iterations_cover_the_time_that_nothing_lies_between() -> None:
+    begin_ns = np.array([0, 10, 20, 70])
+    assert _cover(begin_ns, np.full(4, 10.0)) == pytest.approx(0.5)
+    assert _cover(begin_ns[:3], np.full(3, 10.0)) == pytest.approx(1.0)
+    assert _cover(np.array([5]), np.zeros(1)) == 1.0

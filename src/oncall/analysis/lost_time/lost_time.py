@@ -95,6 +95,7 @@ def _of_lateness(
         or (not lateness.timed and iterations.hosts_wait_last(limits))
         or lateness.leaves_open(limits)
         or not lateness.of_all
+        or _cover(iterations.begin_ns, length_ns) < limits.mostly
     )
     return Account(
         outcome,
@@ -106,6 +107,13 @@ def _of_lateness(
         whole=outcome.proven or not unknown,
         slowdown=slowdown,
     )
+
+
+def _cover(begin_ns: Ints, length_ns: Times) -> float:
+    """The part of the time from the first to the last that the iterations (s,) cover: between them
+    may lie others that were compared with nothing."""
+    span_ns = float((begin_ns + length_ns).max() - begin_ns.min())
+    return float(length_ns.sum()) / span_ns if span_ns > 0 else 1.0
 
 
 @relation(
