@@ -245,7 +245,7 @@ def table_lines(table: Table, most: int, title: str, none: str) -> Iterator[Line
         return
     yield line(title, "heading")
     for number, text in enumerate(aligned(table, most)):
-        yield Line((Span(text, "text" if number else "label"),))  # with its leading blanks
+        yield line(text, "text" if number else "label")
     if (more := table.total - min(len(table.rows), most)) > 0:
         yield line(f"and {more:,} more", "dim")
 
