@@ -138,9 +138,13 @@ class Fleet(Source):
             at_ns = self._clock()
             since_ns = None if self._since_ns is None else at_ns - self._since_ns
             incident, gathered = self._nodes.gather(job, since_ns, None, Path(folder), task)
-        self._nodes.leave()  # hosts that know nothing of this job may know of the next
-        first_ns, last_ns = window.span(incident.con)
         hosts = self._nodes.last.hosts(at_ns)
+        try:
+            self._nodes.leave()  # hosts that know nothing of this job may know of the next
+            first_ns, last_ns = window.span(incident.con)
+        except BaseException:
+            incident.close()
+            raise
         moment = Moment(last_ns, first_ns, last_ns, self.live)
         return Evidence(incident, gathered.job, moment, hosts, scheduler=self._reach.scheduler)
 
