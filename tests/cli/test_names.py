@@ -39,7 +39,6 @@ _PICTURES = {
         ("stages", ".svg"),
         ("stages", ".dot"),
         ("stages", ".json"),
-        ("stages", ".trace.json"),
     ),
     "netw": (("waiting", ".svg"), ("network", ".svg"), ("provenance", ".svg")),
     "rate": (("traffic", ".svg"),),

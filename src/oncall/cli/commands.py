@@ -39,6 +39,8 @@ _COMMANDS = {
     "env": ("env:env", "Print what to set so that the next incident of a job leaves evidence."),
     "explain": ("explain:explain",
                 "Say what a verdict means, what it reads, what excludes it, and what to do."),
+    "export": ("export:app",
+               "Write an incident for other programs: Perfetto, pandas, polars, DuckDB."),
     "history": ("history:history",
                 "Show which nodes, GPUs, NICs and links were blamed, how often and when, and "
                 "what fixed it."),
@@ -53,6 +55,7 @@ _COMMANDS = {
                "Print the tables and relations that SQL in rules can read, or the JSON Schemas "
                "of answers."),
     "simulate": ("simulate:simulate", "Simulate a training cluster with faults."),
+    "sql": ("sql:sql", "Ask an incident's tables and relations in SQL."),
     "stacks": ("stacks:stacks",
                "Take the Python stacks of all ranks, fold equal ones, and show the odd one out "
                "first."),

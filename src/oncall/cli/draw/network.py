@@ -10,13 +10,13 @@ import typer
 
 from oncall.cli.draw.pictures import (
     Drawing,
-    Evidence,
     OutputOption,
     check_target,
     drawable,
     hash_of,
     show,
 )
+from oncall.cli.evidence import Evidence, evidence_of
 from oncall.cli.options import JobOption
 from oncall.cli.terminal import Interruptible
 from oncall.core.errors import UsageError
@@ -47,14 +47,11 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
         seq: Seq = None,
         output: OutputOption = None,
     ) -> None:
-        from oncall.cli.draw.stages import evidence_of
-        from oncall.evidence import window
         from oncall.views.network.waiting import find_collective, waiting_graph
 
         check_target(output)
         wanted = hash_of(comm)
         with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
-            window.keep_job(incident.con, job)
             graph = waiting_graph(incident, find_collective(incident, wanted, seq))
             drawing = drawn(incident, graph)
         show(drawing, output)

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from oncall.render.text.lines import Line
 
 SVG, PNG = ".svg", ".png"
-Evidence = Annotated[
-    Path,
-    typer.Argument(metavar="PATH", help="A saved incident, a recording, or a folder of shards."),
-]
 OutputOption = Annotated[
     Path | None,
     typer.Option(

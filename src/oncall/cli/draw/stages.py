@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.draw.pictures import PNG, SVG, Drawing, Evidence, check_target, drawable, show
+from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, show
+from oncall.cli.evidence import Evidence, evidence_of
 from oncall.cli.options import JobOption
 from oncall.cli.terminal import Interruptible
-from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
 
-_TRACE, _GRAPH, _DOT = ".trace.json", ".json", ".dot"
+_GRAPH, _DOT = ".json", ".dot"
 
 
 def stages(
@@ -46,8 +46,8 @@ def stages(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write a picture (.svg, .png), the trace graph (.dot, .json), or all iterations "
-            "for Perfetto (.trace.json). Default: print text.",
+            help="Write a picture (.svg, .png), or the trace graph (.dot, .json). Default: print "
+            "text.",
         ),
     ] = None,
 ) -> None:
@@ -56,18 +56,16 @@ def stages(
     Each row is a stage, represented by its slowest rank. The critical path and the causes of a
     slow iteration are marked.
 
-    A trace graph contains all pipelines unless you give --pipeline; a .trace.json contains all
-    iterations unless you give --iteration.
+    A trace graph contains all pipelines unless you give --pipeline. `oncall export perfetto`
+    writes all iterations.
     """
-    from oncall.evidence import window
     from oncall.render.svg.stages import timeline_svg
     from oncall.render.text.stages import timeline_lines
     from oncall.views.stages.iterations import timeline
 
     check_target(output, (SVG, PNG, _DOT, _GRAPH))
     with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
-        window.keep_job(incident.con, job)
-        if output is not None and not output.name.endswith((SVG, PNG)):
+        if output is not None and output.suffix in (_DOT, _GRAPH):
             _write_graph(incident, output, iteration, pipeline)
             typer.echo(str(output))
             return
@@ -75,34 +73,9 @@ def stages(
     show(Drawing(partial(timeline_lines, drawn), partial(timeline_svg, drawn)), output)
 
 
-def evidence_of(path: Path, job: str | None) -> Incident:
-    """The evidence at `path`. Of shards, what the rulebooks in force would request from nodes."""
-    from oncall.use_case.recordings import read_evidence, shards_in
-
-    shards = shards_in([str(path)])
-    if not shards:
-        return read_evidence([str(path)], job)
-    from oncall.cli.options import rulebooks_in_force
-    from oncall.use_case.gathering import Wanted, read_shards
-
-    rulebooks = rulebooks_in_force((), True, {}).in_force
-    return read_shards(shards, Wanted(job), rulebooks).incident
-
-
 def _write_graph(
     incident: Incident, output: Path, iteration: int | None, pipelines: list[int] | None
 ) -> None:
-    if output.name.endswith(_TRACE):
-        from oncall.render.trace import chrome_trace
-
-        if pipelines:
-            raise UsageError("--pipeline: a .trace.json always contains all pipelines")
-        pieces = chrome_trace(incident, iteration)
-        first = next(pieces)  # raises before the file is created
-        with output.open("w", encoding="utf-8") as file:
-            file.write(first)
-            file.writelines(pieces)
-        return
     from oncall.render.trace import graph_dot, graph_json
     from oncall.views.stages.trace import read_graph
 

@@ -1,0 +1,135 @@
+"""`oncall export`: an incident for other programs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncall.cli.commands import group
+from oncall.cli.evidence import Evidence, evidence_of
+from oncall.cli.options import (
+    JobOption,
+    RulesOption,
+    SiteRulesOption,
+    rulebooks_in_force,
+    warn,
+)
+from oncall.cli.terminal import Interruptible
+from oncall.core.errors import RelationFailed, UsageError
+from oncall.core.units import format_number
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident
+
+app = group("Write an incident for other programs: Perfetto, pandas, polars, DuckDB.")
+
+_JSON, _PACKED = ".json", ".json.gz"
+
+
+@app.command()
+def perfetto(
+    path: Evidence,
+    job: JobOption = None,
+    rules: RulesOption = None,
+    site_rules: SiteRulesOption = True,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write: .json.gz or .json. Default: PATH's name with .perfetto.json.gz, "
+            "in this folder.",
+        ),
+    ] = None,
+) -> None:
+    """Write one file of the whole incident for Perfetto, https://ui.perfetto.dev.
+
+    The verdict with its steps, what each rank called and computed, who waited for whom, readings of
+    GPUs, NICs and hosts, kernel logs and job logs, all on one clock as far as clocks are known.
+    """
+    from oncall.render.perfetto import perfetto_trace
+    from oncall.use_case.diagnose import diagnose
+    from oncall.views import incident_tracks
+
+    output = output or Path(f"{path.name}.perfetto{_PACKED}")
+    _check(output)
+    rulebooks = rulebooks_in_force(rules, site_rules)
+    with evidence_of(path, job) as incident, Interruptible(incident.con):
+        diagnosis = diagnose(incident, rulebooks.in_force, job)
+        clocks = incident_tracks.prepare(incident)
+        pieces = perfetto_trace(
+            diagnosis,
+            clocks,
+            incident_tracks.events(incident),
+            incident_tracks.arrows(incident),
+        )
+        first = next(pieces, None)
+        if first is None:
+            raise UsageError(f"{path}: its evidence has no times, so there is nothing to draw")
+        opened = gzip.open if output.name.endswith(_PACKED) else open
+        with opened(output, "wt", encoding="utf-8") as file:
+            file.write(first)
+            file.writelines(pieces)
+    typer.echo(f"{output}: open it in https://ui.perfetto.dev")
+
+
+def _check(output: Path) -> None:
+    if not output.name.endswith((_JSON, _PACKED)):
+        raise UsageError(f"--output {output}: the file name must end in {_JSON} or {_PACKED}")
+    if not output.parent.is_dir():
+        raise UsageError(f"--output {output}: no such folder: {output.parent}")
+
+
+@app.command()
+def parquet(
+    path: Evidence,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to; it is made.")],
+    job: JobOption = None,
+) -> None:
+    """Write every table and relation that holds rows as a Parquet file.
+
+    The metadata `oncall` of each file gives the unit and the meaning of its columns, as JSON.
+    """
+    from oncall.evidence.registry import all_relations
+    from oncall.evidence.schema import BY_NAME
+
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder}: is not empty; give a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    with evidence_of(path, job) as incident, Interruptible(incident.con):
+        for name in (*BY_NAME, *sorted(all_relations())):
+            try:
+                incident.provide([name])
+            except RelationFailed as error:
+                warn(f"{name} is left out: {error}")
+                continue
+            rows = incident.rows(name)
+            if rows:
+                _write(incident, name, folder / f"{name}.parquet")
+                typer.echo(
+                    f"{name}.parquet  {format_number(rows)} {'row' if rows == 1 else 'rows'}"
+                )
+
+
+def _write(incident: Incident, name: str, path: Path) -> None:
+    from oncall.evidence.schema import SCHEMA_VERSION
+    from oncall.render.schema import meaning_of
+
+    about, columns = meaning_of(name)
+    described = {
+        "schema": SCHEMA_VERSION,
+        "about": about,
+        "columns": {one.name: {"unit": one.unit, "meaning": one.meaning} for one in columns},
+    }
+    target, text = (
+        one.replace("'", "''") for one in (str(path), json.dumps(described, ensure_ascii=False))
+    )
+    incident.con.execute(
+        f"COPY (FROM \"{name}\") TO '{target}' "
+        f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{oncall: '{text}'}})"
+    )

@@ -1,0 +1,156 @@
+"""An incident for other programs: Perfetto's file, Parquet, SQL."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from oncall.cli.simulate import simulate
+
+from ..command import oncall
+
+SCENARIO = """\
+tp: 2
+pp: 1
+duration: 30 s
+gpus_per_node: 4
+measured: true
+clock_offset: 10 ms
+faults:
+  - {fault: H1, rank: 5, at: 10 s}
+"""
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stopped")
+    (folder / "stop.yaml").write_text(SCENARIO, encoding="utf-8")
+    simulate(folder / "stop.yaml", folder)
+    return folder / "evidence.oncall"
+
+
+@pytest.fixture(scope="module")
+def document(stopped: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("trace") / "x.json.gz"
+    done = oncall("export", "perfetto", stopped, "-o", path)
+    assert done.returncode == 0 and str(path) in done.stdout
+    content: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return content
+
+
+def of_process(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The events of the process whose name begins so."""
+    (pid,) = (
+        event["pid"]
+        for event in document["traceEvents"]
+        if event["name"] == "process_name" and event["args"]["name"].startswith(name)
+    )
+    return [one for one in document["traceEvents"] if one["pid"] == pid and one["ph"] != "M"]
+
+
+def test_the_verdict_and_its_steps_come_first(document: dict[str, Any]) -> None:
+    (verdict,) = (one for one in of_process(document, "job") if "verdict" in one["args"])
+    assert "rank 5" in verdict["name"] and verdict["args"]["verdict"] == "hang.H1"
+    assert "step 1" in verdict["args"] and "next 1" in verdict["args"]
+    order = {
+        event["pid"]: event["args"]["sort_index"]
+        for event in document["traceEvents"]
+        if event["name"] == "process_sort_index"
+    }
+    culprit = of_process(document, "rank 5")[0]["pid"]
+    assert sorted(order, key=order.__getitem__)[:2] == [verdict["pid"], culprit]
+
+
+def test_a_rank_shows_calls_waits_and_its_gpu_and_a_host_its_devices(
+    document: dict[str, Any],
+) -> None:
+    names = {event["name"] for event in of_process(document, "rank 4")}
+    assert any(name.startswith("waits in AllReduce") for name in names)
+    assert any(name.endswith("SM clock [MHz]") for name in names)
+    assert any("not finished" in name for name in names)
+    assert any("CPU busy" in event["name"] for event in of_process(document, "gpu001"))
+    assert any(one["name"].startswith("awaited by") for one in of_process(document, "rank 5"))
+
+
+def test_arrows_go_from_who_waits_to_the_culprit(document: dict[str, Any]) -> None:
+    arrows = [event for event in document["traceEvents"] if event["ph"] in "sf"]
+    culprit = of_process(document, "rank 5")[0]["pid"]
+    assert arrows and {one["pid"] for one in arrows if one["ph"] == "f"} >= {culprit}
+    slices = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    for arrow in arrows:
+        assert any(
+            (one["pid"], one["tid"]) == (arrow["pid"], arrow["tid"])
+            and one["ts"] <= arrow["ts"] <= one["ts"] + one["dur"]
+            for one in slices
+        )
+
+
+def test_the_clocks_are_aligned_and_it_is_said_how_closely(document: dict[str, Any]) -> None:
+    """Both ends of a collective end together, though the hosts' clocks are 10 ms apart."""
+    assert document["otherData"]["clocks"].startswith("2 hosts on one clock, to within ")
+    ends: dict[Any, list[float]] = {}
+    for event in document["traceEvents"]:
+        if event["ph"] == "X" and event["args"].get("seq") == 3 and event["dur"]:
+            at = ends.setdefault((event["args"]["communicator"], event["name"]), [])
+            at.append(event["ts"] + event["dur"])
+    assert any(len(at) > 2 for at in ends.values())
+    assert all(max(at) - min(at) < 2_000 for at in ends.values())
+
+
+def test_tables_keep_units_and_meanings(stopped: Path, tmp_path: Path) -> None:
+    done = oncall("export", "parquet", stopped, tmp_path / "tables")
+    assert done.returncode == 0 and "front.parquet" in done.stdout
+    ops = tmp_path / "tables" / "ops.parquet"
+    with duckdb.connect() as con:
+        ((rows,),) = con.execute(f"SELECT count(*) FROM '{ops}'").fetchall()
+        ((text,),) = con.execute(
+            f"SELECT decode(value) FROM parquet_kv_metadata('{ops}') WHERE decode(key) = 'oncall'"
+        ).fetchall()
+    assert rows > 100
+    assert json.loads(text)["columns"]["started_ns"]["unit"] == "ns"
+    again = oncall("export", "parquet", stopped, tmp_path / "tables")
+    assert again.returncode == 2 and "not empty" in again.stderr
+
+
+def test_sql_reads_tables_and_relations(stopped: Path) -> None:
+    query = "SELECT rank, missing FROM front ORDER BY rank LIMIT 1"
+    assert oncall("sql", stopped, query, "--format", "json").stdout == (
+        '{"rank": 0, "missing": [4]}\n'
+    )
+    assert oncall("sql", stopped, query, "--format", "csv").stdout == "rank,missing\n0,[4]\n"
+    assert "│" in oncall("sql", stopped, query).stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT * FROM opz", "did you mean `ops`?)\n  SELECT * FROM opz\n                ^^^"),
+        ("SELECT rnk FROM ops", '"rnk" not found'),
+        ("SELECT * FROM read_csv('/etc/passwd')", "a query may not read from `read_csv`"),
+        ("DROP TABLE ops", "a query is one SELECT"),
+        ("SELECT * FROM ops WHERE rank = $rank", "write a value in place of the parameter"),
+    ],
+)
+def test_a_query_that_is_wrong_or_reaches_out_is_refused(
+    stopped: Path, query: str, said: str
+) -> None:
+    done = oncall("sql", stopped, query)
+    assert done.returncode == 2 and said in done.stderr and done.stdout == ""
+
+
+def test_what_was_not_recorded_is_said(stopped: Path) -> None:
+    done = oncall("sql", stopped, "SELECT count(*) AS n FROM log_events", "--format", "csv")
+    assert (done.returncode, done.stdout) == (0, "n\n0\n")
+    assert "`log_events` holds no rows here" in done.stderr
+
+
+def test_evidence_without_times_is_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    done = oncall("export", "perfetto", tmp_path / "job.log", "-o", tmp_path / "x.json")
+    assert done.returncode == 2 and "no times" in done.stderr
+    assert not (tmp_path / "x.json").exists()
