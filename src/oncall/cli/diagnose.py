@@ -179,7 +179,7 @@ def diagnose(
         save,
         min_coverage,
     )
-    shown = Shown(format, explain, color)
+    shown = Shown(format, explain or format == Format.HTML, color)
     if follow:
 
         def answer_to(path: str) -> tuple[Diagnosis, str]:

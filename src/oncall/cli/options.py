@@ -224,6 +224,7 @@ class Format(StrEnum):
 
     TEXT = "text"
     MARKDOWN = "markdown"
+    HTML = "html"
     JSON = "json"
 
 
@@ -259,7 +260,7 @@ def written(
     shown: Shown,
     drawings: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:
-    """The report as text (as wide as the terminal), Markdown or JSON."""
+    """The report as text (as wide as the terminal), Markdown, a page for browsers, or JSON."""
     explain = shown.explain
     match shown.format:
         case Format.JSON:
@@ -270,6 +271,10 @@ def written(
             from oncall.render.markdown import to_markdown
 
             return to_markdown(diagnosis, explain=explain, drawings=drawings)
+        case Format.HTML:
+            from oncall.render.html import to_html
+
+            return to_html(diagnosis, drawings=drawings)
         case Format.TEXT:
             from oncall.render.text.report import to_text
 

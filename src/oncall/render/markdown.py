@@ -16,7 +16,8 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")
 
 # What GitHub makes a link of, and whom it would call: a backslash helps against the first only.
 _ADDRESS = re.compile(r"\b(https?|ftp|mailto|xmpp|www)([:.])", re.IGNORECASE)
-_MENTION = re.compile(r"(?<![A-Za-z0-9_])@(?=[A-Za-z0-9])")
+_MENTIONED = re.compile(r"(?<![A-Za-z0-9_])@(?=[A-Za-z0-9])")
+MENTION = "<!-- -->"  # after the @
 
 _NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
@@ -35,7 +36,7 @@ def to_markdown(
 def escape(text: str) -> str:
     """Plain text as markdown that shows exactly that text."""
     escaped = _ADDRESS.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", clean(text)))
-    escaped = _MENTION.sub("@<!-- -->", escaped)
+    escaped = _MENTIONED.sub(f"@{MENTION}", escaped)
     numbered = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", escaped)
     return re.sub(r"^([#+=-])", r"\\\1", numbered)
 
