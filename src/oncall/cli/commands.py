@@ -26,41 +26,57 @@ from oncall.cli.options import (
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError, of_system
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
-# name -> module and attribute (a Typer application or a function), and what the help says of it
-_COMMANDS = {
-    "archive": ("archive:app",
-                "Keep incidents and hourly roll-ups for years; `oncall history` answers from "
-                "them."),
-    "collect": ("collect:collect", "Record the training processes of this node."),
-    "demo": ("demo:demo", "Run a small training job here, inject a fault, and diagnose it."),
-    "diagnose": ("diagnose:diagnose", "Find what hangs or slows a job, and say what to do next."),
-    "doctor": ("doctor:doctor", "Check this machine or the nodes, and say what to fix."),
-    "draw": ("draw.app:app", "Draw recorded traffic, pipelines and networks."),
-    "env": ("env:env", "Print what to set so that the next incident of a job leaves evidence."),
-    "explain": ("explain:explain",
-                "Say what a verdict means, what it reads, what excludes it, and what to do."),
-    "export": ("export:app",
-               "Write an incident for other programs: Perfetto, pandas, polars, DuckDB."),
-    "history": ("history:history",
-                "Show which nodes, GPUs, NICs and links were blamed, how often and when, and "
-                "what fixed it."),
-    "hooks": ("hooks:app", "Set up and inspect the hooks that record a job."),
-    "mcp": ("mcp:mcp",
-            "Answer agents over the Model Context Protocol: list jobs, diagnose, who waits for "
-            "whom, the rows behind a step, rules, stacks."),
-    "open": ("console:open_", "Open a saved incident or recordings in the console."),
-    "probe": ("probe:probe", "Have nodes ping each other and compare their latencies."),
-    "rules": ("rules:app", "Check, test, show and write rulebooks."),
-    "schema": ("schema:schema",
-               "Print the tables and relations that SQL in rules can read, or the JSON Schemas "
-               "of answers."),
-    "simulate": ("simulate:simulate", "Simulate a training cluster with faults."),
-    "sql": ("sql:sql", "Ask an incident's tables and relations in SQL."),
-    "stacks": ("stacks:stacks",
-               "Take the Python stacks of all ranks, fold equal ones, and show the odd one out "
-               "first."),
-    "watch": ("watch:watch", "Watch a job, and notify when it hangs or runs slow."),
+# What one wants to do -> name -> module and attribute (a Typer application or a function), and what
+# the help says of it.
+_GROUPS = {
+    "What is wrong": {
+        "diagnose": ("diagnose:diagnose",
+                     "Find what hangs or slows a job, and say what to do next."),
+        "open": ("console:open_", "Open a saved incident or recordings in the console."),
+        "explain": ("explain:explain",
+                    "Say what a verdict means, what it reads, what excludes it, and what to do."),
+        "demo": ("demo:demo", "Run a small training job here, inject a fault, and diagnose it."),
+    },
+    "A running job": {
+        "watch": ("watch:watch", "Watch a job, and notify when it hangs or runs slow."),
+        "stacks": ("stacks:stacks",
+                   "Take the Python stacks of all ranks, fold equal ones, and show the odd one "
+                   "out first."),
+        "probe": ("probe:probe", "Have nodes ping each other and compare their latencies."),
+    },
+    "Recording": {
+        "doctor": ("doctor:doctor", "Check this machine or the nodes, and say what to fix."),
+        "env": ("env:env",
+                "Print what to set so that the next incident of a job leaves evidence."),
+        "hooks": ("hooks:app", "Set up and inspect the hooks that record a job."),
+        "collect": ("collect:collect", "Record the training processes of this node."),
+    },
+    "In other programs": {
+        "draw": ("draw.app:app", "Draw recorded traffic, pipelines and networks."),
+        "export": ("export:app",
+                   "Write an incident for other programs: Perfetto, pandas, polars, DuckDB."),
+        "sql": ("sql:sql", "Ask an incident's tables and relations in SQL."),
+        "mcp": ("mcp:mcp",
+                "Answer agents over the Model Context Protocol: list jobs, diagnose, who waits "
+                "for whom, the rows behind a step, rules, stacks."),
+    },
+    "Over the years": {
+        "archive": ("archive:app",
+                    "Keep incidents and hourly roll-ups for years; `oncall history` answers from "
+                    "them."),
+        "history": ("history:history",
+                    "Show which nodes, GPUs, NICs and links were blamed, how often and when, and "
+                    "what fixed it."),
+    },
+    "Rules": {
+        "rules": ("rules:app", "Check, test, show and write rulebooks."),
+        "schema": ("schema:schema",
+                   "Print the tables and relations that SQL in rules can read, or the JSON "
+                   "Schemas of answers."),
+        "simulate": ("simulate:simulate", "Simulate a training cluster with faults."),
+    },
 }  # fmt: skip
+_COMMANDS = {name: how for group in _GROUPS.values() for name, how in group.items()}
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -98,8 +114,9 @@ class _Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
     def invoke(self, ctx: Any) -> Any:
         with errors_reported():
