@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -257,16 +258,21 @@ def test_what_a_watch_keeps_is_for_its_owner_and_its_group(tmp_path: Path) -> No
 
 def test_metrics_are_served_and_written(tmp_path: Path) -> None:
     opened = Open("i", 5 * NS_PER_S, "critical", 1, 5 * NS_PER_S, ())
-    text = exposition(Seen('a"b\\c\nd', 10 * NS_PER_S, incident=opened, sent={"slack": 2}))
-    assert 'oncall_incident_open{job="a\\"b\\\\c d"} 1' in text
-    assert 'oncall_notifications_sent_total{job="a\\"b\\\\c d",target="slack"} 2' in text
+    seen = Seen('a"b\\c\nd', 10 * NS_PER_S, incident=opened, sent={"slack": 2})
+    text = exposition(seen)
+    assert 'oncall_incident_open{job="a\\"b\\\\c d"} 1.0' in text
+    assert 'oncall_notifications_sent_total{job="a\\"b\\\\c d",target="slack"} 2.0' in text
     write_textfile(tmp_path / "oncall.prom", text)
     assert [path.name for path in tmp_path.iterdir()] == ["oncall.prom"]
     alive = [True, False]
-    server = MetricsServer("127.0.0.1", 0, lambda: text, lambda: alive[0])
+    server = MetricsServer("127.0.0.1", 0, lambda: seen, lambda: alive[0])
     url = f"http://127.0.0.1:{server.port}"
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         assert answer.read().decode() == text
+    asked = urllib.request.Request(f"{url}/metrics", headers={
+        "Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"})  # fmt: skip
+    with urllib.request.urlopen(asked) as answer:
+        assert gzip.decompress(answer.read()).decode().endswith("# EOF\n")
     assert urllib.request.urlopen(f"{url}/healthz").status == 200
     alive.pop(0)
     with pytest.raises(HTTPError, match="503") as raised:

@@ -32,6 +32,7 @@ from oncall.core.errors import OncallError, UsageError
 if TYPE_CHECKING:
     from oncall.fleet.stacks import TakenStacks
     from oncall.watch.announcement import Announcement
+    from oncall.watch.metrics import Seen
     from oncall.watch.settings import WatchSettings
     from oncall.watch.targets.target import Target
 
@@ -153,7 +154,7 @@ def watch(
             source, kept, settings, Judging(read.in_force, read.skipped), stacks=stacks
         )
         if settings.metrics is not None and not once:
-            _serve_metrics(settings.metrics, watcher.metrics, watcher.alive, stack)
+            _serve_metrics(settings.metrics, lambda: watcher.seen, watcher.alive, stack)
         if once:
             watcher.look()
             return
@@ -178,14 +179,14 @@ def _default_folder(job: str | None, logs: list[Path], ras: str | None) -> Path:
 
 
 def _serve_metrics(
-    address: str, text: Callable[[], str], alive: Callable[[], bool], stack: ExitStack
+    address: str, seen: Callable[[], Seen], alive: Callable[[], bool], stack: ExitStack
 ) -> None:
     from oncall.watch.metrics import MetricsServer
     from oncall.watch.settings import address as parsed
 
     host, port = parsed(address)
     try:
-        server = MetricsServer(host, port, text, alive)
+        server = MetricsServer(host, port, seen, alive)
     except OSError as error:
         raise UsageError(f"`metrics` in [watch]: {address}: {error.strerror}") from error
     stack.callback(server.close)

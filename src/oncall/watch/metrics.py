@@ -1,12 +1,19 @@
-"""What a watch knows as Prometheus metrics: text for `/metrics` and node_exporter's textfile."""
+"""What a watch knows as Prometheus metrics: for `/metrics` and node_exporter's textfile."""
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
@@ -14,9 +21,11 @@ from oncall.core.units import NS_PER_S
 from oncall.views import words
 from oncall.watch.course import Open
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
 _MOST_FINDINGS = 32
 _MOST_BLAMED = 16  # of one finding: a fault of a thousand ranks is one series
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
@@ -38,61 +47,71 @@ class Seen:
     lost_gpu_s: Mapping[str, float] = field(default_factory=dict)  # by cause
 
 
-def exposition(seen: Seen) -> str:
-    """The metrics in Prometheus' text format."""
-    lines: list[str] = []
+class _OfWatch(Collector):
+    """The metrics of what a watch has seen last."""
 
-    def metric(name: str, about: str, samples: Mapping[tuple[tuple[str, str], ...], float]) -> None:
-        if samples:
-            lines.append(f"# HELP {name} {about}")
-            lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
-            lines.extend(f"{name}{_labels(key)} {value:.15g}" for key, value in samples.items())
+    def __init__(self, seen: Callable[[], Seen]) -> None:
+        self._seen = seen
 
-    job = (("job", seen.job),)
-    metric("oncall_finding", "A root cause in the last diagnosis.", dict(_findings(seen)))
-    incident = seen.incident
-    metric("oncall_incident_open", "Whether an incident is open.", {job: incident is not None})
-    if incident is not None:
-        metric(
-            "oncall_incident_opened_timestamp_seconds",
-            "When the open incident was opened.",
-            {job: incident.opened_ns / NS_PER_S},
-        )
-    metric(
-        "oncall_look_timestamp_seconds",
-        "When the job was last seen.",
-        {job: seen.look_ns / NS_PER_S},
-    )
-    metric(
-        "oncall_watch_timestamp_seconds",
-        "When the watch last looked, with or without success.",
-        {job: seen.at_ns / NS_PER_S},
-    )
-    metric("oncall_look_duration_seconds", "How long the last look took.", {job: seen.took_s})
-    metric("oncall_watch_blind", "Whether the last look saw nothing of the job.", {job: seen.blind})
+    def collect(self) -> Iterator[Metric]:
+        seen = self._seen()
+        job = {"job": clean(seen.job)}
+        yield _filled(GaugeMetricFamily, "oncall_finding", "A root cause in the last diagnosis.",
+                      _findings(seen))  # fmt: skip
+        for name, about, value in _of_job(seen):
+            yield _filled(GaugeMetricFamily, f"oncall_{name}", about, [(job, value)])
+        for name, about, kind, label, values in (
+            ("lost_gpu_seconds", "GPU time that faults have cost since the watch began.",
+             CounterMetricFamily, "cause", seen.lost_gpu_s),
+            ("notifications_sent", "Accepted by the target.",
+             CounterMetricFamily, "target", seen.sent),
+            ("notifications_failed", "Tries that failed.",
+             CounterMetricFamily, "target", seen.failed),
+            ("notifications_pending", "Not accepted yet.",
+             GaugeMetricFamily, "target", seen.pending),
+        ):  # fmt: skip
+            samples = [({**job, label: clean(one)}, value) for one, value in values.items()]
+            yield _filled(kind, f"oncall_{name}", about, samples)
+
+
+def _of_job(seen: Seen) -> Iterator[tuple[str, str, float]]:
+    """Name, meaning and value of each gauge that a job has one of."""
+    yield "incident_open", "Whether an incident is open.", seen.incident is not None
+    if seen.incident is not None:
+        opened_s = seen.incident.opened_ns / NS_PER_S
+        yield "incident_opened_timestamp_seconds", "When the open incident was opened.", opened_s
+    yield "look_timestamp_seconds", "When the job was last seen.", seen.look_ns / NS_PER_S
+    about = "When the watch last looked, with or without success."
+    yield "watch_timestamp_seconds", about, seen.at_ns / NS_PER_S
+    yield "look_duration_seconds", "How long the last look took.", seen.took_s
+    yield "watch_blind", "Whether the last look saw nothing of the job.", seen.blind
+    about = "Gateways that failed at the last look; their nodes are asked directly."
+    yield "gateways_lost", about, len(seen.lost_gateways)
     if seen.diagnosis is not None:
         coverage = seen.diagnosis.coverage
-        metric("oncall_ranks", "Ranks of the job.", {job: coverage.ranks})
-        metric("oncall_ranks_seen", "Ranks that left evidence.", {job: coverage.ranks_seen})
-        metric("oncall_nodes", "Nodes of the job.", {job: coverage.nodes})
-        metric("oncall_nodes_answered", "Nodes that left evidence.", {job: coverage.answered})
-    metric(
-        "oncall_lost_gpu_seconds_total",
-        "GPU time that faults have cost since the watch began.",
-        {(*job, ("cause", cause)): lost for cause, lost in seen.lost_gpu_s.items()},
-    )
-    metric(
-        "oncall_gateways_lost",
-        "Gateways that failed at the last look; their nodes are asked directly.",
-        {job: len(seen.lost_gateways)},
-    )
-    for name, about, values in (
-        ("oncall_notifications_sent_total", "Accepted by the target.", seen.sent),
-        ("oncall_notifications_failed_total", "Tries that failed.", seen.failed),
-        ("oncall_notifications_pending", "Not accepted yet.", seen.pending),
-    ):
-        metric(name, about, {(*job, ("target", one)): count for one, count in values.items()})
-    return "\n".join(lines) + "\n"
+        yield "ranks", "Ranks of the job.", coverage.ranks
+        yield "ranks_seen", "Ranks that left evidence.", coverage.ranks_seen
+        yield "nodes", "Nodes of the job.", coverage.nodes
+        yield "nodes_answered", "Nodes that left evidence.", coverage.answered
+
+
+def _filled(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    about: str,
+    samples: Iterable[tuple[Mapping[str, str], float]],
+) -> Metric:
+    """A family of samples that have the same labels."""
+    found = list(samples)
+    family = kind(name, about, labels=tuple(found[0][0]) if found else ())
+    for labels, value in found:
+        family.add_metric(tuple(labels.values()), float(value))
+    return family
+
+
+def exposition(seen: Seen) -> str:
+    """The metrics in Prometheus' text format."""
+    return generate_latest(_OfWatch(lambda: seen)).decode()
 
 
 def write_textfile(path: Path, text: str) -> None:
@@ -103,36 +122,50 @@ def write_textfile(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _ServerOfIPv6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Silent(WSGIRequestHandler):
+    timeout = 10
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 class MetricsServer:
-    """Serves `/metrics`, and `/healthz`: 200 as long as looks go on."""
+    """Serves `/metrics`, as text or OpenMetrics, packed for who asks for that; and `/healthz`: 200
+    as long as looks go on."""
 
     def __init__(
-        self, host: str, port: int, text: Callable[[], str], healthy: Callable[[], bool]
+        self, host: str, port: int, seen: Callable[[], Seen], healthy: Callable[[], bool]
     ) -> None:
         """Raises OSError where the address cannot be bound."""
+        registry = CollectorRegistry()
+        registry.register(_OfWatch(seen))
+        metrics = make_wsgi_app(registry)
 
-        class Handler(BaseHTTPRequestHandler):
-            timeout = 10
+        def app(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+            path = environ["PATH_INFO"]
+            if path == "/metrics":
+                found: Iterable[bytes] = metrics(environ, start)
+                return found
+            status, body = "404 Not Found", b"see /metrics\n"
+            if path == "/healthz":
+                status, body = (
+                    ("200 OK", b"ok\n")
+                    if healthy()
+                    else ("503 Service Unavailable", b"no look for too long\n")
+                )
+            start(status, [("Content-Type", "text/plain; charset=utf-8")])
+            return [body]
 
-            def do_GET(self) -> None:
-                pages: dict[str, tuple[int, str]] = {
-                    "/metrics": (200, text()),
-                    "/healthz": (200, "ok\n") if healthy() else (503, "no look for too long\n"),
-                }
-                status, body = pages.get(self.path.partition("?")[0], (404, "see /metrics\n"))
-                content = body.encode()
-                self.send_response(status)
-                self.send_header("Content-Type", _CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        family = {"address_family": 10} if ":" in host else {}
-        server = type("Server", (ThreadingHTTPServer,), {"daemon_threads": True, **family})
-        self._server: ThreadingHTTPServer = server((host, port), Handler)
+        kind = _ServerOfIPv6 if ":" in host else _Server
+        self._server = make_server(host, port, app, kind, _Silent)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", daemon=True
@@ -145,22 +178,20 @@ class MetricsServer:
         self._thread.join()
 
 
-def _findings(seen: Seen) -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
+def _findings(seen: Seen) -> Iterator[tuple[dict[str, str], float]]:
     if seen.diagnosis is None or seen.blind:
         return
     for finding in words.roots(seen.diagnosis)[:_MOST_FINDINGS]:
         for rank, node in _blamed(finding):
-            yield (
-                (
-                    ("job", seen.job),
-                    ("rulebook", finding.rulebook),
-                    ("verdict", finding.verdict),
-                    ("severity", finding.severity),
-                    ("rank", rank),
-                    ("node", node),
-                ),
-                1,
-            )
+            labels = {
+                "job": seen.job,
+                "rulebook": finding.rulebook,
+                "verdict": finding.verdict,
+                "severity": finding.severity,
+                "rank": rank,
+                "node": node,
+            }
+            yield {name: clean(value) for name, value in labels.items()}, 1
 
 
 def _blamed(finding: Finding) -> list[tuple[str, str]]:
@@ -172,10 +203,3 @@ def _blamed(finding: Finding) -> list[tuple[str, str]]:
     if not found or len(found) > _MOST_BLAMED:
         return [("", "")]
     return [(rank, node) for rank, node in found]
-
-
-def _labels(pairs: tuple[tuple[str, str], ...]) -> str:
-    def escaped(value: str) -> str:
-        return clean(value).replace("\\", "\\\\").replace('"', '\\"')
-
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in pairs) + "}"

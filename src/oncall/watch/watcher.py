@@ -166,9 +166,10 @@ class Watcher:
         silent = self._pulses.are_silent or (confirms_a_stop(state) and bool(self._pulses.pulse))
         return state.incident is None and hangs and silent
 
-    def metrics(self) -> str:
-        """The newest metrics as text. From any thread."""
-        return exposition(self._seen)
+    @property
+    def seen(self) -> Seen:
+        """What is published. From any thread."""
+        return self._seen
 
     def alive(self) -> bool:
         """Whether looks go on. From any thread."""
@@ -328,7 +329,7 @@ class Watcher:
         if self._settings.textfile is None:
             return
         try:
-            write_textfile(self._settings.textfile, self.metrics())
+            write_textfile(self._settings.textfile, exposition(self._seen))
         except OSError as error:
             self._show(f"cannot write {self._settings.textfile}: {error.strerror}")
 
