@@ -15,6 +15,7 @@ from oncall.core.units import NS_PER_S, format_duration
 from oncall.views import coverage_words, words
 from oncall.views.lost_gpu_time import Price, losing, phrase
 from oncall.watch.course import Kind, Open
+from oncall.watch.links import NO_LINKS, Links
 from oncall.watch.look import Trouble
 
 TITLE = "[oncall] $job: $headline"
@@ -26,7 +27,8 @@ _MOST_STEPS, _MOST_FRAMES = 3, 4
 class Announcement:
     """One notification. `number` counts those of its incident from 1; `incident/number` is its id,
     the same however often it is sent. `diagnosis` is the JSON contract's document, if there is
-    one; `file` the saved incident. Instants are Unix time in ns."""
+    one; `file` the saved incident; `links`: `runbook_url`, `dashboard_url`. Instants are Unix time
+    in ns."""
 
     kind: Kind | Literal["test"]
     job: str
@@ -39,6 +41,7 @@ class Announcement:
     summary: str
     verdict: tuple[str, ...] = ()
     file: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
@@ -56,6 +59,8 @@ class Announcement:
             "summary": self.summary,
             "verdict": "; ".join(self.verdict),
             "file": self.file,
+            "runbook_url": self.links.get("runbook_url", ""),
+            "dashboard_url": self.links.get("dashboard_url", ""),
             "opened": words.instant(self.opened_ns),
             "at": words.instant(self.at_ns),
             "lasted": format_duration(self.at_ns - self.opened_ns),
@@ -87,6 +92,7 @@ def of_trouble(
     diagnosis: Diagnosis | None,
     file: str,
     price: Price | None = None,
+    links: Links = NO_LINKS,
 ) -> Announcement:
     """That an incident was opened, or that its verdict changed."""
     main = troubles[0]
@@ -97,6 +103,9 @@ def of_trouble(
     if diagnosis is not None:
         lines += [clean(phrase(one, at_ns, price)) for one in losing(diagnosis)]
         lines += _details(diagnosis)
+    leading = words.leading(diagnosis) if diagnosis is not None else None
+    pages = links.of(job, leading, incident.opened_ns)
+    lines += [f"{name.removesuffix('_url').capitalize()}: {url}" for name, url in pages.items()]
     if file:
         lines.append(f"Evidence: oncall open {file}")
     document = None
@@ -116,6 +125,7 @@ def of_trouble(
         summary="\n".join(lines),
         verdict=incident.verdict,
         file=file,
+        links=pages,
         diagnosis=document,
     )
 

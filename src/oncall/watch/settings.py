@@ -8,6 +8,7 @@
     textfile = "/var/lib/node_exporter/textfile/oncall.prom"
     metrics = "127.0.0.1:9469"     # serves /metrics and /healthz
     gpu_hour = "2.50 EUR"          # what a GPU-hour costs, for notifications
+    runbook_url = "https://wiki/oncall/$verdict"    # and dashboard_url: oncall.watch.links
 
     [watch.notify.slack]
     kind = "apprise"               # or "cloudevents", "alertmanager"
@@ -35,6 +36,7 @@ from oncall.core.units import NS_PER_S, parse_duration_ns
 from oncall.views.lost_gpu_time import Price
 from oncall.watch.announcement import BODY, TITLE, checked_template
 from oncall.watch.course import Patience
+from oncall.watch.links import NO_LINKS, Links, url_template
 from oncall.watch.targets.alertmanager import Alertmanager
 from oncall.watch.targets.apprise_target import Apprise
 from oncall.watch.targets.cloudevents import CloudEvents
@@ -73,6 +75,7 @@ class WatchSettings:
     textfile: Path | None = None
     metrics: str | None = None
     price: Price | None = None
+    links: Links = NO_LINKS
     notify: Mapping[str, NotifyTarget] = field(default_factory=dict)
 
     @property
@@ -85,7 +88,8 @@ _DURATIONS = {
     for one in fields(WatchSettings)
     if one.name.endswith("_ns")
 }
-_KEYS = {*_DURATIONS, "textfile", "metrics", "gpu_hour", "notify"}
+_LINKS = {"runbook_url": "runbook", "dashboard_url": "dashboard"}
+_KEYS = {*_DURATIONS, *_LINKS, "textfile", "metrics", "gpu_hour", "notify"}
 
 
 def read_watch_settings(file: Path | None = None) -> WatchSettings:
@@ -109,7 +113,8 @@ def read_watch_settings(file: Path | None = None) -> WatchSettings:
             except UsageError as error:
                 raise BadInput(str(table.path), f"{place} {error}") from None
             values[name] = read
-    return WatchSettings(**values, notify=targets)
+    links = Links(**{name: values.pop(name) for name in _LINKS.values() if name in values})
+    return WatchSettings(**values, links=links, notify=targets)
 
 
 def _setting(key: str, value: Any) -> tuple[str, Any]:
@@ -122,6 +127,8 @@ def _setting(key: str, value: Any) -> tuple[str, Any]:
         return key, value
     if key == "gpu_hour":
         return "price", _price(_text(value))
+    if key in _LINKS:
+        return _LINKS[key], url_template(_text(value))
     return key, Path(_text(value))
 
 

@@ -253,6 +253,7 @@ class Watcher:
             diagnosis,
             file,
             self._settings.price,
+            self._settings.links,
         )
         kept = replace(self._kept, state=state)
         self._kept = kept.announce(news, self._wanted(news.severity))

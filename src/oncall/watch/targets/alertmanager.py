@@ -52,6 +52,7 @@ class Alertmanager:
                     "description": announcement.summary,
                     "severity": announcement.severity,
                     "verdict": "; ".join(announcement.verdict),
+                    **announcement.links,
                 },
                 "startsAt": rfc3339(announcement.opened_ns),
                 "endsAt": rfc3339(announcement.at_ns + (0 if closed else _LASTS_NS)),
