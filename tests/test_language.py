@@ -94,7 +94,7 @@ PHRASES = (
     Phrase(r"\bnothing is told\b", "no data"),
     Phrase(r"\bwhat became of\b(?! (each|the) host)", "the outcome of"),
     Phrase(r"\bgoes by (the|its|what)\b", "uses"),
-    Phrase(r"\bis it certain\b", "is the job stopped, with a probability of at least ..."),
+    Phrase(r"\bis it certain\b", "is the job hung (at least ... likely)?"),
     Phrase(r"\bwhat (came|comes) of\b", "the outcome of"),
     Phrase(r"\b(let|lets|letting) go of\b", "close, release, forget"),
     Phrase(r"\bas ever\b", "as before"),

@@ -46,7 +46,7 @@ def _on_a_terminal(arguments: list[str], columns: int, **variables: str) -> tupl
 @pytest.mark.parametrize(
     ("arguments", "code", "shown"),
     [
-        (["diagnose", "{log}"], 1, "were not looked for"),
+        (["diagnose", "{log}"], 1, "were not checked"),
         (["rules", "show", "hang"], 0, "H1"),
         (["explain", "H1"], 0, "H1"),
         (["--help"], 0, "diagnose"),

@@ -20,7 +20,7 @@ def books() -> list[Rulebook]:
 def test_a_page_says_what_leads_to_a_verdict_and_what_else_there_is(books: list[Rulebook]) -> None:
     (page,) = pages("hang.H2", books)
     assert "| kind | an effect: what the job lost |" in page
-    stopped = "- Is the job stopped, with a probability of at least 90 %? **Yes.**"
+    stopped = "- Is the job hung (at least 90 % likely)? **Yes.**"
     assert f"{stopped} Otherwise STANDSTILL.\n- One of these is found:\n" in page
     assert "  - **mismatch**: ‹ranks› called ‹called›; the others: ‹others›. Calls numbered" in page
     assert "the first that `oncall rules show hang` lists is given" in page

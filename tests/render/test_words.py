@@ -81,7 +81,7 @@ def test_instants() -> None:
     assert words.instant(1_795_142_520_000_000_000) == "2026-11-20 02:42:00 UTC"
     assert words.instant(12_345_000_000) == "t = 12.345 s"
     assert words.instant(2**63 - 1) == "2262-04-11 23:47:16 UTC"
-    assert words.window_phrase(None, None) == "at times unknown"
+    assert words.evidence_phrase(None, None) == "no timestamps"
 
 
 def test_headline_names_every_severity_by_word(hang: Diagnosis, two_roots: Diagnosis) -> None:

@@ -47,11 +47,11 @@ def _document(
     glyph, severity, sentence = words.headline(diagnosis)
     yield f"# {glyph} {f'{severity.capitalize()}: ' if severity else ''}{escape(sentence)}"
     yield ""
-    window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
-    yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
+    evidence = words.evidence_phrase(diagnosis.since_ns, diagnosis.until_ns)
+    yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, {evidence}."
     yield from _section("Other suspects", map(words.suspicion, diagnosis.suspects[1:]))
     if diagnosis.would_decide:
-        yield from ("", "## Would decide it, while the job is alive", "")
+        yield from ("", "## What would settle it, while the job is alive", "")
         yield from _advice(diagnosis.would_decide)
     shown = words.in_full(diagnosis, len(diagnosis.findings), explain=explain)
     for finding in shown:
@@ -186,11 +186,11 @@ def to_line(diagnosis: Diagnosis, finding: Finding | None, until_ns: int | None 
 def _ticket(diagnosis: Diagnosis, until_ns: int | None) -> Iterator[str]:
     glyph, severity, sentence = words.headline(diagnosis, until_ns)
     yield f"# {glyph} {f'{severity.capitalize()}: ' if severity else ''}{escape(sentence)}"
-    window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
+    evidence = words.evidence_phrase(diagnosis.since_ns, diagnosis.until_ns)
     job = f"Job {escape(diagnosis.job)}" if diagnosis.job else "A job without a name"
     yield from (
         "",
-        f"{job}, evidence {window}, {escape(coverage_words.seen_phrase(diagnosis.coverage))}.",
+        f"{job}, {evidence}, {escape(coverage_words.seen_phrase(diagnosis.coverage))}.",
     )
     causes = words.roots(diagnosis)
     for finding in causes[:_MOST_CAUSES]:

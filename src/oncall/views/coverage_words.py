@@ -21,7 +21,7 @@ def seen_phrase(coverage: Coverage) -> str:
     """`498/512 ranks · 60/64 nodes · 14 ranks without data`, of texts `7 of at least 8 ranks`. If
     some rank's host is unknown, there may be more than the `known nodes`."""
     if not coverage.ranks:
-        return "how many ranks the job has is unknown"
+        return "rank count unknown"
     bound = coverage.at_least
     parts = [coverage.of_ranks if bound else f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
     if coverage.nodes:
@@ -73,7 +73,7 @@ def unseen_phrase(rules: Sequence[SkippedRule]) -> str | None:
     if not lacking:
         return None
     data = _data_phrase([table for rule in lacking for table in rule.missing], _MOST_NAMES)
-    return f"{data}; faults that only these show were not looked for"
+    return f"{data}; faults that show up only there were not checked"
 
 
 def failed_phrases(rules: Sequence[SkippedRule]) -> list[str]:

@@ -141,10 +141,16 @@ def axis_phrases(first_ns: int, last_ns: int) -> tuple[str, str]:
     return first, last if last != first else f"+{format_duration(last_ns - first_ns)}"
 
 
+def evidence_phrase(since_ns: int | None, until_ns: int | None) -> str:
+    """`evidence 2026-11-20 03:02:11 UTC to 03:14:15 UTC (12 min 4 s)`."""
+    window = window_phrase(since_ns, until_ns)
+    return window if since_ns is None or until_ns is None else f"evidence {window}"
+
+
 def window_phrase(since_ns: int | None, until_ns: int | None) -> str:
     """`2026-11-20 03:02:11 UTC to 03:14:15 UTC (12 min 4 s)`."""
     if since_ns is None or until_ns is None:
-        return "at times unknown"
+        return "no timestamps"
     first, last = instant(since_ns), instant(until_ns)
     if first == last:
         return (
@@ -346,12 +352,12 @@ def percent(share: float) -> str:
 
 
 def confidence_phrase(finding: Finding) -> str:
-    """`90 %` and what it is made of."""
-    reasons = "; ".join(
-        f"{clean(reason.name)} {percent(reason.value)} ({clean(reason.why)})"
-        for reason in finding.reasons
-    )
-    return percent(finding.confidence) + (f" from {reasons}" if reasons else "")
+    """`90 %, because the log names it`; of several reasons, each with its own share."""
+    sure = percent(finding.confidence)
+    if len(finding.reasons) == 1:
+        return f"{sure}, because {clean(finding.reasons[0].why)}"
+    reasons = (f"{clean(one.why)} ({percent(one.value)})" for one in finding.reasons)
+    return ": ".join(filter(None, (sure, "; ".join(reasons))))
 
 
 def ruled_out(finding: Finding) -> list[str]:

@@ -128,7 +128,7 @@ def _newest_of_each_rank(paths: Sequence[Path]) -> tuple[list[str], dict[str, st
             kept |= ranks
             newest += map(str, found)
         else:
-            why = f"not used: {Path(twin).name} and its like are of the same ranks, and no older"
+            why = f"ignored: {Path(twin).name} and others are newer dumps of the same ranks"
             left_out |= dict.fromkeys(map(str, found), why)
     return newest, left_out
 

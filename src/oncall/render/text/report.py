@@ -69,17 +69,16 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     badge = f"{glyph} {severity.upper()}  " if severity else f"{glyph} "
     page.flow((badge + sentence, _STYLES[severity]))
     job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
-    window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
-    page.flow(
-        (f"{job} · {coverage_words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim")
-    )
+    seen = coverage_words.seen_phrase(diagnosis.coverage)
+    evidence = words.evidence_phrase(diagnosis.since_ns, diagnosis.until_ns)
+    page.flow((f"{job} · {seen} · {evidence}", "dim"))
     others = diagnosis.suspects[1 : 1 + _MOST_IN_SHORT]
     page.section("Other suspects", [words.suspicion(one) for one in others])
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     titled = len(shown) > 1 or words.leading(diagnosis) is None
     if diagnosis.would_decide:  # before what is for information, which decides nothing
         page.blank()
-        page.heading("Would decide it, while the job is alive")
+        page.heading("What would settle it, while the job is alive")
         _advice(page, diagnosis.would_decide)
     for finding in shown:
         _finding(page, diagnosis, finding, titled=titled, explain=explain)

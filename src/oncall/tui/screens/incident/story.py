@@ -130,7 +130,8 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
         yield text("doubt", line(advice, "warning"))
         yield from _section("Other suspects", map(words.suspicion, diagnosis.suspects[1:]))
         if diagnosis.would_decide:
-            yield from _advice([diagnosis.would_decide], "Would decide it, while the job is alive")
+            settles = "What would settle it, while the job is alive"
+            yield from _advice([diagnosis.would_decide], settles)
     yield heading("Coverage")
     yield readable("coverage", coverage_words.seen_phrase(coverage))
     for number, gap in enumerate(coverage.gaps):
