@@ -62,6 +62,7 @@ def _made() -> Iterator[Sample]:
     yield Sample("ras.txt", _RAS_TEXT.encode())
     yield Sample("diag.txt", _DIAGNOSTICS)
     yield Sample("xpu_timer.prom", _XPU_TIMER)
+    yield Sample("clog_rank0.log", _CLOG)
     yield Sample(
         "inspector.log", b"".join(json.dumps(_inspected(n)).encode() + b"\n" for n in range(8))
     )
@@ -285,6 +286,20 @@ _DIAGNOSTICS = b"""gpu7:4711 NCCL DIAG === RAS Diagnostics ===
 gpu7:4711 NCCL DIAG [INFO] ECC: 3 uncorrected volatile errors on rank(s) {2} in comm 0x12
 gpu7:4711 NCCL DIAG [INFO] NCCL environment: NCCL_ALGO=Ring on rank(s) {0,1,2}
 gpu7:4711 NCCL DIAG [INFO] NCCL environment: NCCL_ALGO=Tree on rank(s) {3}
+"""
+_CLOG = b"""V|1|base_timestamp=1714234567.890
+new_comm|comm=world|rank=0|world_size=2
+split|parent=world|child=tp|ranks=0,1
+C1|sig|all_reduce|in_count=1024|out_count=1024|dtype=f32|red_op=sum|async_op=f|comm=world
+C1|Q|work_id=1|+0.001
+C1|S|+0.002
+C1|E|+0.005
+C2|sig|send|in_count=8|out_count=0|dtype=bf16|peer=1|async_op=t|comm=tp
+C2|Q|work_id=2|+0.010
+G42|C1|Q|work_id=3|+1.000
+G42|R1|C1|S|+2.001
+G42|R1|C1|E|+2.004
+WARN|graph replay event for an unknown graph
 """
 _XPU_TIMER = b"""# TYPE XPU_TIMER_COMMON_HANG gauge
 XPU_TIMER_COMMON_HANG{ip="10.0.0.1",job_name="j",local_rank="0",pod_name="p",rank="0"} 1

@@ -61,6 +61,6 @@ def test_without_a_verdict_there_is_no_runbook(tmp_path: Path) -> None:
         ("https://wiki/$", "names no field"),
     ],
 )
-def test_a_wrong_address_is_told_when_it_is_read(tmp_path: Path, url: str, why: str) -> None:
+def test_a_wrong_address_is_refused_when_it_is_read(tmp_path: Path, url: str, why: str) -> None:
     with pytest.raises(BadInput, match=why):
         announced(tmp_path, f'runbook_url = "{url}"')

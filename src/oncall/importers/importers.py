@@ -18,6 +18,7 @@ _TABLE = {
     "oncall.importers.ras.importer": "NCCL RAS output (text or JSON, or ras://HOST:PORT)",
     "oncall.importers.ras.diagnostics": "reports of NCCL's diagnostics (NCCL DIAG)",
     "oncall.importers.xpu_timer": "metrics of DLRover's xpu_timer",
+    "oncall.importers.clog": "logs of torchcomms' clog",
     "oncall.importers.nccl_inspector": "NCCL Inspector JSON lines",
     "oncall.importers.megatrace.importer": "Megatrace logs",
     "oncall.importers.straggler.importer": "straggler-analysis traces (CSV or Parquet)",
