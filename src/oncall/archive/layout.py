@@ -121,6 +121,7 @@ DEVICES = (
             _measure("ecc_uncorrected", "BIGINT", "", "ecc_uncorrected", "gained"),
             _measure("nvlink_errors", "BIGINT", "", "nvlink_errors", "gained"),
             _measure("pcie_replays", "BIGINT", "", "pcie_replays", "gained"),
+            _measure("remapped_rows", "BIGINT", "", "remapped_rows", "gained"),
         ),
     ),
     Device(
@@ -132,6 +133,7 @@ DEVICES = (
             _measure("rx_bytes", "BIGINT", "bytes", "rx_bytes", "gained"),
             _measure("link_downs", "BIGINT", "", "link_downs", "gained"),
             _measure("link_errors", "BIGINT", "", "link_errors", "gained"),
+            _measure("corrected_bits", "BIGINT", "", "corrected_bits", "gained"),
             _measure("retransmits", "BIGINT", "", "retransmits", "gained"),
             _measure("timeouts", "BIGINT", "", "timeouts", "gained"),
             _measure("paused_ns", "BIGINT", "ns", "pfc_rx_pause_ns", "gained"),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from oncall.archive.store import chosen_archive
+from oncall.archive.store import Archive, chosen_archive
 from oncall.cli.archive import ArchiveOption, warn_of_damage
 from oncall.cli.options import FormatOption, TextOrJson, rulebooks_in_force
 from oncall.core.errors import UsageError
@@ -42,6 +42,14 @@ def history(
             "needs oncall-console[ray].",
         ),
     ] = None,
+    failing: Annotated[
+        bool,
+        typer.Option(
+            "--failing",
+            help="Show devices whose errors come far more often than the fleet's, in the last "
+            "DURATION of --since (default 7d) that the archive holds.",
+        ),
+    ] = False,
     format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
     """Show which nodes, GPUs, NICs and links were blamed, how often and when, and what fixed it.
@@ -56,6 +64,11 @@ def history(
     from oncall.rules.language.rulebook import names_today
 
     kept, _ = chosen_archive(archive)
+    if failing:
+        if component is not None or verdict is not None:
+            raise UsageError("--failing is of the fleet: give neither COMPONENT nor --verdict")
+        _show_failing(kept, since or "7d", cluster, engine, format)
+        return
     since_ns = None
     if since is not None:
         since_ns = time.time_ns() - parse_duration_ns(since)
@@ -70,3 +83,20 @@ def history(
         sys.stdout.write(to_json(found, kept.damaged))
     else:
         sys.stdout.write(to_text(found, wanted))
+
+
+def _show_failing(
+    archive: Archive,
+    within: str,
+    cluster: str | None,
+    engine: str | None,
+    format: TextOrJson,  # noqa: A002
+) -> None:
+    from oncall.archive.engine import engine_at
+    from oncall.archive.failing import failing
+    from oncall.render.text.failing import to_json, to_text
+
+    with engine_at(engine) as chosen:
+        found = failing(archive, parse_duration_ns(within), cluster, chosen)
+    warn_of_damage(archive)
+    sys.stdout.write(to_json(found) if format is TextOrJson.JSON else to_text(found))
