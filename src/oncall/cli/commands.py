@@ -33,6 +33,8 @@ _GROUPS = {
         "diagnose": ("diagnose:diagnose",
                      "Find what hangs or slows a job, and say what to do next."),
         "open": ("console:open_", "Open a saved incident or recordings in the console."),
+        "compare": ("compare:compare",
+                    "Say what takes longer in one run than in another, where, and by how much."),
         "explain": ("explain:explain",
                     "Say what a verdict means, what it reads, what excludes it, and what to do."),
         "demo": ("demo:demo", "Run a small training job here, inject a fault, and diagnose it."),
