@@ -74,6 +74,7 @@ def test_a_png_is_made_by_rsvg_convert(slow: Path, tmp_path: Path) -> None:
         (["--iteration", "99"], "no iteration 99; iterations are 0 to 4"),
         (["--pipeline", "7"], "has no pipeline 7"),
         (["-o", "x.pdf"], "must end in .svg or .png or .dot or .json"),
+        (["-o", "x.trace.json"], "`oncall export perfetto` writes all iterations now"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(slow: Path, options: list[str], message: str) -> None:

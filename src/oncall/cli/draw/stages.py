@@ -12,11 +12,13 @@ from oncall.cli.draw.pictures import PNG, SVG, Drawing, check_target, drawable, 
 from oncall.cli.evidence import Evidence, evidence_of
 from oncall.cli.options import JobOption
 from oncall.cli.terminal import Interruptible
+from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
 
 _GRAPH, _DOT = ".json", ".dot"
+_FORMER_TRACE = ".trace.json"
 
 
 def stages(
@@ -63,6 +65,8 @@ def stages(
     from oncall.render.text.stages import timeline_lines
     from oncall.views.stages.iterations import timeline
 
+    if output is not None and output.name.endswith(_FORMER_TRACE):
+        raise UsageError(f"--output {output}: `oncall export perfetto` writes all iterations now")
     check_target(output, (SVG, PNG, _DOT, _GRAPH))
     with evidence_of(path, job) as incident, Interruptible(incident.con), drawable():
         if output is not None and output.suffix in (_DOT, _GRAPH):
