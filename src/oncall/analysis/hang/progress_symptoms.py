@@ -327,7 +327,9 @@ def _reported_symptom() -> str:
         ),
         "blink": Param("2 s", "what any job may take between two of its operations, or sends"),
         "sure": Param(2.2, "the log odds of 0.9: at hang_after 97 % of waits never end"),
-        "certain": Param(4, "log odds of what cannot be otherwise, clocks and recorders aside"),
+        "certain": Param(
+            5.2, "log odds of what cannot be otherwise: no sign of waiting outweighs it"
+        ),
         "likely": Param(1.8, "log odds of what is seen six times as often in one case"),
         "weak": Param(0.7, "log odds of what is seen twice as often in one case"),
         "unretired": Param(0.2, "of completions expected in the watchdog's last interval"),

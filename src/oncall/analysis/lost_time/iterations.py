@@ -383,7 +383,7 @@ def _wait_everywhere(programs: Programs, moments: Moments, cut: Flags, limits: L
     np.minimum.at(first, group, moments.came_ns[at])
     np.minimum.at(last, group, -moments.came_ns[at])
     uneven = at[(-last - first > limits.exact)[group]]
-    return bool(len(uneven) >= cut.sum() and moments.waits[uneven].mean() >= limits.nearly_all)
+    return bool(len(uneven) >= cut.sum() and moments.waits[uneven].mean() >= limits.mostly)
 
 
 def iterations_shared(

@@ -11,7 +11,7 @@ import numpy as np
 from oncall.analysis.lost_time.arrays import Flags, Ints, Times
 from oncall.analysis.lost_time.limits import Limits
 
-BLOCKS = (1, 2, 4, 8)  # ranks of a host: a whole number of these
+BLOCKS = (1, 2, 3, 4, 6, 8)  # ranks of a host or a pipeline: a whole number of these
 _DRAWS = 200  # of iterations: a quantile is exact to a few percent
 _QUANTILES = (0.05, 0.95)  # of the mean share: what `low` and `high` are
 
