@@ -37,6 +37,12 @@ def create_table_sql(name: str, columns: Iterable[Column], *, unless_there: bool
     return f'CREATE TABLE {"IF NOT EXISTS " if unless_there else ""}"{name}" ({body})'
 
 
+def no_rows_sql(columns: Iterable[Column]) -> str:
+    """A SELECT of these columns that has no row."""
+    nothing = ", ".join(f'NULL::{each.type} AS "{each.name}"' for each in columns)
+    return f"SELECT {nothing} WHERE false"
+
+
 def insert(
     con: duckdb.DuckDBPyConnection,
     table: str,

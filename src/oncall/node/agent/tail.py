@@ -139,10 +139,9 @@ def lay_over(reading: Reading, present: Sequence[Batch]) -> None:
             create_table_sql(extra, table.columns).replace("TABLE", "TEMP TABLE", 1)
         )
         insert(reading.con, extra, table.columns, batch.columns)
-        reading.con.execute(
-            f"CREATE TEMP VIEW {table.name} AS "
-            f"FROM {reading.base}.{table.name} UNION ALL FROM {extra}"
-        )
+        committed = table.name in reading.tables
+        below = f"FROM live.main.{table.name} UNION ALL " if committed else ""
+        reading.con.execute(f"CREATE TEMP VIEW {table.name} AS {below}FROM {extra}")
 
 
 def _listen(path: Path, mode: int) -> socket.socket:

@@ -22,7 +22,7 @@ from oncall.evidence.training_tables import IN_FLIGHT
 from oncall.node.store.digest import measure_own_time, same, thin, thin_transfers
 from oncall.node.store.measured import READ, select_measured
 from oncall.node.store.parts import PARQUET, ROWS_IN_A_PART
-from oncall.node.store.shard_digest import CANDIDATES
+from oncall.node.store.shard_digest import CANDIDATES, shows
 from oncall.node.store.traffic import THINNED, thinned_traffic
 from oncall.node.store.wire import End, Part, Request, WireError
 
@@ -157,16 +157,6 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
     thin_transfers(
         con, "temp.digest_moving", "TEMP TABLE digest_moved", request.budget_rows // TRANSFERS_PART
     )
-
-
-def shows(con: duckdb.DuckDBPyConnection, name: str) -> bool:
-    """Whether the connection shows a table or view of that name in its current schema."""
-    found = con.execute(
-        "SELECT 1 FROM information_schema.tables WHERE table_name = ? "
-        "AND table_catalog = current_database()",
-        [name],
-    ).fetchall()
-    return bool(found)
 
 
 def _remember(con: duckdb.DuckDBPyConnection, request: Request) -> None:
