@@ -242,7 +242,7 @@ def _unsealed_parts(
     sealed, gaps = sealed_in_window(node, request.until_ns, request.since_ns)
     for _ in range(_MOST_ASKED):
         into.clear()
-        collector, _end = ask_collector(node, request, into)
+        collector = ask_collector(node, request, into)
         before = set(sealed)
         sealed, gaps = sealed_in_window(node, request.until_ns, request.since_ns)
         if before.issuperset(sealed):
