@@ -330,7 +330,7 @@ def test_hosts_that_are_gone_and_shards_that_are_damaged_are_stated_gaps(
 def test_a_collector_that_hangs_costs_its_rows_and_no_more(
     nodes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncall.fleet.endpoint.node.COLLECTOR_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("oncall.fleet.endpoint.node.GREETING_TIMEOUT_S", 0.2)
     run = nodes["gpu001"] / "run"
     run.mkdir()
     with socket.socket(socket.AF_UNIX) as hanging:

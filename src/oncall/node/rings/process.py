@@ -183,7 +183,7 @@ class Process:
     def _remember(self, transfers: Array, of: Operations, scale: Scale, now: Instant) -> None:
         """Keep what the proxy sent in these (TRANSFER_OVER), if nothing nearer measures that."""
         sent = (transfers["is_send"] != 0) & (transfers["bytes"] > 0) & (of.table["operation"] != 0)
-        if self._recent is None or self._recent.is_measured(now.realtime_ns):
+        if self._recent is None or not self._recent.wants_proxies(now.realtime_ns):
             return
         comms = of.members["identity"]
         sent &= comms != 0
