@@ -113,6 +113,6 @@ def test_of_too_many_wanted_the_newest_are_reported_in_parts() -> None:
 def test_proxies_are_listened_to_only_where_rdma_is_and_nothing_nearer_measures() -> None:
     assert not RecentTraffic(most_bytes=1200, is_expected=False).wants_proxies(0)
     recent = RecentTraffic(most_bytes=1200)
-    assert recent.wants_proxies(NS_PER_S * 60)
-    recent.add([Flow("dpa", "gpu017")], _epochs([0], [1]), NS_PER_S * 60)
-    assert not recent.wants_proxies(NS_PER_S * 61)
+    assert recent.wants_proxies(NOW_NS)
+    recent.add(FLOWS[:1], epochs((0, FIRST, 1)), NOW_NS)
+    assert not recent.wants_proxies(NOW_NS + NS_PER_S)

@@ -329,8 +329,8 @@ class TrafficOptions(Polled):
 
 
 def recent_traffic(surroundings: Surroundings) -> RecentTraffic:
-    """An empty one, as large as it is configured; see `Surroundings.shared`. Without RDMA nothing is
-    expected: what proxies send over sockets is searched for nowhere."""
+    """An empty one, as large as it is configured; see `Surroundings.shared`. Without RDMA nothing
+    is expected: what proxies send over sockets is searched for nowhere."""
     memory_bytes = surroundings.options.of(TrafficOptions).memory_bytes
     has_rdma = any((surroundings.root / "sys/class/infiniband").glob("*"))
     return RecentTraffic(memory_bytes, whole_since_ns=time.time_ns(), is_expected=has_rdma)
