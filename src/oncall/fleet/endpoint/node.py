@@ -89,7 +89,7 @@ def sealed_in_window(
 # Asks the collector of this node for what it has not sealed yet.
 
 GREETING_TIMEOUT_S = 5.0  # of a collector that needs not do anything to greet
-EVIDENCE_TIMEOUT_S = 8.0  # so that a console, which asked us, hears of it in time
+EVIDENCE_TIMEOUT_S = 12.0  # what is late is worth more than what is missing
 
 
 def greet_collector(node: Node) -> tuple[dict[str, Any], dict[str, Any]]:

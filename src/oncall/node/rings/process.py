@@ -23,12 +23,12 @@ from oncall.node.rings.proxy_epochs import proxy_traffic
 from oncall.node.rings.ring import RingReader
 from oncall.node.rings.ring_layout import NCCL_RESULTS, OPERATIONS, CommunicatorState
 from oncall.node.rings.rows import (
+    InFlight,
     Operations,
     Scale,
     finished_rows,
     finished_transfers,
     open_rows,
-    open_transfers,
     over_rows,
 )
 from oncall.node.store.batch import Batch, of_rows, one_row
@@ -88,13 +88,16 @@ class Process:
         return self.reader.closed
 
     def _marks(self) -> dict[str, Bookmark]:
-        drained_and_open: dict[str, Bookmark] = {
+        """By the ring's name and its own."""
+        marks: dict[str, Bookmark] = {
             _DRAINED: self.position,
             _IN_FLIGHT: self._tracker.packed,
             _OVER_BEFORE: self._over.packed,
             _MISSED: int(self._missed),
+            **self._pairs.bookmarks,
         }
-        return drained_and_open | self._pairs.bookmarks
+        ring = self.reader.path.name
+        return {f"{ring}/{name}": mark for name, mark in marks.items()}
 
     def collect(self, now: Instant, most: int, over: list[Operations]) -> list[Batch]:
         """Rows of what happened since the last call, from at most `most` records. Operations that
@@ -111,9 +114,9 @@ class Process:
         self.bookmarks = self._marks()
         return batches
 
-    def current_state(self, now: Instant) -> list[Batch]:
-        """Who the process is, its communicators, and what it has in flight. What it finds to be
-        over comes with the next `collect`, once."""
+    def current_state(self, now: Instant, in_flight: InFlight) -> list[Batch]:
+        """Who the process is, and its communicators; what it has in flight is added to `in_flight`.
+        What it finds to be over comes with the next `collect`, once."""
         self._see_boards()
         self.end_recorded = self.gone_since is not None
         scale = self._scale(now)
@@ -123,16 +126,14 @@ class Process:
         observed_ns = (self.gone_since or now).monotonic_ns + scale.offset_ns
         self._settled += self._reconcile(scale, observed_ns)
         boards = self.reader.transfers().rows
-        in_flight = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
-        of = self._operations_of(boards, in_flight)
-        add_steps(in_flight, boards)
-        batches = [
-            *self._who(scale),
-            *self._memberships(scale, now),
-            open_rows(self._known(in_flight, scale), observed_ns),
-            open_transfers(boards, self._known(of, scale), observed_ns),
-        ]
-        return [batch for batch in batches if batch.rows]
+        table = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
+        if len(boards):
+            of = self._operations_of(boards, table)
+            add_steps(table, boards)
+            in_flight.transfers.append((boards, self._known(of, scale), observed_ns))
+        if len(table):
+            in_flight.operations.append((self._known(table, scale), observed_ns))
+        return [*self._who(scale), *self._memberships(scale, now)]
 
     def present(self, now: Instant) -> list[Batch]:
         """The same for a watcher, at no cost and without marking anything as reported: ranks,
@@ -291,6 +292,8 @@ class Process:
         without a loss the records are more precise.
         """
         table = self._tracker.in_flight
+        if not len(table) and not self._missed:
+            return []
         states = self._communicators.members(table["communicator"])["state"]
         lost = np.isin(states, (CommunicatorState.ABORTED, CommunicatorState.FAILED))
         abandoned = self._tracker.retire(table["operation"][lost])
@@ -302,15 +305,18 @@ class Process:
         left = self._tracker.in_flight["operation"] if self.closed and is_drained else ()
         # What was aborted stays as it then stood, as a watchdog's abort is how most hangs end;
         # it counts until its rank goes on with something else.
-        given_up = self._known(abandoned, scale)
-        closed_ns = given_up.members["closed_ns"]
-        until_ns = np.where(closed_ns > 0, closed_ns + scale.offset_ns, observed_ns)
-        batches = [
-            finished_rows(self._known(concatenated(over), scale)),
-            over_rows(self._known(self._tracker.retire(np.array(left, np.uint64)), scale)),
-            open_rows(given_up, until_ns),
-        ]
-        return [batch for batch in batches if batch.rows]
+        batches = []
+        if len(abandoned):
+            given_up = self._known(abandoned, scale)
+            closed_ns = given_up.members["closed_ns"]
+            until_ns = np.where(closed_ns > 0, closed_ns + scale.offset_ns, observed_ns)
+            batches.append(open_rows(given_up, until_ns))
+        if len(seen_over := concatenated(over)):
+            batches.append(finished_rows(self._known(seen_over, scale)))
+        if len(left):
+            retired = self._tracker.retire(np.array(left, np.uint64))
+            batches.append(over_rows(self._known(retired, scale)))
+        return batches
 
     def _open_by_boards(self) -> Array:
         """The last operation entered on each communicator, where some is open and it is unknown."""
