@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -330,14 +330,13 @@ def test_a_collector_greets_at_once_however_long_an_answer_takes(
     agent, recorder = build(config, Log())
     agent.step()
     tail = listen(config, agent, recorder, Log())
-    try:
+    with ExitStack() as stack:
+        stack.callback(tail.close)
+        stack.callback(agent.finish)
         for _ in range(MOST_ANSWERS):  # nobody turns the loop: these wait
-            client = socket.socket(socket.AF_UNIX)
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(socket_path(config.run_dir)))
             client.sendall(Request("digest", job="llama").line())
         began_s = time.monotonic()
         assert b'"llama": {"last_ns"' in ask(config, Request("hello"))
         assert time.monotonic() - began_s < 5
-    finally:
-        agent.finish()
-        tail.close()

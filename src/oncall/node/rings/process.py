@@ -43,7 +43,6 @@ _DRAINED = "drained"  # the bookmark of how many records were read
 _IN_FLIGHT = "in_flight"  # the bookmark of the operations that had not ended then
 _OVER_BEFORE = "newest_over"  # the bookmark of the newest operations that had
 _MISSED = "missed"  # the bookmark of whether records were ever lost
-_LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
 
 
 class Process:
@@ -104,12 +103,12 @@ class Process:
         are over are added to `over`: their rows are made of all processes' together."""
         records = self.reader.drain(most)
         self._count_losses()
-        self._see_boards()
         batches, self._settled = self._settled, []
         if len(records):
+            self._see_boards()
             self.position = self.reader.tail
             numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
-            recorded = self._communicators.members(numbers)["ends_recorded"]
+            recorded = self._communicators.record_ends(numbers)
             batches += self._rows_of(self._tracker.advance(records, numbers, recorded), now, over)
         self.bookmarks = self._marks()
         return batches
@@ -152,8 +151,7 @@ class Process:
 
     def _count_losses(self) -> None:
         """Losses that the ring counts, and our own. With one, boards must help out."""
-        counted = sum(int(getattr(self.reader, name)) for name in _LOST)
-        lost = self._cut_off + self._forgotten + counted
+        lost = self._cut_off + self._forgotten + self.reader.lost
         self._missed |= lost > self.lost
         self.lost = lost
 
