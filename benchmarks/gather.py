@@ -22,11 +22,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from oncall.evidence.columns import create_table_sql
 from oncall.evidence.incident import Incident
+from oncall.evidence.schema import BY_NAME
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Progress, Window
 from oncall.fleet.local import AT_ONCE, LocalTransport
 from oncall.node.store.catalog import nodes_in
+from oncall.node.store.measured import READ
 from oncall.node.store.shard_digest import ShardDigests
 from oncall.node.store.wire import Request
 from oncall.node.store.writer import LiveStore, Place
@@ -108,6 +111,8 @@ def write_shard(
     start = BEGAN_NS + begin_s * 10**9
     store = LiveStore(Place(folder, node), start)
     con = store.cursor()
+    for table in ("ops", "comms", "ranks", *READ):
+        con.execute(create_table_sql(table, BY_NAME[table].columns))
     groups = [(1_000_000 + number, TP_RATE, RANKS, first)]
     groups += [(1 + local, DP_RATE, 1, first + local) for local in range(RANKS)]
     for comm, rate, ranks, of in groups:

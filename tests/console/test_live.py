@@ -103,13 +103,13 @@ class Failing:
             self.open += 1
             real = connection.ask
 
-            async def ask(request, sink=None):  # type: ignore[no-untyped-def]
+            async def ask(request, sink=None, **more):  # type: ignore[no-untyped-def]
                 if host in self.down:
                     raise HostError("timeout", "no answer within 20 s")
                 while host in self.slow:
                     self.waiting.set()
                     await asyncio.sleep(0.01)
-                return await real(request, sink)
+                return await real(request, sink, **more)
 
             connection.ask = ask
             try:

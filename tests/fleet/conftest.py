@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oncall.evidence.columns import create_table_sql
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.node.store.shard_digest import ShardDigests
@@ -49,6 +50,7 @@ def _write_nodes(
                     seen = "coalesce(ended_ns, observed_ns)"
                     where += f" AND {seen} >= {begin} AND {seen} < {end}"
                 con.execute(f"COPY (SELECT * FROM {table.name} WHERE {where}) TO '{part}'")
+                writing.execute(create_table_sql(table.name, table.columns))
                 writing.execute(f"INSERT INTO {table.name} FROM '{part}'")
                 part.unlink()
             writing.close()

@@ -203,11 +203,11 @@ def test_no_row_is_lost_to_a_shard_that_is_sealed_during_the_answer(
     """The collector answers with the rows that it has not sealed, so after a seal with none."""
     asked = []
 
-    def ask(*_: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    def ask(*_: object) -> dict[str, Any]:
         if len(asked) < seals:
             _shard(tmp_path, len(asked))
         asked.append(1)
-        return {"alive": True}, {}
+        return {"alive": True}
 
     monkeypatch.setattr(sealed, "ask_collector", ask)
     live = Node("gpu017", tmp_path, tmp_path / "run")

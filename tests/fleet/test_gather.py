@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +19,16 @@ import pytest
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
+from oncall.fleet import outcome
 from oncall.fleet.ask import Answer, ask_fleet, choose_job
 from oncall.fleet.child_process import Child
+from oncall.fleet.endpoint import serve
+from oncall.fleet.endpoint.node import Node
+from oncall.fleet.endpoint.sealed import evidence_of
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.host import Host
 from oncall.fleet.local import LocalTransport
-from oncall.fleet.outcome import HostError
+from oncall.fleet.outcome import HostError, Outcome
 from oncall.fleet.transport import Connection
 from oncall.node.store.wire import Limits, Request
 from oncall.rules.engine.starts import started_communicators
@@ -132,6 +137,38 @@ def test_who_failed_before_is_tried_again_and_not_waited_for(
 
     asyncio.run(twice())
     assert transport.tries == 2
+
+
+def test_a_node_that_is_late_is_slow_and_its_answer_counts_when_it_comes(
+    pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, may_answer = "gpu002", threading.Event()
+
+    def held_up(node: Node, *rest: Any) -> Any:
+        if node.name == late:
+            may_answer.wait(30)
+        return evidence_of(node, *rest)
+
+    monkeypatch.setattr(serve, "evidence_of", held_up)
+    monkeypatch.setattr(outcome, "SLOW_S", 1.0)
+
+    async def until_it_has_come() -> list[tuple[Outcome, set[str]]]:
+        seen: list[tuple[Outcome, set[str]]] = []
+        transport = LocalTransport(pair, in_process=True)
+        async with Gather(transport, tuple(pair), Window(), patience_s=3) as gather:
+            while not seen or seen[-1][0].kind != "ok":
+                await gather.greet()
+                await gather.digest("it's")
+                senders = {part.sender for part in gather.parts}
+                seen.append((gather.answers.outcomes[late], senders))
+                may_answer.set()
+                gather.again(Window(), Path())
+            return seen
+
+    (first, without), *_, (then, with_it) = asyncio.run(until_it_has_come())
+    assert (first.kind, first.slowness) == ("timeout", "needs over 3 s to answer")
+    assert then.seconds >= 3
+    assert with_it - without == {late}
 
 
 # ------------------------------------------------------------------- as it should
@@ -330,7 +367,7 @@ def test_hosts_that_are_gone_and_shards_that_are_damaged_are_stated_gaps(
 def test_a_collector_that_hangs_costs_its_rows_and_no_more(
     nodes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncall.fleet.endpoint.node.COLLECTOR_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("oncall.fleet.endpoint.node.GREETING_TIMEOUT_S", 0.2)
     run = nodes["gpu001"] / "run"
     run.mkdir()
     with socket.socket(socket.AF_UNIX) as hanging:

@@ -63,6 +63,7 @@ class LastAnswers:
                 no_probe=_no_probe(outcome),
                 collector=problems[host],
                 collector_slow=problems[host] not in ("", NO_COLLECTOR),
+                slowness=outcome.slowness,
             )
             for host, outcome in self.outcomes.items()
             if outcome.kind != "no-data"

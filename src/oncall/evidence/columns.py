@@ -37,6 +37,12 @@ def create_table_sql(name: str, columns: Iterable[Column], *, unless_there: bool
     return f'CREATE TABLE {"IF NOT EXISTS " if unless_there else ""}"{name}" ({body})'
 
 
+def no_rows_sql(columns: Iterable[Column]) -> str:
+    """A SELECT of these columns that has no row."""
+    nothing = ", ".join(f'NULL::{each.type} AS "{each.name}"' for each in columns)
+    return f"SELECT {nothing} WHERE false"
+
+
 def insert(
     con: duckdb.DuckDBPyConnection,
     table: str,
@@ -126,6 +132,7 @@ def _read(
     import numpy as np
 
     name = column.name
+    value = _one_for_all(value)
     if value is None:
         return "NULL"
     if isinstance(value, np.ndarray) and value.dtype.kind in "UO":
@@ -150,6 +157,21 @@ def _read(
         return f'"{name}"::{column.type}'
     parameters.append(value.item() if isinstance(value, np.generic) else value)
     return f"?::{column.type}"
+
+
+def _one_for_all(value: ColumnData) -> ColumnData:
+    """The same column as plainly as can be, as DuckDB then has less to do: the word that all rows
+    have, None where all are NULL, and an array without its mask where none is."""
+    import numpy as np
+
+    if isinstance(value, Words) and (value.codes == value.codes[0]).all():
+        code = int(value.codes[0])
+        word = value.vocabulary[code] if code >= 0 else None
+        return word if isinstance(word, str) else value if code >= 0 else None
+    if isinstance(value, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(value)
+        return None if mask.all() else value if mask.any() else np.ma.getdata(value)
+    return value
 
 
 def _read_few(column: Column, value: ColumnData, parameters: list[Any]) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
@@ -24,7 +25,7 @@ from typing import Any
 
 from oncall.core.defects import described
 from oncall.fleet.branch import GATEWAY_MARGIN_S, STOP_S, Branch, BranchSink, Order, Tree
-from oncall.fleet.host import Host, grace
+from oncall.fleet.host import LATE_S, Asking, Host, grace
 from oncall.fleet.merge import Answers
 from oncall.fleet.outcome import (
     ANSWERED,
@@ -89,13 +90,14 @@ class Gather:
         tree: Tree | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        """`folder` receives the answers, None: a temporary one, to be read before leaving;
+        """`folder` receives the answers of gateways, None: a temporary one; all answers are to be
+        read before another turn, or leaving;
         `patience_s` is the time limit of a host for one phase,
         `at_once` the number of hosts or gateways that may send evidence at a time, and `tree` says
         which hosts are asked through gateways."""
         self._transport = transport
         self._window = window
-        self._folder, self._is_temporary = folder or Path(), folder is None
+        self._folder = folder or Path()
         self._patience_s = patience_s
         self._progress = progress
         self._hosts = {name: Host(name, number) for number, name in enumerate(hosts)}
@@ -107,12 +109,15 @@ class Gather:
         self._tree = tree
         self._branches: dict[str, Branch] = {}  # by gateway
         self._stack = AsyncExitStack()
+        self._own = Path()  # for answers that may come after the gather that asked
+        self._received: list[Path] = []  # folders of those that have come
         self.parts: list[ReceivedPart] = []
 
     async def __aenter__(self) -> Gather:
-        if self._is_temporary:
-            made = tempfile.TemporaryDirectory(prefix="oncall-gather-")
-            self._folder = Path(self._stack.enter_context(made))
+        made = tempfile.TemporaryDirectory(prefix="oncall-gather-")
+        self._own = Path(self._stack.enter_context(made))
+        if self._folder == Path():
+            self._folder = self._own
         if self._tree is not None:
             await self._stack.enter_async_context(opened(self._tree.transport))
             for name in dict.fromkeys(
@@ -149,6 +154,9 @@ class Gather:
 
     def turn(self, window: Window, folder: Path) -> None:
         """Query another window from the greeted hosts. Earlier answers are dropped."""
+        for received in self._received:
+            shutil.rmtree(received, ignore_errors=True)
+        self._received = []
         self._window, self._folder = window, folder
         self._stopped = asyncio.Event()
         self._phase = Progress("greet", 0, 0, 0)
@@ -171,12 +179,16 @@ class Gather:
                 else:
                     self._renew(host)
                 continue
+            if host.asking is not None and host.asking.seconds < LATE_S:
+                host.go_on()
+                continue
             if host.outcome.kind in ANSWERED or host.trying is not None:
                 host.greeted = host.outcome.kind == "no-data"
                 continue
             fresh = self._renew(host)
             if host.outcome.kind != "interrupted":
-                fresh.try_again(host.outcome, window.since_ns, self._patience_s)
+                patience_s = max(LATE_S, self._patience_s)
+                fresh.try_again(host.outcome, window.since_ns, patience_s)
             fresh.attend(self._transport, self._count)
 
     def _renew(self, host: Host) -> Host:
@@ -247,7 +259,10 @@ class Gather:
     ) -> None:
         """Request all operations of communicators (host -> communicators, none: all), or only
         these tables; `until_ns` (host -> instant on its clock): nothing that began later."""
-        asked = {name: of for name, of in comms.items() if self._hosts[name].outcome.kind == "ok"}
+        hosts = ((name, self._hosts[name]) for name in comms)
+        # One that was late with its digest answers the next already.
+        there = [name for name, host in hosts if host.outcome.kind == "ok" and not host.asking]
+        asked = {name: comms[name] for name in there}
         budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
         request = Request("detail", job=job, budget_rows=budget, tables=tuple(tables))
         requests = {
@@ -274,17 +289,30 @@ class Gather:
         request = replace(
             request, since_ns=spans["since_ns"], until_ns=spans["until_ns"] or request.until_ns
         )
-        sink = FolderSink(
-            self._folder / f"{len(self.parts)}-{request.ask}-{host.number}", host.name
-        )
+        is_late = host.asking is not None
+        asking = host.asking or self._begin(host, request)
+        if not asking.answers(request):
+            raise TimeoutError
         try:
-            end = await host.ask(lambda c: c.ask(request, sink))
+            end = await asyncio.shield(asking.end)
+        except asyncio.CancelledError:
+            raise  # it goes on, if it is only late
         except BaseException:
             # Drop the parts of a broken answer: missing rows would look like idle ranks.
-            shutil.rmtree(sink.folder, ignore_errors=True)
+            shutil.rmtree(asking.sink.folder, ignore_errors=True)
+            host.asking = None
             raise
-        self.parts += sink.parts
+        host.asking = None
+        self._received.append(asking.sink.folder)
+        self.parts += asking.sink.parts
         host.add_status(end.status)
+        host.took(asking.seconds)
+        if is_late:
+            self._begin(host, request)
+
+    def _begin(self, host: Host, request: Request) -> Asking:
+        folder = tempfile.mkdtemp(prefix=f"{request.ask}-{host.number}-", dir=self._own)
+        return host.begin(request, FolderSink(Path(folder), host.name))
 
     async def _fetch_through(self, branch: Branch, requests: Mapping[str, Request]) -> None:
         """Have a gateway ask its hosts. Raises HostError if it did not."""
@@ -351,11 +379,16 @@ class Gather:
         try:
             async with slots, asyncio.timeout(self._patience_s):
                 if request.ask == "hello":
+                    began_s = time.monotonic()
                     await host.greet(request.since_ns)
+                    host.took(time.monotonic() - began_s)
                 else:
                     await self._fetch(host, request)
         except TimeoutError:
-            host.fail("timeout", f"no answer within {self._patience_s:g} s")
+            if host.asking is not None:
+                host.be_late(host.asking.seconds)
+            else:
+                host.fail("timeout", f"no answer within {self._patience_s:g} s")
         except HostError as error:
             host.fail(error.kind, str(error))
         except Exception as error:  # a defect with one host must not cost the others

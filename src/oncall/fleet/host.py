@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oncall.core.defects import described
-from oncall.fleet.outcome import ANSWERED, HostError, Kind, Outcome, jobs_on_our_clock
-from oncall.fleet.transport import Clock, Connection, Transport
-from oncall.node.store.wire import Request
+from oncall.fleet.outcome import (
+    ANSWERED,
+    HostError,
+    Kind,
+    Outcome,
+    jobs_on_our_clock,
+    needs_phrase,
+)
+from oncall.fleet.transport import Clock, Connection, FolderSink, Transport
+from oncall.node.store.wire import End, Request
 
+LATE_S = 60.0  # that a host which is there may need for an answer, or to greet in the background
 _GRACE_S = 1.0  # for a host that failed before; a later answer is used the next time
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A question for evidence that a host has not answered yet, and since when (monotonic)."""
+
+    request: Request
+    sink: FolderSink
+    end: asyncio.Task[End]
+    since_s: float
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.since_s
+
+    def answers(self, request: Request) -> bool:
+        """Whether it is this question, of a window that goes on to the present."""
+        mine, theirs = (
+            replace(one, since_ns=None, until_ns=None, budget_rows=0)
+            for one in (self.request, request)
+        )
+        return self.request is request or (
+            mine == theirs and self.request.until_ns is None and request.until_ns is None
+        )
 
 
 class Host:
@@ -26,8 +60,10 @@ class Host:
         self.greeted = False  # has answered `greet` or failed
         # The retry in the background of a host that failed; `outcome` is still the old one.
         self.trying: asyncio.Task[tuple[Outcome, Clock | None]] | None = None
+        self.asking: Asking | None = None  # an answer may come after the gather that asked
         self._attending: asyncio.Task[None] | None = None
         self._connection: asyncio.Future[Connection] = asyncio.Future()
+        self._turn = asyncio.Lock()
         self._left = asyncio.Event()
 
     # -------------------------------------------------------------- connection
@@ -59,9 +95,30 @@ class Host:
             self._connection.set_exception(error)
 
     async def ask(self, question: Callable[[Connection], Awaitable[Any]]) -> Any:
-        """Send a request once connected. Raises HostError."""
+        """Send a request once connected, and once the one before is answered. Raises HostError."""
         connection = await asyncio.shield(self._connection)
-        return await question(connection)
+        async with self._turn:
+            return await question(connection)
+
+    def begin(self, request: Request, sink: FolderSink) -> Asking:
+        """Ask for evidence."""
+        end = asyncio.create_task(self.ask(lambda c: c.ask(request, sink, silence_s=LATE_S)))
+        self.asking = Asking(request, sink, end, time.monotonic())
+        return self.asking
+
+    def took(self, seconds: float) -> None:
+        """It has answered, after so long."""
+        self.outcome = replace(self.outcome, seconds=max(seconds, self.outcome.seconds))
+
+    def be_late(self, seconds: float) -> None:
+        """It is there, and has not answered a question for evidence yet."""
+        said = needs_phrase(seconds, is_late=True)
+        self.outcome = replace(self.outcome, kind="timeout", message=said, seconds=seconds)
+
+    def go_on(self) -> None:
+        """In the next gather it counts as greeted: its answer is still to come."""
+        self.outcome = replace(self.outcome, kind="ok", message="", seconds=0.0)
+        self.greeted = True
 
     def add_status(self, status: Mapping[str, Any]) -> None:
         """Add what it says at the end of an answer; the greeting has set its name and its jobs,
@@ -84,8 +141,9 @@ class Host:
     def leave(self) -> None:
         """Close the connection, or stop connecting."""
         self._left.set()
-        if self.trying is not None:
-            self.trying.cancel()
+        for task in (self.trying, self.asking.end if self.asking else None):
+            if task is not None:
+                task.cancel()
         if not self._connection.done():
             self._connection.cancel()
             if self._attending is not None:
@@ -95,8 +153,11 @@ class Host:
 
     async def left(self) -> None:
         """Wait until its tasks have ended, after `leave`."""
-        tasks = [task for task in (self._attending, self.trying) if task is not None]
+        asking = self.asking.end if self.asking else None
+        tasks = [task for task in (self._attending, self.trying, asking) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self.asking is not None:
+            shutil.rmtree(self.asking.sink.folder, ignore_errors=True)
 
     # ---------------------------------------------------------------- greeting
 
@@ -107,7 +168,8 @@ class Host:
 
     async def _greeting(self, since_ns: int | None) -> tuple[Outcome, Clock]:
         """Its status, with the times of its jobs on the console's clock."""
-        end = await self.ask(lambda c: c.hello(Request("hello", since_ns=since_ns)))
+        hello = Request("hello", since_ns=since_ns)
+        end = await self.ask(lambda c: c.hello(hello, silence_s=LATE_S))
         clock: Clock = await self.ask(lambda c: c.measure_clock())
         status = {**end.status, "jobs": jobs_on_our_clock(end.status, clock.offset_ns)}
         return Outcome(self.name, "ok", status=status), clock
@@ -118,9 +180,11 @@ class Host:
         self.trying = asyncio.create_task(self._try(since_ns, patience_s))
 
     async def _try(self, since_ns: int | None, patience_s: float) -> tuple[Outcome, Clock | None]:
+        began_s = time.monotonic()
         try:
             async with asyncio.timeout(patience_s):
-                return await self._greeting(since_ns)
+                outcome, clock = await self._greeting(since_ns)
+                return replace(outcome, seconds=time.monotonic() - began_s), clock
         except TimeoutError:
             return Outcome(self.name, "timeout", f"no answer within {patience_s:g} s"), None
         except HostError as error:

@@ -56,9 +56,13 @@ class HostError(OncallError):
         super().__init__(message or REASONS[kind])
 
 
+SLOW_S = 5.0  # from here on it is said how long a host needs to answer
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one host. `status` is the node's status, if it answered."""
+    """The outcome of one host. `status` is the node's status, if it answered; `seconds`: how long
+    its longest answer took, or takes so far where it is connected, has greeted and is late."""
 
     host: str
     kind: Kind
@@ -72,6 +76,24 @@ class Outcome:
         """The name the node reports, if it is valid; else the host name it was queried by."""
         name = self.status.get("node")
         return name if isinstance(name, str) and is_node_name(name) else self.host
+
+    @property
+    def slow_s(self) -> float:
+        """How long it needs to answer, or its collector, where that is long; else 0."""
+        waits_s = collector_of(self.status).get("takes_s")
+        waits_s = waits_s if isinstance(waits_s, int | float) and self.kind in ANSWERED else 0.0
+        seconds = max(self.seconds, waits_s)
+        return seconds if seconds >= SLOW_S else 0.0
+
+    @property
+    def slowness(self) -> str:
+        """`needs 12 s to answer`, `needs over 20 s to answer`; empty where it answers soon."""
+        return needs_phrase(self.slow_s, self.kind == "timeout")
+
+
+def needs_phrase(slow_s: float, is_late: bool) -> str:
+    """How long a slow host needs to answer; empty if it is not slow."""
+    return f"needs {'over ' if is_late else ''}{slow_s:.0f} s to answer" if slow_s else ""
 
 
 def claimed_twice(outcomes: Iterable[Outcome]) -> dict[str, str]:

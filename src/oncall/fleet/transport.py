@@ -168,9 +168,9 @@ class Connection:
             decoder.close()
             self._fresh = False
 
-    async def hello(self, request: Request | None = None) -> End:
+    async def hello(self, request: Request | None = None, *, silence_s: float | None = None) -> End:
         """Query the node's status. Raises HostError, of kind `version` if incompatible."""
-        end = await self.ask(request or Request("hello"))
+        end = await self.ask(request or Request("hello"), silence_s=silence_s)
         try:
             check_versions(end.status)
         except WireError as error:

@@ -87,7 +87,8 @@ class CommunicatorSummary:
 @dataclass(frozen=True)
 class HostAnswer:
     """The outcome of querying one host: kind as in fleet.outcome, and the age of what is shown.
-    `collector`: why nothing is recorded there any more, although it answers."""
+    `collector`: why nothing is recorded there any more, although it answers; `slowness`: that it
+    answers late (outcome.slowness)."""
 
     host: str
     kind: Kind
@@ -96,11 +97,13 @@ class HostAnswer:
     no_probe: str = ""  # why it cannot be probed, although it answers
     collector: str = ""
     collector_slow: bool = False  # it may still record: it only did not answer in time
+    slowness: str = ""
 
     @property
     def silent(self) -> bool:
-        """Whether it gave no answer; one that tells of its dead collector gave one."""
-        return self.kind != "ok" and not self.collector
+        """Whether it gave no answer; one that tells of its dead collector gave one, and one that
+        is late will."""
+        return self.kind != "ok" and not self.collector and not self.slowness
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
     assert "kept for others" in recorder.problem
     assert not recorder.seal(8 * SECOND_NS)
     with recorder.reading() as reading:  # it still answers: nothing is committed in this store
-        assert reading.con.execute(f"FROM {reading.base}.ops").fetchall() == []
+        assert reading.con.execute("FROM ops").fetchall() == []
     assert sum(batch.rows for batch in recorder.waiting) == 300
     monkeypatch.setattr(os, "statvfs", lambda _: real)
     assert recorder.commit(20 * SECOND_NS) == 300

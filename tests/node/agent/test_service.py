@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ring_writer import RingWriter, operations
 
+from oncall.node.agent.clients import MOST_ANSWERS
+from oncall.node.agent.service import build, listen, make_folders
 from oncall.node.common.config import Configuration
+from oncall.node.common.log import Log
 from oncall.node.rings.ring_layout import Operation
 from oncall.node.store.catalog import sealed_shards
 from oncall.node.store.places import socket_path
@@ -121,7 +124,7 @@ def test_kill_9_loses_nothing_that_was_committed(
             ring.append(operations(1 + round_ * 1000, 1000))
             until(lambda: _drained(ring))
             # An answer comes after a commit: what it counts is safe.
-            assert b'"jobs": {"llama"' in ask(config, Request("hello"))
+            assert b'"rows"' in ask(config, Request("digest", job="llama"))
             committed = (round_ + 1) * 1000
             collector.end(signal.SIGKILL)
     Collector(config, "--config", str(toml), "--once").process.wait(60)
@@ -152,7 +155,7 @@ def test_what_a_kill_9_cost_is_counted(
     with collecting(config, until, "--config", str(seldom)) as collector:
         ring.append(operations(1, 100))
         until(lambda: _drained(ring))
-        ask(config, Request("hello"))  # commits
+        ask(config, Request("digest", job="llama"))  # commits
         ring.append(operations(101, 60))
         until(lambda: _drained(ring))
         collector.end(signal.SIGKILL)
@@ -230,7 +233,7 @@ def test_clients_that_talk_nonsense_or_say_nothing_hold_up_nobody(
             assert b'{"error"' in client.recv(1000)
         ring.append(operations(1, 100))
         until(lambda: _drained(ring))
-        assert b"llama" in ask(config, Request("hello"))
+        until(lambda: b"llama" in ask(config, Request("hello")))
         for client in silent:
             client.close()
         assert collector.end() == 0
@@ -279,17 +282,17 @@ def test_a_full_disk_is_survived(
         with collecting(config, until, "--config", str(toml)) as collector:
             ring.append(operations(1, 100))
             until(lambda: _drained(ring))
-            ask(config, Request("hello"))
+            ask(config, Request("digest", job="llama"))
             _fill(ballast)
             number = 101
             while "not writing" not in collector.said:
                 ring.append(operations(number, 5000))
                 number += 5000
                 until(lambda: _drained(ring))
-                ask(config, Request("hello"))
+                ask(config, Request("digest", job="llama"))
                 assert number < 10**6
             # It still answers, about the newest rows.
-            assert b"llama" in ask(config, Request("hello"))
+            until(lambda: b"llama" in ask(config, Request("hello")))
             ballast.unlink()
             until(lambda: "writing again" in collector.said)
             ring.append(operations(number, 10))
@@ -315,3 +318,25 @@ def _fill(path: Path) -> None:
                     pass
             except OSError:
                 pass
+
+
+def test_a_collector_greets_at_once_however_long_an_answer_takes(
+    config: Configuration, rings: Path
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    ring.append(operations(1, 10))
+    make_folders(config)
+    agent, recorder = build(config, Log())
+    agent.step()
+    tail = listen(config, agent, recorder, Log())
+    with ExitStack() as stack:
+        stack.callback(tail.close)
+        stack.callback(agent.finish)
+        for _ in range(MOST_ANSWERS):  # nobody turns the loop: these wait
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(socket_path(config.run_dir)))
+            client.sendall(Request("digest", job="llama").line())
+        began_s = time.monotonic()
+        assert b'"llama": {"last_ns"' in ask(config, Request("hello"))
+        assert time.monotonic() - began_s < 5

@@ -21,16 +21,15 @@ from oncall.node.host.host_processes import (
     CpuLimit,
     HostProcessSource,
     Machine,
+    read_place,
     reading,
 )
 
 S = 10**9
 NOW = Instant(1_800_000_000 * S, 5000 * S)
-STAT = "77 (odd) name) S 1 1 1 0 -1 0 10 0 42 0 150 50 0 0 20 0 9 0 100 0 0"
+STAT = "77 (odd) name) S 1 1 1 0 -1 0 10 0 42 0 150 50 0 0 20 0 9 0 100 0 250"
 STATUS = """\
 Name:	python
-Threads:	9
-VmRSS:	    1000 kB
 VmSwap:	       4 kB
 Cpus_allowed:	ff
 Cpus_allowed_list:	0-5,16-31
@@ -96,7 +95,7 @@ def test_a_process_as_its_host_sees_it(root: Path, rings: Path) -> None:
             "cpus_allowed": 6,
             "numa_nodes": [0, 1],
             "major_faults": 42,
-            "rss_bytes": 1000 * 1024,
+            "rss_bytes": 250 * os.sysconf("SC_PAGE_SIZE"),
             "swap_bytes": 4096,
             "read_bytes": 4096,
             "threads": 9,
@@ -115,11 +114,12 @@ def test_what_may_not_be_read_is_null(root: Path, rings: Path) -> None:
         (process / name).unlink()
     (row,) = rows(HostProcessSource(root, rings, "gpu017", S).collect(NOW))
     shown = {name for name, value in row.items() if value is not None}
-    assert shown == {"node", "job", "rank", "pid", "at_ns", "cpu_ns", "major_faults", "state"}
+    from_stat = {"cpu_ns", "major_faults", "rss_bytes", "state", "threads"}
+    assert shown == {"node", "job", "rank", "pid", "at_ns"} | from_stat
 
 
 def stat(state: str, ticks: int) -> str:
-    return f"77 (python) {state} 1 1 1 0 -1 0 10 0 42 0 {ticks} 0 0 0 20 0 9 0 100 0 0"
+    return f"77 (python) {state} 1 1 1 0 -1 0 10 0 42 0 {ticks} 0 0 0 20 0 9 0 100 0 250"
 
 
 @pytest.mark.usefixtures("ring")
@@ -255,14 +255,15 @@ def test_garbage_is_never_a_crash_nor_a_number_too_large(
 ) -> None:
     """What is reported of a process fits its columns, whatever stands in its files."""
     root = tmp_path_factory.mktemp("root")
-    write(root, "proc/7/stat", f"7 (x) S {f'{number} ' * 20}")
-    write(root, "proc/7/status", f"VmRSS: {number} kB\nCpus_allowed_list: {text}\nThreads: {text}")
+    write(root, "proc/7/stat", f"7 (x) S {f'{number} ' * 30}")
+    write(root, "proc/7/status", f"VmSwap: {number} kB\nCpus_allowed_list: {text}")
     write(root, "proc/7/schedstat", f"{text} {number}")
     write(root, "proc/7/io", f"read_bytes: {number}\n{text}")
     write(root, "proc/7/cgroup", f"0::/job\n{text}")
     write(root, "sys/fs/cgroup/job/cpu.stat", f"throttled_usec {number}\n")
     write(root, "sys/fs/cgroup/job/cpu.max", f"{number} {text}")
-    reported = reading(root / "proc/7", ControlGroups(root), Machine(root))
+    place = read_place(root / "proc/7", Machine(root))
+    reported = reading(root / "proc/7", ControlGroups(root), place)
     assert reported is not None
     numbers = [value for value in reported.values() if isinstance(value, int)]
     assert all(abs(value) < 2**63 for value in numbers)

@@ -108,3 +108,11 @@ def test_of_too_many_wanted_the_newest_are_reported_in_parts() -> None:
     parts = recent.wanted(NOW_NS + NS_PER_S)
     assert sum(part.rows for part in parts) == MOST_RAW and max(p.rows for p in parts) == 5_000
     assert sum((part.columns["bytes"] == 5).sum() for part in parts) == 2**16
+
+
+def test_proxies_are_listened_to_only_where_rdma_is_and_nothing_nearer_measures() -> None:
+    assert not RecentTraffic(most_bytes=1200, is_expected=False).wants_proxies(0)
+    recent = RecentTraffic(most_bytes=1200)
+    assert recent.wants_proxies(NOW_NS)
+    recent.add(FLOWS[:1], epochs((0, FIRST, 1)), NOW_NS)
+    assert not recent.wants_proxies(NOW_NS + NS_PER_S)

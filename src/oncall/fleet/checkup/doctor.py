@@ -7,12 +7,14 @@ command to type next. Nothing is changed on a node.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oncall.core.units import NS_PER_S, format_bytes, format_duration
 from oncall.fleet.command_prefix import PrefixTransport
+from oncall.fleet.host import LATE_S
 from oncall.fleet.outcome import ANSWERED, REASONS, HostError, Kind, Outcome
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.node.store.wire import NO_COLLECTOR, Request
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 _STALE_NS = 300 * NS_PER_S  # a collector seals within a minute
 _CLOCK_NS = NS_PER_S  # evidence is corrected for the offset; logs are not
 _LEAST_FREE_BYTES = 2**30
-_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Checkup:
     why: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
     clock: Clock | None = None
+    slowness: str = ""  # as in Outcome
     troubles: tuple[Trouble, ...] = ()
 
     @property
@@ -142,7 +144,13 @@ def _reached_by(by_hand: str, trouble: Trouble, kind: Kind) -> Trouble:
 
 def checkup_of(outcome: Outcome, clock: Clock | None, transport: str) -> Checkup:
     """The checkup of a host that a gather has queried."""
-    checkup = Checkup(outcome.host, transport=transport, status=outcome.status, clock=clock)
+    checkup = Checkup(
+        outcome.host,
+        transport=transport,
+        status=outcome.status,
+        clock=clock,
+        slowness=outcome.slowness,
+    )
     if outcome.kind not in ANSWERED:
         return _unanswered(checkup, outcome.kind, outcome.message)
     return replace(checkup, troubles=tuple(troubles(checkup)))
@@ -174,13 +182,17 @@ async def _with_way(transport: Transport, checkup: Checkup) -> Checkup:
 
 
 async def _asked(connection: Connection, checkup: Checkup) -> Checkup:
+    began_s = time.monotonic()
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            status = (await connection.hello(Request("hello", images=True))).status
+        async with asyncio.timeout(LATE_S):
+            hello = Request("hello", images=True)
+            status = (await connection.hello(hello, silence_s=LATE_S)).status
             clock = await connection.measure_clock()
     except TimeoutError:
-        raise HostError("timeout", f"no answer within {_PATIENCE_S:g} s") from None
-    return replace(checkup, status=status, clock=clock)
+        raise HostError("timeout", f"no answer within {LATE_S:g} s") from None
+    seconds = time.monotonic() - began_s
+    slowness = Outcome(checkup.host, "ok", seconds=seconds, status=status).slowness
+    return replace(checkup, status=status, clock=clock, slowness=slowness)
 
 
 def collector_problem(checkup: Checkup) -> str:
@@ -197,6 +209,8 @@ def troubles(checkup: Checkup) -> list[Trouble]:
     alive = _inner(checkup.status, "collector").get("alive") is True
     if problem := collector_problem(checkup):
         found.append(Trouble(problem, "ssh {host} systemctl status oncall-collect"))
+    if checkup.slowness:
+        found.append(Trouble(checkup.slowness, "ssh {host} uptime"))
     age_ns = checkup.newest_age_ns
     if alive and checkup.recording and age_ns is not None and age_ns > _STALE_NS:
         found.append(

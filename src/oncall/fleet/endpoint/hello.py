@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter, defaultdict
 from contextlib import suppress
 from itertools import islice
@@ -15,7 +16,12 @@ from oncall import __version__
 from oncall.core.errors import OncallError
 from oncall.evidence.schema import SCHEMA_VERSION
 from oncall.fleet.doctor_images import images_status
-from oncall.fleet.endpoint.node import MOST_SHARDS, Node, ask_collector, sealed_in_window
+from oncall.fleet.endpoint.node import (
+    MOST_SHARDS,
+    Node,
+    greet_collector,
+    sealed_in_window,
+)
 from oncall.fleet.endpoint.sealed import SealedAnswers
 from oncall.node.rings.ring import RingReader
 from oncall.node.rings.unrecorded import in_words, unrecorded
@@ -71,13 +77,16 @@ _NEWEST_SHARDS = 20  # searched for jobs if the request has no start time
 def hello(node: Node, request: Request, kept: SealedAnswers) -> dict[str, Any]:
     """The node's versions, the state of its collector, and its jobs; `kept` is what sealed shards
     answered before."""
-    collector, tail = ask_collector(node, Request("hello"))
+    collector, tail = greet_collector(node)
+    rings = ring_states(node.run) if node.run is not None else None
     # Listed afterwards: what is sealed while the collector answers is in one of them at least.
     sealed, gaps = sealed_in_window(node, request.until_ns)
     wanted = [s for s in sealed if request.since_ns and s.end_ns >= request.since_ns]
     jobs, unread = kept.jobs(wanted[-MOST_SHARDS:] or sealed[-_NEWEST_SHARDS:])
     for job, seen in tail.get("jobs", {}).items() if isinstance(tail.get("jobs"), dict) else ():
         jobs[job] = seen
+    for job in jobs.keys() & (rings["jobs"] if rings else {}):  # its processes live
+        jobs[job] = {**jobs[job], "last_ns": time.time_ns()}
     return {
         "protocol": [OLDEST_PROTOCOL, PROTOCOL],
         "oncall_version": __version__,
@@ -92,7 +101,7 @@ def hello(node: Node, request: Request, kept: SealedAnswers) -> dict[str, Any]:
         },
         "gaps": [*unread, *gaps],
         "free_bytes": _free_bytes(node.data),
-        "rings": ring_states(node.run) if node.run is not None else None,
+        "rings": rings,
         **({"images": images_status()} if request.images and node.run is not None else {}),
         **{key: value for key, value in tail.items() if key == "problems"},
     }

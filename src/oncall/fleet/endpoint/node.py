@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,36 +88,72 @@ def sealed_in_window(
 
 # Asks the collector of this node for what it has not sealed yet.
 
-COLLECTOR_TIMEOUT_S = 5.0
+GREETING_TIMEOUT_S = 5.0  # of a collector that needs not do anything to greet
+EVIDENCE_TIMEOUT_S = 12.0  # what is late is worth more than what is missing
 
 
-def ask_collector(
-    node: Node, request: Request, into: AnswerFolder | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The state of the collector, and the end of its answer; its parts go into the folder.
+def greet_collector(node: Node) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The state of the collector, with for how long a question waits there (`takes_s`), and what it
+    says of its jobs and its problems. Takes at most `GREETING_TIMEOUT_S`."""
+    try:
+        said = dict(_asked(node, Request("hello"), None, GREETING_TIMEOUT_S))
+    except _NoAnswer as no_answer:
+        return no_answer.state, {}
+    takes_s = said.pop("takes_s", 0.0)
+    return {"alive": True, "takes_s": takes_s if isinstance(takes_s, int | float) else 0.0}, said
 
-    Takes at most `COLLECTOR_TIMEOUT_S` if no collector runs or it does not answer.
-    """
+
+def ask_collector(node: Node, request: Request, into: AnswerFolder) -> dict[str, Any]:
+    """Write the collector's answer into the folder; returns its state. One that greets, but has not
+    answered after `EVIDENCE_TIMEOUT_S`, needs at least so long."""
+    state, _ = greet_collector(node)
+    if not state["alive"]:
+        return state
+    try:
+        _asked(node, request, into, EVIDENCE_TIMEOUT_S)
+    except _NoAnswer as no_answer:
+        if not no_answer.is_late:
+            return no_answer.state
+        problem = f"needs over {EVIDENCE_TIMEOUT_S:g} s to answer: the newest evidence is missing"
+        takes_s = max(state["takes_s"], EVIDENCE_TIMEOUT_S)
+        return {"alive": True, "takes_s": takes_s, "problem": problem}
+    return state
+
+
+class _NoAnswer(Exception):
+    """Why a collector does not answer; `is_late`: it may still."""
+
+    def __init__(self, problem: str | None, *, is_late: bool = False) -> None:
+        self.state: dict[str, Any] = {"alive": False} | ({"problem": problem} if problem else {})
+        self.is_late = is_late
+        super().__init__(problem)
+
+
+def _asked(
+    node: Node, request: Request, into: AnswerFolder | None, timeout_s: float
+) -> Mapping[str, Any]:
+    """The end of the collector's answer, whose parts go into the folder. Raises _NoAnswer."""
     if node.run is None:
-        return {"alive": False}, {}
+        raise _NoAnswer(None)
     into = into or AnswerFolder(Path(os.devnull))
     already = len(into.parts)
     decoder = FrameDecoder(into)
-    deadline = time.monotonic() + COLLECTOR_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
+    is_late = False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(COLLECTOR_TIMEOUT_S)
+            asking.settimeout(timeout_s)
             asking.connect(str(socket_path(node.run)))
             asking.sendall(replace(request, protocol=PROTOCOL).line())
             while data := asking.recv(2**18):
                 if (end := decoder.feed(data)) is not None:
-                    return {"alive": True}, end.status
+                    return end.status
                 asking.settimeout(max(0.001, deadline - time.monotonic()))
             raise decoder.broken_off()
     except (FileNotFoundError, ConnectionRefusedError):
         problem = NO_COLLECTOR
     except TimeoutError:
-        problem = f"the collector did not answer within {COLLECTOR_TIMEOUT_S:g} s"
+        problem, is_late = f"the collector did not answer within {timeout_s:g} s", True
     except OSError as error:
         problem = f"cannot query the collector: {error.strerror or error}"
     except WireError as error:
@@ -125,7 +161,7 @@ def ask_collector(
     finally:
         decoder.close()
     del into.parts[already:]
-    return {"alive": False, "problem": problem}, {}
+    raise _NoAnswer(problem, is_late=is_late)
 
 
 class AnswerFolder:

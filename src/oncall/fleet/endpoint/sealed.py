@@ -29,13 +29,13 @@ from oncall.fleet.endpoint.node import (
     gaps_of,
     sealed_in_window,
 )
-from oncall.node.store.answer import answer, jobs_seen, shows
+from oncall.node.store.answer import answer, jobs_seen
 from oncall.node.store.catalog import Shard
 from oncall.node.store.database import connect
 from oncall.node.store.labelled import OPERATIONS, LabelledTasks
 from oncall.node.store.parts import load_parts
 from oncall.node.store.reader import Shards, open_shards, read_shards
-from oncall.node.store.shard_digest import CANDIDATES
+from oncall.node.store.shard_digest import CANDIDATES, shows
 from oncall.node.store.wire import End, Part, Request
 
 _TASKS = "stage_tasks"
@@ -153,9 +153,10 @@ def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
 
 
 def _prepared(shards: Shards) -> set[str]:
-    """The paths of the shards that hold candidates for a digest."""
+    """The paths of the shards that hold candidates for a digest, or nothing to choose them of."""
     found = shards.con.execute(
-        "SELECT path FROM shards WHERE list_has_all(tables, ?)", [[*CANDIDATES.values()]]
+        "SELECT path FROM shards WHERE list_has_all(tables, ?) OR NOT list_has_any(tables, ?)",
+        [[*CANDIDATES.values()], [*CANDIDATES]],
     ).fetchall()
     return {path for (path,) in found}
 
@@ -241,7 +242,7 @@ def _unsealed_parts(
     sealed, gaps = sealed_in_window(node, request.until_ns, request.since_ns)
     for _ in range(_MOST_ASKED):
         into.clear()
-        collector, _end = ask_collector(node, request, into)
+        collector = ask_collector(node, request, into)
         before = set(sealed)
         sealed, gaps = sealed_in_window(node, request.until_ns, request.since_ns)
         if before.issuperset(sealed):

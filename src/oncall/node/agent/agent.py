@@ -12,8 +12,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
 from oncall.core.units import NS_PER_S, format_number
+from oncall.node.agent.jobs import Jobs
 from oncall.node.agent.recorder import Recorder
 from oncall.node.common.account import Account, cpu_ns, rss_bytes
 from oncall.node.common.config import Configuration, reload
@@ -60,6 +62,7 @@ class Agent:
         self._watched = [source for source in sources if isinstance(source, Watched)]
         self._watchers = [source for source in sources if isinstance(source, Watcher)]
         self._recorder = recorder
+        self._jobs = Jobs()
         self._log = log
         self._clock = clock
         self._accounts = {source.name: Account(config.node, source.name) for source in sources}
@@ -73,6 +76,8 @@ class Agent:
         self._seal_large_at_ns = 0
         self._offset_ns: int | None = None  # Unix time less CLOCK_MONOTONIC, at the last step
         self._asked: queue.SimpleQueue[Future[Sequence[Batch]]] = queue.SimpleQueue()
+        self._turn_began_ns: int | None = None  # of the turn under way
+        self._turn_took_ns = 0  # the last one, which may have answered
         self._wake = threading.Event()
         self._stopping = False
         self._finished = False
@@ -101,6 +106,17 @@ class Agent:
         return asked.result(timeout_s)
 
     @property
+    def greeting(self) -> dict[str, Any]:
+        """What is known without asking the loop, however long that takes: the jobs that it has
+        seen, as `answer.jobs_seen` has them, and for how long a question waits, in seconds."""
+        began_ns = self._turn_began_ns
+        lasts_ns = 0 if began_ns is None else time.monotonic_ns() - began_ns
+        return {
+            "jobs": self._jobs.seen,
+            "takes_s": round(max(lasts_ns, self._turn_took_ns) / NS_PER_S, 1),
+        }
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong now, over all sources."""
         accounts = (*self._accounts.values(), self._own)
@@ -111,9 +127,10 @@ class Agent:
     def run(self) -> None:
         """Collect until `stop`, then drain and seal."""
         while not self._stopping:
-            began_ns = time.monotonic_ns()
+            self._turn_began_ns = began_ns = time.monotonic_ns()
             self.step()
-            spent_ns = time.monotonic_ns() - began_ns
+            self._turn_took_ns = spent_ns = time.monotonic_ns() - began_ns
+            self._turn_began_ns = None
             left_ns = self._config.drain_every_ns - spent_ns
             self._wake.wait(max(left_ns, 0) / NS_PER_S)
             self._wake.clear()
@@ -269,6 +286,7 @@ class Agent:
 
     def _show(self, batches: Sequence[Batch]) -> None:
         """Pass rows to the sources that watch other sources."""
+        self._jobs.see(batches)
         for watcher in self._watchers:
             watcher.see(batches)
 

@@ -4,7 +4,8 @@
 
 Every client has a deadline for each of these steps as a whole, however often it sends or takes a
 byte, and there is room for a few dozen. One that says nothing makes room for the next; one that is
-slow costs a place among these and nothing else. Answers are made elsewhere, in a few threads.
+slow costs a place among these and nothing else. Answers are made elsewhere, in a few threads; quick
+ones here.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class _Client:
 class Clients:
     """Serves who connects to `listening`, until `close`.
 
-    `make_answer(question, file)` is called in a thread of its own and must not raise; a question is
-    a line of at most `most_question_bytes`, or what came instead of one. `spool` makes the file.
+    `make_answer(question, file)` is called in a thread of its own and must not raise, nor wait
+    where `is_quick(question)`: then this thread calls it. A question is a line of at most
+    `most_question_bytes`, or what came instead of one. `spool` makes the file.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Clients:
         make_answer: MakeAnswer,
         spool: Callable[[], IO[bytes]],
         *,
+        is_quick: Callable[[bytes], bool] = lambda question: False,  # noqa: ARG005
         most_question_bytes: int,
         ask_within_s: float = ASK_WITHIN_S,
         listen_within_s: float = LISTEN_WITHIN_S,
@@ -64,6 +67,7 @@ class Clients:
         self._listening = listening
         self._make_answer = make_answer
         self._spool = spool
+        self._is_quick = is_quick
         self._most_question_bytes = most_question_bytes
         self._ask_within_s, self._listen_within_s = ask_within_s, listen_within_s
         self._most_clients = most_clients
@@ -164,10 +168,13 @@ class Clients:
         self._selector.unregister(client.connection)
         client.is_waiting = True
         line = bytes(client.question[: end + 1 or None])
-        self._answering.submit(self._make, client, line)
+        if self._is_quick(line):
+            self._make(client, line)
+        else:
+            self._answering.submit(self._make, client, line)
 
     def _make(self, client: _Client, question: bytes) -> None:
-        """In a thread of its own: make the answer, and hand it to the loop."""
+        """Make the answer, in a thread of its own unless it is quick, and hand it to the loop."""
         spool: IO[bytes] | None = None
         try:
             spool = self._spool()

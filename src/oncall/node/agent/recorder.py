@@ -17,14 +17,12 @@ from dataclasses import dataclass
 import duckdb
 
 from oncall.core.units import NS_PER_S, format_bytes, format_number
-from oncall.evidence.columns import create_table_sql
-from oncall.evidence.schema import TABLES
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.store.backlog import Backlog, Drain
 from oncall.node.store.batch import Batch
 from oncall.node.store.bookmarks import Bookmark, recall, replaced
-from oncall.node.store.database import Limits, connect
+from oncall.node.store.database import Limits
 from oncall.node.store.retention import BootClock, Retention, read_boot_clock, retire
 from oncall.node.store.writer import (
     LiveStore,
@@ -32,6 +30,7 @@ from oncall.node.store.writer import (
     PrepareError,
     StoreError,
     UnwritableRows,
+    open_instance,
     recover,
 )
 
@@ -50,11 +49,11 @@ _SEAL_WITHIN_S = 10.0  # that readers give a seal which waits for its turn
 
 @dataclass(frozen=True)
 class Reading:
-    """A connection to the rows that are not sealed yet. Its evidence tables are in the schema
-    `base`."""
+    """A connection to the rows that are not sealed yet. Each evidence table is there, those with
+    rows (`tables`) in `live.main`."""
 
     con: duckdb.DuckDBPyConnection
-    base: str
+    tables: frozenset[str]
 
 
 class Recorder:
@@ -75,6 +74,7 @@ class Recorder:
         self._log = log
         self._prepare = prepare
         self._store: LiveStore | None = None
+        self._instance: duckdb.DuckDBPyConnection | None = None  # of all stores, one by one
         self._backlog = Backlog(config.backlog_bytes)
         self._readings = Backlog(config.backlog_bytes)  # that wait for one another
         self._readings_at_ns = 0  # when they are committed, on the monotonic clock
@@ -217,9 +217,9 @@ class Recorder:
         self._may_read.wait(_SEAL_WITHIN_S)
         with self._readers:
             store = self._store
-            con = store.cursor() if store else _empty(self._limits)
+            con = store.cursor() if store else open_instance(self._limits)
             try:
-                yield Reading(con, "live.main" if store else "memory.main")
+                yield Reading(con, store.tables if store else frozenset())
             finally:
                 con.close()
 
@@ -227,9 +227,7 @@ class Recorder:
         """Close the live store, if there is one; the next collector recovers it."""
         self.settle()
         with self._readers:
-            if self._store:
-                self._store.close()
-                self._store = None
+            self._leave_store()
 
     def _write(self, store: LiveStore, drains: Sequence[Drain]) -> int:
         """Commit the first drains of the backlog, without those rows that no store can hold;
@@ -298,21 +296,22 @@ class Recorder:
             self._unsure = self._marked = None
         if self._marked is None:
             self._marked = recall(self._place.folder, self._place.node)
-        return LiveStore(self._place, now_ns, self._limits, self._marked)
+        if self._instance is None:
+            self._instance = open_instance(self._limits, self._place.spill)
+        return LiveStore(self._place, now_ns, self._limits, self._marked, self._instance)
 
     def _stop_writing(self, error: StoreError) -> None:
-        if self._store:
-            self._store.close()  # after a failed write DuckDB takes no more
-            self._store = None
+        self._leave_store()
         self._retry_at_ns = self._monotonic_ns() + _RETRY_NS
         if self.problem is None:
             held = format_bytes(self._backlog.most_bytes)
             self._log.error(f"not writing: {error}; the newest {held} of rows are held in memory")
         self.problem = str(error)
 
-
-def _empty(limits: Limits) -> duckdb.DuckDBPyConnection:
-    """Empty evidence tables, for answers while there is no store."""
-    con = connect(limits)
-    con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
-    return con
+    def _leave_store(self) -> None:
+        """Close the store and its database: after a failed write that takes no more."""
+        if self._store:
+            self._store.close()
+        if self._instance:
+            self._instance.close()
+        self._store = self._instance = None

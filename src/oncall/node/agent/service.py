@@ -107,6 +107,7 @@ def listen(config: Configuration, agent: Agent, recorder: Recorder, log: Log) ->
         socket_path(config.run_dir),
         recorder,
         agent.present,
+        lambda: agent.greeting,
         answer,
         lambda: agent.problems,
         log,

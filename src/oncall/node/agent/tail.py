@@ -1,5 +1,8 @@
 """The collector's socket: answers about rows that are not sealed yet, and about the current moment.
 
+A greeting asks nothing of the collector's loop, nor of the store, and is answered at once, however
+long these take.
+
 One request per connection, one line of `wire`; frames come back. Everybody who can connect may ask,
 so the socket belongs to the collector's user (0600), or also to its group.
 """
@@ -10,10 +13,10 @@ import os
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import duckdb
 
@@ -38,6 +41,7 @@ from oncall.node.store.wire import (
     write_frames,
 )
 
+Greeting = Callable[[], Mapping[str, Any]]
 Answer = Callable[[duckdb.DuckDBPyConnection, Request], Iterator[Part | End]]
 Present = Callable[[float], Sequence[Batch]]
 Problems = Callable[[], Sequence[str]]
@@ -55,6 +59,7 @@ class Tail:
         path: Path,
         recorder: Recorder,
         present: Present,
+        greeting: Greeting,
         answer: Answer,
         problems: Problems,
         log: Log,
@@ -65,6 +70,7 @@ class Tail:
         self._path = path
         self._recorder = recorder
         self._present = present
+        self._greeting = greeting
         self._answer = answer
         self._problems = problems
         self._log = log
@@ -73,6 +79,7 @@ class Tail:
             self._socket,
             self._make_answer,
             _spool,
+            is_quick=_greets,
             most_question_bytes=MOST_LINE_BYTES,
         )
 
@@ -107,6 +114,10 @@ class Tail:
             write_error(spool, message, why)
 
     def _write_answer(self, request: Request, spool: IO[bytes]) -> None:
+        if request.ask == "hello":
+            problems = {"problems": found} if (found := list(self._problems())) else {}
+            write_frames(spool, iter([End({**self._greeting(), **problems})]))
+            return
         present = self._present(_ANSWER_TIMEOUT_S)
         with self._recorder.reading() as reading:
             watchdog = threading.Timer(_ANSWER_TIMEOUT_S, reading.con.interrupt)
@@ -125,6 +136,13 @@ class Tail:
             yield frame
 
 
+def _greets(question: bytes) -> bool:
+    """Whether it is answered at once, by whoever reads it."""
+    with suppress(WireError):
+        return parse_request(question).ask == "hello"
+    return False
+
+
 def _spool() -> IO[bytes]:
     """A file for an answer, in memory as long as it is small; whoever gets it closes it."""
     return cast(IO[bytes], tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES))
@@ -139,10 +157,9 @@ def lay_over(reading: Reading, present: Sequence[Batch]) -> None:
             create_table_sql(extra, table.columns).replace("TABLE", "TEMP TABLE", 1)
         )
         insert(reading.con, extra, table.columns, batch.columns)
-        reading.con.execute(
-            f"CREATE TEMP VIEW {table.name} AS "
-            f"FROM {reading.base}.{table.name} UNION ALL FROM {extra}"
-        )
+        committed = table.name in reading.tables
+        below = f"FROM live.main.{table.name} UNION ALL " if committed else ""
+        reading.con.execute(f"CREATE TEMP VIEW {table.name} AS {below}FROM {extra}")
 
 
 def _listen(path: Path, mode: int) -> socket.socket:

@@ -117,11 +117,12 @@ def _cpus(quota_us: int | None, period_us: int | None) -> float | None:
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 # Of /proc/PID/stat, counted after the command, which may hold anything.
-_STATE, _MAJOR_FAULTS, _USER_TICKS, _SYSTEM_TICKS = 0, 9, 11, 12
+_STATE, _MAJOR_FAULTS, _USER_TICKS, _SYSTEM_TICKS, _THREADS, _RSS_PAGES = 0, 9, 11, 12, 17, 21
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PLACE_EACH = 10  # readings: a fifth of the time, for what is hardly ever different
 _IDLE_SHARE = 0.03  # of a core; what watchdogs and monitors of a blocked process use
 _MOST_CHILDREN = 256
 _RESTS = ("S", "T", "t")  # states in which a main thread that uses no CPU gets nothing done
-_COUNTS = ("VmRSS", "VmSwap", "Threads")  # of /proc/PID/status
 _COLUMNS = (
     *("node", "job", "rank", "pid", "at_ns", "cpu_ns", "waited_ns", "cpu_quota", "throttled_ns"),
     *("cpus_allowed", "numa_nodes", "major_faults", "rss_bytes", "swap_bytes", "read_bytes"),
@@ -141,18 +142,26 @@ class HostProcessSource(Source):
         self._ranks = LivingRanks(rings)
         self._node = node
         self._at_rest: dict[int, AtRest] = {}  # by PID, of those that live
+        self._places: dict[int, Place] = {}  # likewise
+        self._readings = 0
 
     def collect(self, now: Instant) -> Collected:
         groups = ControlGroups(self._root)
         machine = Machine(self._root)
         rows, hidden = [], []
         before, self._at_rest = self._at_rest, {}
+        places, self._places = self._places, {}
+        self._readings += 1
         for rank in self._ranks.now(now):
             folder = self._root / "proc" / str(rank.pid)
-            values = reading(folder, groups, machine)
+            place = places.get(rank.pid)
+            if place is None or (self._readings + rank.rank) % _PLACE_EACH == 0:
+                place = read_place(folder, machine)
+            values = reading(folder, groups, place)
             if values is None:
                 hidden.append(rank)
                 continue
+            self._places[rank.pid] = place
             rest = self._at_rest[rank.pid] = before.get(rank.pid) or AtRest()
             values |= rest.seen(folder, values, now.monotonic_ns)
             values |= {"node": self._node, "job": rank.job, "rank": rank.rank, "pid": rank.pid}
@@ -239,29 +248,45 @@ class Machine:
         return len(here) or None, nodes or None
 
 
-def reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Place:
+    """What a process rarely changes: its control groups, CPUs and NUMA nodes, and its swapped
+    memory."""
+
+    membership: str | None
+    cpus_allowed: int | None
+    numa_nodes: list[int] | None
+    swap_bytes: int | None
+
+
+def read_place(folder: Path, machine: Machine) -> Place:
+    """What /proc/PID contains of it."""
+    status = read_text(folder / "status") or ""
+    swap = counts_of(status, ("VmSwap",)).get("VmSwap")
+    cgroup = read_text(folder / "cgroup")
+    return Place(cgroup, *machine.place(_allowed(status)), stored(swap, 1024))
+
+
+def reading(folder: Path, groups: ControlGroups, place: Place) -> dict[str, Any] | None:
     """What /proc/PID contains, by column; None if the process is not there."""
     stat = (read_text(folder / "stat") or "").rpartition(")")[2].split()
-    if len(stat) <= _SYSTEM_TICKS:
+    if len(stat) <= _RSS_PAGES:
         return None
     user, system = whole_number(stat[_USER_TICKS]), whole_number(stat[_SYSTEM_TICKS])
-    status = read_text(folder / "status") or ""
-    counts = counts_of(status, _COUNTS)
-    limit = groups.cpu_limit(read_text(folder / "cgroup"))
-    cpus, numa_nodes = machine.place(_allowed(status))
+    limit = groups.cpu_limit(place.membership)
     scheduled = (read_text(folder / "schedstat") or "").split()
     return {
         "cpu_ns": None if user is None or system is None else stored(user + system, _TICK_NS),
         "waited_ns": whole_number(scheduled[1]) if len(scheduled) > 1 else None,
         "cpu_quota": limit.quota,
         "throttled_ns": limit.throttled_ns,
-        "cpus_allowed": cpus,
-        "numa_nodes": numa_nodes,
+        "cpus_allowed": place.cpus_allowed,
+        "numa_nodes": place.numa_nodes,
         "major_faults": whole_number(stat[_MAJOR_FAULTS]),
-        "rss_bytes": stored(counts.get("VmRSS"), 1024),
-        "swap_bytes": stored(counts.get("VmSwap"), 1024),
+        "rss_bytes": stored(whole_number(stat[_RSS_PAGES]), _PAGE_BYTES),
+        "swap_bytes": place.swap_bytes,
         "read_bytes": read_counts(folder / "io").get("read_bytes"),
-        "threads": counts.get("Threads"),
+        "threads": whole_number(stat[_THREADS]),
         "state": stat[_STATE],
     }
 

@@ -78,17 +78,25 @@ class Communicators:
         """Note that transfers of these communicators are recorded."""
         self._with_steps.update(np.unique(numbers).tolist())
 
+    def record_ends(self, numbers: Array) -> Array:
+        """Whether a profiler records the end of these communicators' operations, (n,)."""
+        of: Array = np.isin(numbers, self._boards["number"][self._boards_record_ends()])
+        return of
+
+    def _boards_record_ends(self) -> Array:
+        """Only NCCL's profiler reports the hash, and for a single rank it reports nothing."""
+        boards = self._boards
+        by_hash: Array = (boards["identity_is_hash"] != 0) & (boards["size"] != 1)
+        return by_hash & self._ends_recorded
+
     def members(self, numbers: Array) -> Array:
         """What is known of these communicators (MEMBER), (n,)."""
         boards = self._boards
         known = np.zeros(len(boards) + 1, MEMBER)  # the last one: of a communicator not known
         for name in ("identity", "state", "closed_ns"):
             known[name][:-1] = boards[name]
-        is_alone = known["is_alone"]
-        is_alone[:-1] = boards["size"] == 1
-        # Only NCCL's profiler reports the hash, and for a single rank it reports nothing.
-        if self._ends_recorded:
-            known["ends_recorded"][:-1] = (boards["identity_is_hash"] != 0) & ~is_alone[:-1]
+        known["is_alone"][:-1] = boards["size"] == 1
+        known["ends_recorded"][:-1] = self._boards_record_ends()
         have = np.append(boards["number"].astype(np.int64), 0)
         known["steps_reported"] = np.isin(have, list(self._with_steps))
         at = np.searchsorted(have[:-1], numbers)

@@ -23,12 +23,12 @@ from oncall.node.rings.proxy_epochs import proxy_traffic
 from oncall.node.rings.ring import RingReader
 from oncall.node.rings.ring_layout import NCCL_RESULTS, OPERATIONS, CommunicatorState
 from oncall.node.rings.rows import (
+    InFlight,
     Operations,
     Scale,
     finished_rows,
     finished_transfers,
     open_rows,
-    open_transfers,
     over_rows,
 )
 from oncall.node.store.batch import Batch, of_rows, one_row
@@ -43,7 +43,6 @@ _DRAINED = "drained"  # the bookmark of how many records were read
 _IN_FLIGHT = "in_flight"  # the bookmark of the operations that had not ended then
 _OVER_BEFORE = "newest_over"  # the bookmark of the newest operations that had
 _MISSED = "missed"  # the bookmark of whether records were ever lost
-_LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
 
 
 class Process:
@@ -88,32 +87,35 @@ class Process:
         return self.reader.closed
 
     def _marks(self) -> dict[str, Bookmark]:
-        drained_and_open: dict[str, Bookmark] = {
+        """By the ring's name and its own."""
+        marks: dict[str, Bookmark] = {
             _DRAINED: self.position,
             _IN_FLIGHT: self._tracker.packed,
             _OVER_BEFORE: self._over.packed,
             _MISSED: int(self._missed),
+            **self._pairs.bookmarks,
         }
-        return drained_and_open | self._pairs.bookmarks
+        ring = self.reader.path.name
+        return {f"{ring}/{name}": mark for name, mark in marks.items()}
 
     def collect(self, now: Instant, most: int, over: list[Operations]) -> list[Batch]:
         """Rows of what happened since the last call, from at most `most` records. Operations that
         are over are added to `over`: their rows are made of all processes' together."""
         records = self.reader.drain(most)
         self._count_losses()
-        self._see_boards()
         batches, self._settled = self._settled, []
         if len(records):
+            self._see_boards()
             self.position = self.reader.tail
             numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
-            recorded = self._communicators.members(numbers)["ends_recorded"]
+            recorded = self._communicators.record_ends(numbers)
             batches += self._rows_of(self._tracker.advance(records, numbers, recorded), now, over)
         self.bookmarks = self._marks()
         return batches
 
-    def current_state(self, now: Instant) -> list[Batch]:
-        """Who the process is, its communicators, and what it has in flight. What it finds to be
-        over comes with the next `collect`, once."""
+    def current_state(self, now: Instant, in_flight: InFlight) -> list[Batch]:
+        """Who the process is, and its communicators; what it has in flight is added to `in_flight`.
+        What it finds to be over comes with the next `collect`, once."""
         self._see_boards()
         self.end_recorded = self.gone_since is not None
         scale = self._scale(now)
@@ -123,16 +125,14 @@ class Process:
         observed_ns = (self.gone_since or now).monotonic_ns + scale.offset_ns
         self._settled += self._reconcile(scale, observed_ns)
         boards = self.reader.transfers().rows
-        in_flight = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
-        of = self._operations_of(boards, in_flight)
-        add_steps(in_flight, boards)
-        batches = [
-            *self._who(scale),
-            *self._memberships(scale, now),
-            open_rows(self._known(in_flight, scale), observed_ns),
-            open_transfers(boards, self._known(of, scale), observed_ns),
-        ]
-        return [batch for batch in batches if batch.rows]
+        table = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
+        if len(boards):
+            of = self._operations_of(boards, table)
+            add_steps(table, boards)
+            in_flight.transfers.append((boards, self._known(of, scale), observed_ns))
+        if len(table):
+            in_flight.operations.append((self._known(table, scale), observed_ns))
+        return [*self._who(scale), *self._memberships(scale, now)]
 
     def present(self, now: Instant) -> list[Batch]:
         """The same for a watcher, at no cost and without marking anything as reported: ranks,
@@ -151,8 +151,7 @@ class Process:
 
     def _count_losses(self) -> None:
         """Losses that the ring counts, and our own. With one, boards must help out."""
-        counted = sum(int(getattr(self.reader, name)) for name in _LOST)
-        lost = self._cut_off + self._forgotten + counted
+        lost = self._cut_off + self._forgotten + self.reader.lost
         self._missed |= lost > self.lost
         self.lost = lost
 
@@ -183,7 +182,7 @@ class Process:
     def _remember(self, transfers: Array, of: Operations, scale: Scale, now: Instant) -> None:
         """Keep what the proxy sent in these (TRANSFER_OVER), if nothing nearer measures that."""
         sent = (transfers["is_send"] != 0) & (transfers["bytes"] > 0) & (of.table["operation"] != 0)
-        if self._recent is None or self._recent.is_measured(now.realtime_ns):
+        if self._recent is None or not self._recent.wants_proxies(now.realtime_ns):
             return
         comms = of.members["identity"]
         sent &= comms != 0
@@ -291,6 +290,8 @@ class Process:
         without a loss the records are more precise.
         """
         table = self._tracker.in_flight
+        if not len(table) and not self._missed:
+            return []
         states = self._communicators.members(table["communicator"])["state"]
         lost = np.isin(states, (CommunicatorState.ABORTED, CommunicatorState.FAILED))
         abandoned = self._tracker.retire(table["operation"][lost])
@@ -302,15 +303,18 @@ class Process:
         left = self._tracker.in_flight["operation"] if self.closed and is_drained else ()
         # What was aborted stays as it then stood, as a watchdog's abort is how most hangs end;
         # it counts until its rank goes on with something else.
-        given_up = self._known(abandoned, scale)
-        closed_ns = given_up.members["closed_ns"]
-        until_ns = np.where(closed_ns > 0, closed_ns + scale.offset_ns, observed_ns)
-        batches = [
-            finished_rows(self._known(concatenated(over), scale)),
-            over_rows(self._known(self._tracker.retire(np.array(left, np.uint64)), scale)),
-            open_rows(given_up, until_ns),
-        ]
-        return [batch for batch in batches if batch.rows]
+        batches = []
+        if len(abandoned):
+            given_up = self._known(abandoned, scale)
+            closed_ns = given_up.members["closed_ns"]
+            until_ns = np.where(closed_ns > 0, closed_ns + scale.offset_ns, observed_ns)
+            batches.append(open_rows(given_up, until_ns))
+        if len(seen_over := concatenated(over)):
+            batches.append(finished_rows(self._known(seen_over, scale)))
+        if len(left):
+            retired = self._tracker.retire(np.array(left, np.uint64))
+            batches.append(over_rows(self._known(retired, scale)))
+        return batches
 
     def _open_by_boards(self) -> Array:
         """The last operation entered on each communicator, where some is open and it is unknown."""

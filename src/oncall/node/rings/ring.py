@@ -50,19 +50,11 @@ class RingReader(SharedFileReader[RingHeader]):
     )
 
     @property
-    def lost_operations(self) -> int:
-        """Operations that the hooks could not track."""
-        return self._counter("lost_operations")
-
-    @property
-    def lost_communicators(self) -> int:
-        """Communicators that found no free board."""
-        return self._counter("lost_communicators")
-
-    @property
-    def lost_transfers(self) -> int:
-        """Transfers that found no free board."""
-        return self._counter("lost_transfers")
+    def lost(self) -> int:
+        """Records dropped or never finished, and what the hooks could not track: operations,
+        communicators and transfers that found no free board."""
+        names = ("dropped", "lost_operations", "lost_communicators", "lost_transfers")
+        return sum(self._counters(*names)) + self.torn
 
     @property
     def event_mask(self) -> int:

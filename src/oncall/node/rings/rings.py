@@ -13,7 +13,7 @@ from oncall.node.common.declaration import NoOptions, Surroundings, source
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rings.process import Process
 from oncall.node.rings.ring import RingReader
-from oncall.node.rings.rows import Operations, finished_rows, together
+from oncall.node.rings.rows import InFlight, Operations, finished_rows, together
 from oncall.node.rings.shared_files import SharedFiles
 from oncall.node.rings.unrecorded import (
     in_words,
@@ -98,7 +98,9 @@ class RingSource:
 
     def current_state(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
-        return self._processes.said(lambda process: process.current_state(now))
+        in_flight = InFlight()
+        batches = self._processes.said(lambda process: process.current_state(now, in_flight))
+        return batches + in_flight.rows()
 
     def present(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators and operations in flight, for sources that watch."""
@@ -124,11 +126,9 @@ class RingSource:
             go = self._turn.popleft()
             if self._drain(go.path, go.process, now, drained) and go.left > 1:
                 self._turn.append(replace(go, left=go.left - 1))
-        bookmarks = {
-            f"{path.name}/{name}": value
-            for path, process in self._processes
-            for name, value in process.bookmarks.items()
-        }
+        bookmarks: dict[str, Bookmark] = {}
+        for _, process in self._processes:
+            bookmarks |= process.bookmarks
         return Collected(
             drained.rows(),
             self._processes.lost,

@@ -7,7 +7,7 @@ with one offset, taken when the row is made, so that a step of the clock bends n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -195,7 +195,7 @@ def finished_transfers(records: Array, operations: Operations) -> Batch:
     return Batch("transfers", len(records), columns)
 
 
-def open_transfers(boards: Array, operations: Operations, observed_ns: int) -> Batch:
+def open_transfers(boards: Array, operations: Operations, observed_ns: Array) -> Batch:
     """Rows of transfers in flight, from their boards; `operations` gives the operation of each."""
     is_send = boards["is_send"] != 0
     waited = boards["waited_ns"]  # (n, 7) by wait
@@ -215,6 +215,31 @@ def open_transfers(boards: Array, operations: Operations, observed_ns: int) -> B
         "observed_ns": observed_ns,
     }
     return Batch("transfers", len(boards), columns)
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """What processes have in flight, each part of one process and as it stood at an instant (Unix
+    ns): operations, and transfers with the operation of each. Made into rows together."""
+
+    operations: list[tuple[Operations, int]] = field(default_factory=list)
+    transfers: list[tuple[Array, Operations, int]] = field(default_factory=list)
+
+    def rows(self) -> list[Batch]:
+        batches = []
+        if self.operations:
+            parts, observed_ns = zip(*self.operations, strict=True)
+            batches.append(open_rows(together(parts), _each(observed_ns, parts)))
+        if self.transfers:
+            boards, parts, observed_ns = zip(*self.transfers, strict=True)
+            of = together(parts)
+            batches.append(open_transfers(concatenated(boards), of, _each(observed_ns, parts)))
+        return batches
+
+
+def _each(values: Sequence[int], parts: Sequence[Operations]) -> Array:
+    """Each part's value for each of its operations (n,)."""
+    return np.repeat(np.array(values, np.int64), [len(part.table) for part in parts])
 
 
 def _of_operation(of: Operations) -> dict[str, ColumnData]:

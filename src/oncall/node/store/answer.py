@@ -22,7 +22,7 @@ from oncall.evidence.training_tables import IN_FLIGHT
 from oncall.node.store.digest import measure_own_time, same, thin, thin_transfers
 from oncall.node.store.measured import READ, select_measured
 from oncall.node.store.parts import PARQUET, ROWS_IN_A_PART
-from oncall.node.store.shard_digest import CANDIDATES
+from oncall.node.store.shard_digest import CANDIDATES, shows
 from oncall.node.store.traffic import THINNED, thinned_traffic
 from oncall.node.store.wire import End, Part, Request, WireError
 
@@ -70,9 +70,6 @@ def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | 
     `con` shows every evidence table in its current schema, as tables or views. Raises WireError
     for what is not asked of evidence, or of tables that there are not.
     """
-    if request.ask == "hello":
-        yield End({"jobs": jobs_seen(con)})
-        return
     if request.ask not in ("digest", "detail"):
         raise WireError(f"evidence cannot answer `{request.ask}`", "request")
     unknown = [name for name in request.tables if name not in BY_NAME]
@@ -157,16 +154,6 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
     thin_transfers(
         con, "temp.digest_moving", "TEMP TABLE digest_moved", request.budget_rows // TRANSFERS_PART
     )
-
-
-def shows(con: duckdb.DuckDBPyConnection, name: str) -> bool:
-    """Whether the connection shows a table or view of that name in its current schema."""
-    found = con.execute(
-        "SELECT 1 FROM information_schema.tables WHERE table_name = ? "
-        "AND table_catalog = current_database()",
-        [name],
-    ).fetchall()
-    return bool(found)
 
 
 def _remember(con: duckdb.DuckDBPyConnection, request: Request) -> None:

@@ -22,6 +22,7 @@ from typing import Literal, TypeVar
 
 import duckdb
 
+from oncall.evidence.columns import no_rows_sql
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, Table
 from oncall.evidence.statements import quoted, reason
 from oncall.node.store import bookmarks
@@ -354,10 +355,7 @@ def _over_evidence(table: Table, attached: Sequence[_Attached]) -> str:
                 for c in table.columns
             )
             parts.append(f"SELECT {values} FROM {each.alias}.main.{table.name}")
-    if not parts:
-        nothing = ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in table.columns)
-        parts.append(f"SELECT {nothing} WHERE false")
-    return " UNION ALL ".join(parts)
+    return " UNION ALL ".join(parts) or no_rows_sql(table.columns)
 
 
 def _by_name(table: str, attached: Sequence[_Attached]) -> str:

@@ -49,7 +49,9 @@ class ShardDigests:
 
     def prepare(self, con: duckdb.DuckDBPyConnection) -> None:
         """Store the candidates of the evidence in `con` beside it: to be called when a shard is
-        sealed, with the shard current."""
+        sealed, with the shard current. One without operations has none."""
+        if not shows(con, "ops") and not shows(con, "transfers"):
+            return
         before = _shard_before(con) if self._before is None else self._before
         self._before = None  # what fails half way is read again
         measure_own_time(con, "ops", "digest_measured", before.get("digest_left_off", ()))
@@ -62,6 +64,16 @@ class ShardDigests:
         con.execute("COMMIT")
         con.execute("DROP VIEW temp.digest_measured; DROP TABLE temp.digest_own")
         self._before = _carried(con, "main")
+
+
+def shows(con: duckdb.DuckDBPyConnection, name: str) -> bool:
+    """Whether the current database has a table or view of that name."""
+    found = con.execute(
+        "SELECT 1 FROM information_schema.tables WHERE table_name = ? "
+        "AND table_catalog = current_database()",
+        [name],
+    ).fetchall()
+    return bool(found)
 
 
 def _carry_over(con: duckdb.DuckDBPyConnection, before: Rows) -> None:

@@ -20,7 +20,7 @@ import duckdb
 from oncall import __version__
 from oncall.core.errors import OncallError
 from oncall.core.units import format_bytes
-from oncall.evidence.columns import create_table_sql, insert
+from oncall.evidence.columns import create_table_sql, insert, no_rows_sql
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES
 from oncall.evidence.statements import quoted, reason
 from oncall.node.store import bookmarks
@@ -30,14 +30,16 @@ from oncall.node.store.database import DEFAULT_LIMITS, Limits, connect
 from oncall.node.store.retention import BootClock, read_boot_clock, record
 
 _BLOCK_BYTES = 65_536
-# Rows of one table that a commit writes compressed and at their place, without the log: a busy
-# node's commit (recorder.COMMIT_BYTES) has a few more. A checkpoint has nothing left to do.
-_ROW_GROUP = 16_384
+# Rows of one table that a commit writes compressed and at their place, without the log. Small, so
+# that of a commit few are left over: a checkpoint writes again what follows a group that is not
+# full.
+_ROW_GROUP = 4_096
 _UNWRITABLE = (duckdb.DataError, ValueError, OverflowError, TypeError)  # the rows' fault
 _OF_THE_MACHINE = ("no space left", "permission denied", "read-only file", "too many open", "quota")
 
 
 # The token of the last commit, so that a commit that failed half way is neither lost nor doubled.
+_FIRST_LIVE = "SET search_path = 'live,memory'"
 _COMMITS = "CREATE TABLE commits AS SELECT NULL::VARCHAR AS token"
 
 
@@ -100,8 +102,21 @@ class Span:
         return Span(min(self.first_ns, at_ns), max(self.last_ns, at_ns))
 
 
+def open_instance(limits: Limits, spill_to: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """A database for live stores, one after the other: opening one takes longer than sealing a
+    quiet store. What a live store lacks of the evidence tables is found there, as empty views."""
+    con = connect(limits, spill_to)
+    empty = (f"CREATE VIEW {each.name} AS {no_rows_sql(each.columns)}" for each in TABLES)
+    con.execute(";".join(empty))
+    return con
+
+
 class LiveStore:
-    """The live store, open for writing. One thread writes; others read through `cursor`."""
+    """The live store, open for writing. One thread writes; others read through `cursor`.
+
+    A table is made when its first rows come: most nodes fill a quarter of them, and each costs
+    whoever opens the shard.
+    """
 
     def __init__(
         self,
@@ -109,27 +124,29 @@ class LiveStore:
         now_ns: int,
         limits: Limits = DEFAULT_LIMITS,
         marks: Mapping[str, bookmarks.Bookmark] | None = None,
+        instance: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
         """Open a new live store. Raises StoreError if it cannot be written.
 
         `marks` are the bookmarks of the store before this one. They hold until the first commit, so
-        that every store has them, however soon its collector is killed.
+        that every store has them, however soon its collector is killed. `instance`: as
+        `open_instance` makes it, with no other store in it; one of its own if there is none.
         """
         self.place = place
+        self.tables: frozenset[str] = frozenset()  # that are committed
         self._span = Span(now_ns, now_ns)
-        self._con = connect(limits, place.spill)
+        self._con = (instance or open_instance(limits, place.spill)).cursor()
         try:
             _attach(self._con, place)
-            self._create_tables(marks or {})
+            self._begin(marks or {})
         except BaseException:
             self._con.close()
             raise
 
-    def _create_tables(self, marks: Mapping[str, bookmarks.Bookmark]) -> None:
-        tables = "; ".join(create_table_sql(table.name, table.columns) for table in TABLES)
+    def _begin(self, marks: Mapping[str, bookmarks.Bookmark]) -> None:
         try:
             self._con.execute(
-                f"USE live; BEGIN; {tables}; {bookmarks.CREATE}; {_COMMITS}; "
+                f"{_FIRST_LIVE}; BEGIN; {bookmarks.CREATE}; {_COMMITS}; "
                 "CREATE TABLE meta AS SELECT "
                 f"{SCHEMA_VERSION}::INTEGER AS schema_version, '{__version__}' AS oncall_version, "
                 f"version() AS duckdb_version, '{self.place.node}' AS node, "
@@ -156,7 +173,7 @@ class LiveStore:
         try:
             self._con.execute("BEGIN")
             self._con.execute("UPDATE commits SET token = ?", [token])
-            self._insert(batches)
+            tables = self._insert(batches)
             if marks is not None:
                 bookmarks.write(self._con, marks)
             self._con.execute("COMMIT")
@@ -165,6 +182,7 @@ class LiveStore:
             raise UnwritableRows(reason(error)) from error
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
+        self.tables |= tables
         return sum(batch.rows for batch in batches)
 
     def why_unwritable(self, batches: Sequence[Batch]) -> UnwritableRows | None:
@@ -181,10 +199,17 @@ class LiveStore:
                 self._con.execute("ROLLBACK")
         return None
 
-    def _insert(self, batches: Sequence[Batch]) -> None:
+    def _insert(self, batches: Sequence[Batch]) -> set[str]:
+        """Insert the rows, into tables that are made where they are not there; returns these
+        tables."""
+        tables = set()
         for batch in joined(batches):
             columns = BY_NAME[batch.table].columns
+            if batch.table not in self.tables:
+                self._con.execute(create_table_sql(batch.table, columns))
             insert(self._con, batch.table, columns, batch.columns)
+            tables.add(batch.table)
+        return tables
 
     def saw(self, now_ns: int) -> None:
         """Rows of this instant are here: a clock that is set back must not leave them outside of
@@ -194,7 +219,7 @@ class LiveStore:
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Another connection to the same store, for another thread; it sees what is committed."""
         cursor = self._con.cursor()
-        cursor.execute("USE live")
+        cursor.execute(_FIRST_LIVE)
         return cursor
 
     def seal(
@@ -222,6 +247,8 @@ class LiveStore:
 
     def close(self) -> None:
         """Leave the live file as it is; the next collector recovers it."""
+        with suppress(duckdb.Error):  # of a store that is of no more use
+            self._con.execute("USE memory; DETACH live")
         self._con.close()
 
 

@@ -47,7 +47,6 @@ class TrafficSource:
         segmenting: Segmenting | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.every_ns = _LOOK_NS
         self._recent = recent
         self._monotonic_ns = monotonic_ns
         self._round_every_ns = every_ns
@@ -62,6 +61,11 @@ class TrafficSource:
         self._crowded = False
         self._offset_ns: int | None = None  # Unix time less CLOCK_MONOTONIC
 
+    @property
+    def every_ns(self) -> int:
+        """Raw epochs are wanted in pieces, as long as there are any."""
+        return _LOOK_NS if self._recent.bytes else max(_LOOK_NS, self._round_every_ns)
+
     # --------------------------------------------------------- the agent's thread
 
     @property
@@ -72,6 +76,8 @@ class TrafficSource:
     def see(self, batches: Sequence[Batch]) -> None:
         """Rows of other sources, on their way into the store. Those of the last minute wait until
         somebody measures traffic; then all of them wait for the next round."""
+        if not self._recent.is_expected:
+            return
         mine = [batch for batch in batches if batch.table in READ]
         now_ns = self._monotonic_ns()
         with self._lock:
@@ -111,7 +117,11 @@ class TrafficSource:
 
     def _notes(self) -> tuple[str, ...]:
         if not self._recent.bytes:
-            return ("no source measures what queue pairs send",)
+            return (
+                ("no source measures what queue pairs send",)
+                if self._recent.is_expected
+                else ("no RDMA device: what operations send is not searched for",)
+            )
         many = "too much traffic to search at once: the traffic of some operations is missing"
         return (many,) if self._crowded else ()
 

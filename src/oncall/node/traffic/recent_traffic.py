@@ -72,7 +72,16 @@ class RecentTraffic:
     """Bounded memory of epochs, for many threads. `forgotten` counts epochs that had to go before
     their minute was over, all are there from `whole_since_ns` on."""
 
-    def __init__(self, most_bytes: int, keep_ns: int = KEEP_NS, whole_since_ns: int = 0) -> None:
+    def __init__(
+        self,
+        most_bytes: int,
+        keep_ns: int = KEEP_NS,
+        whole_since_ns: int = 0,
+        *,
+        is_expected: bool = True,
+    ) -> None:
+        """`is_expected`: whether the node has RDMA, so that something may come."""
+        self._is_expected = is_expected
         self.forgotten = 0
         self.whole_since_ns = whole_since_ns
         self._most_rows = most_bytes // _ROW.itemsize
@@ -86,9 +95,15 @@ class RecentTraffic:
         self._wanted: tuple[int, int] | None = None  # from when to when raw epochs are
         self._lock = threading.Lock()
 
-    def is_measured(self, now_ns: int) -> bool:
-        """Whether the NIC or posts report the traffic: then reports of proxies are not needed."""
-        return now_ns - self._measured_ns < MEASURED_NS
+    def wants_proxies(self, now_ns: int) -> bool:
+        """Whether reports of proxies are needed: on a node with RDMA of which neither the NIC nor
+        posts report the traffic."""
+        return self._is_expected and now_ns - self._measured_ns >= MEASURED_NS
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether something is there, or may come."""
+        return self._is_expected or self._rows > 0
 
     @property
     def bytes(self) -> int:
@@ -314,6 +329,8 @@ class TrafficOptions(Polled):
 
 
 def recent_traffic(surroundings: Surroundings) -> RecentTraffic:
-    """An empty one, as large as it is configured; see `Surroundings.shared`."""
+    """An empty one, as large as it is configured; see `Surroundings.shared`. Without RDMA nothing
+    is expected: what proxies send over sockets is searched for nowhere."""
     memory_bytes = surroundings.options.of(TrafficOptions).memory_bytes
-    return RecentTraffic(memory_bytes, whole_since_ns=time.time_ns())
+    has_rdma = any((surroundings.root / "sys/class/infiniband").glob("*"))
+    return RecentTraffic(memory_bytes, whole_since_ns=time.time_ns(), is_expected=has_rdma)

@@ -258,8 +258,8 @@ def silence_phrase(state: State) -> str:
 
 
 def nodes_phrase(state: State) -> str:
-    """`2 nodes silent · collector dead on gpu003 · gateway gw07 lost`: who gives no news of a
-    running job."""
+    """`2 nodes silent · collector dead on gpu003 · gpu004 needs 12 s to answer`: who gives no news
+    of a running job, or late."""
     hosts = state.snapshot.hosts if state.snapshot else ()
     silent = [one.host for one in hosts if one.silent]
     dead = [one.host for one in hosts if one.collector and not one.collector_slow]
@@ -272,6 +272,9 @@ def nodes_phrase(state: State) -> str:
         if nodes:
             where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
             parts.append(f"collector {how} on {clean(where)}")
+    if late := [one for one in hosts if one.slowness]:
+        who = late[0].host if len(late) == 1 else f"{len(late)} nodes, as {late[0].host}, each"
+        parts.append(f"{clean(who)} {late[0].slowness}")
     if lost := list(state.snapshot.lost_gateways if state.snapshot else ()):
         which = f"gateway {lost[0]}" if len(lost) == 1 else f"{len(lost)} gateways"
         parts.append(f"{which} lost")

@@ -92,6 +92,7 @@ def _nodes(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, Severi
             lambda host: bool(host.collector) and not host.collector_slow,
         ),
         ("collector silent on", "collector answers again on", lambda host: host.collector_slow),
+        ("slow to answer", "answering soon again", lambda host: bool(host.slowness)),
     ):
         earlier = {host.host for host in before.hosts if who(host)} if before is not None else set()
         ill = {host.host for host in now.hosts if who(host)}

@@ -192,7 +192,8 @@ def node_phrase(hosts: Sequence[HostAnswer], node: str) -> str:
         if host.host == node and host.age_ns is not None:
             if host.collector:
                 return f"collector {'silent' if host.collector_slow else 'dead'}: {host.collector}"
-            return f"last answer {format_duration(host.age_ns // NS_PER_S * NS_PER_S)} ago"
+            ago = f"last answer {format_duration(host.age_ns // NS_PER_S * NS_PER_S)} ago"
+            return f"{host.slowness}, {ago}" if host.slowness else ago
         if host.host == node and host.silent:
             return "never answered"
     return ""

@@ -136,7 +136,7 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     yield readable("coverage", coverage_words.seen_phrase(coverage))
     for number, gap in enumerate(coverage.gaps):
         yield readable(f"gap {number}", coverage_words.gap_phrase(gap), " ? ", "warning")
-    ill = [host for host in snapshot.hosts if host.silent or host.collector]
+    ill = [host for host in snapshot.hosts if host.silent or host.collector or host.slowness]
     if ill or snapshot.lost_gateways:
         yield heading("Hosts with problems")
     for phrase in lost_gateways_phrases(snapshot.lost_gateways):
@@ -144,7 +144,7 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     for host in ill:
         age = f", last answer {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
         why = f": {host.message}" if host.message else ""
-        what = REASONS[host.kind] + why + age if host.silent else host.collector
+        what = REASONS[host.kind] + why + age if host.silent else host.collector or host.slowness
         yield readable(f"host {host.host}", clean(f"{host.host}: {what}"), " ? ")
     yield heading("Checked")
     for name in diagnosis.checked:
