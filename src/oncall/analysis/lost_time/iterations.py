@@ -17,17 +17,16 @@ from itertools import product
 
 import numpy as np
 
+from oncall.analysis.common.quantiles import median_of_alike, quantile
 from oncall.analysis.lost_time.arrays import (
     NONE,
     Flags,
     Hashes,
     Ints,
     Times,
-    medians_of,
     most_frequent,
     nth_of,
     numbered,
-    quantile,
 )
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
@@ -73,7 +72,7 @@ class Iterations:
         any are of one kind, than most."""
         one_of_many = np.bincount(self.kind)[self.kind] > 1
         kind = self.kind * int(one_of_many.mean() >= limits.mostly)
-        return np.asarray(self.length_ns - medians_of(kind, self.length_ns)[0])
+        return np.asarray(self.length_ns - median_of_alike(kind, self.length_ns)[0])
 
     def hosts_wait_last(self, limits: Limits) -> bool:
         """Whether hosts call most of an iteration ahead of their devices and wait at its end: they
@@ -149,7 +148,7 @@ def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
     number, members = iterations_shared(programs, begin, end, limits)
     # Where calls were lost, ranks differ in the next one.
     calls = programs.seq[end] - programs.seq[begin]
-    whole = calls == medians_of(number, calls)[0]
+    whole = calls == median_of_alike(number, calls)[0]
     recorded = np.bincount(number[whole], minlength=len(members))
     seen = np.flatnonzero(recorded >= limits.nearly_all * members)
     return _Edges(begin[whole], end[whole], number[whole], seen)
@@ -270,7 +269,7 @@ def _first_again(line: Ints, limits: Limits) -> Flags:
     order = np.argsort(line, kind="stable")
     again = np.flatnonzero(np.diff(line[order]) == 0) + 1
     spacing = order[again] - order[again - 1]
-    mostly, _ = medians_of(line[order[again]], spacing.astype(np.float64))
+    mostly, _ = median_of_alike(line[order[again]], spacing.astype(np.float64))
     found = np.zeros(len(line), dtype=np.bool_)
     found[order[again]] = spacing > (1 + limits.hardly) * mostly
     return found & (limits.few * np.bincount(line, found) <= np.bincount(line))[line]
@@ -346,8 +345,8 @@ def _regularity(
     took_ns = np.diff(at_ns[order])[same]
     kinds = int(kind.max()) + 1
     common = np.zeros(kinds)
-    common[again] = medians_of(again, spacing)[0]
-    own, _ = medians_of(of_rank, spacing)  # stages of a pipeline make more calls or fewer
+    common[again] = median_of_alike(again, spacing)[0]
+    own, _ = median_of_alike(of_rank, spacing)  # stages of a pipeline make more calls or fewer
     regular = np.abs(spacing - own) <= limits.hardly * own
 
     def part(of: Ints) -> Times:
