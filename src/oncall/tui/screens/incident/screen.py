@@ -16,7 +16,8 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetLogLines, GetPicture, GetRates, GetReport, GetStepRows
+from oncall.console.evidence_queries import GetLogLines, GetPicture, GetRates, GetStepRows
+from oncall.console.queries import GetReport
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
