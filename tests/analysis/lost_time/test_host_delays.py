@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.together import Job
 
 from oncall.analysis.lost_time.arrays import Times
 from oncall.analysis.lost_time.host_delays import host_delays
@@ -56,10 +57,10 @@ def test_a_delay_is_measured_on_its_own_clock_and_nobody_elses() -> None:
     ],
 )
 def test_a_few_long_stalls_of_one_host_alone_are_its_fault(
-    when: list[tuple[int, int]], blamed: tuple[int, ...]
+    job: Job, when: list[tuple[int, int]], blamed: tuple[int, ...]
 ) -> None:
     columns = played(even, overlaps=True, timed=False, pause=stalls(*when))
-    assert late(columns)[0] == blamed
+    assert late(job, columns)[0] == blamed
 
 
 def staged(late_in: set[int]) -> dict[str, Any]:
@@ -98,10 +99,10 @@ def call(comm: int, seq: int, rank: int, at_ms: float, count: int) -> dict[str, 
     }
 
 
-def test_of_waits_that_no_call_explains_the_first_to_end_is_the_cause() -> None:
+def test_of_waits_that_no_call_explains_the_first_to_end_is_the_cause(job: Job) -> None:
     found = delays_ms(staged({3, 5, 6, 8}))
     assert (found > 100).any(0).tolist() == [False, True, False, False, False, False]
-    assert late(staged({3, 5, 6, 8}))[0] == (1,)
+    assert late(job, staged({3, 5, 6, 8}))[0] == (1,)
 
 
 def test_without_delays_there_are_none() -> None:
