@@ -28,13 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from oncall.console.queries import (
-    GatherSnapshot,
-    GetRankCard,
-    GetSnapshot,
-    ListJobs,
-    OpenJob,
-)
+from oncall.console.evidence_queries import GetRankCard
+from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs, OpenJob
 from oncall.console.session import Query
 from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.views.ranks.rank_card import RankCard

@@ -29,15 +29,9 @@ from statistics import median
 
 from console import start
 
+from oncall.console.evidence_queries import GetCommunicator, GetRankCard, GetRates, GetStepRows
 from oncall.console.live import Fleet
-from oncall.console.queries import (
-    GatherSnapshot,
-    GetCommunicator,
-    GetRankCard,
-    GetRates,
-    GetSnapshot,
-    GetStepRows,
-)
+from oncall.console.queries import GatherSnapshot, GetSnapshot
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Query

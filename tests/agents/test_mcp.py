@@ -15,12 +15,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-pytest.importorskip("mcp", reason="the MCP SDK is not installed (oncall-console[mcp])")
-
-import httpx2
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-
 from oncall.agents.answers import ANSWERS
 from oncall.agents.bounded import NOTICE
 from oncall.rules.language.load import shipped_folder
@@ -73,18 +67,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared
 
 
-def parameters(*words: str) -> StdioServerParameters:
+@pytest.fixture(scope="module", autouse=True)
+def sdk() -> Any:
+    """The SDK: imported by whoever runs these tests, not by all who collect them."""
+    return pytest.importorskip("mcp", reason="the MCP SDK is not installed (oncall-console[mcp])")
+
+
+def parameters(*words: str) -> Any:
+    from mcp import StdioServerParameters
+
     return StdioServerParameters(
         command=sys.executable, args=["-m", "oncall.cli.main", "mcp", *words]
     )
 
 
 @pytest.fixture(scope="module")
-def spoken(folder: Path) -> dict[str, Any]:
+def spoken(folder: Path, sdk: Any) -> dict[str, Any]:
     """The tools, and the answer to everything asked, over one stdio connection."""
 
     async def speak() -> dict[str, Any]:
-        async with Client(parameters(str(folder))) as client:
+        async with sdk.Client(parameters(str(folder))) as client:
             answers: dict[str, Any] = {"tools": (await client.list_tools()).tools}
             for name, (tool, arguments) in ASKED.items():
                 answers[name] = await client.call_tool(tool, arguments)
@@ -168,12 +170,12 @@ def test_what_is_refused_says_why(spoken: dict[str, Any], name: str, expected: s
     assert expected in spoken[name].content[0].text
 
 
-def test_nodes_are_queried_where_the_server_may(tmp_path: Path) -> None:
+def test_nodes_are_queried_where_the_server_may(tmp_path: Path, sdk: Any) -> None:
     (tmp_path / "gpu001").mkdir()
 
     async def ask() -> Any:
         server = parameters(str(tmp_path), "--hosts", f"local:{tmp_path}/*")
-        async with Client(server) as client:
+        async with sdk.Client(server) as client:
             return await client.call_tool("diagnose", {"evidence": "nodes", "job": "llama"})
 
     refused = asyncio.run(ask())
@@ -203,10 +205,12 @@ def serving(*words: str) -> Iterator[str]:
 
 
 def test_http_answers_as_stdio_does_and_only_to_this_machine(
-    folder: Path, spoken: dict[str, Any]
+    folder: Path, spoken: dict[str, Any], sdk: Any
 ) -> None:
+    import httpx2
+
     async def ask(url: str) -> tuple[Any, int]:
-        async with Client(url) as client:
+        async with sdk.Client(url) as client:
             found = await client.call_tool("diagnose", ASKED["hang"][1])
         async with httpx2.AsyncClient() as stranger:
             rebound = await stranger.post(url, json={}, headers={"Host": "evil.example"})
@@ -219,7 +223,10 @@ def test_http_answers_as_stdio_does_and_only_to_this_machine(
     assert rebound == 421
 
 
-def test_a_wrong_token_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_wrong_token_is_refused(folder: Path, tmp_path: Path, sdk: Any) -> None:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
     secret = tmp_path / "token"
     secret.write_text("0123456789abcdef0123\n")
     secret.chmod(0o600)
@@ -231,7 +238,7 @@ def test_a_wrong_token_is_refused(folder: Path, tmp_path: Path) -> None:
         right = {"Authorization": "Bearer 0123456789abcdef0123"}
         async with (
             httpx2.AsyncClient(headers=right) as allowed,
-            Client(streamable_http_client(url, http_client=allowed)) as client,
+            sdk.Client(streamable_http_client(url, http_client=allowed)) as client,
         ):
             return without.status_code, wrong.status_code, await client.call_tool("list_rules", {})
 

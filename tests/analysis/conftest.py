@@ -9,12 +9,13 @@ when the Recv that answers it is the first open call of the other side.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
+from tests import together
 
 from oncall.evidence import Incident
 
@@ -227,3 +228,15 @@ def recordings(draw: st.DrawFn) -> tuple[Incident, dict[str, Played]]:
 @pytest.fixture(scope="session")
 def recorded() -> st.SearchStrategy[tuple[Incident, dict[str, Played]]]:
     return recordings()
+
+
+@pytest.fixture(scope="module")
+def jobs_together(request: pytest.FixtureRequest) -> Iterator[dict[str, together.Job]]:
+    with Incident.empty() as incident:
+        yield together.jobs_of(request, incident)
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest, jobs_together: dict[str, together.Job]) -> together.Job:
+    """This test's job in the incident of all tests of its file."""
+    return jobs_together[request.node.name]

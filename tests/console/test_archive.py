@@ -7,7 +7,8 @@ from pathlib import Path
 
 from oncall.archive.history import former_faults
 from oncall.archive.store import Archive
-from oncall.console.queries import ArchiveSolved, GetSnapshot
+from oncall.console.evidence_queries import ArchiveSolved
+from oncall.console.queries import GetSnapshot
 
 from .conftest import Open
 

@@ -9,7 +9,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.console.queries import GetCommunicator, GetRankCard, GetRates, GetSnapshot
+from oncall.console.evidence_queries import GetCommunicator, GetRankCard, GetRates
+from oncall.console.queries import GetSnapshot
 from oncall.console.recording import Recording
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore

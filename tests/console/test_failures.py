@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from oncall.console.evidence_queries import GetRankCard, GetStages
 from oncall.console.opening import open_recording
-from oncall.console.queries import GetRankCard, GetSnapshot, GetStages
+from oncall.console.queries import GetSnapshot
 from oncall.console.session import Session
 from oncall.core.errors import OncallError
 from oncall.evidence.incident import Incident

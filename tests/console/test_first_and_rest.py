@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from oncall.console import replay
+from oncall.console.evidence_queries import GetRankCard
 from oncall.console.history import Gathered
-from oncall.console.queries import GatherSnapshot, GetRankCard, GetSnapshot, JudgeSnapshot
+from oncall.console.queries import GatherSnapshot, GetSnapshot, JudgeSnapshot
 from oncall.core.errors import Interrupted
 from oncall.core.units import NS_PER_S
 from oncall.evidence import saved

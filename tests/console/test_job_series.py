@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oncall.console.queries import GetLogLines, GetRankValues, GetRates, GetSnapshot
+from oncall.console.evidence_queries import GetLogLines, GetRankValues, GetRates
+from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.tui.models.rates import deviation, outside_band

@@ -15,15 +15,12 @@ from pathlib import Path
 import pytest
 from tests.fleet.tree.gateways import DIES, Counted, Gateways
 
+from oncall.console.evidence_queries import GetCommunicator, GetRankCard, GetRates, GetStepRows
 from oncall.console.live import Fleet
 from oncall.console.opening import open_recording
 from oncall.console.queries import (
     GatherSnapshot,
-    GetCommunicator,
-    GetRankCard,
-    GetRates,
     GetSnapshot,
-    GetStepRows,
     ListJobs,
     ListTroubles,
     ProbeNodes,

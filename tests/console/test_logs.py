@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from oncall.console.evidence_queries import GetLogLines
 from oncall.console.opening import open_recording
-from oncall.console.queries import GetLogLines, GetSnapshot
+from oncall.console.queries import GetSnapshot
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "logs" / "slurm-4711.out"
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from oncall.console.evidence_queries import GetNetwork, GetNetworkRows, GetNetworkStep
 from oncall.console.opening import open_recording
-from oncall.console.queries import GetNetwork, GetNetworkRows, GetNetworkStep, GetSnapshot
+from oncall.console.queries import GetSnapshot
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.queries import GetCommunicator, GetNetwork, GetSnapshot, GetStages, GetTraffic
+from oncall.console.evidence_queries import GetCommunicator, GetNetwork, GetStages, GetTraffic
+from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.queries import GetPicture, GetSnapshot
+from oncall.console.evidence_queries import GetPicture
+from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 from oncall.views.ranks.communicators import CommunicatorView
 

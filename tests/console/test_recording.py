@@ -11,15 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oncall.console.queries import (
-    GetRankCard,
-    GetReport,
-    GetSnapshot,
-    GetStepRows,
-    ListJobs,
-    OpenJob,
-    SaveIncident,
-)
+from oncall.console.evidence_queries import GetRankCard, GetStepRows
+from oncall.console.queries import GetReport, GetSnapshot, ListJobs, OpenJob, SaveIncident
 from oncall.console.recording import Recording
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.queries import (
-    GetSnapshot,
-    GetStepRows,
-)
+from oncall.console.evidence_queries import GetStepRows
+from oncall.console.queries import GetSnapshot
 from oncall.console.recording import Recording
 from oncall.console.replay import Replay
 from oncall.console.rulebook_queries import (

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from oncall.console.evidence_queries import GetRankCard, GetRates
 from oncall.console.live import Fleet
 from oncall.console.queries import (
     GatherSnapshot,
-    GetRankCard,
-    GetRates,
     GetSnapshot,
     GetWordsByHand,
     ListJobs,

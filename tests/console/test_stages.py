@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from oncall.console.evidence_queries import GetPicture, GetStages, GetStageTask
 from oncall.console.opening import open_recording
-from oncall.console.queries import GetPicture, GetSnapshot, GetStages, GetStageTask
+from oncall.console.queries import GetSnapshot
 from oncall.console.replay import Replay
 from oncall.console.session import Session
 from oncall.core.errors import UsageError

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from oncall.console.evidence_queries import GetCommunicator, GetTraffic
 from oncall.console.opening import open_recording
-from oncall.console.queries import GetCommunicator, GetSnapshot, GetTraffic
+from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 
 

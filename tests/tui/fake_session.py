@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from oncall.console.cancellation import Lane
-from oncall.console.queries import (
+from oncall.console.evidence_queries import (
     ArchiveSolved,
-    GatherSnapshot,
     GetCommunicator,
     GetLogLines,
     GetNetwork,
@@ -29,17 +28,20 @@ from oncall.console.queries import (
     GetNetworkStep,
     GetNight,
     GetPicture,
-    GetPulse,
     GetRankCard,
     GetRankValues,
     GetRates,
-    GetReport,
-    GetSnapshot,
     GetStacks,
     GetStages,
     GetStageTask,
     GetStepRows,
     GetTraffic,
+)
+from oncall.console.queries import (
+    GatherSnapshot,
+    GetPulse,
+    GetReport,
+    GetSnapshot,
     GlanceAtJob,
     ListJobs,
     ListTroubles,

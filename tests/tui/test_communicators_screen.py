@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from textual.widgets import Static
 
-from oncall.console.queries import GetCommunicator
+from oncall.console.evidence_queries import GetCommunicator
 from oncall.core.errors import UsageError
 from oncall.tui.screens.communicators.round_grid import RoundGrid
 from oncall.tui.screens.communicators.screen import CommunicatorList

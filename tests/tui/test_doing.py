@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.queries import ArchiveSolved, RunCommand
+from oncall.console.evidence_queries import ArchiveSolved
+from oncall.console.queries import RunCommand
 from oncall.core.errors import UsageError
 from oncall.render.markdown import to_line, to_ticket
 from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.console.queries import GetRates, GetSnapshot
+from oncall.console.evidence_queries import GetRates
+from oncall.console.queries import GetSnapshot
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.views.snapshot import RankState

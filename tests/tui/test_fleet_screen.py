@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oncall.console.queries import GetCommunicator, GetRankCard, GetRates
+from oncall.console.evidence_queries import GetCommunicator, GetRankCard, GetRates
 from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet.rank_card import RankCardPane
 from oncall.tui.screens.fleet.rank_grid import RankGrid

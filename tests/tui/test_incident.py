@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from oncall.console.queries import GetRates, GetReport, GetStepRows
+from oncall.console.evidence_queries import GetRates, GetStepRows
+from oncall.console.queries import GetReport
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.screens.incident.verdict import StepPane

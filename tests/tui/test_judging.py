@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncall.console.queries import GetSnapshot, GetStages, JudgeSnapshot
+from oncall.console.evidence_queries import GetStages
+from oncall.console.queries import GetSnapshot, JudgeSnapshot
 from oncall.core.errors import UsageError
 from oncall.views.snapshot import Earlier, Snapshot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
-from oncall.console.queries import GetNetwork, GetNetworkRows
+from oncall.console.evidence_queries import GetNetwork, GetNetworkRows
 from oncall.core.errors import UsageError
 from oncall.tui.screens.network.network_lanes import NetworkFlows, NetworkLanes
 

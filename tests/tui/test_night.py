@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncall.console.queries import GetStacks
+from oncall.console.evidence_queries import GetStacks
 from oncall.core.errors import UsageError
 from oncall.tui.drawing.states import THEMES
 from oncall.tui.screens.stacks import stack_items

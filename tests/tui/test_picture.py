@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oncall.console.queries import GetPicture
+from oncall.console.evidence_queries import GetPicture
 from oncall.core.errors import UsageError
 from oncall.render.text.lines import cell_len
 from oncall.tui.screens.incident import overview
@@ -24,7 +24,7 @@ ROOMY = (160, 50)
 
 
 def view(session: FakeSession | None = None) -> CommunicatorView:
-    from oncall.console.queries import GetCommunicator
+    from oncall.console.evidence_queries import GetCommunicator
 
     return (session or FakeSession()).communicator(GetCommunicator(DP))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from textual.widgets import Static
 
-from oncall.console.queries import GetRates
+from oncall.console.evidence_queries import GetRates
 from oncall.core.errors import UsageError
 from oncall.tui.screens.rates import RateChart, RateList
 from oncall.views.rates.buckets import Series

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.queries import (
-    GetSnapshot,
-)
+from oncall.console.queries import GetSnapshot
 from oncall.console.rulebook_queries import (
     CheckRulebook,
     GetRulebookText,

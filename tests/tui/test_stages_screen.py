@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
-from oncall.console.queries import GetRates, GetStages
+from oncall.console.evidence_queries import GetRates, GetStages
 from oncall.core.errors import UsageError
 from oncall.tui.screens.stages.stage_lanes import StageLanes
 

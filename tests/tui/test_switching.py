@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.app import App
 
-from oncall.console.queries import GetRankCard, GetRates, GetStages
+from oncall.console.evidence_queries import GetRankCard, GetRates, GetStages
 from oncall.tui.run import collect_in_short_pauses
 from oncall.tui.shell import switching
 from oncall.tui.shell.registry import SCREENS

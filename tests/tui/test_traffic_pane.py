@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.console.queries import GetCommunicator, GetTraffic
+from oncall.console.evidence_queries import GetCommunicator, GetTraffic
 from oncall.views.ranks.communicators import CommunicatorView
 from oncall.views.traffic.operations import TrafficView
 from oncall.views.traffic.rate_curves import Operation, OperationTraffic, Sender, TrafficMap

@@ -11,7 +11,8 @@ import pytest
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from oncall.console.queries import GetRankCard, GetRates, GetSnapshot, ListJobs
+from oncall.console.evidence_queries import GetRankCard, GetRates
+from oncall.console.queries import GetSnapshot, ListJobs
 from oncall.console.session import Query
 from oncall.core.errors import UsageError
 from oncall.tui.shell.messages import Answered, Busy, Question, Refused, SessionThread

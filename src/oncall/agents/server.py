@@ -16,7 +16,7 @@ from oncall import __version__
 from oncall.agents import answers
 from oncall.agents.bounded import MOST_ANSWER, MOST_TEXT, NOTICE, as_text, enveloped
 from oncall.agents.evidence import NODES, GetFront, GetStacks, OpenEvidence
-from oncall.console.queries import GetStepRows
+from oncall.console.evidence_queries import GetStepRows
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
 from oncall.core.symptom import Symptom

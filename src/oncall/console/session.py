@@ -1,8 +1,9 @@
 """What a front end asks: queries about one job, of a recording or of running nodes.
 
-`session.ask(GetRankCard(rank=3))` returns a RankCard: `console/queries.py` declares every query
-with the type of its answer. An answer may block (DuckDB, files, SSH), so a front end asks in worker
-threads, one query at a time in each query's lane, so that a question never waits for a gather.
+`session.ask(GetRankCard(rank=3))` returns a RankCard: `queries.py`, `evidence_queries.py` and
+`rulebook_queries.py` declare every query with the type of its answer. An answer may block (DuckDB,
+files, SSH), so a front end asks in worker threads, one query at a time in each query's lane, so
+that a question never waits for a gather.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sql import found
+from tests.together import Job
 
-from oncall.evidence import Incident
 
-
-def ops(incident: Incident, **columns: Any) -> None:
+def ops(job: Job, **columns: Any) -> None:
     """Rows in flight on communicator 1: entered at 10, seen at 110; `columns` override."""
-    common = {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce", "observed_ns": 110}
-    incident.append("ops", common | {"enqueued_ns": 10} | columns)
+    common = {"comm": 1, "kind": "coll", "op": "AllReduce", "observed_ns": 110}
+    job.append("ops", common | {"enqueued_ns": 10} | columns)
 
 
 @settings(max_examples=10, deadline=None)
@@ -47,11 +46,11 @@ def test_each_member_is_in_the_state_it_was_played_into(data: st.DataObject, rec
             assert ranks == list(played[job].job.members[comm])
 
 
-def test_who_left_is_finished_who_entered_waits(incident: Incident) -> None:
-    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3, 4]})
-    ops(incident, seq=8, rank=[0, 1, 2], ended_ns=[20, None, None])
-    ops(incident, seq=7, rank=[3], ended_ns=9)
-    assert found(incident, "hang_members", "rank, state, last_seq, waited_ns") == [
+def test_who_left_is_finished_who_entered_waits(job: Job) -> None:
+    job.append("comms", {"comm": 1, "rank": [0, 1, 2, 3, 4]})
+    ops(job, seq=8, rank=[0, 1, 2], ended_ns=[20, None, None])
+    ops(job, seq=7, rank=[3], ended_ns=9)
+    assert job.found("hang_members", "rank, state, last_seq, waited_ns") == [
         (0, "finished", 8, None),
         (1, "waiting", 8, 100),
         (2, "waiting", 8, 100),
@@ -60,42 +59,42 @@ def test_who_left_is_finished_who_entered_waits(incident: Incident) -> None:
     ]
 
 
-def test_steps_of_channels_count_as_last_seen(incident: Incident) -> None:
-    ops(incident, seq=8, rank=[0, 1])
-    incident.append(
+def test_steps_of_channels_count_as_last_seen(job: Job) -> None:
+    ops(job, seq=8, rank=[0, 1])
+    job.append(
         "op_channels",
-        {"job": "j", "comm": 1, "seq": 8, "rank": 0, "channel": [0, 0, 1], "sends": [1, 5, 7]}
+        {"comm": 1, "seq": 8, "rank": 0, "channel": [0, 0, 1], "sends": [1, 5, 7]}
         | {"recvs": [0, 2, 3], "observed_ns": [10, 20, 20]},
     )
-    assert found(incident, "hang_members", "rank, sends, recvs") == [(0, 12, 5), (1, None, None)]
+    assert job.found("hang_members", "rank, sends, recvs") == [(0, 12, 5), (1, None, None)]
 
 
-def test_members_of_a_tree_are_compared_by_layer(incident: Incident) -> None:
-    ops(incident, seq=8, rank=[0, 1, 2], algo=["tree", "Tree", "TREE"])
-    ops(incident, comm=2, seq=8, rank=[5, 6], algo="RING")
-    groups = found(incident, "hang_members", "comm, rank, peer_group")
+def test_members_of_a_tree_are_compared_by_layer(job: Job) -> None:
+    ops(job, seq=8, rank=[0, 1, 2], algo=["tree", "Tree", "TREE"])
+    ops(job, comm=2, seq=8, rank=[5, 6], algo="RING")
+    groups = job.found("hang_members", "comm, rank, peer_group")
     assert groups == [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 5, 0), (2, 6, 0)]
 
 
-def test_a_receive_nobody_sends_to_names_both_ends(incident: Incident) -> None:
-    ops(incident, kind="p2p", op="Recv", seq=3, rank=[1], peer=0)
-    ops(incident, comm=2, seq=1, rank=[0], ended_ns=20)
-    assert found(incident, "hang_members", "rank, kind, state") == [
+def test_a_receive_nobody_sends_to_names_both_ends(job: Job) -> None:
+    ops(job, kind="p2p", op="Recv", seq=3, rank=[1], peer=0)
+    ops(job, comm=2, seq=1, rank=[0], ended_ns=20)
+    assert job.found("hang_members", "rank, kind, state") == [
         (0, "p2p", "absent"),
         (1, "p2p", "waiting"),
     ]
 
 
-def test_unnoticed_counts_what_only_peers_saw_end(incident: Incident) -> None:
-    ops(incident, seq=[6] * 4 + [7] * 4, rank=[0, 1, 2, 3] * 2, ended_ns=[20, 20, 20, None] * 2)
-    ops(incident, seq=8, rank=[0, 1, 2], enqueued_ns=30, observed_ns=400 * 10**9)
-    assert found(incident, "hang_suspects", "rank, detail, number") == [(3, "device", 2)]
+def test_unnoticed_counts_what_only_peers_saw_end(job: Job) -> None:
+    ops(job, seq=[6] * 4 + [7] * 4, rank=[0, 1, 2, 3] * 2, ended_ns=[20, 20, 20, None] * 2)
+    ops(job, seq=8, rank=[0, 1, 2], enqueued_ns=30, observed_ns=400 * 10**9)
+    assert job.found("hang_suspects", "rank, detail, number") == [(3, "device", 2)]
 
 
-def test_an_absent_rank_that_noticed_all_is_not_unnoticed(incident: Incident) -> None:
-    ops(incident, seq=7, rank=[0, 1, 2], ended_ns=20)
-    ops(incident, seq=8, rank=[0, 1], enqueued_ns=30, observed_ns=400 * 10**9)
-    assert found(incident, "hang_suspects", "rank, detail, number") == [(2, "after", 7)]
+def test_an_absent_rank_that_noticed_all_is_not_unnoticed(job: Job) -> None:
+    ops(job, seq=7, rank=[0, 1, 2], ended_ns=20)
+    ops(job, seq=8, rank=[0, 1], enqueued_ns=30, observed_ns=400 * 10**9)
+    assert job.found("hang_suspects", "rank, detail, number") == [(2, "after", 7)]
 
 
 # ------------------------------------------------------------- what they call
@@ -103,13 +102,14 @@ def test_an_absent_rank_that_noticed_all_is_not_unnoticed(incident: Incident) ->
 ODD = "rank, signature, others, judged_by"
 
 
-def test_alike_calls_are_not_odd(incident: Incident) -> None:
-    ops(incident, seq=8, rank=[0, 1, 2], bytes=64)
-    assert found(incident, "odd_calls", ODD) == []
+def test_alike_calls_are_not_odd(job: Job) -> None:
+    ops(job, seq=8, rank=[0, 1, 2], bytes=64)
+    assert job.found("odd_calls", ODD) == []
 
 
-def test_the_minority_is_odd(incident: Incident) -> None:
-    calls: list[tuple[dict[str, list[Any]], str, str]] = [
+@pytest.mark.parametrize(
+    ("columns", "odd", "others"),
+    [
         ({"op": ["AllReduce"] * 2 + ["Broadcast"]}, "Broadcast", "AllReduce"),
         ({"bytes": [64, 64, 32]}, "AllReduce 32 B", "AllReduce 64 B"),
         ({"count": [4, 4, 2]}, "AllReduce 2 elements", "AllReduce 4 elements"),
@@ -117,99 +117,100 @@ def test_the_minority_is_odd(incident: Incident) -> None:
         ({"root": [0, 0, 1]}, "AllReduce root 1", "AllReduce root 0"),
         ({"algo": ["RING", "RING", "TREE"]}, "AllReduce TREE", "AllReduce RING"),
         ({"proto": ["LL", "LL", "SIMPLE"]}, "AllReduce SIMPLE", "AllReduce LL"),
-    ]
-    for job, (columns, *_) in enumerate(calls):
-        ops(incident, job=str(job), seq=8, rank=[0, 1, 2], **columns)
-    assert found(incident, "odd_calls", f"job, {ODD}") == [
-        (str(job), 2, odd, others, "majority") for job, (_, odd, others) in enumerate(calls)
-    ]
+    ],
+)
+def test_the_minority_is_odd(
+    job: Job, columns: dict[str, list[Any]], odd: str, others: str
+) -> None:
+    ops(job, seq=8, rank=[0, 1, 2], **columns)
+    assert job.found("odd_calls", ODD) == [(2, odd, others, "majority")]
 
 
-def test_sizes_that_differ_by_design_are_not_odd(incident: Incident) -> None:
-    ops(incident, seq=8, rank=[0, 1, 2], op="AllToAll", bytes=[64, 64, 32])
-    assert found(incident, "odd_calls", ODD) == []
+def test_sizes_that_differ_by_design_are_not_odd(job: Job) -> None:
+    ops(job, seq=8, rank=[0, 1, 2], op="AllToAll", bytes=[64, 64, 32])
+    assert job.found("odd_calls", ODD) == []
 
 
-def test_without_a_majority_all_are_named(incident: Incident) -> None:
-    ops(incident, seq=8, rank=[0, 1, 2, 3], bytes=[1, 1, 2, 3])
-    odd = found(incident, "odd_calls", "rank, judged_by")
+def test_without_a_majority_all_are_named(job: Job) -> None:
+    ops(job, seq=8, rank=[0, 1, 2, 3], bytes=[1, 1, 2, 3])
+    odd = job.found("odd_calls", "rank, judged_by")
     assert odd == [(rank, "tie") for rank in range(4)]
 
 
-def test_how_nccl_runs_a_call_is_compared_only_where_all_members_tell(incident: Incident) -> None:
+def test_how_nccl_runs_a_call_is_compared_only_where_all_members_tell(job: Job) -> None:
     """One rank's launch was not seen: it knows no algorithm, and that is no disagreement."""
-    ops(incident, seq=8, rank=[0, 1, 2], algo=["RING", "RING", None], bytes=8)
-    ops(incident, comm=2, seq=8, rank=[3, 4, 5], algo=["RING", "RING", "TREE"], bytes=8)
-    assert found(incident, "odd_calls", "comm, rank, signature") == [(2, 5, "AllReduce 8 B TREE")]
+    ops(job, seq=8, rank=[0, 1, 2], algo=["RING", "RING", None], bytes=8)
+    ops(job, comm=2, seq=8, rank=[3, 4, 5], algo=["RING", "RING", "TREE"], bytes=8)
+    assert job.found("odd_calls", "comm, rank, signature") == [(2, 5, "AllReduce 8 B TREE")]
 
 
-def test_a_call_written_before_and_after_its_launch_is_one_call(incident: Incident) -> None:
+def test_a_call_written_before_and_after_its_launch_is_one_call(job: Job) -> None:
     for observed_ns, algo in ((50, None), (110, "RING")):
-        ops(incident, seq=8, rank=[0, 1, 2], algo=algo, bytes=8, observed_ns=observed_ns)
-    assert found(incident, "hang_members", "rank, signature, waited_ns") == [
+        ops(job, seq=8, rank=[0, 1, 2], algo=algo, bytes=8, observed_ns=observed_ns)
+    assert job.found("hang_members", "rank, signature, waited_ns") == [
         (rank, "AllReduce 8 B RING", 100) for rank in range(3)
     ]
 
 
-def test_a_silent_member_calls_nothing_odd(incident: Incident) -> None:
-    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
-    ops(incident, seq=8, rank=[0, 1], algo="RING", bytes=8)
-    signatures = found(incident, "hang_members", "rank, signature")
+def test_a_silent_member_calls_nothing_odd(job: Job) -> None:
+    job.append("comms", {"comm": 1, "rank": [0, 1, 2]})
+    ops(job, seq=8, rank=[0, 1], algo="RING", bytes=8)
+    signatures = job.found("hang_members", "rank, signature")
     assert signatures == [(0, "AllReduce 8 B RING"), (1, "AllReduce 8 B RING"), (2, None)]
-    assert found(incident, "odd_calls", "rank") == []
+    assert job.found("odd_calls", "rank") == []
 
 
-def test_who_has_not_called_and_waits_in_a_call_is_no_culprit(incident: Incident) -> None:
-    in_a_call = "all_reduce at torch/distributed/distributed_c10d.py:9"
-    stacks: list[tuple[dict[int, str], list[int]]] = [
+IN_A_CALL = "all_reduce at torch/distributed/distributed_c10d.py:9"
+
+
+@pytest.mark.parametrize(
+    ("stacks", "named"),
+    [
         ({}, [2, 3]),
-        ({2: "save at metrics.py:7", 3: in_a_call}, [2]),
-        ({3: in_a_call}, [2]),
-        ({2: in_a_call, 3: in_a_call}, [2, 3]),
-    ]
-    late = 10 + 700 * 10**9
-    for number, (frames, _) in enumerate(stacks):
-        of = {"job": f"j{number}"}
-        ops(incident, seq=3, rank=[0, 1, 2, 3], ended_ns=20, observed_ns=None, **of)
-        ops(incident, seq=4, rank=[0, 1], enqueued_ns=30, observed_ns=late, **of)
-        ranks = {"rank": [*range(4)], "comm_rank": [*range(4)], "size": 4}
-        incident.append("comms", of | {"comm": 1} | ranks)
-        if frames:
-            main = of | {"is_main": True, "thread": "main", "look": 1}
-            where = {"rank": [*frames], "frames": [[frame] for frame in frames.values()]}
-            incident.append("thread_stacks", main | where)
-    assert found(incident, "hang_suspects", "job, rank") == [
-        (f"j{number}", rank) for number, (_, named) in enumerate(stacks) for rank in named
-    ]
+        ({2: "save at metrics.py:7", 3: IN_A_CALL}, [2]),
+        ({3: IN_A_CALL}, [2]),
+        ({2: IN_A_CALL, 3: IN_A_CALL}, [2, 3]),
+    ],
+)
+def test_who_has_not_called_and_waits_in_a_call_is_no_culprit(
+    job: Job, stacks: dict[int, str], named: list[int]
+) -> None:
+    ops(job, seq=3, rank=[0, 1, 2, 3], ended_ns=20, observed_ns=None)
+    ops(job, seq=4, rank=[0, 1], enqueued_ns=30, observed_ns=10 + 700 * 10**9)
+    ranks = [*range(4)]
+    job.append("comms", {"comm": 1, "rank": ranks, "comm_rank": ranks, "size": 4})
+    if stacks:
+        frames = [[frame] for frame in stacks.values()]
+        main = {"is_main": True, "thread": "main", "look": 1}
+        job.append("thread_stacks", main | {"rank": [*stacks], "frames": frames})
+    assert job.found("hang_suspects", "rank") == [(rank,) for rank in named]
 
 
 @pytest.mark.parametrize("seen_before", [True, False])
-def test_of_a_cycle_who_departs_from_what_most_call_began_it(
-    incident: Incident, seen_before: bool
-) -> None:
+def test_of_a_cycle_who_departs_from_what_most_call_began_it(job: Job, seen_before: bool) -> None:
     """After the AllReduce of all, pairs call; rank 1 calls a Barrier of all. Without a step before
     it may be another program."""
     comms = {1: (0, 1, 2, 3), 2: (0, 1), 3: (2, 3), 4: (0, 2), 5: (1, 3)}
     roles = {1: "world", 2: "tp", 3: "tp", 4: "dp", 5: "dp"}
     for comm, ranks in comms.items():
-        here = {"job": "j", "comm": comm, "role": roles[comm]}
+        here = {"comm": comm, "role": roles[comm]}
         place = {"rank": [*ranks], "comm_rank": [*range(len(ranks))], "size": len(ranks)}
-        incident.append("comms", here | place)
+        job.append("comms", here | place)
     steps = range(1, 4) if seen_before else range(1, 2)
     for step in steps:
         over = {"ended_ns": step * 100 + 40, "observed_ns": None}
-        ops(incident, seq=step, rank=[0, 1, 2, 3], enqueued_ns=step * 100, **over)
+        ops(job, seq=step, rank=[0, 1, 2, 3], enqueued_ns=step * 100, **over)
         if step < steps[-1]:
             for comm in (2, 3):
                 ranks = [*comms[comm]]
                 pair = over | {"comm": comm, "ended_ns": step * 100 + 60}
-                ops(incident, seq=step, rank=ranks, enqueued_ns=step * 100 + 50, **pair)
+                ops(job, seq=step, rank=ranks, enqueued_ns=step * 100 + 50, **pair)
     end = steps[-1]
     open_ = {"enqueued_ns": end * 100 + 50, "observed_ns": 700 * 10**9}
-    ops(incident, comm=2, seq=end, rank=0, **open_)
-    ops(incident, comm=3, seq=end, rank=[2, 3], **open_ | {"ended_ns": end * 100 + 60})
+    ops(job, comm=2, seq=end, rank=0, **open_)
+    ops(job, comm=3, seq=end, rank=[2, 3], **open_ | {"ended_ns": end * 100 + 60})
     for rank, comm in ((2, 4), (3, 5)):
-        ops(incident, comm=comm, seq=1, rank=rank, **open_ | {"enqueued_ns": end * 100 + 70})
-    ops(incident, seq=end + 1, rank=1, **open_ | {"op": "Barrier"})
-    cycle = [rank for rank, how in found(incident, "hang_roots", "rank, how") if how == "cycle"]
+        ops(job, comm=comm, seq=1, rank=rank, **open_ | {"enqueued_ns": end * 100 + 70})
+    ops(job, seq=end + 1, rank=1, **open_ | {"op": "Barrier"})
+    cycle = [rank for rank, how in job.found("hang_roots", "rank, how") if how == "cycle"]
     assert cycle == ([1] if seen_before else [0, 1, 2, 3])

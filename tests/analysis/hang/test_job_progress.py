@@ -24,7 +24,7 @@ START = 1_700_000_000 * S
 RANKS = 8
 TIMEOUT_MS = 600_000
 
-FRONT = "most likely rank 5: 7 of 8 ranks are in AllReduce 21; it is at 20; one look cannot show "
+NOBODY = "most likely rank 5: 7 of 8 ranks are in AllReduce 21; it is at 20; "
 
 
 def entry(seq: int, called_ns: int, **state: Any) -> dict[str, Any]:
@@ -90,6 +90,7 @@ def test_waits_that_the_dump_shows_to_be_short_are_a_step_in_progress(tmp_path: 
 
     with recorded(tmp_path, last) as incident:
         assert state_of(incident) == "moving"
+        assert diagnose(incident, HANG).result == "none"
 
 
 def test_the_same_wait_minutes_later_is_a_hang(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_what_the_watchdog_aborted_did_not_complete(tmp_path: Path) -> None:
         assert incident.con.execute(found).fetchall() == [(21, 5, "uncalled")]
 
 
-@pytest.mark.parametrize("wrong", [0, 4, 7])
+@pytest.mark.parametrize("wrong", [0, 7])
 def test_the_operation_of_most_ranks_is_the_one_that_is_not_met(tmp_path: Path, wrong: int) -> None:
     def last(rank: int) -> list[dict[str, Any]]:
         seen = {"time_discovered_started_ns": NOW + 600 * S}
@@ -153,6 +154,9 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
         incident.require(["front"])
         rows = incident.con.execute("SELECT DISTINCT seq, missing FROM front").fetchall()
         assert rows == [(21, [5])]
+        diagnosis = diagnose(incident, HANG, overrides={"hang.symptom": "-1"})
+    assert not diagnosis.findings and diagnosis.result == "inconclusive"
+    assert words.doubt(diagnosis).startswith(NOBODY)
 
 
 def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
@@ -205,9 +209,7 @@ def test_without_any_time_who_to_look_at_is_said_and_nobody_is_accused(tmp_path:
         diagnosis = diagnose(incident, HANG)
     assert not diagnosis.findings
     assert diagnosis.result == "inconclusive"
-    assert words.doubt(diagnosis).startswith(
-        "most likely rank 5: 7 of 8 ranks are in AllReduce 21; it is at 20; "
-    )
+    assert words.doubt(diagnosis).startswith(NOBODY)
 
 
 @pytest.mark.parametrize("together", [1, 2])
@@ -236,29 +238,6 @@ def test_a_barrier_without_any_time_is_rather_a_checkpoint(tmp_path: Path) -> No
     incident.require(["unmet_calls", "job_progress"])
     assert incident.con.execute("SELECT stopped < 0.5 FROM job_progress").fetchone() == (True,)
     assert incident.con.execute("FROM unmet_calls").fetchall() == []
-
-
-def test_a_wait_that_nothing_resolves_is_no_health(tmp_path: Path) -> None:
-    def last(rank: int) -> list[dict[str, Any]]:
-        open_ = WAITING | {"state": "scheduled"}
-        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
-
-    with recorded(tmp_path, last) as incident:
-        diagnosis = diagnose(incident, HANG, overrides={"hang.symptom": "-1"})
-    assert not diagnosis.findings
-    assert diagnosis.result == "inconclusive"
-    assert words.doubt(diagnosis).startswith(
-        "most likely rank 5: 7 of 8 ranks are in AllReduce 21; it is at 20; "
-    )
-
-
-def test_a_wait_that_is_seen_to_be_short_is_health(tmp_path: Path) -> None:
-    def last(rank: int) -> list[dict[str, Any]]:
-        seen = {"time_discovered_started_ns": NOW}
-        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **WAITING, **seen)]
-
-    with recorded(tmp_path, last) as incident:
-        assert diagnose(incident, HANG).result == "none"
 
 
 @pytest.mark.parametrize(("bytes_left", "dead"), [(None, True), (2000, False)])

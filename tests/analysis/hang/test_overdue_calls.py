@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from oncall.evidence import Incident
+from tests.together import Job
 
 MS = 1_000_000
 START, ITERATIONS, EXPERTS = 1_760_000_000_000 * MS, 12, (2, 3)
 
 
-def job(slow_ms: float, exchanges: bool) -> list[dict[str, Any]]:
+def calls(slow_ms: float, exchanges: bool) -> list[dict[str, Any]]:
     """Calls of four ranks, of which rank 2 is late for some AllReduces of all, and does not make
-    the
-    last one. Ranks 2 and 3 then exchange tokens, or reduce in their pair; so do 0 and 1."""
+    the last one. Ranks 2 and 3 then exchange tokens, or reduce in their pair; so do 0 and 1."""
     rows: list[dict[str, Any]] = []
 
     def call(comm: int, seq: int, rank: int, at_ms: float, op: str, **more: Any) -> None:
-        common = {"job": "j", "comm": comm, "seq": seq, "rank": rank, "op": op, "count": 64}
+        common = {"comm": comm, "seq": seq, "rank": rank, "op": op, "count": 64}
         kind = "p2p" if op in ("Send", "Recv") else "coll"
         rows.append(common | {"kind": kind, "enqueued_ns": START + int(at_ms * MS)} | more)
 
@@ -50,19 +48,14 @@ def job(slow_ms: float, exchanges: bool) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("exchanges", [False, True])
 @pytest.mark.parametrize(("slow_ms", "normal"), [(60, True), (1, False)])
 def test_that_all_wait_for_a_slow_rank_is_normal(
-    slow_ms: float, normal: bool, exchanges: bool
+    job: Job, slow_ms: float, normal: bool, exchanges: bool
 ) -> None:
-    with Incident.empty() as incident:
-        rows = job(slow_ms, exchanges)
-        names = {name for row in rows for name in row}
-        incident.append("ops", {name: [row.get(name) for row in rows] for name in names})
-        for comm, ranks in ((1, [0, 1, 2, 3]), (2, [0, 1]), (3, [2, 3])):
-            incident.append("comms", {"job": "j", "comm": comm, "rank": ranks, "size": len(ranks)})
-        incident.require(["overdue_calls", "progress_symptoms"])
-        ((rank, share, silent_ns),) = incident.con.execute(
-            "SELECT rank, share, longest_silent_ns FROM overdue_calls WHERE rank = 2"
-        ).fetchall()
-    assert rank == 2
+    rows = calls(slow_ms, exchanges)
+    names = {name for row in rows for name in row}
+    job.append("ops", {name: [row.get(name) for row in rows] for name in names})
+    for comm, ranks in ((1, [0, 1, 2, 3]), (2, [0, 1]), (3, [2, 3])):
+        job.append("comms", {"comm": comm, "rank": ranks, "size": len(ranks)})
+    ((share, silent_ns),) = job.found("overdue_calls", "share, longest_silent_ns", "rank = 2")
     assert (share > 0.2) == normal
     # From the exchange to its next call, not from one of its transfers to the next.
     assert silent_ns == pytest.approx((slow_ms + 2) * MS, abs=3 * MS)

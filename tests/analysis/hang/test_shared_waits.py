@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.together import Job
 
 from oncall.evidence import Incident
 
@@ -20,12 +21,12 @@ RANKS = 6
 Calls = Mapping[int, Mapping[int, float]]  # number of a call: rank: when it made the call, ms
 
 
-def dumped(incident: Incident, job: str, calls: Calls, at_ms: float) -> None:
+def dumped(incident: Incident | Job, job: str, calls: Calls, at_ms: float) -> None:
     """Add what the dumps of a job at that instant hold of its calls, which end with the last."""
     all_dumped(incident, {job: (calls, at_ms)})
 
 
-def all_dumped(incident: Incident, jobs: Mapping[str, tuple[Calls, float]]) -> None:
+def all_dumped(incident: Incident | Job, jobs: Mapping[str, tuple[Calls, float]]) -> None:
     rows = [
         (job, seq, rank, START + int(called * MS), max(made.values()) <= at_ms)
         for job, (calls, at_ms) in jobs.items()
@@ -54,10 +55,9 @@ def steady(late_ms: float, steps: Iterable[int] = range(1, 40)) -> Calls:
 
 
 @pytest.mark.parametrize("late_ms", [2, 20, 60])
-def test_the_share_is_that_of_the_time_in_which_as_many_waited(late_ms: float) -> None:
-    with Incident.empty() as incident:
-        dumped(incident, "j", steady(late_ms), 39 * STEP_MS + 1)
-        (share,) = shares(incident).values()
+def test_the_share_is_that_of_the_time_in_which_as_many_waited(job: Job, late_ms: float) -> None:
+    dumped(job, job.name, steady(late_ms), 39 * STEP_MS + 1)
+    ((share,),) = job.found("shared_waits", "share")
     pause = (STEP_MS - late_ms if late_ms > STEP_MS / 2 else max(STEP_MS - late_ms, late_ms)) / 3700
     assert share == pytest.approx((late_ms / STEP_MS + pause) / (1 + RANKS * pause), rel=0.1)
 
@@ -86,21 +86,19 @@ def test_where_all_have_called_and_no_end_is_recorded_nothing_is_known() -> None
     ],
 )
 def test_a_transfer_is_waited_for_until_both_ends_have_called(
-    lost: int, both: bool, waited_ms: float
+    job: Job, lost: int, both: bool, waited_ms: float
 ) -> None:
     """Rank 0 sends to the others, 20 ms after they call. A watchdog sees the ends 60 ms late."""
-    with Incident.empty() as incident:
-        dumped(incident, "j", steady(1, [1, 39, 40]), 40 * STEP_MS + 0.5)
-        for receiver in range(1, RANKS):
-            for rank, peer, op, late_ms in ((0, receiver, "Send", 20), (receiver, 0, "Recv", 0)):
-                seqs = range(2 + lost * (op == "Send"), 39 if both or op == "Recv" else 2)
-                rows = {"seq": [*seqs], "rank": rank, "peer": peer, "kind": "p2p", "op": op}
-                called = [START + (seq * STEP_MS + late_ms) * MS for seq in seqs]
-                times = {"enqueued_ns": called, "done": True}
-                times["ended_ns"] = [at + (80 - late_ms) * MS for at in called]
-                incident.append("ops", {"job": "j", "comm": 1} | rows | times)
-        incident.require(["shared_waits"])
-        ((before,),) = incident.con.execute("SELECT before FROM shared_waits").fetchall()
+    dumped(job, job.name, steady(1, [1, 39, 40]), 40 * STEP_MS + 0.5)
+    for receiver in range(1, RANKS):
+        for rank, peer, op, late_ms in ((0, receiver, "Send", 20), (receiver, 0, "Recv", 0)):
+            seqs = range(2 + lost * (op == "Send"), 39 if both or op == "Recv" else 2)
+            rows = {"seq": [*seqs], "rank": rank, "peer": peer, "kind": "p2p", "op": op}
+            called = [START + (seq * STEP_MS + late_ms) * MS for seq in seqs]
+            times = {"enqueued_ns": called, "done": True}
+            times["ended_ns"] = [at + (80 - late_ms) * MS for at in called]
+            job.append("ops", {"comm": 1} | rows | times)
+    ((before,),) = job.found("shared_waits", "before")
     assert before == pytest.approx(waited_ms / STEP_MS, rel=0.25)
 
 

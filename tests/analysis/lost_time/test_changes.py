@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pytest
+from tests.together import Job
 
 from oncall.analysis.lost_time.limits import Limits
-from oncall.evidence import Incident
 
 from .test_lateness import ITERATIONS, TWO_STREAMS, even, played
 
@@ -15,15 +17,14 @@ SINCE = 6
 LIMITS = Limits()
 
 
-def causes(columns: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
+def causes(job: Job, columns: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
     """Each cause with its ranks."""
-    with Incident.empty() as incident:
-        incident.append("ops", columns)
-        incident.require(["lost_time"])
-        rows = incident.con.execute(
-            "SELECT cause, list(rank ORDER BY rank) FROM lost_time WHERE entry > 0 GROUP BY ALL"
-        ).fetchall()
-    return [(cause, tuple(ranks)) for cause, ranks in rows]
+    job.append("ops", columns)
+    rows = job.found("lost_time", "cause, rank", "entry > 0")
+    return [
+        (cause, tuple(rank for _, rank in group))
+        for cause, group in groupby(rows, key=itemgetter(0))
+    ]
 
 
 def slow_host(iteration: int, rank: int) -> float:
@@ -31,41 +32,41 @@ def slow_host(iteration: int, rank: int) -> float:
 
 
 @pytest.mark.parametrize("late", [(), (4, 5, 6, 7), (0, 3, 5)])
-def test_who_alone_calls_later_since_then_is_the_slow_host(late: tuple[int, ...]) -> None:
+def test_who_alone_calls_later_since_then_is_the_slow_host(job: Job, late: tuple[int, ...]) -> None:
     # Devices are slower by 30 ms an iteration, hosts that run ahead of them by 4.
     def pause(iteration: int, rank: int) -> float:
         return 4 if rank in late and iteration >= SINCE else 0
 
-    found = causes(played(slow_host, overlaps=True, pause=pause, timed=False))
+    found = causes(job, played(slow_host, overlaps=True, pause=pause, timed=False))
     if late == (4, 5, 6, 7):
         assert found == [("own", late)]
     else:  # nobody, or ranks that share no host
         assert found == [("unexplained", (None,))]
 
 
-def test_transfers_that_take_longer_since_then_are_slow_communication() -> None:
+def test_transfers_that_take_longer_since_then_are_slow_communication(job: Job) -> None:
     group = TWO_STREAMS[-1]
 
     def transfer(iteration: int, comm: int) -> float:
         return 9 if comm == group[0] and iteration >= SINCE else 1
 
     columns = played(even, TWO_STREAMS, overlaps=False, transfer=transfer)
-    assert causes(columns) == [("transfer", group[1])]
+    assert causes(job, columns) == [("transfer", group[1])]
 
 
-def test_transfers_that_were_always_so_long_changed_nothing() -> None:
+def test_transfers_that_were_always_so_long_changed_nothing(job: Job) -> None:
     group = TWO_STREAMS[-1]
 
     def transfer(_iteration: int, comm: int) -> float:
         return 9 if comm == group[0] else 1
 
     columns = played(even, TWO_STREAMS, overlaps=False, transfer=transfer)
-    assert all(cause != "unexplained" for cause, _ in causes(columns))
+    assert all(cause != "unexplained" for cause, _ in causes(job, columns))
 
 
-def test_one_event_does_not_hide_a_lasting_change() -> None:
+def test_one_event_does_not_hide_a_lasting_change(job: Job) -> None:
     def transfer(iteration: int, _comm: int) -> float:
         return 40 if iteration == 0 else 12 if iteration >= ITERATIONS - 4 else 1
 
     columns = played(even, overlaps=False, transfer=transfer)
-    assert [cause for cause, _ in causes(columns)] == ["transfer"]
+    assert [cause for cause, _ in causes(job, columns)] == ["transfer"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.together import Job
 
 from oncall.analysis.lost_time.arrays import Times
 from oncall.analysis.lost_time.host_delays import host_delays
@@ -56,10 +57,10 @@ def test_a_delay_is_measured_on_its_own_clock_and_nobody_elses() -> None:
     ],
 )
 def test_a_few_long_stalls_of_one_host_alone_are_its_fault(
-    when: list[tuple[int, int]], blamed: tuple[int, ...]
+    job: Job, when: list[tuple[int, int]], blamed: tuple[int, ...]
 ) -> None:
     columns = played(even, overlaps=True, timed=False, pause=stalls(*when))
-    assert late(columns)[0] == blamed
+    assert late(job, columns)[0] == blamed
 
 
 def staged(late_in: set[int]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.sql import derived
+from tests.together import Job
 
 from .jobs import GROUPS, LAYERS, MS, UNIX_NS
 
@@ -69,7 +69,7 @@ class Iteration:
         return found
 
 
-def job(slow: int | None, lead: float, *, overlap: bool) -> tuple[dict[str, Any], list[float]]:
+def played(slow: int | None, lead: float, *, overlap: bool) -> tuple[dict[str, Any], list[float]]:
     """Columns of `ops`, and how long each iteration takes, ms. From iteration SLOW_FROM on the work
     of a rank takes twice as long."""
     rows: list[dict[str, Any]] = []
@@ -92,28 +92,29 @@ def job(slow: int | None, lead: float, *, overlap: bool) -> tuple[dict[str, Any]
     return {name: [row[name] for row in rows] for name in rows[0]}, lengths
 
 
-def entries(columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return derived("ops", columns, "lost_time", "cause, rank, share", "cause <> 'account'")
+def entries(job: Job, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
+    job.append("ops", columns)
+    return job.found("lost_time", "cause, rank, share", "cause <> 'account'")
 
 
 @pytest.mark.parametrize("lead", [0, 0.5, 0.8])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_all_that_a_slow_rank_costs_is_its_own(lead: float, overlap: bool) -> None:
-    columns, lengths = job(2, lead, overlap=overlap)
-    _, without = job(None, lead, overlap=overlap)
+def test_all_that_a_slow_rank_costs_is_its_own(job: Job, lead: float, overlap: bool) -> None:
+    columns, lengths = played(2, lead, overlap=overlap)
+    _, without = played(None, lead, overlap=overlap)
     true = 1 - sum(without[SLOW_FROM:]) / sum(lengths[SLOW_FROM:])
-    ((cause, rank, share),) = entries(columns)
+    ((cause, rank, share),) = entries(job, columns)
     assert (cause, rank) == ("own", 2)
     assert share == pytest.approx(true, rel=0.05)
 
 
 @pytest.mark.parametrize("lead", [0, 0.8, 1.3])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_even_work_loses_nothing(lead: float, overlap: bool) -> None:
-    assert entries(job(None, lead, overlap=overlap)[0]) == []
+def test_even_work_loses_nothing(job: Job, lead: float, overlap: bool) -> None:
+    assert entries(job, played(None, lead, overlap=overlap)[0]) == []
 
 
-def test_who_waits_for_a_late_host_may_call_ahead_of_its_own_device() -> None:
+def test_who_waits_for_a_late_host_may_call_ahead_of_its_own_device(job: Job) -> None:
     """Rank 2 is late for the second call of three iterations; its partner makes its third before
     its device is through the second. Nothing of that time is the partner's own."""
     late_ms, work_ms, takes_ms = 100.0, 10.0, 1.0
@@ -139,6 +140,6 @@ def test_who_waits_for_a_late_host_may_call_ahead_of_its_own_device() -> None:
                     )
                     now[rank] = over
         lengths.append(max(now) - begin)
-    ((cause, rank, share),) = entries({name: [row[name] for row in rows] for name in rows[0]})
+    ((cause, rank, share),) = entries(job, {name: [row[name] for row in rows] for name in rows[0]})
     assert (cause, rank) == ("own", 2)
     assert share == pytest.approx(late_ms / max(lengths), rel=0.05)

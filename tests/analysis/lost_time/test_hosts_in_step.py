@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from tests.sql import derived
+from tests.together import Job
 
 from oncall.evidence import Incident
 from oncall.use_case.doubt import Doubt, why_undecided
@@ -54,19 +54,22 @@ def nobody(_step: int, _rank: int, _number: int) -> float:
     return 0.0
 
 
-def causes(columns: dict[str, Any]) -> set[tuple[str, int]]:
-    rows = derived("ops", columns, "lost_time", "cause, rank", "rank IS NOT NULL")
+def causes(job: Job, columns: dict[str, Any]) -> set[tuple[str, int]]:
+    job.append("ops", columns)
+    rows = job.found("lost_time", "cause, rank", "rank IS NOT NULL")
     return {(cause, rank) for cause, rank in rows}
 
 
 @pytest.mark.parametrize("every", [4, None])
-def test_a_loader_is_late_before_the_first_of_several_like_calls(every: int | None) -> None:
+def test_a_loader_is_late_before_the_first_of_several_like_calls(
+    job: Job, every: int | None
+) -> None:
     """Between the others of a step nobody is: a step begins at the first."""
 
     def loader(step: int, rank: int, number: int) -> float:
         return 300.0 if every and rank == 2 and step % every == 0 and number == 0 else 0.0
 
-    found = causes(in_step(list(experts(16)), loader))
+    found = causes(job, in_step(list(experts(16)), loader))
     assert found == ({("own", 2)} if every else set())
 
 
@@ -75,17 +78,17 @@ def test_a_loader_is_late_before_the_first_of_several_like_calls(every: int | No
     [(0, False, "own"), (0, True, "perhaps"), (3, False, "own"), (3, True, "own")],
 )
 def test_rank_0_that_is_slow_before_every_call_is_not_on_duty(
-    rank: int, at_once: bool, found: str
+    job: Job, rank: int, at_once: bool, found: str
 ) -> None:
     def slow(step: int, who: int, number: int) -> float:
         if who != rank or step != 12:
             return 0.0
         return 1600.0 * (number == 3) if at_once else 200.0
 
-    assert causes(in_step(layers(14), slow)) == {(found, rank)}
+    assert causes(job, in_step(layers(14), slow)) == {(found, rank)}
 
 
-def test_ranks_that_are_late_by_turns_hide_no_long_stall() -> None:
+def test_ranks_that_are_late_by_turns_hide_no_long_stall(job: Job) -> None:
     draw = random.Random(5)
     turns = {(step, draw.randrange(RANKS)) for step in range(20)}
 
@@ -93,19 +96,19 @@ def test_ranks_that_are_late_by_turns_hide_no_long_stall() -> None:
         stall = 2500.0 if (step, rank) == (17, 2) else 0.0
         return (stall + 15.0 * ((step, rank) in turns)) * (number == 0)
 
-    assert causes(in_step(layers(20), uneven)) == {("own", 2)}
+    assert causes(job, in_step(layers(20), uneven)) == {("own", 2)}
 
 
 @pytest.mark.parametrize(("op", "found"), [("Barrier", set()), ("AllReduce", {("perhaps", 0)})])
 def test_a_save_that_others_wait_for_in_a_barrier_is_no_loss(
-    op: str, found: set[tuple[str, int]]
+    job: Job, op: str, found: set[tuple[str, int]]
 ) -> None:
     steps = [calls + [(op, 2)] * (number in (2, 4)) for number, calls in enumerate(layers(7))]
 
     def save(_step: int, rank: int, number: int) -> float:
         return 1000.0 if rank == 0 and number == 9 else 0.0
 
-    assert causes(in_step(steps, save)) == found
+    assert causes(job, in_step(steps, save)) == found
 
 
 @pytest.mark.parametrize("evaluates", [True, False])

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sql import derived
-
-from oncall.evidence import Incident
+from tests.together import Job
 
 from .jobs import MS, UNIX_NS
 
@@ -81,22 +79,23 @@ def played(
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def late(columns: dict[str, Any]) -> tuple[tuple[int, ...], float]:
+def late(job: Job, columns: dict[str, Any]) -> tuple[tuple[int, ...], float]:
     """The ranks that cost iterations time, and the share."""
-    rows = derived("ops", columns, "delay_causes", "rank, share", "cause = 'own'")
+    job.append("ops", columns)
+    rows = job.found("delay_causes", "rank, share", "cause = 'own'")
     return tuple(rank for rank, _ in rows), rows[0][1] if rows else 0.0
 
 
 @pytest.mark.parametrize("overlaps", [True, False])
 @pytest.mark.parametrize("groups", [ONE_GROUP, TWO_STREAMS])
-def test_a_slow_rank_is_named_whatever_overlaps(groups: Any, overlaps: bool) -> None:
+def test_a_slow_rank_is_named_whatever_overlaps(job: Job, groups: Any, overlaps: bool) -> None:
     draw = random.Random(1)
 
     def work(iteration: int, rank: int) -> float:
         slow = 1.6 if rank == 5 and iteration > 4 else 1.0
         return slow * (even(iteration, rank) + draw.random())
 
-    ranks, share = late(played(work, groups, overlaps=overlaps))
+    ranks, share = late(job, played(work, groups, overlaps=overlaps))
     assert ranks == (5,)
     # 6 to 8 of 16 to 22 ms a layer: no lateness is counted twice, and some not at all.
     assert 0.05 < share < 0.42
@@ -104,35 +103,34 @@ def test_a_slow_rank_is_named_whatever_overlaps(groups: Any, overlaps: bool) -> 
 
 @pytest.mark.parametrize("overlaps", [True, False])
 @pytest.mark.parametrize("groups", [ONE_GROUP, TWO_STREAMS])
-@pytest.mark.parametrize("seed", range(2))
-def test_uneven_samples_are_nobodys_fault(groups: Any, overlaps: bool, seed: int) -> None:
-    draw = random.Random(seed)
+def test_uneven_samples_are_nobodys_fault(job: Job, groups: Any, overlaps: bool) -> None:
+    draw = random.Random(1)
     samples = {(i, r): draw.uniform(0.8, 1.3) for i in range(ITERATIONS) for r in WORLD}
 
     def work(iteration: int, rank: int) -> float:
         return 12 * samples[iteration, rank] + draw.random()
 
-    assert late(played(work, groups, overlaps=overlaps))[0] == ()
+    assert late(job, played(work, groups, overlaps=overlaps))[0] == ()
 
 
-def test_waits_in_two_calls_made_at_once_count_once() -> None:
+def test_waits_in_two_calls_made_at_once_count_once(job: Job) -> None:
     draw = random.Random(1)
 
     def work(_iteration: int, rank: int) -> float:
         return 10 + 3 * (rank == 5) + 0.3 * draw.random()
 
     both = [*TWO_STREAMS, (1, WORLD)]
-    ranks, share = late(played(work, both, overlaps=False, launch_ms=0.001))
+    ranks, share = late(job, played(work, both, overlaps=False, launch_ms=0.001))
     assert ranks == (5,)
     # 3 of 14 ms a layer; all others wait for it in three calls at once.
     assert 0.1 < share < 0.25
 
 
-def test_a_slow_host_is_one_cause() -> None:
+def test_a_slow_host_is_one_cause(job: Job) -> None:
     def work(iteration: int, rank: int) -> float:
         return even(iteration, rank) * (1.5 if rank >= 4 and iteration > 2 else 1)
 
-    assert late(played(work, ONE_GROUP, overlaps=True))[0] == (4, 5, 6, 7)
+    assert late(job, played(work, ONE_GROUP, overlaps=True))[0] == (4, 5, 6, 7)
 
 
 REPLICATE = ((0, 1, 2, 3), (4, 5, 6, 7))
@@ -142,13 +140,14 @@ PAIRS = [
 ]
 
 
-def causes(columns: dict[str, Any]) -> list[tuple[str, int]]:
-    return derived("ops", columns, "delay_causes", "cause, rank")
+def causes(job: Job, columns: dict[str, Any]) -> list[tuple[str, int]]:
+    job.append("ops", columns)
+    return job.found("delay_causes", "cause, rank")
 
 
 @pytest.mark.parametrize(("slow", "blamed"), [(3, (1, 5)), (None, ())])
 def test_a_link_that_is_slow_from_the_start_shows_beside_like_groups(
-    slow: int | None, blamed: tuple[int, ...]
+    job: Job, slow: int | None, blamed: tuple[int, ...]
 ) -> None:
     """Four pairs are alike, and wait for one another in groups of four."""
 
@@ -157,18 +156,18 @@ def test_a_link_that_is_slow_from_the_start_shows_beside_like_groups(
 
     columns = played(even, PAIRS, overlaps=True, transfer=transfer)
     columns["bytes"] = [4 << 20] * len(columns["rank"])
-    assert causes(columns) == [("transfer", rank) for rank in blamed]
+    assert causes(job, columns) == [("transfer", rank) for rank in blamed]
 
 
-def test_a_link_that_became_slow_shows_beside_siblings_in_a_few_iterations() -> None:
+def test_a_link_that_became_slow_shows_beside_siblings_in_a_few_iterations(job: Job) -> None:
     def transfer(iteration: int, comm: int) -> float:
         return 40 if comm == 3 and iteration >= ITERATIONS - 4 else 1
 
     columns = played(even, PAIRS, overlaps=True, transfer=transfer)
-    assert causes(columns) == [("transfer", 1), ("transfer", 5)]
+    assert causes(job, columns) == [("transfer", 1), ("transfer", 5)]
 
 
-def test_a_rank_whose_partner_left_no_dump_is_in_no_slow_transfer() -> None:
+def test_a_rank_whose_partner_left_no_dump_is_in_no_slow_transfer(job: Job) -> None:
     """It was in the calls of its pair for as long as it waited for its partner."""
 
     def work(iteration: int, rank: int) -> float:
@@ -177,33 +176,27 @@ def test_a_rank_whose_partner_left_no_dump_is_in_no_slow_transfer() -> None:
     columns = played(work, PAIRS, overlaps=True)
     kept = [at for at, rank in enumerate(columns["rank"]) if rank != 5]
     pair = [(comm, rank) for comm, members in PAIRS for rank in members]
-    with Incident.empty() as incident:
-        incident.append(
-            "ops", {name: [values[at] for at in kept] for name, values in columns.items()}
-        )
-        comms = {"job": "j", "comm": [comm for comm, _ in pair], "rank": [rank for _, rank in pair]}
-        incident.append("comms", comms)
-        incident.require(["delay_causes"])
-        found = incident.con.execute("SELECT cause, rank FROM delay_causes").fetchall()
-    assert ("transfer", 1) not in found
+    job.append("ops", {name: [values[at] for at in kept] for name, values in columns.items()})
+    job.append("comms", {"comm": [comm for comm, _ in pair], "rank": [rank for _, rank in pair]})
+    assert ("transfer", 1) not in job.found("delay_causes", "cause, rank")
 
 
-def test_one_long_stop_is_an_event_and_no_slow_rank() -> None:
+def test_one_long_stop_is_an_event_and_no_slow_rank(job: Job) -> None:
     def pause(iteration: int, rank: int) -> float:
         return 900 if (iteration, rank) == (6, 0) else 0
 
-    assert late(played(even, overlaps=True, pause=pause))[0] == ()
+    assert late(job, played(even, overlaps=True, pause=pause))[0] == ()
 
 
 @pytest.mark.parametrize("timed", [True, False])
-def test_a_host_that_stalls_now_and_then_is_seen_by_calls_alone(timed: bool) -> None:
+def test_a_host_that_stalls_now_and_then_is_seen_by_calls_alone(job: Job, timed: bool) -> None:
     def pause(iteration: int, rank: int) -> float:
         return 80 if rank == 3 and iteration % 3 == 1 else 0
 
-    assert late(played(even, overlaps=True, pause=pause, timed=timed))[0] == (3,)
+    assert late(job, played(even, overlaps=True, pause=pause, timed=timed))[0] == (3,)
 
 
-def test_a_host_that_calls_late_ahead_of_its_device_costs_nothing() -> None:
+def test_a_host_that_calls_late_ahead_of_its_device_costs_nothing(job: Job) -> None:
     hidden = played(even, overlaps=True, timed=False)
     # Its calls are late; its device, and so the iteration, is not.
     hidden["enqueued_ns"] = [
@@ -212,4 +205,4 @@ def test_a_host_that_calls_late_ahead_of_its_device_costs_nothing() -> None:
             hidden["enqueued_ns"], hidden["rank"], hidden["comm"], strict=True
         )
     ]
-    assert late(hidden)[0] == ()
+    assert late(job, hidden)[0] == ()

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.sql import derived
+from tests.together import Job
 
 from .jobs import MS, UNIX_NS
 
@@ -66,22 +66,23 @@ def pipeline(
     return same | {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def named(columns: dict[str, Any]) -> list[tuple[str, int]]:
-    return derived("ops", columns, "lost_time", "cause, rank", "rank IS NOT NULL")
+def named(job: Job, columns: dict[str, Any]) -> list[tuple[str, int]]:
+    job.append("ops", columns)
+    return job.found("lost_time", "cause, rank", "rank IS NOT NULL")
 
 
 @pytest.mark.parametrize("slow", [2, 5, 10])
 @pytest.mark.parametrize("loss", [True, False])
-def test_the_slow_rank_of_a_stage_is_named(slow: int, loss: bool) -> None:
-    assert named(pipeline(slow, loss=loss)) == [("own", slow)]
+def test_the_slow_rank_of_a_stage_is_named(job: Job, slow: int, loss: bool) -> None:
+    assert named(job, pipeline(slow, loss=loss)) == [("own", slow)]
 
 
 @pytest.mark.parametrize("heavy", [None, *range(STAGES)])
-def test_a_stage_with_more_layers_is_nobodys_fault(heavy: int | None) -> None:
-    assert named(pipeline(None, heavy=heavy)) == []
+def test_a_stage_with_more_layers_is_nobodys_fault(job: Job, heavy: int | None) -> None:
+    assert named(job, pipeline(None, heavy=heavy)) == []
 
 
 @pytest.mark.parametrize("absent", [1, 4, 10])
-def test_who_waits_for_a_rank_without_a_dump_is_not_late(absent: int) -> None:
+def test_who_waits_for_a_rank_without_a_dump_is_not_late(job: Job, absent: int) -> None:
     """What its partners waited for it is not recorded on its side."""
-    assert named(pipeline(absent, absent=absent)) == []
+    assert named(job, pipeline(absent, absent=absent)) == []

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-
-from oncall.evidence import Incident
+from tests.together import Job
 
 MS, S = 10**6, 10**9
 UNIX_NS = 1_760_000_000 * S
@@ -38,32 +37,26 @@ def rounds(slow_at_ms: Sequence[float]) -> dict[str, Any]:
     ],
 )
 def test_rounds_as_close_as_one_of_them_waits_are_one_delay(
-    slow_at_ms: list[float], named: bool
+    job: Job, slow_at_ms: list[float], named: bool
 ) -> None:
-    with Incident.empty() as incident:
-        incident.append("ops", rounds(slow_at_ms))
-        incident.require(["late_culprits"])
-        found = incident.con.execute("SELECT rank, rounds FROM late_culprits").fetchall()
-        slow = incident.con.execute("SELECT count(*) FROM slow_rounds").fetchone()
-    assert slow == (8,)
-    assert found == ([(CULPRIT, 8)] if named else [])
+    job.append("ops", rounds(slow_at_ms))
+    assert job.found("slow_rounds", "count(*)") == [(8,)]
+    assert job.found("late_culprits", "rank, rounds") == ([(CULPRIT, 8)] if named else [])
 
 
 @pytest.mark.parametrize("dumped", [True, False])
-def test_who_may_have_waited_for_a_rank_without_data_is_not_late_by_itself(dumped: bool) -> None:
+def test_who_may_have_waited_for_a_rank_without_data_is_not_late_by_itself(
+    job: Job, dumped: bool
+) -> None:
     """Of calls alone: the last rank's other group has rank 9, which left a recording or none."""
     columns = rounds([1000 * n for n in range(8)])
     called = {"enqueued_ns": [at + 600 * MS * (r == CULPRIT and s >= FIRST) for at, r, s in zip(
         columns.pop("started_ns"), columns["rank"], columns["seq"], strict=True)]}  # fmt: skip
     del columns["duration_ns"]
-    with Incident.empty() as incident:
-        incident.append("ops", columns | called)
-        pair = {"job": "j", "comm": 2, "rank": [CULPRIT, 9], "size": 2}
-        whole = {"job": "j", "comm": 1, "rank": list(range(RANKS)), "size": RANKS}
-        incident.append("comms", pair)
-        incident.append("comms", whole)
-        if dumped:
-            incident.append("recordings", {"job": "j", "kind": "flight_recorder", "rank": 9})
-        incident.require(["late_culprits"])
-        found = incident.con.execute("SELECT DISTINCT rank, basis FROM late_culprits").fetchall()
+    job.append("ops", columns | called)
+    job.append("comms", {"comm": 2, "rank": [CULPRIT, 9], "size": 2})
+    job.append("comms", {"comm": 1, "rank": list(range(RANKS)), "size": RANKS})
+    if dumped:
+        job.append("recordings", {"kind": "flight_recorder", "rank": 9})
+    found = job.found("late_culprits", "DISTINCT rank, basis")
     assert found == ([(CULPRIT, "arrival")] if dumped else [])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.sql import derived, found
+from tests.sql import found
+from tests.together import Job
 
 from oncall.analysis.lost_time.iterations import iterations_shared
 from oncall.analysis.lost_time.limits import Limits
@@ -42,16 +43,17 @@ def mesh(slow_from: int, apart_ms: float = 0.0) -> dict[str, Any]:
     return same | {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def entries(columns: dict[str, Any]) -> list[tuple[str, int]]:
-    return derived("ops", columns, "lost_time", "cause, rank", "rank IS NOT NULL")
+def entries(job: Job, columns: dict[str, Any]) -> list[tuple[str, int]]:
+    job.append("ops", columns)
+    return job.found("lost_time", "cause, rank", "rank IS NOT NULL")
 
 
-def test_a_slow_rank_of_a_mesh_is_named_by_ranks_of_all_its_groups() -> None:
-    assert entries(mesh(slow_from=STEPS // 2)) == [("own", SLOW)]
+def test_a_slow_rank_of_a_mesh_is_named_by_ranks_of_all_its_groups(job: Job) -> None:
+    assert entries(job, mesh(slow_from=STEPS // 2)) == [("own", SLOW)]
 
 
-def test_an_even_mesh_has_no_slow_rank() -> None:
-    assert entries(mesh(slow_from=STEPS)) == []
+def test_an_even_mesh_has_no_slow_rank(job: Job) -> None:
+    assert entries(job, mesh(slow_from=STEPS)) == []
 
 
 def test_iterations_of_one_group_each_refute_nobody() -> None:

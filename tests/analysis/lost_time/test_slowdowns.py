@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.together import Job
 
 from oncall.analysis.lost_time.books import books_of
 from oncall.analysis.lost_time.causes import excess_of_own
@@ -25,20 +27,18 @@ def transfer(_iteration: int, _group: int, _layer: int) -> int:
     return 1
 
 
-def recorded(slow: Collection[int]) -> Incident:
+def recorded(slow: Collection[int]) -> dict[str, Any]:
     """Work takes twice as long on all ranks in the iterations `slow`."""
-    incident = Incident.empty()
 
     def work(iteration: int, _rank: int, _layer: int) -> int:
         return WORK_MS * (2 if iteration in slow else 1)
 
-    columns = layers(work, transfer, ITERATIONS, timed=False, clock=no_offset)
-    incident.append("ops", columns)
-    return incident
+    return layers(work, transfer, ITERATIONS, timed=False, clock=no_offset)
 
 
 def test_a_lasting_slowdown_of_all_is_stated_with_its_begin() -> None:
-    with recorded(range(6, ITERATIONS)) as incident:
+    with Incident.empty() as incident:
+        incident.append("ops", recorded(range(6, ITERATIONS)))
         incident.require(["lost_time"])
         ((share, at_ns),) = incident.con.execute(
             "SELECT share, at_ns FROM lost_time WHERE cause = 'unexplained'"
@@ -58,23 +58,17 @@ def test_a_lasting_slowdown_of_all_is_stated_with_its_begin() -> None:
 
 
 @pytest.mark.parametrize("slow", [(5, 6), (), range(3, 9)])
-def test_iterations_that_are_long_for_a_while_are_none(slow: Collection[int]) -> None:
-    with recorded(slow) as incident:
-        incident.require(["lost_time"])
-        causes = incident.con.execute("SELECT cause FROM lost_time").fetchall()
-    assert causes == [("account",)]
+def test_iterations_that_are_long_for_a_while_are_none(job: Job, slow: Collection[int]) -> None:
+    job.append("ops", recorded(slow))
+    assert job.found("lost_time", "cause") == [("account",)]
 
 
-def test_ranks_that_are_late_at_different_times_are_late_by_turns() -> None:
+def test_ranks_that_are_late_at_different_times_are_late_by_turns(job: Job) -> None:
     def work(iteration: int, rank: int, _layer: int) -> int:
         return WORK_MS + 8 * ((rank, iteration % 3) in ((0, 0), (2, 1)))
 
-    with Incident.empty() as incident:
-        columns = layers(work, transfer, ITERATIONS, timed=False, clock=no_offset)
-        incident.append("ops", columns)
-        incident.require(["lost_time"])
-        causes = incident.con.execute("SELECT cause, rank FROM lost_time ORDER BY ALL").fetchall()
-    assert causes == [("account", None), ("turns", 0), ("turns", 2)]
+    job.append("ops", layers(work, transfer, ITERATIONS, timed=False, clock=no_offset))
+    assert job.found("lost_time", "cause, rank") == [("account", None), ("turns", 0), ("turns", 2)]
 
 
 BEGINS_NS = np.arange(8) * 100

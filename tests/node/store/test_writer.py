@@ -70,7 +70,7 @@ def test_what_a_killed_collector_committed_is_sealed(place: Place) -> None:
     assert not place.live_log.exists()
 
 
-@pytest.mark.parametrize("delay_ms", [0, 3, 10, 20, 40])
+@pytest.mark.parametrize("delay_ms", [3, 20])
 def test_a_kill_in_a_large_commit_leaves_all_of_it_or_nothing(place: Place, delay_ms: int) -> None:
     """Of more rows than a row group DuckDB writes the data first, and then a log that names it."""
     child = """

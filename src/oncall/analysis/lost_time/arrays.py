@@ -1,4 +1,4 @@
-"""Arrays of times: quantiles of what is known, and numbers for what is equal."""
+"""Arrays of times, and numbers for what is equal."""
 
 from __future__ import annotations
 
@@ -27,41 +27,10 @@ def few_ranks(times: Times) -> Iterator[slice]:
         yield slice(begin, begin + each)
 
 
-def median(values: Times, axis: int) -> Times:
-    """The median of what is known, NaN where nothing is."""
-    return quantile(values, 0.5, axis)
-
-
-def quantile(values: Times, share: float, axis: int) -> Times:
-    """As numpy's nanquantile, by one sort of the whole array."""
-    ordered = np.sort(np.moveaxis(values, axis, 0), axis=0)
-    if not len(ordered):
-        return np.full(ordered.shape[1:], np.nan)
-    count = np.sum(~np.isnan(ordered), axis=0)
-    at = np.maximum(count - 1, 0) * share
-    low = np.floor(at).astype(np.int64)
-    below = np.take_along_axis(ordered, low[None], 0)[0]
-    above = np.take_along_axis(ordered, np.minimum(low + 1, np.maximum(count - 1, 0))[None], 0)[0]
-    return np.asarray(below + (above - below) * (at - low))
-
-
 def smallest(values: Times, axis: int) -> Times:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nanmin(values, axis=axis))
-
-
-def medians_of(key: Ints, values: Times) -> tuple[Times, Ints]:
-    """Of each value (n,) the median of all that have its key, of two the less, and how many these
-    are; values that are NaN do not count."""
-    order = np.lexsort((values, key))  # NaN last
-    start = np.flatnonzero(np.diff(key[order], prepend=-1))
-    size = np.diff(start, append=len(key))
-    known = np.add.reduceat(np.isfinite(values[order]), start) if len(key) else size
-    middle = values[order][start + np.maximum(known - 1, 0) // 2]
-    found, number = np.empty(len(key)), np.empty(len(key), dtype=np.int64)
-    found[order], number[order] = np.repeat(middle, size), np.repeat(known, size)
-    return found, number
 
 
 def most_frequent(values: Hashes) -> Hashes:

@@ -14,16 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import (
-    NONE,
-    Ints,
-    Times,
-    few_ranks,
-    median,
-    pairs_of,
-    quantile,
-    smallest,
-)
+from oncall.analysis.common.quantiles import median, quantile
+from oncall.analysis.lost_time.arrays import NONE, Ints, Times, few_ranks, pairs_of, smallest
 from oncall.analysis.lost_time.graph import Account, Graph, Groups, Level, Order, Spent, gather
 from oncall.analysis.lost_time.limits import Limits
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import Times, median, quantile
+from oncall.analysis.common.quantiles import median, quantile
+from oncall.analysis.lost_time.arrays import Times
 from oncall.analysis.lost_time.baselines import account_of
 from oncall.analysis.lost_time.causes import Books, Class, replayed
 from oncall.analysis.lost_time.graph import Graph, graph_of, groups_of, ordered

@@ -13,7 +13,8 @@ from math import comb
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, median, numbered, quantile
+from oncall.analysis.common.quantiles import median, quantile
+from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.causes import Books, excess_of_own
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, is_duty

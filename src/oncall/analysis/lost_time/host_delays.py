@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import NONE, Ints, Times, medians_of, numbered
+from oncall.analysis.common.quantiles import median_of_alike
+from oncall.analysis.lost_time.arrays import NONE, Ints, Times, numbered
 from oncall.analysis.lost_time.iterations import Iterations, served
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
@@ -78,6 +79,6 @@ def _of_peers(
     place = numbered(program, iterations.nth[at])
     found_ns = np.full(len(at), np.inf)
     for kind in (place, numbered(number, place)):
-        middle_ns, peers = medians_of(kind, took_ns)
+        middle_ns, peers = median_of_alike(kind, took_ns)
         found_ns = np.where(peers >= limits.few, middle_ns, found_ns)
     return found_ns

@@ -18,7 +18,8 @@ from typing import Literal
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, quantile
+from oncall.analysis.common.quantiles import quantile
+from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times
 from oncall.analysis.lost_time.iterations import Iterations, served
 from oncall.analysis.lost_time.judgement import (
     BLOCKS,

@@ -11,15 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import (
-    NONE,
-    Flags,
-    Ints,
-    Times,
-    medians_of,
-    numbered,
-    quantile,
-)
+from oncall.analysis.common.quantiles import median_of_alike, quantile
+from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
 
@@ -162,7 +155,7 @@ def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) 
     """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
     so the early ones count."""
     after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
-    ahead = after - medians_of(group, after)[0]
+    ahead = after - median_of_alike(group, after)[0]
     return _of_ranks(programs, ahead, np.isfinite(ahead), limits.ordinary)
 
 

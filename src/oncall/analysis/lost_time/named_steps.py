@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import NONE, Ints, Times, quantile
+from oncall.analysis.common.quantiles import quantile
+from oncall.analysis.lost_time.arrays import NONE, Ints, Times
 from oncall.analysis.lost_time.iterations import Iterations, like_most, programs_called
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs

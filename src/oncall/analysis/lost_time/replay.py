@@ -10,7 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import Ints, Times, median
+from oncall.analysis.common.quantiles import median
+from oncall.analysis.lost_time.arrays import Ints, Times
 from oncall.analysis.lost_time.causes import (
     Books,
     candidates_by,

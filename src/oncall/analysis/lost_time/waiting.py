@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncall.analysis.lost_time.arrays import Flags, Ints, Times, few_ranks, median, smallest
+from oncall.analysis.common.quantiles import median
+from oncall.analysis.lost_time.arrays import Flags, Ints, Times, few_ranks, smallest
 from oncall.analysis.lost_time.graph import Graph, Groups, Spent
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.segments import Measured

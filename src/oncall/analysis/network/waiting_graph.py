@@ -19,6 +19,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.quantiles import quantile_of_alike
 from oncall.evidence import Param, decides, params_of, relation
 from oncall.evidence.columns import Words
 
@@ -272,29 +273,17 @@ def _beyond_expectation(
     """
     expected = np.ma.filled(np.ma.masked_array(steps["expected_ns"], dtype=float), np.nan)
     alike = _codes([collective, _whole(steps["bytes"])])
-    baseline = _quantile(took.astype(float), alike, 0.25)
+    baseline = quantile_of_alike(alike, took.astype(float), 0.25)[0]
     expected = np.where(expected > 0, expected, baseline)
     with np.errstate(divide="ignore", invalid="ignore"):
-        overhead = np.clip(_quantile(took / expected, collective, 0.25), 1.0, most_overhead)
+        overhead = quantile_of_alike(collective, took / expected, 0.25)[0]
+    overhead = np.clip(overhead, 1.0, most_overhead)
     expected = expected * overhead
     known = np.isfinite(expected) & (expected > 0)
     return (
         np.ma.masked_array(expected, ~known),
         np.ma.masked_array(took - expected, ~known),
     )
-
-
-def _quantile(values: NDArray[np.float64], groups: Integers, share: float) -> NDArray[np.float64]:
-    """The quantile of each value's group, for each value."""
-    if not len(values):
-        return values
-    order = np.lexsort((values, groups))
-    first = np.r_[0, np.flatnonzero(np.diff(groups[order])) + 1]
-    sizes = np.diff(np.r_[first, len(values)])
-    per_group = values[order][first + ((sizes - 1) * share).astype(np.int64)]
-    out = np.empty(len(values))
-    out[order] = np.repeat(per_group, sizes)
-    return out
 
 
 def _whole(column: Any) -> Integers:

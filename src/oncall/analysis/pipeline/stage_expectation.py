@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.quantiles import median_of_alike
 from oncall.evidence import Param, relation
 
 Integers = NDArray[np.int64]
@@ -48,15 +49,10 @@ def work_ratio(
 def lower_middle(values: Times, key: Integers, least: int = 2) -> tuple[Times, Integers, Integers]:
     """The lower median of the known values of each key, in order of keys, NaN for fewer than
     `least`; beside it an index of each key's first row and the place (n,) of each row's key."""
-    keys, first, place = np.unique(key, return_index=True, return_inverse=True)
-    known = np.flatnonzero(~np.isnan(values))
-    order = known[np.lexsort((values[known], place[known]))]
-    sizes = np.bincount(place[order], minlength=len(keys))
-    begin = np.cumsum(sizes) - sizes
-    middle: Times = np.full(len(keys), np.nan)
-    enough = sizes >= least
-    middle[enough] = values[order][(begin + (sizes - 1) // 2)[enough]]
-    return middle, first.astype(np.int64), place.astype(np.int64)
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    middle, known = median_of_alike(key, values)
+    found = np.where(known[first] >= least, middle[first], np.nan)
+    return found, first.astype(np.int64), place.astype(np.int64)
 
 
 ITS_PAST, PEERS = "its own past", "other pipelines"

@@ -17,6 +17,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.quantiles import quantile_of_alike
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
 from oncall.analysis.pipeline.stage_expectation import lower_middle, work_ratio
 from oncall.evidence import Param, relation
@@ -355,10 +356,5 @@ def _quantile(
 ) -> Times:
     """A quantile of the chosen values of each group 0..count-1; NaN: none was chosen."""
     found = np.full(count, np.nan)
-    rows = np.flatnonzero(chosen)
-    order = rows[np.lexsort((values[rows], groups[rows]))]
-    first = np.flatnonzero(np.diff(groups[order], prepend=NONE))
-    sizes = np.diff(np.append(first, len(order)))
-    place = ((sizes - 1) * share).astype(np.int64)
-    found[groups[order][first]] = values[order][first + place]
+    found[groups] = quantile_of_alike(groups, np.where(chosen, values, np.nan), share)[0]
     return found

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.common.quantiles import quantile
 from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.neighbours import after
 from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
-from oncall.analysis.tasks.row_quantiles import after, quantile_of
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.traffic import parallelism
 
@@ -132,7 +133,7 @@ class _Pauses:
         next_closing = after(np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1], n)
         last = np.append(self.block, -1)[next_closing] != self.block
         shown = closing & last & (self.pause > 0)
-        baseline = np.nan_to_num(quantile_of(self.pause, shown, 0.25))
+        baseline = np.nan_to_num(quantile(np.where(shown, self.pause, np.nan), 0.25, 1))
         most = baseline + thresholds.PAUSE * self.iteration_ns
         expected = self.since + baseline.astype(np.int64)[:, np.newaxis]
         until = np.where(self.pause > most[:, np.newaxis], expected, self.until)

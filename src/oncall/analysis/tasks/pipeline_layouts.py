@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
+from oncall.analysis.common.group_names import role_named
 from oncall.analysis.tasks.rank_calls import UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import Layout, Seats, Stated
 
@@ -40,10 +41,9 @@ def read_memberships(con: duckdb.DuckDBPyConnection, job: str, comms: Sequence[i
         "SELECT any_value(world_size) FROM jobs WHERE job = ?", [job]
     ).fetchall()
     stated = con.execute(
-        """
+        f"""
         SELECT rank, any_value(comm_rank), any_value(size) FROM members
-        WHERE job = ? AND (lower(role) = 'pp' OR lower(coalesce(role, name)) LIKE '%pipeline%')
-            AND comm_rank IS NOT NULL AND size IS NOT NULL
+        WHERE job = ? AND {role_named()} = 'pp' AND comm_rank IS NOT NULL AND size IS NOT NULL
         GROUP BY rank HAVING count(*) = 1
         """,
         [job],

@@ -15,6 +15,7 @@ from itertools import pairwise
 import duckdb
 import numpy as np
 
+from oncall.analysis.common.group_names import EXPERT_DP, role_named
 from oncall.analysis.common.ordering import in_order, rank_pieces
 from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.call_patterns import group_order, likenesses
@@ -24,21 +25,8 @@ from oncall.analysis.traffic import parallelism
 SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
 UNKNOWN = -1
 
-# Words of the names that frameworks give their groups, the more special first.
-_NAMES = (
-    ("embd", OUTSIDE),
-    ("embedding", OUTSIDE),
-    ("expert_data", REPLICAS),
-    ("pipeline", SEND),
-    ("data_parallel", REPLICAS),
-    ("tensor_and_data", OUTSIDE),
-    ("expert", TASK),
-    ("tensor", TASK),
-    ("context", TASK),
-    ("world", OUTSIDE),
-    ("default", OUTSIDE),
-)
-_ROLES = {"pp": SEND, "tp": TASK, "ep": TASK, "cp": TASK, "dp": REPLICAS, "world": OUTSIDE}
+# By the roles of `group_names`; all others lie outside.
+_USES = {"pp": SEND, "tp": TASK, "ep": TASK, "cp": TASK, "dp": REPLICAS, EXPERT_DP: REPLICAS}
 
 # Rows of an operation written while in flight and again when it ended count once.
 _CALLS = """
@@ -181,23 +169,10 @@ def _columns(
 
 def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
     """What communicators are for by their name or role, where that shows it."""
-    uses: dict[tuple[str, int], int] = {}
-    for job, comm, role, name in con.execute(
-        "SELECT job, comm, any_value(role), any_value(name) FROM members GROUP BY ALL"
-    ).fetchall():
-        for text in (role, name):
-            use = _named_use(text or "")
-            if use is not None:
-                uses[job, comm] = use
-                break
-    return uses
-
-
-def _named_use(text: str) -> int | None:
-    lower = text.strip().lower()
-    if lower in _ROLES:
-        return _ROLES[lower]
-    return next((use for word, use in _NAMES if word in lower), None)
+    named = f"any_value({role_named()})"
+    query = f"SELECT job, comm, {named} FROM members GROUP BY ALL HAVING {named} IS NOT NULL"
+    found = con.execute(query).fetchall()
+    return {(job, comm): _USES.get(role, OUTSIDE) for job, comm, role in found}
 
 
 @dataclass(frozen=True)

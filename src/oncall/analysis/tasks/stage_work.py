@@ -9,31 +9,20 @@ groups (`initialize_model_parallel`): tensor, context, expert, data, pipeline, t
 
 from __future__ import annotations
 
+from oncall.analysis.common.group_names import role_named
 from oncall.analysis.tasks.task_rows import TASK_COLUMNS
 from oncall.evidence import relation
 
 
 def _roles() -> str:
     """What each communicator is for: by its name, else by how it is used."""
-    return """
-        named AS (
-            -- PyTorch describes the group of a device mesh's dimension as mesh_ and its name.
-            SELECT job, comm, rank, comm_rank,
-                regexp_replace(lower(coalesce(role, name, '')), '^mesh_', '') AS said
-            FROM members WHERE comm IS NOT NULL),
+    return f"""
         used AS (
             SELECT n.job, n.comm, n.rank, coalesce(n.comm_rank, row_number() OVER (
                     PARTITION BY n.job, n.comm ORDER BY n.rank) - 1) AS place,
                 count(*) OVER (PARTITION BY n.job, n.comm) AS members,
-                CASE WHEN said IN ('tp', 'pp', 'dp') THEN said
-                     WHEN said LIKE '%embd%' OR said LIKE '%embedding%' THEN NULL
-                     WHEN said LIKE '%expert%' OR said IN ('ep', 'cp', 'world') THEN NULL
-                     WHEN said LIKE '%pipeline%' THEN 'pp'
-                     WHEN said LIKE '%tensor_and%' THEN NULL
-                     WHEN said LIKE '%tensor%' THEN 'tp'
-                     WHEN said LIKE '%data_parallel%' THEN 'dp'
-                     ELSE p.parallelism END AS role
-            FROM named n LEFT JOIN parallelism p ON p.job = n.job AND p.comm = n.comm)
+                coalesce({role_named("n")}, p.parallelism) AS role
+            FROM members n LEFT JOIN parallelism p USING (job, comm) WHERE n.comm IS NOT NULL)
     """
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from oncall.analysis.tasks.iteration_bounds import Block, started_ns, whole_blocks
 from oncall.analysis.tasks.iteration_ends import Ends, iteration_ends
 from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED
+from oncall.analysis.tasks.neighbours import after
 from oncall.analysis.tasks.pipeline_places import Place
 from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
-from oncall.analysis.tasks.row_quantiles import after
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import calls_inside
 from oncall.analysis.tasks.task_lateness import Late

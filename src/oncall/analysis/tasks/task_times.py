@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.common.quantiles import median, quantile
 from oncall.analysis.tasks import thresholds
 from oncall.analysis.tasks.iteration_bounds import Block, started_ns
+from oncall.analysis.tasks.neighbours import after, before
 from oncall.analysis.tasks.rank_calls import (
     OUTSIDE,
     RECV,
@@ -17,7 +19,6 @@ from oncall.analysis.tasks.rank_calls import (
     UNKNOWN,
     RankCalls,
 )
-from oncall.analysis.tasks.row_quantiles import after, before, median_of, quantile_of
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import Inside
 from oncall.analysis.tasks.task_lateness import Late
@@ -221,7 +222,7 @@ def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Ar
     parameters, too: of that time the first forward has as much as forwards need up to their first
     call elsewhere."""
     known = ~tasks.backward & (started >= 0) & (first >= started)
-    lead = median_of(first - started, known & ~opening)[:, np.newaxis]
+    lead = _row_median(first - started, known & ~opening)
     shown = opening & known & ~np.isnan(lead)
     lead_ns = np.nan_to_num(lead).astype(np.int64)
     return np.where(shown, np.maximum(started, first - lead_ns), started)
@@ -235,7 +236,7 @@ def _after_the_pause(
     such take longer than others by the baseline, by the call before them. More than that is its
     own."""
     took = np.where((started >= 0) & (ended >= started) & ~tasks.backward, ended - started, UNKNOWN)
-    others = median_of(took, ~opening & (took >= 0) & ~tasks.evaluation)[:, np.newaxis]
+    others = _row_median(took, ~opening & (took >= 0) & ~tasks.evaluation)
     mine = opening & (took >= 0) & ~np.isnan(others)
     if not mine.any():
         return started
@@ -244,7 +245,7 @@ def _after_the_pause(
     moved = started.copy()
     for word in np.unique(words[mine.any(axis=0)]).tolist():
         alike = mine & (words == word)
-        pause = quantile_of(took, alike, 0.25)[:, np.newaxis] - others
+        pause = quantile(np.where(alike, took, np.nan), 0.25, 1)[:, np.newaxis] - others
         pause_ns = np.nan_to_num(pause).astype(np.int64)
         moved += np.where(alike, np.minimum(np.maximum(pause_ns, 0), took), 0)
     return moved
@@ -262,8 +263,7 @@ def _shared(
     alone = _is_last(tasks) & (np.diff(tasks.group, prepend=-1) != 0)
     took = np.where((started >= 0) & (ended >= 0), ended - started, UNKNOWN)
     forward, backward = (
-        median_of(took, alone & (tasks.backward == b) & (took >= 0))[:, np.newaxis]
-        for b in (False, True)
+        _row_median(took, alone & (tasks.backward == b) & (took >= 0)) for b in (False, True)
     )
     known = ~np.isnan(forward) & ~np.isnan(backward) & (forward + backward > 0)
     both = np.where(known, forward + backward, 1.0)
@@ -325,8 +325,8 @@ def _runs_ahead(
     calling = (last - started) / np.where(known, ended - started, 1)
     for each in np.unique(kind).tolist():
         mine = known & (kind == each) & (count > 0)
-        share = median_of(calling / (1 - 1 / np.maximum(count, 2)), mine)
-        ahead |= (share < ahead_share)[:, np.newaxis] & waits & (kind == each)
+        share = _row_median(calling / (1 - 1 / np.maximum(count, 2)), mine)
+        ahead |= (share < ahead_share) & waits & (kind == each)
     final = np.append(np.flatnonzero(waits), len(kind) - 1)
     return np.asarray(ahead[:, final[np.searchsorted(final, np.arange(len(kind)))]])
 
@@ -373,8 +373,13 @@ def transfers_over(calls: RankCalls) -> Array:
         over = np.where(asks & ~received & (calls.use[transfers] == SEND), over, UNKNOWN)
     sends = calls.use[transfers] == SEND
     alone = sends & ~with_next & ~np.append(False, with_next[:-1]) & (over >= 0)
-    took = median_of(over - calls.entered_ns[:, transfers], alone)
+    took = _row_median(over - calls.entered_ns[:, transfers], alone)
     at_once = np.isnan(took) | (np.nan_to_num(took) < thresholds.GOES_ON_NS)
     result = np.full(calls.entered_ns.shape, UNKNOWN, dtype=np.int64)
-    result[:, transfers] = np.where(sends & at_once[:, np.newaxis], UNKNOWN, over)
+    result[:, transfers] = np.where(sends & at_once, UNKNOWN, over)
     return result
+
+
+def _row_median(values: Array, known: Array) -> Array:
+    """The median of the known values of each row (rows, 1), NaN where there is none."""
+    return median(np.where(known, values, np.nan), 1)[:, np.newaxis]

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
-from oncall.console.queries import GetLogLines, GetNight
+from oncall.console.evidence_queries import GetLogLines, GetNight
 from oncall.core.diagnosis import Severity
 from oncall.render.text.lines import cell_len, padded, wrapped
 from oncall.tui.drawing.literal import LiteralText

@@ -12,7 +12,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from oncall.console.queries import GetRates
+from oncall.console.evidence_queries import GetRates
 from oncall.core.printable import clean
 from oncall.render.text.lines import cell_len, cut, padded
 from oncall.tui.drawing.literal import LiteralText

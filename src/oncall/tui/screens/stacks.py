@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import ComposeResult
 
-from oncall.console.queries import GetStacks
+from oncall.console.evidence_queries import GetStacks
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import typed
 from oncall.tui.shell.goto import Target

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from textual.widget import AwaitMount
 
-from oncall.console.queries import ArchiveSolved, GetReport, SaveIncident
+from oncall.console.evidence_queries import ArchiveSolved
+from oncall.console.queries import GetReport, SaveIncident
 from oncall.core.errors import OncallError
 from oncall.core.printable import file_name, typed
 from oncall.tui.shell.console import Console

@@ -13,7 +13,11 @@ from oncall_lab.training.fault import MEASURED_WAYS
 SHORT = TrainingScenario(
     tp=4, pp=2, dp=2, gpus_per_node=8, duration_ns=16 * NS_PER_S, dp_bytes=4 * 2**30
 )
-WAYS = [(kind, how) for kind, ways in MEASURED_WAYS.items() for how in ways]
+WAYS = [
+    pytest.param(kind, how, marks=[] if how == ways[0] else pytest.mark.slow)
+    for kind, ways in MEASURED_WAYS.items()
+    for how in ways
+]
 
 
 @pytest.mark.parametrize(("kind", "how"), WAYS)

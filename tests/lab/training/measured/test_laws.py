@@ -171,7 +171,7 @@ def test_measuring_changes_nothing_of_a_healthy_training(healthy: Incident) -> N
 def test_a_collector_understands_what_the_kernel_says(kind: str) -> None:
     for how in MEASURED_WAYS[kind]:
         fault = TrainingFault(kind, (10,), 5 * NS_PER_S, how=how, severity=3)
-        incident, _ = simulate(replace(HEALTHY, faults=(fault,), duration_ns=12 * NS_PER_S))
+        incident, _ = simulate(replace(HEALTHY, dp=2, faults=(fault,), duration_ns=12 * NS_PER_S))
         with incident:
             for source, code, device, text in rows(
                 incident, "SELECT source, code, device, text FROM host_events"

@@ -12,7 +12,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
-from oncall.console.queries import GetCommunicator, GetTraffic
+from oncall.console.evidence_queries import GetCommunicator, GetTraffic
 from oncall.core.nodeset import natural
 from oncall.core.printable import clean
 from oncall.core.units import format_duration

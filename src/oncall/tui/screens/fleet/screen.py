@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetRankCard, GetRankValues, GetRates
+from oncall.console.evidence_queries import GetRankCard, GetRankValues, GetRates
 from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText

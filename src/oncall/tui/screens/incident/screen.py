@@ -8,23 +8,22 @@ rows behind a step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
-from oncall.console.queries import GetLogLines, GetPicture, GetRates, GetReport, GetStepRows
+from oncall.console.evidence_queries import GetStepRows
+from oncall.console.queries import GetReport
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError
 from oncall.core.printable import clean
 from oncall.fleet.read_only import read_only_command
 from oncall.render.markdown import to_line
-from oncall.tui.screens.incident import model, overview
-from oncall.tui.screens.incident.overview import Glance
-from oncall.tui.screens.incident.picture import Picture
+from oncall.tui.screens.incident import model
+from oncall.tui.screens.incident.glance_screen import GlanceScreen
 from oncall.tui.screens.incident.story import story
 from oncall.tui.screens.incident.verdict import (
     BESIDE,
@@ -39,19 +38,13 @@ from oncall.tui.shell.actions import Needs, needs, needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.keys import ActionEntry, always
 from oncall.tui.shell.lines import KeyBar
-from oncall.tui.shell.messages import Copy, Refused
+from oncall.tui.shell.messages import Copy
 from oncall.tui.shell.node_work import ProbeScreen, RunScreen, blamed_nodes, why_not_probed
-from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
-from oncall.views.night import LoggedLine
-from oncall.views.rates.buckets import Series
 from oncall.views.snapshot import Snapshot
-from oncall.views.words import first_command, leading, next_command
-
-_MOST_LOG = 60  # lines around the moment
-
+from oncall.views.words import first_command, next_command
 
 _no_step: Needs[IncidentScreen] = needs(
     "no step under or below the cursor", lambda screen: screen.step(), always
@@ -114,16 +107,7 @@ ACTIONS: tuple[ActionEntry[Any], ...] = (
 )  # fmt: skip
 
 
-def _began_ns(snapshot: Snapshot) -> int | None:
-    """When what the headline is about began, Unix ns."""
-    lead = leading(snapshot.diagnosis)
-    return lead.at_ns if lead else None
-
-
-_PICTURE_FROM = 44  # lines of a screen
-
-
-class IncidentScreen(ConsoleScreen):
+class IncidentScreen(GlanceScreen):
     """Findings, story, rows."""
 
     ACTIONS = ACTIONS
@@ -137,11 +121,6 @@ class IncidentScreen(ConsoleScreen):
         self._known: frozenset[str] | None = None
         self._chosen: str | None = None  # the name of the line that the reader went to
         self._shown_finding: str | None = None  # the name of the finding in the story
-        self._series: tuple[Series, ...] | str | None = None
-        self._series_of: object = None
-        self._picture: Picture = ()
-        self._pictured: object = None  # which finding of which snapshot that is of
-        self._log: tuple[LoggedLine, ...] = ()
 
     def compose_body(self) -> ComposeResult:
         yield Verdict(id="verdict")
@@ -161,7 +140,7 @@ class IncidentScreen(ConsoleScreen):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         self.show_narrowed()
-        self._ask_glance(snapshot)
+        self.ask_glance(snapshot)
 
     def show_narrowed(self) -> None:
         """The list anew; the reader stays with the finding that they chose."""
@@ -200,53 +179,7 @@ class IncidentScreen(ConsoleScreen):
             self._story.show(items, at=model.beginning(items, line.finding))
         self._rows.sources = line.finding.sources if line.finding else ()
         self._want_rows()
-        self._want_picture()
-
-    # ------------------------------------------------------------- at a glance
-
-    def _ask_glance(self, snapshot: Snapshot) -> None:
-        """What the glance shows beside the snapshot; what was read of the last one stays so long,
-        unless that is of another job."""
-        self._show_glance()
-        take = partial(self._take_series, overview.about(snapshot))
-        self.ask("job", GetRates("job"), take, refused=self._without_series)
-        self.ask("log", GetLogLines(_began_ns(snapshot), _MOST_LOG), self._take_log)
-
-    def _want_picture(self) -> None:
-        """That of the finding under the cursor, where there is room; another's does not stay."""
-        finding, snapshot = self.finding(), self.state.snapshot
-        roomy = self.size.width >= BESIDE and self.size.height >= _PICTURE_FROM
-        known = snapshot.diagnosis.findings if snapshot is not None else ()
-        wanted = finding if roomy and finding in known else None
-        pictured = (wanted.id, snapshot.version) if wanted is not None and snapshot else None
-        if pictured == self._pictured:
-            return
-        self._pictured = pictured
-        if wanted is None:
-            self._take_picture(())
-        else:
-            plain = self.app.ascii_only
-            self.ask(
-                "picture",
-                GetPicture(wanted.id, plain=plain),
-                self._take_picture,
-                refused=lambda _: self._take_picture(()),
-            )
-
-    def _take_picture(self, picture: Picture) -> None:
-        self._picture = picture
-        self._show_glance()
-
-    def on_resize(self, event: events.Resize) -> None:
-        super().on_resize(event)
-        self.call_after_refresh(self._want_picture)
-
-    def _show_glance(self) -> None:
-        if (snapshot := self.state.snapshot) is not None:
-            began_ns = _began_ns(snapshot)
-            read = (self._series, self._log, began_ns, self._series_of)
-            glance = Glance(snapshot, *read, self._picture)
-            self.query_one(GlancePane).show(glance)
+        self.want_picture()
 
     def on_descendant_focus(self) -> None:
         self.set_class(self._story.has_focus, "in-story")
@@ -263,18 +196,6 @@ class IncidentScreen(ConsoleScreen):
     def _ask_rows(self, step: StepAt) -> None:
         rows = GetStepRows(step.finding, step.index)
         self.ask("rows", rows, self._rows.answered, refused=self._rows.refused)
-
-    def _take_series(self, of: object, series: tuple[Series, ...]) -> None:
-        self._series, self._series_of = series, of
-        self._show_glance()
-
-    def _without_series(self, message: Refused) -> None:
-        self._series = str(message.error)
-        self._show_glance()
-
-    def _take_log(self, lines: tuple[LoggedLine, ...]) -> None:
-        self._log = lines
-        self._show_glance()
 
     # -------------------------------------------------------- where the cursor is
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
-from oncall.console.queries import GetNetwork, GetNetworkRows, GetNetworkStep
+from oncall.console.evidence_queries import GetNetwork, GetNetworkRows, GetNetworkStep
 from oncall.render.text.lines import cut, line, plain_lines
 from oncall.render.text.waiting import waiting_lines
 from oncall.tui.drawing.literal import LiteralText

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 
-from oncall.console.queries import GetRates, GetStages, GetStageTask
+from oncall.console.evidence_queries import GetRates, GetStages, GetStageTask
 from oncall.core.units import format_duration
 from oncall.render.text.lines import plain_lines
 from oncall.render.text.stages import GLYPHS, PLAIN, blamed_sentences, timeline_lines, title

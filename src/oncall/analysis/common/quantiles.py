@@ -1,0 +1,47 @@
+"""Quantiles of what is known: NaN is not known, and does not count."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Times = NDArray[np.float64]
+
+
+def quantile(values: Times, share: float, axis: int) -> Times:
+    """As numpy's nanquantile, by one sort of the whole array; NaN where nothing is known."""
+    ordered = np.sort(np.moveaxis(values, axis, 0), axis=0)
+    if not len(ordered):
+        return np.full(ordered.shape[1:], np.nan)
+    last = np.maximum(np.sum(~np.isnan(ordered), axis=0) - 1, 0)
+    at = last * share
+    low = np.floor(at).astype(np.int64)
+    below = np.take_along_axis(ordered, low[None], 0)[0]
+    above = np.take_along_axis(ordered, np.minimum(low + 1, last)[None], 0)[0]
+    return np.asarray(below + (above - below) * (at - low))
+
+
+def median(values: Times, axis: int) -> Times:
+    """The median of what is known, NaN where nothing is."""
+    return quantile(values, 0.5, axis)
+
+
+def quantile_of_alike(key: Ints, values: Times, share: float) -> tuple[Times, Ints]:
+    """Of each value (n,) the quantile of all that have its key, of two the less, and how many of
+    these are known."""
+    order = np.lexsort((values, key))  # NaN last
+    ordered = key[order]
+    start = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    size = np.diff(start, append=len(key))
+    known = np.add.reduceat(np.isfinite(values[order]), start) if len(key) else size
+    place = (np.maximum(known - 1, 0) * share).astype(np.int64)
+    found, number = np.empty(len(key)), np.empty(len(key), dtype=np.int64)
+    found[order] = np.repeat(values[order][start + place], size)
+    number[order] = np.repeat(known, size)
+    return found, number
+
+
+def median_of_alike(key: Ints, values: Times) -> tuple[Times, Ints]:
+    """The same of the median."""
+    return quantile_of_alike(key, values, 0.5)
