@@ -43,7 +43,7 @@ class Doubt(NamedTuple):
 def why_undecided(incident: Incident, *, slow: bool, reported: Symptom = Symptom.UNKNOWN) -> Doubt:
     """Why it is not known whether the job moves, or moves as it should; empty if that is known.
     `slow`: some rulebook that ran would say so if the job were slow."""
-    stops = (_waiting, _ended_without, _calls_alone, _seen_once, _alike)
+    stops = (_waiting, _ended_without, _silent, _calls_alone, _seen_once, _alike)
     slows, hides = ((_by_chance, _unexplained), (_not_shown,)) if slow else ((), ())
     first = (*slows, *stops) if reported is Symptom.SLOW else (*stops, *slows)
     doubts = (ask(incident) for ask in (*first, *hides, _by_counters))
@@ -81,6 +81,16 @@ def _ended_without(incident: Incident) -> Doubt:
         "either the call failed when it ended, or its recording is older",
         suspects=(Suspect(blamed([rank]), against),),
     )
+
+
+def _silent(incident: Incident) -> Doubt:
+    """That nothing happened for long before the dumps were written, as where ranks wait for what is
+    not recorded; empty if something did."""
+    seconds = evidence.silent_until_written(incident)
+    last = (
+        "all recorded operations are complete, and the dumps were written {:.0f} s after the last"
+    )
+    return Doubt(last.format(seconds) if seconds else "")
 
 
 def _calls_alone(incident: Incident) -> Doubt:

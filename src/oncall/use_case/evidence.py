@@ -137,6 +137,13 @@ def waiting_ranks(incident: Incident) -> tuple[int, bool, str | None]:
     return rows[0] if rows else (0, False, None)
 
 
+def silent_until_written(incident: Incident) -> float | None:
+    """For how many seconds nothing had happened when the dumps were written, if never before for so
+    long."""
+    last = "SELECT max(later_ns) / 1e9 FROM dump_times WHERE silent"
+    return next((seconds for (seconds,) in asked(incident, ["dump_times"], last)), None)
+
+
 def awaited_ranks(incident: Incident) -> list[int]:
     """For whom ranks wait that are absent or silent."""
     roots = "SELECT DISTINCT rank FROM hang_roots WHERE how IN ('absent', 'silent') ORDER BY rank"

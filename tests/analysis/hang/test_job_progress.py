@@ -161,7 +161,7 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
 
 def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
     """That it was written shortly after the last call shows that the job ran; later says little."""
-    found, went_on = [], []
+    found, went_on, silent = [], [], []
     for later_s in (1, 3, 12, 20):
         with recorded(tmp_path, open_but_on_rank_5) as incident:
             for rank in range(RANKS):  # as dumps differ
@@ -173,7 +173,9 @@ def test_a_file_is_no_older_than_its_dump(tmp_path: Path) -> None:
             weight = "SELECT weight FROM progress_symptoms WHERE name = 'file times'"
             found += incident.con.execute(weight).fetchall()
             went_on += incident.con.execute("SELECT moved FROM job_progress").fetchall()
-    assert found == [(-5.2,), (-0.7,), (0,), (0.7,)]
+            silent += incident.con.execute("SELECT silent FROM dump_times").fetchall()
+    assert found == [(-5.2,), (0,), (0,), (0.7,)]
+    assert silent == [(False,), (False,), (True,), (True,)]
     assert went_on == [(True,), (False,), (False,), (False,)]  # to dump takes seconds at times
 
 

@@ -69,6 +69,50 @@ def job_quiet() -> str:
 
 
 @relation(
+    "dump_times",
+    reads=["recordings", "job_quiet"],
+    empty_without=["recordings"],
+    columns=[
+        ("job", "VARCHAR", "", "a job that left Flight Recorder dumps"),
+        ("later_ns", "BIGINT", "ns", "its files were written so long after its last operation"),
+        ("normal_ns", "BIGINT", "ns", "the longest that nothing ended before"),
+        ("dated", "BOOLEAN", "", "they were written when the dumps were made"),
+        ("silent", "BOOLEAN", "", "by then nothing had happened for longer than ever"),
+    ],
+    source="beyond CCL-D: when a recording was made",
+    params={
+        "blink": "progress_symptoms.blink",
+        "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
+        "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
+        "copying": Param("1 ms", "a file: times of files copied at once are so near"),
+    },
+)
+def dump_times() -> str:
+    """How long after its last operation each job's dumps were written."""
+    return """
+        -- A file is no older than its dump, and may be a copy, made at any time since. So that it
+        -- was written shortly after the last operation shows that the job moved, and that it was
+        -- written later shows something only where the times differ as those of dumps do: copies
+        -- are made at once, or in the order of names or ranks.
+        WITH orders AS (
+            SELECT job, written_ns, max(written_ns) OVER (PARTITION BY job ORDER BY path)
+                    - written_ns AS by_name,
+                max(written_ns) OVER (PARTITION BY job ORDER BY rank) - written_ns AS by_rank
+            FROM recordings WHERE kind = 'flight_recorder'),
+        files AS (
+            SELECT job, median(written_ns) - any_value(newest_ns) AS later_ns,
+                greatest(any_value(longest_gap_ns), $blink) AS normal_ns,
+                least(max(by_name), max(by_rank)) > $copying * count(*) AS differ
+            FROM job_quiet JOIN orders USING (job) GROUP BY job)
+        SELECT job, later_ns, normal_ns,
+            coalesce(later_ns <= $written_in OR (differ AND later_ns < $copied_after), false)
+                AS dated,
+            dated AND later_ns > normal_ns + $written_in AS silent
+        FROM files
+    """
+
+
+@relation(
     "shared_waits",
     reads=["hang_roots", "front", "job_quiet"],
     empty_without=["front"],

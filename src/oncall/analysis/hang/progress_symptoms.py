@@ -64,22 +64,6 @@ def _recorded() -> str:
         polled AS (
             SELECT job FROM launches WHERE source = 'nccl_ras' AND launched IS NOT NULL
             GROUP BY job HAVING count(DISTINCT at_ns) > 1),
-        -- A file is no older than its dump, and may be a copy, made at any time since. So that it
-        -- was written shortly after the last operation shows that the job moved, and that it was
-        -- written later shows something only where the times differ as those of dumps do: copies
-        -- are made at once, or in the order of names or ranks.
-        orders AS (
-            SELECT job, written_ns, max(written_ns) OVER (PARTITION BY job ORDER BY path)
-                    - written_ns AS by_name,
-                max(written_ns) OVER (PARTITION BY job ORDER BY rank) - written_ns AS by_rank
-            FROM recordings WHERE kind = 'flight_recorder'),
-        files AS (
-            SELECT job, median(written_ns) - any_value(newest_ns) AS later_ns,
-                any_value(normal_ns) AS normal_ns,
-                least(max(by_name), max(by_rank)) > $copying * count(*) AS differ,
-                coalesce(later_ns <= $written_in OR (differ AND later_ns < $copied_after), false)
-                    AS dated
-            FROM quiet JOIN orders USING (job) WHERE quiet_ns IS NULL GROUP BY job),
         -- A moment in which nothing moves shows nothing in a job that pauses now and then, nor of
         -- ranks in a barrier.
         pausing AS (
@@ -202,11 +186,10 @@ def _time_symptoms() -> str:
         UNION ALL
         SELECT job, CASE WHEN dated THEN 'file times' ELSE 'undated' END,
             CASE WHEN NOT dated THEN 0 WHEN later_ns <= normal_ns THEN -$certain
-                WHEN later_ns <= $written_in THEN -$weak
                 WHEN later_ns <= $written_by THEN 0 ELSE $weak END,
             CASE WHEN dated THEN 'the files were written ' || {spoken("later_ns")}
                 || ' after the last operation' ELSE 'nothing shows when the dumps were made' END
-        FROM files
+        FROM dump_times SEMI JOIN (FROM quiet WHERE quiet_ns IS NULL) USING (job)
         UNION ALL
         -- Its last interval is a tenth of a second: a running job may pause for as long.
         SELECT job, 'watchdog', least($likely, completions),
@@ -334,10 +317,7 @@ def _reported_symptom() -> str:
         "weak": Param(0.7, "log odds of what is seen twice as often in one case"),
         "unretired": Param(0.2, "of completions expected in the watchdog's last interval"),
         "pause": Param("200 ms", "two looks of PyTorch's watchdog: in between nothing ends"),
-        "written_in": Param("5 s", "symbols of stacks are looked up while a dump is written"),
         "written_by": Param("15 s", "PyTorch waits so long for a dump that is being written"),
-        "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
-        "copying": Param("1 ms", "a file: times of files copied at once are so near"),
         "times": "overdue_calls.times",
         "hiccup": "lost_time.hiccup",
         "confirming": Param(2, "times as much as a wait itself weighs an even end of the logs"),

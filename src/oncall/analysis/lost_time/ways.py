@@ -74,9 +74,10 @@ class Evidence:
 
     @property
     def replayed(self) -> bool:
-        """Whether replays have all that happened: what they do not name costs nothing."""
+        """Whether replays have all that happened, as it was measured: what they do not name costs
+        nothing."""
         replay = self.replay
-        return replay is not None and replay.missed < self.limits.least_gain
+        return replay is not None and max(replay.missed, replay.error) < self.limits.least_gain
 
     @cached_property
     def arrivals(self) -> Arrivals:
