@@ -81,9 +81,9 @@ class Outcome:
     @property
     def slow_s(self) -> float:
         """How long it needs to answer, or its collector, where that is long; else 0."""
-        waits_s = collector_of(self.status).get("takes_s")
-        is_told = isinstance(waits_s, int | float) and 0 <= waits_s <= _MOST_S
-        seconds = max(self.seconds, waits_s if is_told and self.kind in ANSWERED else 0.0)
+        seconds, waits_s = self.seconds, collector_of(self.status).get("takes_s")
+        if isinstance(waits_s, int | float) and self.kind in ANSWERED and waits_s <= _MOST_S:
+            seconds = max(seconds, waits_s)
         return seconds if seconds >= SLOW_S else 0.0
 
     @property
