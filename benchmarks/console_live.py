@@ -1,14 +1,15 @@
 """How soon the live console says that a job, a node or a collector is in trouble, over sshd.
 
-    python benchmarks/console_live.py [--stories stopped slow sshd collector frozen] [--nodes 4]
+    python benchmarks/console_live.py [--stories stopped killed slow ...] [--nodes 4] [--loops 4]
 
-Prints Markdown. The demonstration's job of eight ranks runs on four nodes behind an sshd on
-loopback (the fourth has one of its own), each with a collector. A session gathers as the console
-does, five seconds after the last snapshot came. Each story begins with a new job; seconds are from
-the fault to the first snapshot that says so. All share the cores of this machine. The slow rank
-computes 20 ms longer each time, and is judged by the demonstration's thresholds for eight ranks.
-With more than eight nodes each runs one rank, which computes for `--compute-ms`, so that so many
-leave the cores half idle.
+Prints Markdown; `before` is what stood in the headline or the title from the fault on until then.
+With `--loops` so many processes spin beside the job, from its start on. The demonstration's job of
+eight ranks runs on four nodes behind an sshd on loopback (the fourth has one of its own), each with
+a collector. A session gathers as the console does, five seconds after the last snapshot came. Each
+story begins with a new job; seconds are from the fault to the first snapshot that says so. All
+share the cores of this machine. The slow rank computes 20 ms longer each time, and is judged by the
+demonstration's thresholds for eight ranks. With more than eight nodes each runs one rank, which
+computes for `--compute-ms`, so that so many leave the cores half idle.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fleet" / "ssh"))
 
 from loopback import PLAIN, Loopback, why_not
 
-STOPPED, SLOW = 5, 3  # the ranks; of four nodes on gpu003 and gpu002
+STOPPED, SLOW, FROZEN = 5, 3, (2, 3)  # the ranks; of four nodes on gpu003 and gpu002
 RANKS = 8  # at least
 RESTS_S, HEALTHY_S, MOST_S = 5.0, 20.0, 240.0
+
+
+Says = Callable[[Snapshot], str]
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,18 @@ class Running:
 
 
 def stop_rank(running: Running) -> None:
+    signal_rank(running, signal.SIGSTOP)
+
+
+def kill_rank(running: Running) -> None:
+    signal_rank(running, signal.SIGKILL)
+
+
+def signal_rank(running: Running, number: signal.Signals) -> None:
     [name] = [node.name for node, rank, _ in running.cluster.layout.placed() if rank == STOPPED]
     for pid in processes_of(running, name, "train"):
         if rank_of(pid) == STOPPED:
-            os.kill(pid, signal.SIGSTOP)
+            os.kill(pid, number)
 
 
 def kill_sshd(running: Running) -> None:
@@ -109,29 +121,37 @@ def host(snapshot: Snapshot, node: str) -> str:
     return "silent" if one.silent else one.collector or "ok"
 
 
-def blamed(snapshot: Snapshot) -> str:
-    """The headline where a hang is its cause."""
-    causes = [one for one in snapshot.diagnosis.findings if one.fault_class == "hang"]
-    said = headline(snapshot.diagnosis, snapshot.moment.at_ns)
-    return said[2] if causes and said[1] == "critical" else "ok"
+def blamed(fault_class: str, *ranks: int) -> Says:
+    """The headline where it is critical, or a cause is slow, and blames one of the ranks."""
+
+    def says(snapshot: Snapshot) -> str:
+        causes = [one for one in roots(snapshot.diagnosis) if one.fault_class == fault_class]
+        named = {where.where.get("rank") for one in causes for where in one.blame}
+        return stated(snapshot) if named.intersection(ranks) else "ok"
+
+    return says
 
 
-def slowed(snapshot: Snapshot) -> str:
-    """The headline where a cause is that the slow rank is slow."""
-    causes = [one for one in roots(snapshot.diagnosis) if one.fault_class == "slow"]
-    named = any(where.where.get("rank") == SLOW for one in causes for where in one.blame)
-    said = headline(snapshot.diagnosis, snapshot.moment.at_ns)
-    return said[2] if named else "ok"
+def stated(snapshot: Snapshot) -> str:
+    """The headline, `ok` where it is for information at most."""
+    _, severity, text = headline(snapshot.diagnosis, snapshot.moment.at_ns)
+    return "ok" if severity in (None, "info") else text
+
+
+def ill(snapshot: Snapshot) -> str:
+    """What the title says of nodes."""
+    said = {one.host: host(snapshot, one.host) for one in snapshot.hosts}
+    return "; ".join(f"{name} {what}" for name, what in said.items() if what != "ok") or "ok"
 
 
 def slow_rank(running: Running) -> None:
     running.cluster.inject(fault_named("S1"))
 
 
-Says = Callable[[Snapshot], str]
 STORIES: dict[str, tuple[str, Callable[[Running], None], dict[str, Says]]] = {
-    "stopped": ("a rank is stopped (SIGSTOP)", stop_rank, {"headline": blamed}),
-    "slow": ("a rank computes 20 ms longer", slow_rank, {"headline": slowed}),
+    "stopped": ("a rank is stopped (SIGSTOP)", stop_rank, {"headline": blamed("hang", STOPPED)}),
+    "killed": ("a rank is killed (SIGKILL)", kill_rank, {"headline": blamed("hang", STOPPED)}),
+    "slow": ("a rank computes 20 ms longer", slow_rank, {"headline": blamed("slow", SLOW)}),
     "sshd": ("a node's sshd is killed", kill_sshd, {"title": lambda one: host(one, "gpu004")}),
     "collector": (
         "a collector is killed (SIGKILL)",
@@ -141,7 +161,7 @@ STORIES: dict[str, tuple[str, Callable[[Running], None], dict[str, Says]]] = {
     "frozen": (
         "all processes of a node are frozen (SIGSTOP)",
         freeze_node,
-        {"title": lambda one: host(one, "gpu002"), "headline": blamed},
+        {"title": lambda one: host(one, "gpu002"), "headline": blamed("hang", *FROZEN)},
     ),
 }
 
@@ -150,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stories", nargs="+", choices=STORIES, default=[*STORIES])
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--loops", type=int, default=0, help="processes that spin beside the job")
     parser.add_argument("--compute-ms", type=int, default=100, help="of a rank, with many nodes")
     arguments = parser.parse_args()
     if reason := why_not():
@@ -159,17 +180,33 @@ def main() -> None:
         work = ("--layers", "1", "--compute-us", str(arguments.compute_ms * 1000))
         oncall.demo.cluster._WORK = work
         oncall.demo.cluster._STARTS_WITHIN_S = 240.0
-    print("| story | first said in | after | what it says | a refresh, median | load |")
-    print("|---|---|---|---|---|---|")
+    print("| story | first said in | after | what it says | before | a refresh, median | load |")
+    print("|---|---|---|---|---|---|---|")
     for name in arguments.stories:
         said, strike, signs = STORIES[name]
-        with tempfile.TemporaryDirectory() as folder, job_running(Path(folder), names) as running:
-            stated, refreshes = first_stated(running, strike, signs)
-            refresh_s = statistics.median(refreshes)
-            for where, (seconds, text) in stated.items():
-                load = os.getloadavg()[0]
-                cells = (said, where, f"{seconds:.0f} s", text, f"{refresh_s:.1f} s", f"{load:.1f}")
+        with (
+            spinning(arguments.loops),
+            tempfile.TemporaryDirectory() as folder,
+            job_running(Path(folder), names) as running,
+        ):
+            found, before, refreshes = first_stated(running, strike, signs)
+            refresh_s, load = statistics.median(refreshes), os.getloadavg()[0]
+            for where, (seconds, text) in found.items():
+                measured = (f"{refresh_s:.1f} s", f"{load:.1f}")
+                cells = (said, where, f"{seconds:.0f} s", text, "; ".join(before[where]), *measured)
                 print(f"| {' | '.join(cells)} |", flush=True)
+
+
+@contextmanager
+def spinning(count: int) -> Iterator[None]:
+    """So many busy loops."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 @contextmanager
@@ -207,9 +244,9 @@ def job_running(folder: Path, names: Sequence[str]) -> Iterator[Running]:
 
 def first_stated(
     running: Running, strike: Callable[[Running], None], signs: dict[str, Says]
-) -> tuple[dict[str, tuple[float, str]], list[float]]:
-    """Where the trouble was first stated, seconds after the fault, and the words; and how long each
-    refresh took."""
+) -> tuple[dict[str, tuple[float, str]], dict[str, list[str]], list[float]]:
+    """Where the trouble was first stated, seconds after the fault, and the words; what stood there
+    before; and how long each refresh took."""
     small = {name: value for name, value in PARAMETERS.items() if name.startswith("slow")}
     store = RulebookStore(overrides=small if strike is slow_rank else {})
     hosts = ",".join(node.name for node in running.cluster.layout.nodes)
@@ -218,6 +255,7 @@ def first_stated(
         session.ask(OpenJob(JOB))
         began, struck_s = time.monotonic(), 0.0
         found: dict[str, tuple[float, str]] = {}
+        before: dict[str, list[str]] = {where: [] for where in signs}
         refreshes: list[float] = []
         while len(found) < len(signs):
             if not struck_s and time.monotonic() - began > HEALTHY_S:
@@ -231,10 +269,16 @@ def first_stated(
                 if since_s > MOST_S:
                     found = {where: (since_s, "not said") for where in signs} | found
                 for where, says in signs.items():
-                    if where not in found and (text := says(snapshot)) != "ok":
+                    if where in found:
+                        continue
+                    if (text := says(snapshot)) != "ok":
                         found[where] = since_s, text
+                        continue
+                    other = ill(snapshot) if where == "title" else stated(snapshot)
+                    if other not in ("ok", *before[where]):
+                        before[where].append(other)
             time.sleep(RESTS_S)
-        return found, refreshes
+        return found, before, refreshes
     finally:
         session.close()
 

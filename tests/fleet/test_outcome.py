@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oncall.fleet.ask import what_became
+from oncall.fleet.checkup.doctor import checkup_of
 from oncall.fleet.outcome import Outcome, alike
 
 
@@ -43,3 +46,21 @@ def test_who_answered_without_evidence_says_what_could_not_be_read() -> None:
     outcomes = {"gpu1": Outcome("gpu1", "ok", status=status)}
     said = "gpu1 answered (gpu1.1-2.duckdb: damaged: cut off after 0 bytes)"
     assert what_became(outcomes) == said
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (Outcome("gpu1", "ok", seconds=4.9), ""),
+        (Outcome("gpu1", "ok", seconds=12.4), "needs 12 s to answer"),
+        (Outcome("gpu1", "ok", status={"collector": {"takes_s": 40}}), "needs 40 s to answer"),
+        (Outcome("gpu1", "timeout", seconds=20.0), "needs over 20 s to answer"),
+        (Outcome("gpu1", "timeout", status={"collector": {"takes_s": 40}}), ""),
+        (Outcome("gpu1", "ok", status={"collector": {"takes_s": 1e300}}), ""),
+        (Outcome("gpu1", "ok", status={"collector": {"takes_s": "40"}}), ""),
+    ],
+)
+def test_how_long_a_host_needs_is_said_where_it_is_long(outcome: Outcome, said: str) -> None:
+    assert outcome.slowness == said
+    troubles = [one.what for one in checkup_of(outcome, None, "ssh").troubles]
+    assert (said in troubles) == bool(said and outcome.kind == "ok")

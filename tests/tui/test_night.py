@@ -58,6 +58,10 @@ def test_nodes_and_collectors_are_lost_and_come_back() -> None:
     late = live(healthy_snapshot(), slow)
     assert said(live(healthy_snapshot()), late) == ["collector silent on: gpu017"]
     assert said(well, ill) == ["silent: gpu018", "collector dead on: gpu017"]
+    starved = live(
+        healthy_snapshot(), HostAnswer("gpu017", "timeout", slowness="needs over 20 s to answer")
+    )
+    assert said(well, starved) == ["slow to answer: gpu017"]
     gone = live(healthy_snapshot(), HostAnswer("gpu017", "timeout"), HostAnswer("gpu018", "ok"))
     assert said(ill, gone) == ["silent: gpu017", "answering again: gpu018"]
     assert said(ill, well) == ["answering again: gpu018", "collector back on: gpu017"]

@@ -56,6 +56,7 @@ class HostError(OncallError):
         super().__init__(message or REASONS[kind])
 
 
+_MOST_S = 86_400  # what a node may say
 SLOW_S = 5.0  # from here on it is said how long a host needs to answer
 
 
@@ -80,9 +81,9 @@ class Outcome:
     @property
     def slow_s(self) -> float:
         """How long it needs to answer, or its collector, where that is long; else 0."""
-        waits_s = collector_of(self.status).get("takes_s")
-        waits_s = waits_s if isinstance(waits_s, int | float) and self.kind in ANSWERED else 0.0
-        seconds = max(self.seconds, waits_s)
+        seconds, waits_s = self.seconds, collector_of(self.status).get("takes_s")
+        if isinstance(waits_s, int | float) and self.kind in ANSWERED and waits_s <= _MOST_S:
+            seconds = max(seconds, waits_s)
         return seconds if seconds >= SLOW_S else 0.0
 
     @property

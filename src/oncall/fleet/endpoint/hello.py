@@ -85,8 +85,9 @@ def hello(node: Node, request: Request, kept: SealedAnswers) -> dict[str, Any]:
     jobs, unread = kept.jobs(wanted[-MOST_SHARDS:] or sealed[-_NEWEST_SHARDS:])
     for job, seen in tail.get("jobs", {}).items() if isinstance(tail.get("jobs"), dict) else ():
         jobs[job] = seen
-    for job in jobs.keys() & (rings["jobs"] if rings else {}):  # its processes live
-        jobs[job] = {**jobs[job], "last_ns": time.time_ns()}
+    for job, ranks in rings["jobs"].items() if rings else ():  # its processes live, and record
+        ranks = sorted({*ranks, *jobs.get(job, {"ranks": []})["ranks"]})
+        jobs[job] = {"last_ns": time.time_ns(), "ranks": ranks}
     return {
         "protocol": [OLDEST_PROTOCOL, PROTOCOL],
         "oncall_version": __version__,

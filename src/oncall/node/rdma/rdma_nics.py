@@ -76,7 +76,7 @@ class RdmaNicSource:
         statistics: DriverStatistics | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.every_ns = every_ns
+        self._busy_every_ns = every_ns
         self._root = root
         self._node = node
         self._devices: dict[str, RdmaDevice] = {}
@@ -87,6 +87,11 @@ class RdmaNicSource:
         self._monotonic_ns = monotonic_ns
         self._problems: list[str] = []
         self._garbage: dict[Path, str] = {}  # by the file that holds it
+
+    @property
+    def every_ns(self) -> int:
+        """How often counters are read; without a device, how often one is looked for."""
+        return self._busy_every_ns if self._devices else max(self._busy_every_ns, NS_PER_S)
 
     def collect(self, now: Instant) -> Collected:
         """Every port's counters now, and devices that are new or have changed."""

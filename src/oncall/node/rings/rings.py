@@ -121,6 +121,8 @@ class RingSource:
 
     def _drain_some(self, now: Instant) -> Collected:
         """Go on with this turn's rings, up to as many records as are committed at once."""
+        if not self._turn:  # nothing is read, so nothing else is covered
+            return Collected((), self._processes.lost, self._problems(), None, self._notes())
         drained = _Drained()
         while self._turn and drained.records < _MOST_RECORDS:
             go = self._turn.popleft()
@@ -134,9 +136,12 @@ class RingSource:
             self._processes.lost,
             self._problems(),
             bookmarks,
-            (self._folder_note,) if self._folder_note else (),
+            self._notes(),
             more=bool(self._turn),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        return (self._folder_note,) if self._folder_note else ()
 
     def _drain(self, path: Path, process: Process, now: Instant, drained: _Drained) -> bool:
         """Drain one ring; whether there is more than fits in one go."""

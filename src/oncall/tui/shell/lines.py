@@ -273,8 +273,8 @@ def nodes_phrase(state: State) -> str:
             where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
             parts.append(f"collector {how} on {clean(where)}")
     if late := [one for one in hosts if one.slowness]:
-        who = late[0].host if len(late) == 1 else f"{len(late)} nodes, as {late[0].host}, each"
-        parts.append(f"{clean(who)} {late[0].slowness}")
+        one = f"{clean(late[0].host)} {late[0].slowness}"
+        parts.append(one if len(late) == 1 else f"{len(late)} nodes answer slowly")
     if lost := list(state.snapshot.lost_gateways if state.snapshot else ()):
         which = f"gateway {lost[0]}" if len(lost) == 1 else f"{len(lost)} gateways"
         parts.append(f"{which} lost")
