@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncall.console.evidence_queries import ArchiveSolved
-from oncall.console.queries import RunCommand
+from oncall.console.queries import GetReport, RunCommand
 from oncall.core.errors import UsageError
 from oncall.render.markdown import to_line, to_ticket
 from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes
@@ -49,6 +49,7 @@ async def test_a_command_is_shown_before_it_runs_and_its_output_kept() -> None:
         await running.press("exclamation_mark")
         assert "on gpu017:  py-spy dump --pid 4105" in running.text()
         assert "enter runs it" in running.text()
+        await running.press("escape", "exclamation_mark")
         assert not session.asked_for(RunCommand)
         await running.press("enter")
         assert session.asked_for(RunCommand) == [RunCommand(COMMAND, "gpu017")]
@@ -70,14 +71,6 @@ async def test_a_command_without_a_node_runs_on_the_blamed_one() -> None:
         assert "on gpu017:  journalctl --since -1h" in running.text()
         await running.press("enter")
         assert "gpu017: -- No entries --" in running.text()
-
-
-@piloted
-async def test_escape_runs_nothing() -> None:
-    session = printing("")
-    async with console(session, (80, 24)) as running:
-        await running.press("exclamation_mark", "escape")
-        assert not session.asked_for(RunCommand)
 
 
 @piloted
@@ -167,13 +160,16 @@ async def test_a_note_on_the_fleet_is_about_its_rank() -> None:
 
 
 @piloted
-async def test_a_finding_is_copied_as_one_line() -> None:
+async def test_a_finding_is_copied_as_one_line_and_whole() -> None:
     async with console(size=(100, 30)) as running:
         await running.press("y", "h")
         copied = running.app.clipboard
         assert "\n" not in copied
         assert copied.startswith("llama-70b: Not entered: rank 5 on gpu017, for 10 min (93 %).")
         assert copied.endswith("Next: py-spy dump --pid 4105")
+        await running.press("y", "m")
+        assert running.app.clipboard.startswith("# llama-70b: rank 5")
+        assert running.session.asked[-1] == GetReport("markdown")
 
 
 @pytest.mark.parametrize("snapshot", [hang_snapshot, large_snapshot, healthy_snapshot])

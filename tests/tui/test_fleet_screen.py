@@ -36,13 +36,16 @@ def changed(snapshot: Snapshot, states: dict[int, RankState]) -> Snapshot:
 
 
 @piloted
-async def test_begins_at_the_culprit_with_its_card() -> None:
+async def test_begins_at_the_culprit_with_its_card_which_follows_a_cursor_that_rests() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("2")
         await until(running, lambda: card_of(running, 5))
         assert grid(running).rank == 5
         assert "X 1 blamed" in running.line(1)
         assert "wait at loader.py:88" in running.text()
+        await running.press("l", "l", "l")
+        await until(running, lambda: card_of(running, 8))
+        assert GetRankCard(8) in running.session.asked
 
 
 @piloted
@@ -56,14 +59,6 @@ async def test_moves_by_arrows_and_by_vi() -> None:
         assert grid(running).rank == 0
         await running.press("G")
         assert grid(running).rank == 15
-
-
-@piloted
-async def test_the_card_follows_a_cursor_that_rests() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("2", "l", "l", "l")
-        await until(running, lambda: card_of(running, 8))
-        assert GetRankCard(8) in running.session.asked
 
 
 @piloted

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from oncall.console.evidence_queries import GetRates, GetStepRows
-from oncall.console.queries import GetReport
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.screens.incident.verdict import StepPane
@@ -215,14 +214,6 @@ async def test_commands_are_copied_one_after_the_other() -> None:
         assert running.app.clipboard == "dmesg -T | tail"
         await running.press("c", "y")
         assert running.app.clipboard == "py-spy dump --pid 1"
-
-
-@piloted
-async def test_whole_reports_are_copied_too() -> None:
-    async with console(size=NARROW) as running:
-        await running.press("y", "m")
-        assert running.app.clipboard.startswith("# llama-70b: rank 5")
-        assert running.session.asked[-1] == GetReport("markdown")
 
 
 @piloted
