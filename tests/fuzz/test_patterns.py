@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from .patterns import Pattern, patterns, superlinear
+from . import patterns
+from .patterns import Pattern, superlinear
 
 
 def test_every_pattern_takes_time_by_the_length_of_a_text() -> None:
-    grown = {pattern.text: (pattern.where, superlinear(pattern)) for pattern in patterns()}
+    grown = {pattern.text: (pattern.where, superlinear(pattern)) for pattern in patterns.patterns()}
     assert {text: why for text, why in grown.items() if why[1]} == {}
 
 
@@ -28,7 +29,8 @@ def test_every_pattern_takes_time_by_the_length_of_a_text() -> None:
         r"\[([^\]]*)\]",
     ],
 )
-def test_those_that_are_kept_busy_are_found(text: str) -> None:
+def test_those_that_are_kept_busy_are_found(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "LONG_S", 0.3)
     assert superlinear(Pattern(text, int(re.compile(text).flags), False, "here", False))
 
 
@@ -46,7 +48,7 @@ def test_those_that_are_not_are_left_alone(text: str) -> None:
 
 
 def test_all_patterns_are_known_with_how_they_are_used() -> None:
-    found = {(one.where.rpartition(":")[0], one.text): one for one in patterns()}
+    found = {(one.where.rpartition(":")[0], one.text): one for one in patterns.patterns()}
     # Compiled by a module, by a comprehension within one, by a function, of bytes.
     assert found["importers/switches/port_counters.py", r"NIC statistics:\s*"].only_matched
     assert not found["importers/logs/prefixes.py", r"\A(?:\[titan\] )"].only_matched
