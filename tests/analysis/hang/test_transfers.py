@@ -91,7 +91,7 @@ def ends(operation: Operation) -> set[End | None]:
 rings = st.tuples(st.integers(2, 7), st.integers(1, 30))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rings, st.data())
 def test_every_chain_leads_to_the_gpu_that_stopped(size: tuple[int, int], data: Any) -> None:
     ranks, steps = size
@@ -100,7 +100,7 @@ def test_every_chain_leads_to_the_gpu_that_stopped(size: tuple[int, int], data: 
     assert {end and end.ranks for end in ends(ring.operation())} == {(gpu,)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.tuples(st.integers(3, 7), st.integers(1, 30)), st.data())
 def test_every_chain_leads_to_the_nic_that_stopped(size: tuple[int, int], data: Any) -> None:
     ranks, steps = size
