@@ -11,7 +11,7 @@ overlaps in time it is one iteration, and ranks of all groups can be compared in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -121,7 +121,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     # Stages differ in the order of calls, not in kinds.
     called = _kinds_called if stretches and not programs.batch.any() else programs_called
     program = called(programs, inside, (len(order), length.shape[1]))
-    return Iterations(
+    found = Iterations(
         number=inside,
         begin_ns=began[order],
         length_ns=quantile(length[order], 0.5, 1),
@@ -131,6 +131,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
         stretches=stretches,
     )
+    return found if stretches else like_most(found, limits)
 
 
 def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
@@ -170,6 +171,26 @@ def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> In
     change[begin + 1] += place[number] + 1
     np.subtract.at(change, end + 1, place[number] + 1)
     return np.cumsum(change)[:-1] - 1
+
+
+def like_most(found: Iterations, limits: Limits) -> Iterations:
+    """Without those in which most ranks made other calls than they mostly do: evaluations and
+    checkpoints. Where no two are alike, all of them."""
+    common = found.mostly_called
+    there = found.program != 0
+    same = ((found.program == common) & there).sum(1) >= limits.same_calls * there.sum(1)
+    if same.sum() < max(limits.fewest, len(same) / 2):
+        return found
+    place = np.append(np.where(same, np.cumsum(same) - 1, NONE), NONE)
+    return replace(
+        found,
+        number=place[found.number],
+        begin_ns=found.begin_ns[same],
+        length_ns=found.length_ns[same],
+        program=found.program[same],
+        span=found.span[same],
+        waited_ns=None if found.waited_ns is None else found.waited_ns[same],
+    )
 
 
 def served(programs: Programs, iterations: Iterations, came_ns: Times, limits: Limits) -> Flags:
