@@ -83,12 +83,18 @@ class Lateness:
 def lateness_of(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
 ) -> Lateness:
-    """The lateness of all ranks."""
+    """The lateness of all ranks; that all wait while rank 0 serves them neither counts as such nor
+    makes an iteration longer."""
     place = places_of(programs, iterations.mostly_called)
-    waited_ns = iterations.waited_ns
+    late_ns, waited_ns = _in_collectives(programs, moments), iterations.waited_ns
+    serves = served(programs, iterations, moments.came_ns, limits)
+    served_ns = _waited(programs, iterations, np.where(serves, late_ns, 0.0))
     if waited_ns is None:
-        waited_ns = _waited(programs, iterations, moments, limits)
-    late_ns = _against_peers(programs, iterations, -waited_ns, place)
+        late_ns += _in_batches(programs, iterations.number, moments)
+        waited_ns = _waited(programs, iterations, late_ns)
+    rest_ns = np.maximum(iterations.length_ns - served_ns.max(1), 1.0)
+    iterations = replace(iterations, length_ns=rest_ns)
+    late_ns = _against_peers(programs, iterations, served_ns - waited_ns, place)
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
@@ -103,17 +109,14 @@ def lateness_of(
     )
 
 
-def _waited(programs: Programs, iterations: Iterations, moments: Moments, limits: Limits) -> Times:
-    """How long each rank waited for others in each iteration (s, r), summed over its calls, but for
-    those in which all wait while rank 0 serves them."""
-    number = iterations.number
-    inside = (number != NONE) & ~served(programs, iterations, moments.came_ns, limits)
-    late = _in_collectives(programs, moments) + _in_batches(programs, number, moments)
-    late = np.where(inside, np.nan_to_num(late), 0.0)
+def _waited(programs: Programs, iterations: Iterations, late_ns: Times) -> Times:
+    """How long each rank waited in each iteration (s, r), summed over calls to which it came so
+    late after the last one, `late_ns` (n,), below 0."""
+    at = np.flatnonzero(iterations.number != NONE)
     shape = (len(iterations.begin_ns), len(programs.ranks))
-    flat = number[inside] * shape[1] + programs.rank[inside]
-    total: Times = np.bincount(flat, late[inside], shape[0] * shape[1]).astype(np.float64)
-    return -total.reshape(shape)
+    flat = iterations.number[at] * shape[1] + programs.rank[at]
+    total = np.bincount(flat, np.nan_to_num(late_ns[at]), shape[0] * shape[1])
+    return np.asarray(-total.reshape(shape), dtype=np.float64)
 
 
 def _against_peers(
