@@ -243,9 +243,9 @@ class Noting:
         async with self._nodes.connect(host) as connection:
             real = connection.ask
 
-            async def ask(request: Request, *sink: Any) -> Any:
+            async def ask(request: Request, *sink: Any, **more: Any) -> Any:
                 self.asked.append((host, request))
-                return await real(request, *sink)
+                return await real(request, *sink, **more)
 
             connection.ask = ask  # type: ignore[method-assign]
             yield connection
