@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from oncall.fleet.ask import what_became
 from oncall.fleet.checkup.doctor import checkup_of
+from oncall.fleet.host import Host
 from oncall.fleet.outcome import Outcome, alike
 
 
@@ -64,3 +67,13 @@ def test_how_long_a_host_needs_is_said_where_it_is_long(outcome: Outcome, said: 
     assert outcome.slowness == said
     troubles = [one.what for one in checkup_of(outcome, None, "ssh").troubles]
     assert (said in troubles) == bool(said and outcome.kind == "ok")
+
+
+def test_a_host_that_no_longer_greets_is_not_called_slow() -> None:
+    async def fails() -> Outcome:
+        host = Host("gpu1", 0)
+        host.outcome = Outcome("gpu1", "ok", seconds=12.0)
+        host.fail("timeout", "no answer within 20 s")
+        return host.outcome
+
+    assert asyncio.run(fails()).slowness == ""

@@ -133,8 +133,8 @@ class Altered:
             if host == self._host:
                 asked = connection.ask
 
-                async def ask(request: Any, sink: Any = None) -> Any:
-                    end = await asked(request, sink)
+                async def ask(request: Any, sink: Any = None, **more: Any) -> Any:
+                    end = await asked(request, sink, **more)
                     self._alter(request, end.status)
                     return end
 

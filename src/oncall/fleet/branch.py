@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from oncall.fleet.host import Host
-from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_on_our_clock
+from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_on_our_clock, seconds_of
 from oncall.fleet.transport import Clock, Connection, FolderSink, Transport
 from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.wire import DEFAULT_LIMITS, Limits, Request, WireError, parse_request
@@ -173,7 +173,11 @@ def _became(host: str, said: Mapping[str, Any], gateway: Clock) -> tuple[Outcome
         raise HostError("protocol", f"did not state the outcome of {host}")
     status = {**status, "jobs": jobs_on_our_clock(status, gateway.offset_ns)}
     outcome = Outcome(
-        host, cast(Kind, kind), message if isinstance(message, str) else "", status=status
+        host,
+        cast(Kind, kind),
+        message if isinstance(message, str) else "",
+        seconds=seconds_of(said.get("seconds")),
+        status=status,
     )
     return outcome, _through(said.get("clock"), gateway)
 

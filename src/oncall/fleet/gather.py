@@ -337,6 +337,9 @@ class Gather:
                 host.outcome, host.greeted = outcome, True
             elif outcome.kind == "ok":
                 host.add_status(outcome.status)
+                host.took(outcome.seconds)
+            elif outcome.kind == "timeout" and outcome.seconds:
+                host.be_late(outcome.seconds)
             else:
                 host.fail(outcome.kind, outcome.message)
 

@@ -129,7 +129,7 @@ class Host:
     def fail(self, kind: Kind, message: str = "") -> None:
         """Record the failure and disconnect."""
         self.greeted = True
-        self.outcome = replace(self.outcome, kind=kind, message=message)
+        self.outcome = replace(self.outcome, kind=kind, message=message, seconds=0.0)
         self.leave()
 
     def blame_gateway(self, gateway: str, why: str | None) -> None:

@@ -81,15 +81,20 @@ class Outcome:
     @property
     def slow_s(self) -> float:
         """How long it needs to answer, or its collector, where that is long; else 0."""
-        seconds, waits_s = self.seconds, collector_of(self.status).get("takes_s")
-        if isinstance(waits_s, int | float) and self.kind in ANSWERED and waits_s <= _MOST_S:
-            seconds = max(seconds, waits_s)
+        told_s = seconds_of(collector_of(self.status).get("takes_s"))
+        seconds = max(self.seconds, told_s if self.kind in ANSWERED else 0.0)
         return seconds if seconds >= SLOW_S else 0.0
 
     @property
     def slowness(self) -> str:
         """`needs 12 s to answer`, `needs over 20 s to answer`; empty where it answers soon."""
         return needs_phrase(self.slow_s, self.kind == "timeout")
+
+
+def seconds_of(told: object) -> float:
+    """For how long something took, as a node or a gateway tells; 0 for what is no such number."""
+    is_number = isinstance(told, int | float) and 0 <= told <= _MOST_S
+    return float(told) if is_number else 0.0  # type: ignore[arg-type]
 
 
 def needs_phrase(slow_s: float, is_late: bool) -> str:

@@ -226,6 +226,7 @@ def _of(outcome: Outcome, clock: Clock | None) -> bytes:
         "of": outcome.host,
         "kind": outcome.kind,
         "message": outcome.message,
+        "seconds": outcome.seconds,
         "status": outcome.status,
         "clock": [clock.at_ns, clock.offset_ns, clock.error_ns] if clock is not None else None,
     }

@@ -88,7 +88,7 @@ class Configuration:
         "duration",
         "how often sources are read; rings that fill up are emptied then, the others at "
         "the next commit",
-        default=NS_PER_S // 5,
+        default=NS_PER_S // 2,
     )
     commit_every_ns: int = option(
         "duration",

@@ -103,9 +103,9 @@ class Process:
         are over are added to `over`: their rows are made of all processes' together."""
         records = self.reader.drain(most)
         self._count_losses()
+        self._see_boards()
         batches, self._settled = self._settled, []
         if len(records):
-            self._see_boards()
             self.position = self.reader.tail
             numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
             recorded = self._communicators.record_ends(numbers)
