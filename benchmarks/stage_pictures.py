@@ -3,7 +3,7 @@
     python benchmarks/stage_pictures.py [--world TP,PP,DP ...]
 
 Reading one pipeline's timeline from the incident, its text and its SVG, what the console asks
-for, and a Perfetto trace of one iteration of all ranks.
+for, and the tracks of all iterations and ranks for Perfetto.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from oncall.core.units import format_duration
 from oncall.render.svg.stages import timeline_svg
 from oncall.render.text.stages import timeline_lines
-from oncall.render.trace import chrome_trace
+from oncall.views import incident_tracks
 from oncall.views.stages import iterations as evidence
 from oncall.views.stages.iteration import stages_of
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
@@ -46,7 +46,7 @@ def row(world: str) -> str:
     incident, _ = simulate_pipeline(scenario)
     with incident:
         evidence.has_stages(incident)
-        incident.provide(["stage_edges"])
+        incident_tracks.prepare(incident)
         drawn = evidence.timeline(incident, SLOW)
         cells = [
             f"{scenario.world_size:,}",
@@ -55,7 +55,7 @@ def row(world: str) -> str:
             took(lambda: timeline_lines(drawn)),
             took(lambda: timeline_svg(drawn)),
             took(lambda: stages_of(incident, SLOW, None, every_rank=False)),
-            took(lambda: sum(map(len, chrome_trace(incident, SLOW)))),
+            took(lambda: sum(1 for _ in incident_tracks.events(incident))),
             f"{os.getloadavg()[0]:.1f}",
         ]
     return f"| {' | '.join(cells)} |"
@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--world", action="append", metavar="TP,PP,DP")
     worlds = parser.parse_args().world or WORLDS
-    print("| ranks | tasks | read a pipeline | text | SVG | console | trace of all ranks | load |")
+    print("| ranks | tasks | read a pipeline | text | SVG | console | tracks of all ranks | load |")
     print("|---|---|---|---|---|---|---|---|")
     for world in worlds:
         print(row(world), flush=True)

@@ -10,7 +10,9 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app
+from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.watch import metrics
+from oncall.watch.course import Open
 from oncall.watch.settings import read_watch_settings
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
@@ -35,7 +37,10 @@ def test_the_deployment_gives_options_that_exist(tmp_path: Path) -> None:
 
 def test_the_dashboard_shows_metrics_that_exist() -> None:
     board = json.loads((PACKAGING / "grafana" / "oncall-watch.json").read_text())
-    written = set(re.findall(r'"(oncall_\w+)"', Path(metrics.__file__).read_text()))
+    opened = Open("i", 0, "critical", 1, 0, ())
+    diagnosis = Diagnosis("llama", None, None, Coverage(1, 1, 8, 8), ())
+    text = metrics.exposition(metrics.Seen("llama", diagnosis=diagnosis, incident=opened))
+    written = set(re.findall(r"# TYPE (oncall_\w+)", text))
     for panel in board["panels"]:
         for target in panel["targets"]:
             assert set(re.findall(r"oncall_\w+", target["expr"])) <= written

@@ -81,8 +81,8 @@ class Outcome:
     @property
     def slow_s(self) -> float:
         """How long it needs to answer, or its collector, where that is long; else 0."""
-        told_s = seconds_of(collector_of(self.status).get("takes_s"))
-        seconds = max(self.seconds, told_s if self.kind in ANSWERED else 0.0)
+        stated_s = seconds_of(collector_of(self.status).get("takes_s"))
+        seconds = max(self.seconds, stated_s if self.kind in ANSWERED else 0.0)
         return seconds if seconds >= SLOW_S else 0.0
 
     @property
@@ -91,10 +91,10 @@ class Outcome:
         return needs_phrase(self.slow_s, self.kind == "timeout")
 
 
-def seconds_of(told: object) -> float:
+def seconds_of(stated: object) -> float:
     """For how long something took, as a node or a gateway tells; 0 for what is no such number."""
-    is_number = isinstance(told, int | float) and 0 <= told <= _MOST_S
-    return float(told) if is_number else 0.0  # type: ignore[arg-type]
+    is_number = isinstance(stated, int | float) and 0 <= stated <= _MOST_S
+    return float(stated) if is_number else 0.0  # type: ignore[arg-type]
 
 
 def needs_phrase(slow_s: float, is_late: bool) -> str:
