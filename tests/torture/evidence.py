@@ -18,7 +18,8 @@ import numpy as np
 
 from oncall.evidence.statements import quoted
 from oncall.node.store.catalog import LIVE_NAME, parse_shard
-from oncall.node.store.database import connect
+from oncall.node.store.database import DEFAULT_LIMITS
+from oncall.node.store.writer import open_instance
 
 Array = np.ndarray[Any, Any]
 # A row says that an operation is over: by its end, or because the boards count it as over.
@@ -145,9 +146,9 @@ def live(data: Path, scratch: Path) -> Store | None:
 
 def read(path: Path) -> Store:
     """A DuckDB file, with the log beside it if there is one."""
-    con = connect()
+    con = open_instance(DEFAULT_LIMITS)
     try:
-        con.execute(f"ATTACH '{quoted(path)}' AS store; USE store")
+        con.execute(f"ATTACH '{quoted(path)}' AS store; SET search_path = 'store,memory'")
         if not con.execute("FROM duckdb_tables() WHERE table_name = 'meta'").fetchall():
             return Store(joined([]), 0, None, 0, 0)
         columns = con.execute(_OVER).fetchnumpy()
