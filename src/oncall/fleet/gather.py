@@ -294,7 +294,7 @@ class Gather:
         if not asking.answers(request):
             raise TimeoutError
         try:
-            end = await asyncio.shield(asking.end)
+            end, seconds = await asyncio.shield(asking.end)
         except asyncio.CancelledError:
             raise  # it goes on, if it is only late
         except BaseException:
@@ -306,7 +306,7 @@ class Gather:
         self._received.append(asking.sink.folder)
         self.parts += asking.sink.parts
         host.add_status(end.status)
-        host.took(asking.seconds)
+        host.took(seconds)
         if is_late:
             self._begin(host, request)
 

@@ -27,11 +27,12 @@ _GRACE_S = 1.0  # for a host that failed before; a later answer is used the next
 
 @dataclass(frozen=True)
 class Asking:
-    """A question for evidence that a host has not answered yet, and since when (monotonic)."""
+    """A question for evidence that a host has not answered yet, and since when (monotonic). `end`:
+    the end of the answer, and how long it took to come."""
 
     request: Request
     sink: FolderSink
-    end: asyncio.Task[End]
+    end: asyncio.Task[tuple[End, float]]
     since_s: float
 
     @property
@@ -102,8 +103,13 @@ class Host:
 
     def begin(self, request: Request, sink: FolderSink) -> Asking:
         """Ask for evidence."""
-        end = asyncio.create_task(self.ask(lambda c: c.ask(request, sink, silence_s=LATE_S)))
-        self.asking = Asking(request, sink, end, time.monotonic())
+        since_s = time.monotonic()
+
+        async def answer() -> tuple[End, float]:
+            end = await self.ask(lambda c: c.ask(request, sink, silence_s=LATE_S))
+            return end, time.monotonic() - since_s
+
+        self.asking = Asking(request, sink, asyncio.create_task(answer()), since_s)
         return self.asking
 
     def took(self, seconds: float) -> None:
