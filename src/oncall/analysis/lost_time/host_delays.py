@@ -2,9 +2,9 @@
 
 From one call to the next a host takes as long as its program needs, plus what it waits for: members
 that called later, of this call or of any before. What it takes beyond that and beyond its peers is
-its own: a data loader, a garbage collection, a starved process. That is measured on one clock. Of
-waits that no call explains, as for a transfer whose other side is not recorded, the one that ends
-first is the cause: nobody goes on before whom they wait for.
+its own: a data loader, a garbage collection, a starved process. That is measured on one clock. Who
+waits for what no call explains, as for a transfer that is not recorded, is as late as the cause:
+the last stage of a pipeline goes on before the stage that it waits for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ def host_delays(
     took_ns = np.maximum(programs.at_ns[at] - programs.at_ns[at - 1] - waited_ns[at - 1], 0.0)
     own_ns = took_ns - _of_peers(programs, iterations, at, took_ns, limits)
     own_ns = np.where(own_ns >= limits.exact, own_ns, 0.0)
-    own_ns = _first_to_end(programs, iterations, at, call_ns, own_ns, limits)
     shape = (len(iterations.begin_ns), len(programs.ranks))
     place = number[at] * shape[1] + programs.rank[at]
     own_ns = np.where(served(programs, iterations, call_ns, limits)[at], 0.0, own_ns)
@@ -82,35 +81,4 @@ def _of_peers(
     for kind in (place, numbered(number, place)):
         middle_ns, peers = median_of_alike(kind, took_ns)
         found_ns = np.where(peers >= limits.few, middle_ns, found_ns)
-    return found_ns
-
-
-def _first_to_end(
-    programs: Programs,
-    iterations: Iterations,
-    at: Ints,
-    call_ns: Times,
-    own_ns: Times,
-    limits: Limits,
-) -> Times:
-    """The delays (n,) without what they share with those of another rank that ended before: the one
-    that explains most."""
-    found_ns = own_ns.copy()
-    number = iterations.number[at]
-    begin_ns, end_ns, rank = call_ns[at - 1], call_ns[at], programs.rank[at]
-    every = np.flatnonzero(own_ns > 0)
-    for one in np.unique(number[every]):
-        mine = every[number[every] == one]
-        near = (end_ns[every] > begin_ns[mine].min()) & (begin_ns[every] < end_ns[mine].max())
-        near = every[near]
-        near = near[np.argsort(-own_ns[near], kind="stable")[: limits.most_delays]]
-        near = near[np.argsort(rank[near], kind="stable")]
-        mine = mine[np.argsort(-own_ns[mine], kind="stable")[: limits.most_delays]]
-        shared_ns = end_ns[near] - np.maximum(begin_ns[near], begin_ns[mine][:, None])
-        before = end_ns[near] < end_ns[mine][:, None] - limits.exact
-        before &= rank[near] != rank[mine][:, None]
-        shared_ns = np.where(before, np.clip(shared_ns, 0.0, own_ns[near]), 0.0)
-        ranks = np.flatnonzero(np.diff(rank[near], prepend=-1))
-        explained_ns = np.add.reduceat(shared_ns, ranks, axis=1).max(1)
-        found_ns[mine] = np.maximum(own_ns[mine] - explained_ns, 0.0)
     return found_ns

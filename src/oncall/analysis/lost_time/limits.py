@@ -30,7 +30,6 @@ class Limits:
     most_compared: int = decides(
         48, "newest segments of a class, or ranks with the largest excess; more say nothing new"
     )
-    most_delays: int = decides(1024, "the largest of an iteration are compared with all others")
 
     # Times of calls
     at_once: float = decides("30 us", "between calls made at once; 250 us is as good")
