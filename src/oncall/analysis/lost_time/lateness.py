@@ -312,7 +312,7 @@ def _best(share: Times, ranks: Ints, limits: Limits) -> tuple[Flags, Times]:
         gap = middle - _highest_beside(highest)
         total = np.nansum(np.where(gap >= limits.least_gain / 2, gap, 0), axis=0)
         one = int(np.argmax(total))
-        if total[one] > most:
+        if limits.alike * total[one] > most:  # of sets that explain as much, the smallest
             most, found = float(total[one]), (blocks == one, gap[:, one])
     return found
 
