@@ -10,8 +10,8 @@ import pytest
 
 from oncall.evidence import Incident
 from oncall.importers.megatrace import importer as megatrace
-from oncall.rules.engine.engine import run
 from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.use_case.diagnose import diagnose
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 MEGATRACE = DATA / "megatrace" / "log_rank2_slow.tar.xz"
@@ -24,7 +24,7 @@ def test_the_rank_that_interference_slowed_is_found_with_its_stage(tmp_path: Pat
         archive.extractall(tmp_path)
     with Incident.empty() as incident:
         megatrace.read(sorted(tmp_path.rglob("*.log")), incident, "j")
-        found = run(incident, load_rulebooks([shipped_folder()]), {}).findings
+        found = diagnose(incident, load_rulebooks([shipped_folder()])).faults
         slow = incident.con.execute(
             """SELECT DISTINCT rank, stage FROM slow_stages
             WHERE started_ns BETWEEN ? AND ?""",

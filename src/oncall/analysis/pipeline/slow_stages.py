@@ -2,8 +2,8 @@
 
 A task counts if it is on the critical path of one of the slowest pipelines, took longer than
 expected, and its stage explains a good part of the lost time (Algorithm 2). In a tensor-parallel
-group the others wait for the member with more time of its own or, where that is not recorded, for
-the one that enters their calls later (Fig. 6); of a transfer the slowest pair of ranks is named.
+group the others wait for the member that enters their calls later (Fig. 6) or, where that is not
+recorded, has more time of its own; of a transfer the slowest pair of ranks is named.
 
 A slowness that happened once must stand out by itself; a lasting one counts by what it costs. Where
 the account of lost time names a rank, its stage and task are added, and nobody else is accused.
@@ -100,7 +100,7 @@ def _members() -> str:
             GROUP BY ALL),
         each AS (
             SELECT w.job, coalesce(w.replica, 0) AS replica, w.stage, w.rank,
-                any_value(w.node) AS node, sum(coalesce(own_ns, late_ns)) AS lead_ns
+                any_value(w.node) AS node, sum(coalesce(late_ns, own_ns)) AS lead_ns
             FROM stage_work w SEMI JOIN (
                 SELECT {_PLACE} FROM slow WHERE NOT network) s
                 ON s.job = w.job AND s.iteration = w.iteration
