@@ -62,10 +62,13 @@ def test_every_relation_reads_only_what_it_names(entry: Relation) -> None:
     assert words & named - own <= set(entry.inputs)
 
 
+LATER_NS = 3_600 * 10**9
+
+
 @pytest.fixture(scope="module")
 def stuck() -> Iterator[Incident]:
     """Ranks 0-2 wait for 3, which left one open; 4 for 5 to send; 6, by its counter, for 7."""
-    common = {"job": "j", "op": "AllReduce", "enqueued_ns": 10, "observed_ns": 110}
+    common = {"job": "j", "op": "AllReduce", "enqueued_ns": 10, "observed_ns": LATER_NS}
     ended = {"enqueued_ns": 1, "ended_ns": [5, 5, 5, None]}
     with Incident.empty() as made:
         made.append("ops", common | {"comm": 1, "seq": 7, "rank": [0, 1, 2, 3]} | ended)
@@ -75,7 +78,12 @@ def stuck() -> Iterator[Incident]:
         made.append("comms", {"job": "j", "comm": [2, 2, 3, 3], "rank": [4, 5, 6, 7], "size": 2})
         made.append("launches", {"job": "j", "comm": 3, "rank": [6, 7], "launched": [5, 4]})
         waits = {"comm": 1, "seq": [7, 8], "kind": "coll", "rank": 0, "channel": 0, "peer": 3}
-        waits |= {"direction": "recv", "waits_for": "recv_wire", "since_ns": 20, "observed_ns": 110}
+        waits |= {
+            "direction": "recv",
+            "waits_for": "recv_wire",
+            "since_ns": 20,
+            "observed_ns": LATER_NS,
+        }
         made.append("transfers", {"job": "j"} | waits)
         made.require(entry.name for entry in SHIPPED if not made.missing(entry.name))
         yield made

@@ -27,7 +27,7 @@ def test_a_node_without_gpus_records_what_there_is_and_says_what_there_is_not(
     root = tmp_path / "root"
     for path, text in {
         "proc/stat": "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n",
-        f"proc/{os.getpid()}/stat": "7 (python) S 1 1 1 0 -1 0 10 0 42 0 150 50 0 0 20 0 9 0 1",
+        f"proc/{os.getpid()}/stat": "7 (python) S 1 1 1 0 -1 0 10 0 42 0 150 50 0 0 20 0 9 0 1 0 0",
         f"proc/{os.getpid()}/status": "Cpus_allowed_list:\t0-1\nThreads:\t9\n",
         "sys/devices/system/node/node0/cpulist": "0-1\n",
         "dev/kmsg": "4,7,1,-;e1000e: eth0 NIC Link is Down\n",

@@ -204,7 +204,7 @@ def test_a_source_that_is_blind_is_said_and_survived(tmp_path: Path) -> None:
     watcher.look()
     folder.close()
     assert len(said) == 1 and "no host answered" in said[0]
-    assert 'oncall_watch_blind{job="llama"} 1' in watcher.metrics()
+    assert 'oncall_watch_blind{job="llama"} 1' in exposition(watcher.seen)
 
 
 def test_a_full_disk_silences_nobody(tmp_path: Path) -> None:
@@ -322,10 +322,10 @@ def test_a_gateway_that_fails_is_reported_once_until_it_is_back(
         watcher = Watcher(source, folder, settings, Judging(LOGS_RULES), say=said.append)
         watcher.look()
         watcher.look()
-        assert 'oncall_gateways_lost{job="llama"} 1' in watcher.metrics()
+        assert 'oncall_gateways_lost{job="llama"} 1' in exposition(watcher.seen)
         gateways.programs.clear()
         watcher.look()
-        assert 'oncall_gateways_lost{job="llama"} 0' in watcher.metrics()
+        assert 'oncall_gateways_lost{job="llama"} 0' in exposition(watcher.seen)
     assert [line for line in said if line.startswith("gateway")] == [
         "gateway gw2: sh ended with status 1: without a message; its nodes are asked directly",
         "gateway gw2 is back",
@@ -379,6 +379,6 @@ def test_the_demos_job_hangs_and_somebody_is_notified(monkeypatch: pytest.Monkey
         (hung,) = [one for one in sent["diagnosis"]["findings"] if one["verdict"] == "H1"]
         assert hung["lost_gpu_seconds"] > 8
         assert Path(sent["file"]).exists()
-        metrics = watcher.metrics()
+        metrics = exposition(watcher.seen)
         assert 'verdict="H1"' in metrics
         assert 'oncall_lost_gpu_seconds_total{job="demo",cause="hang.H1"}' in metrics

@@ -2,8 +2,8 @@
 
 A task counts if it is on the critical path of one of the slowest pipelines, took longer than
 expected, and its stage explains a good part of the lost time (Algorithm 2). In a tensor-parallel
-group the others wait for the member that enters their calls later (Fig. 6) or, where that is not
-recorded, has more time of its own; of a transfer the slowest pair of ranks is named.
+group the others wait for the member that enters their calls later (Fig. 6) or that has more time of
+its own, whichever shows more; of a transfer the slowest pair of ranks is named.
 
 A slowness that happened once must stand out by itself; a lasting one counts by what it costs. Where
 the account of lost time names a rank, its stage and task are added, and nobody else is accused.
@@ -93,14 +93,17 @@ def _tasks() -> str:
 
 
 def _members() -> str:
-    """Of each slow group, the member that the others wait for."""
+    """Of each slow group, the member that the others wait for. Own time is the host's alone where
+    hosts run ahead of their devices, and lateness in calls misses a delay before the first one."""
+    beyond = "{0} - (sum({0}) OVER g - {0}) / nullif(count({0}) OVER g - 1, 0)"
     return f"""
         groups AS (
             SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM slow WHERE NOT network
             GROUP BY ALL),
         each AS (
             SELECT w.job, coalesce(w.replica, 0) AS replica, w.stage, w.rank,
-                any_value(w.node) AS node, sum(coalesce(late_ns, own_ns)) AS lead_ns
+                any_value(w.node) AS node, sum(own_ns) AS own_ns,
+                sum(late_ns) AS late_ns
             FROM stage_work w SEMI JOIN (
                 SELECT {_PLACE} FROM slow WHERE NOT network) s
                 ON s.job = w.job AND s.iteration = w.iteration
@@ -111,8 +114,7 @@ def _members() -> str:
         compared AS (
             SELECT *, count(*) OVER g AS members,
                 coalesce(min(node) OVER g = max(node) OVER g, false) AS one_host,
-                lead_ns - (sum(lead_ns) OVER g - lead_ns)
-                    / nullif(count(lead_ns) OVER g - 1, 0) AS beyond_ns
+                greatest({beyond.format("own_ns")}, {beyond.format("late_ns")}) AS beyond_ns
             FROM each WINDOW g AS (PARTITION BY job, replica, stage)),
         members AS (
             -- Where no member stands out it is the group, on its host if it has one.
