@@ -24,6 +24,7 @@ PROJECT = Path(__file__).parents[1]
 LIBRARIES_OF_A_NODE = (
     *("duckdb", "numpy", "nvidia-ml-py", "ruamel.yaml", "typer"),
     *("asyncssh", "ClusterShell"),  # of a gateway and of a watch, which ask other nodes
+    "prometheus-client",  # of a watch
 )
 # glibc 2.28 is the oldest that DuckDB's and numpy's wheels run on.
 PLATFORMS = (
