@@ -277,7 +277,7 @@ def stopped_stages() -> str:
         WHERE s.first AND coalesce(l.stage = s.stage, true)
             -- Where chains of waiting end at ranks, those of other stages are their victims.
             AND EXISTS (FROM stage_suspects c WHERE c.job = s.job AND c.stopped
-                AND coalesce(c.rank = s.rank, true))
+                AND coalesce(c.rank = s.rank, c.rank IS NULL))
             AND silent_ns >= $hang_after
             AND silent_ns > $iterations_silent * coalesce(baseline_ns, 0)
     """
