@@ -217,7 +217,7 @@ def test_a_folder_of_several_incidents_asks_which(
 def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
     before = diagnose(hang, "--at", "02:44:30")
     assert before.code == 3
-    assert "too few iterations" in before.out
+    assert before.out.startswith("? Inconclusive: 4 of 4 ranks are in AllReduce 15")
     assert diagnose(hang, "--since", "1 min").code == 1
 
 
