@@ -77,6 +77,17 @@ def test_a_rank_shows_calls_waits_and_its_gpu_and_a_host_its_devices(
     assert any(one["name"].startswith("awaited by") for one in of_process(document, "rank 5"))
 
 
+def test_each_reading_is_there_once(document: dict[str, Any]) -> None:
+    """However many ranks share the device."""
+    readings = [
+        (event["pid"], event["name"], event["ts"])
+        for event in document["traceEvents"]
+        if event["ph"] == "C"
+    ]
+    assert any("sends [bytes/s]" in name for _, name, _ in readings)
+    assert len(readings) == len(set(readings))
+
+
 def test_arrows_go_from_who_waits_to_the_culprit(document: dict[str, Any]) -> None:
     arrows = [event for event in document["traceEvents"] if event["ph"] in "sf"]
     culprit = of_process(document, "rank 5")[0]["pid"]
@@ -147,6 +158,27 @@ def test_what_was_not_recorded_is_said(stopped: Path) -> None:
     done = oncall("sql", stopped, "SELECT count(*) AS n FROM log_events", "--format", "csv")
     assert (done.returncode, done.stdout) == (0, "n\n0\n")
     assert "`log_events` holds no rows here" in done.stderr
+
+
+def test_what_a_log_holds_steers_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("RuntimeError: \x1b]0;mine\x07 \x9b2J failed\n")
+    for kind in ("csv", "json", "text"):
+        query = "SELECT text FROM log_events"
+        done = oncall("sql", tmp_path / "job.log", query, "--format", kind)
+        assert "failed" in done.stdout
+        assert not {"\x1b", "\x07", "\x9b"} & set(done.stdout)
+
+
+def test_a_trace_that_is_not_written_whole_is_not_there(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("oncall.views.incident_tracks.arrows", full)
+    done = oncall("export", "perfetto", stopped, "-o", tmp_path / "x.json")
+    assert done.returncode == 2 and "No space left" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_evidence_without_times_is_no_trace(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from oncall.archive.layout import newest as counted_once
 from oncall.archive.store import Archive
 
 LEAST = 10  # errors: fewer may be one event
-TIMES = (
-    10.0  # what all but a quarter of the fleet have a day: load and age make less of a difference
-)
+TIMES = 10.0  # what three quarters of the fleet stay below: load and age differ by less
+FEW = 3  # other devices: fewer are no fleet
 RISING = 2.0  # times the errors a day of the first half of the time
 _HOUR_NS = 3_600 * 10**9
 _HOURS_A_DAY = 24
@@ -133,7 +132,7 @@ def _outliers(found: Mapping[tuple[str, str, str], _Hours]) -> Iterator[Failing]
             a_day = errors / np.maximum(hours, 1) * _HOURS_A_DAY
             for number, key in enumerate(counting):
                 others = np.delete(a_day, number)
-                if not len(others) or errors[number] < LEAST:
+                if len(others) < FEW or errors[number] < LEAST:
                     continue
                 upper = float(np.quantile(others, 0.75))
                 if a_day[number] > TIMES * upper:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, cast
 
+import duckdb
 import typer
 
 from oncall.cli.commands import group
@@ -19,7 +22,7 @@ from oncall.cli.options import (
     warn,
 )
 from oncall.cli.terminal import Interruptible
-from oncall.core.errors import RelationFailed, UsageError
+from oncall.core.errors import RelationFailed, UsageError, short_reason
 from oncall.core.units import format_number
 
 if TYPE_CHECKING:
@@ -71,11 +74,23 @@ def perfetto(
         first = next(pieces, None)
         if first is None:
             raise UsageError(f"{path}: its evidence has no times, so there is nothing to draw")
-        opened = gzip.open if output.name.endswith(_PACKED) else open
-        with opened(output, "wt", encoding="utf-8") as file:
+        with _whole(output) as file:
             file.write(first)
             file.writelines(pieces)
     typer.echo(f"{output}: open it in https://ui.perfetto.dev")
+
+
+@contextmanager
+def _whole(output: Path) -> Iterator[IO[str]]:
+    """The file to write, packed by its name; it is there when all is written, or not at all."""
+    part = output.with_name(f".{output.name}.part")
+    opened = gzip.open if output.name.endswith(_PACKED) else open
+    try:
+        with opened(part, "wt", encoding="utf-8") as file:
+            yield cast(IO[str], file)
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _check(output: Path) -> None:
@@ -129,7 +144,11 @@ def _write(incident: Incident, name: str, path: Path) -> None:
     target, text = (
         one.replace("'", "''") for one in (str(path), json.dumps(described, ensure_ascii=False))
     )
-    incident.con.execute(
-        f"COPY (FROM \"{name}\") TO '{target}' "
-        f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{oncall: '{text}'}})"
-    )
+    try:
+        incident.con.execute(
+            f"COPY (FROM \"{name}\") TO '{target}' "
+            f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{oncall: '{text}'}})"
+        )
+    except duckdb.IOException as error:
+        path.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {short_reason(error)}") from error

@@ -15,7 +15,7 @@ import typer
 from oncall.cli.evidence import Evidence, evidence_of
 from oncall.cli.options import JobOption, warn
 from oncall.cli.terminal import Interruptible, terminal_width
-from oncall.core.printable import clean_lines
+from oncall.core.printable import clean_lines, harmless_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,14 +72,14 @@ def _csv(incident: Incident, columns: tuple[str, ...]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for rows in _rows(incident):
-        writer.writerows(rows)
+        writer.writerows([harmless_values(row) for row in rows])
 
 
 def _json(incident: Incident, columns: tuple[str, ...]) -> None:
     for rows in _rows(incident):
         for row in rows:
             one = dict(zip(columns, row, strict=True))
-            print(json.dumps(one, ensure_ascii=False, default=str))
+            print(json.dumps(one, default=str))
 
 
 def _rows(incident: Incident) -> Iterator[list[tuple[object, ...]]]:

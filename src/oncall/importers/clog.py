@@ -32,7 +32,9 @@ from oncall.importers.recordings import append_recording, append_rows
 KIND = "clog"
 OF_ONE_JOB = True  # a file a rank, maybe in a folder a rank
 
-_HEAD = re.compile(r"V\|(?P<version>\d{1,3})\|base_timestamp=(?P<at>\d{1,11}(?:\.\d{1,9})?)\s*$")
+_HEAD = re.compile(
+    r"V\|(?P<version>\d{1,3})\|base_timestamp=(?P<at>[12]?\d{1,9}(?:\.\d{1,9})?)\s*$"
+)
 _MARK = re.compile(rb"V\|\d{1,3}\|base_timestamp=\d")
 _EVENT = re.compile(
     r"(?:G\d{1,20}\|)?(?P<replay>R\d{1,20}\|)?C(?P<call>\d{1,18})\|(?P<event>[QSEW])"
@@ -47,6 +49,7 @@ _WIDTHS = {
 _BATCH = "batch_op_issue"  # of sends and receives that it does not name
 _FACTOR = 40.0  # bytes of memory for each of the text: a line becomes some numbers
 _LARGEST_RANK = 1 << 17
+_MOST_ELEMENTS = 1 << 53  # a call of more is damaged text
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,10 @@ class _Signature:
         given = [self.of.get(name) for name in ("in_count", "in_counts", "in_splits", "out_count")]
         if self.op == "recv":
             given.reverse()
-        return next((sum(map(_number, text.split(","))) for text in given if text), None)
+        parts = next((text.split(",") for text in given if text), [])
+        numbers = [_number(part, _MOST_ELEMENTS) for part in parts]
+        known = [number for number in numbers if number is not None]
+        return sum(known) if parts and len(known) == len(parts) else None
 
 
 @dataclass
@@ -88,7 +94,7 @@ class _Log:
         self.lifecycle = False
         self.left_out: Counter[str] = Counter()
         self.problem: str | None = None
-        self._base_ns = 0
+        self.base_ns = 0
         self._signatures: dict[str, _Signature] = {}
         self._of: dict[str, list[_Call]] = defaultdict(list)  # calls of a signature
         self._over: Counter[tuple[str, str]] = Counter()  # starts and ends so far, by signature
@@ -101,21 +107,23 @@ class _Log:
             of = dict(_fields(signature["fields"]))
             self._signatures[signature["call"]] = _Signature(signature["op"], of)
         elif head := _HEAD.match(line):
-            self.version, self._base_ns = head["version"], _ns(head["at"])
+            self.version, self.base_ns = head["version"], _ns(head["at"])
         elif line.startswith("new_comm|"):
             of = dict(_fields(line))
-            rank, size = _number(of.get("rank", "")), _number(of.get("world_size", ""))
-            if "comm" in of and 0 <= rank < size <= _LARGEST_RANK:
+            rank, size = _number(of.get("rank")), _number(of.get("world_size"))
+            if "comm" in of and rank is not None and size is not None and rank < size:
                 self.comms[of["comm"]] = (rank, size)
         elif line.startswith("split|"):
             of = dict(_fields(line))
-            if "child" in of and of.get("ranks"):
-                self.splits[of["child"]] = tuple(map(_number, of["ranks"].split(",")))
+            ranks = [_number(part) for part in of.get("ranks", "").split(",")]
+            known = tuple(rank for rank in ranks if rank is not None)
+            if "child" in of and len(known) == len(ranks):
+                self.splits[of["child"]] = known
         elif line and not line.startswith("WARN|"):
             self.left_out["lines could not be read"] += 1
 
     def _take_event(self, event: re.Match[str]) -> None:
-        name, kind, at_ns = event["call"], event["event"], self._base_ns + _ns(event["at"])
+        name, kind, at_ns = event["call"], event["event"], self.base_ns + _ns(event["at"])
         signature = self._signatures.get(name)
         if event["replay"]:
             self.left_out["calls of replayed CUDA graphs are not used"] += kind == "E"
@@ -157,6 +165,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     logs = [_read(path) for path in sorted(paths)]
     world_size = max((size for log in logs for _, size in log.comms.values()), default=0)
     ranks = {log.path: _rank_of(log, world_size) for log in logs}
+    _set_older_aside(logs, ranks)
     groups = _groups(logs, ranks)
     if world_size:
         incident.append("jobs", {"job": job, "world_size": [world_size]})
@@ -195,6 +204,19 @@ def _read(path: Path) -> _Log:
 def _rank_of(log: _Log, world_size: int) -> int | None:
     """The log's global rank: its place in a communicator of the whole job."""
     return next((place for place, size in log.comms.values() if size == world_size), None)
+
+
+def _set_older_aside(logs: Sequence[_Log], ranks: dict[Path, int | None]) -> None:
+    """Of several logs of one rank the newest counts: the others are of former starts of the job."""
+    newest: dict[int, _Log] = {}
+    for log in sorted(logs, key=lambda log: log.base_ns):
+        rank = ranks[log.path]
+        if rank is not None and rank in newest:
+            older = newest[rank]
+            older.problem = f"ignored: {log.path.name} is a newer log of the same rank"
+            ranks[older.path] = None
+        if rank is not None:
+            newest[rank] = log
 
 
 def _groups(
@@ -246,13 +268,13 @@ def _rows(
         p2p = op in ("Send", "Recv")
         seq = (group.comm, p2p)
         pair = (group.comm, op, of.get("peer"))
-        place = _number(of["peer"]) if p2p and "peer" in of else None
+        place = _number(of.get("peer")) if p2p else None
         count = call.signature.count
         yield {
             "job": job, "comm": group.comm, "rank": rank, "seq": numbers[seq],
             "kind": "p2p" if p2p else "coll", "op": op, "dtype": of.get("dtype"),
             "count": count, "bytes": _bytes(count, of.get("dtype")),
-            "root": _number(of["root"]) if "root" in of else None,
+            "root": _number(of.get("root")),
             "comm_peer": place, "peer": None if place is None else group.ranks.get(place),
             "pair_seq": numbers[pair] if p2p else None,
             "enqueued_ns": call.enqueued_ns, "started_ns": call.started_ns,
@@ -276,9 +298,10 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _number(text: str) -> int:
-    """A number, -1 for none."""
-    return int(text) if text.isdecimal() and len(text) < 18 else -1
+def _number(text: str | None, most: int = _LARGEST_RANK) -> int | None:
+    """A number, of a rank unless more is allowed; None for none and for one that cannot be."""
+    known = text is not None and text.isdecimal() and len(text) < 18 and int(text) <= most
+    return int(text) if known and text is not None else None
 
 
 def _ns(seconds: str) -> int:

@@ -167,11 +167,12 @@ def _parts(values: Any) -> Any:
 
 def _ranks(base: Run, other: Run) -> Iterator[Change]:
     """Ranks whose work changed by clearly more than that of all, most first."""
-    both = sorted(base.work.keys() & other.work.keys())
+    common = base.work.keys() & other.work.keys()
+    both = sorted(rank for rank in common if base.work[rank] > 0 and other.work[rank] > 0)
     if len(both) < _LIMITS.few:
         return
     before, since = (np.array([run.work[rank] for rank in both]) for run in (base, other))
-    ratio = since / np.maximum(before, 1)
+    ratio = since / before
     of_all = float(np.median(ratio))
     scatter = _DEVIATIONS * _SIGMA * float(np.median(np.abs(ratio - of_all)))
     beyond = np.abs(ratio / of_all - 1)

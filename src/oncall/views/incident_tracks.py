@@ -51,21 +51,18 @@ class Track:
     common: bool = False
 
 
-def _readings(table: str, of: str, thread: str, *columns: tuple[str, str]) -> list[Track]:
-    """A track for each (column, name with its unit) of a table of readings; `of`: its rank."""
+def _readings(table: str, rank: str, thread: str, *columns: tuple[str, str]) -> list[Track]:
+    """A track for each (column, name with its unit) of a table of readings `r`; `rank`: whose."""
     return [
         Track(
             table,
-            f"SELECT {of} AS rank, r.node, {thread} || ' {name}' AS thread, '{name}' AS name, "
-            f"r.at_ns, ({column})::DOUBLE AS value FROM {table} r "
-            f"LEFT JOIN processes p ON p.node = r.node AND {_ON.get(table, 'false')} "
-            f"WHERE isfinite(({column})::DOUBLE)",
+            f"SELECT {rank} AS rank, r.node, {thread} || ' {name}' AS thread, '{name}' AS name, "
+            f"r.at_ns, {column}::DOUBLE AS value FROM {table} r WHERE isfinite({column}::DOUBLE)",
         )
         for column, name in columns
     ]
 
 
-_ON = {"gpus": "p.gpu = r.gpu", "nic_rates": "p.nic = r.nic"}
 TRACKS = (
     Track(
         "operations",
@@ -150,7 +147,9 @@ TRACKS = (
         common=True,
     ),
     *_readings(
-        "gpus", "p.rank", "'GPU ' || r.gpu",
+        # A GPU that several ranks share is shown with the first.
+        "gpus", "(SELECT min(rank) FROM processes WHERE node = r.node AND gpu = r.gpu)",
+        "'GPU ' || r.gpu",
         ("r.sm_clock_mhz", "SM clock [MHz]"), ("r.utilisation", "busy [0..1]"),
         ("r.power_w", "power [W]"), ("r.temp_c", "temperature [°C]"),
     ),

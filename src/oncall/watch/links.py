@@ -1,8 +1,10 @@
 """Where the site's own pages are: a runbook of a verdict, a dashboard at the time of an incident.
 
-[watch]
-runbook_url = "https://wiki.example.com/oncall/$rulebook.$verdict"
-dashboard_url = "https://grafana.example.com/d/job?var-job=$job&from=$since_ms"
+    [watch]
+    runbook_url = "https://wiki.example.com/oncall/$rulebook.$verdict"
+    dashboard_url = "https://grafana.example.com/d/job?var-job=$job&from=$since_ms"
+
+Fields are quoted as parts of a URL.
 """
 
 from __future__ import annotations
