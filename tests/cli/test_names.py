@@ -21,6 +21,7 @@ from oncall.core.diagnosis import Diagnosis
 from oncall.core.printable import LONGEST_LINE
 from oncall.evidence.incident import Incident
 from oncall.render.contract import to_json
+from oncall.render.html import to_html
 from oncall.render.markdown import to_markdown
 from oncall.render.text.report import to_text
 from oncall.rules.language.load import load_rulebooks, shipped_folder
@@ -39,6 +40,7 @@ _PICTURES = {
         ("stages", ".svg"),
         ("stages", ".dot"),
         ("stages", ".json"),
+        ("perfetto", ".json"),
     ),
     "netw": (("waiting", ".svg"), ("network", ".svg"), ("provenance", ".svg")),
     "rate": (("traffic", ".svg"),),
@@ -79,6 +81,7 @@ def check_reports(path: Path, job: str, books: Sequence[Rulebook] | None = None)
             assert max(map(len, text.splitlines())) <= 2 * LONGEST_LINE
     assert not unsafe_in(_STYLES.sub("", to_text(found, colour=True)))
     check_markdown(to_markdown(found))
+    assert not unsafe_in(to_html(found, drawings={}))
     document = to_json(found)
     assert document.isascii() and json.loads(document)["job"] == job
     for finding in found.findings:
@@ -110,9 +113,9 @@ def check_pictures(path: Path, folder: Path) -> dict[str, int]:
     for job in jobs_of(path):
         for kind, suffix in _PICTURES.get(job[-4:], ()):
             output = folder / f"{kind}{suffix}"
-            code = codes[output.name] = run(
-                "draw", kind, path, "--job", job, "-o", output
-            ).exit_code
+            command = "export" if kind == "perfetto" else "draw"
+            done = run(command, kind, path, "--job", job, "-o", output)
+            code = codes[output.name] = done.exit_code
             if code == 0:
                 content = output.read_text()
                 assert not unsafe_in(content)

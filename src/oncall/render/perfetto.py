@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from oncall.core.diagnosis import Diagnosis
+from oncall.core.printable import harmless
 from oncall.views.incident_tracks import Arrow, Clocks, Event
 from oncall.views.words import who
 
@@ -135,8 +136,8 @@ def _event(event: Event, places: _Places, origin_ns: int) -> str:
     head: dict[str, Any] = {"ph": "i", "s": "t"}
     if event.until_ns is not None:
         head = {"ph": "X", "dur": (until_ns - event.at_ns) / 1000}
-    # What an event is about is JSON already.
-    return f'{json.dumps(head | place)[:-1]}, "args": {event.about}}}'
+    # What an event is about is JSON already, though not all of its characters are harmless.
+    return f'{json.dumps(head | place)[:-1]}, "args": {harmless(event.about)}}}'
 
 
 def _arrow(number: int, arrow: Arrow, places: _Places, origin_ns: int) -> Iterator[dict[str, Any]]:
