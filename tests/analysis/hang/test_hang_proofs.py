@@ -115,8 +115,8 @@ def jobs(draw: st.DrawFn, times: st.SearchStrategy[float], **fixed: bool) -> Job
     paused_s = draw(st.floats(0, 60))
     drawn = {name: draw(st.booleans()) for name in ("rests", "rested", "together")} | fixed
     job = replace(job, paused_s=paused_s, **drawn)
-    # What the late rank rested by itself, or all together; who waits in a call does not count.
-    normal_s = max(4.0, paused_s if job.rested or job.together else 0)
+    # What it rested by itself: neither work nor who waits in a call counts.
+    normal_s = max(4.0, paused_s if job.rested else 0)
     return replace(job, missing_s=draw(times) * normal_s)
 
 
