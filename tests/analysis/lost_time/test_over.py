@@ -13,10 +13,11 @@ from oncall.core.units import NS_PER_S
 LIMITS = Limits()
 
 
-def entry(late: list[int], iterations: int) -> Entry:
-    """Rank 3 costs these iterations, of a second each, a third."""
+def entry(late: list[int], iterations: int, slightly: tuple[int, ...] = ()) -> Entry:
+    """Rank 3 costs these iterations, of a second each, a third, and others `slightly` a tenth."""
     share = np.zeros(iterations)
     share[late] = 1 / 3
+    share[list(slightly)] = 1 / 10
     begin_ns = np.arange(iterations) * NS_PER_S
     length_ns = np.full(iterations, float(NS_PER_S))
     found = judged(Loss("own", (3,), share, length_ns, begin_ns, "waits"), LIMITS, LIMITS.few)
@@ -38,6 +39,11 @@ def entry(late: list[int], iterations: int) -> Entry:
 def test_when_it_was_over(late: list[int], iterations: int, until_s: int | None) -> None:
     expected = None if until_s is None else until_s * NS_PER_S
     assert entry(late, iterations).until_ns == expected
+
+
+def test_what_it_costs_by_chance_before_and_after_moves_neither_begin_nor_end() -> None:
+    found = entry(list(range(10, 20)), 40, slightly=(2, 37))
+    assert (found.begin_ns, found.until_ns) == (10 * NS_PER_S, 20 * NS_PER_S)
 
 
 def test_iterations_cover_the_time_that_nothing_lies_between() -> None:

@@ -13,7 +13,9 @@ from oncall.analysis.lost_time.books import books_of
 from oncall.analysis.lost_time.causes import excess_of_own
 from oncall.analysis.lost_time.changes import late_since, repeated, slowdowns_of
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.named_steps import read_steps
 from oncall.analysis.lost_time.programs import read_programs
+from oncall.analysis.lost_time.ways import Evidence, outcome_of
 from oncall.evidence import Incident
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.use_case.diagnose import diagnose
@@ -107,3 +109,35 @@ def test_whose_own_time_alone_is_longer_in_the_longer_iterations_needs_no_exact_
     entry = late_since(slowdown, excess_ns, books.begin_ns, books.length_ns, limits)
     assert entry is not None
     assert (entry.ranks, entry.segments) == ((3,), len(slow))
+
+
+SPELL = range(20, 40)
+
+
+def of_a_spell() -> dict[str, Any]:
+    """Rank 1 works half as long again in iterations long before the newest."""
+
+    def work(iteration: int, rank: int, _layer: int) -> int:
+        return WORK_MS + 5 * (rank == 1 and iteration in SPELL)
+
+    return layers(work, transfer, 120, timed=True, clock=no_offset)
+
+
+def test_a_rank_that_was_slow_long_before_the_newest_iterations_is_named_as_over(job: Job) -> None:
+    job.append("ops", of_a_spell())
+    assert job.found("lost_time", "cause, rank, until_ns IS NOT NULL")[1:] == [("own", 1, True)]
+
+
+def test_of_iterations_too_many_to_replay_who_was_waited_for_is_suspected() -> None:
+    limits = Limits(most_calls=1)
+    with Incident.empty() as incident:
+        incident.append("ops", of_a_spell())
+        incident.require(["operations", "members"])
+        programs = read_programs(incident.con, "j", limits)
+        assert programs is not None
+        evidence = Evidence(programs, limits, read_steps(incident.con, "j", programs))
+        assert evidence.books is not None
+        assert evidence.books.older == 118 - limits.most_compared
+        outcome = outcome_of(evidence)
+    assert [(entry.ranks, entry.segments) for entry in outcome.entries] == [((1,), len(SPELL))]
+    assert outcome.way == "suspicion"  # no proof, but no health either

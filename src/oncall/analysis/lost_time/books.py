@@ -78,7 +78,7 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
         return None
     longest = max(float(np.median(one.length_ns)) for one in found)
     kept = [one for one in found if np.median(one.length_ns) > limits.hardly * longest]
-    return Books(kept, timed)
+    return Books(kept, timed, sum(one.older for one in shapes))
 
 
 def on_one_axis(

@@ -34,10 +34,12 @@ class Class:
 
 @dataclass(frozen=True)
 class Books:
-    """All classes of a job, and whether operations recorded how long they took."""
+    """All classes of a job, whether operations recorded how long they took, and how many `older`
+    segments are left out."""
 
     classes: list[Class]
     timed: bool
+    older: int = 0
 
     @property
     def length_ns(self) -> Times:

@@ -79,7 +79,8 @@ def judged(
         return Declined("no iteration would be clearly shorter without it")
     if number < fewest and not counts_alone(float(lost_ns.sum()), loss.length_ns, limits):
         return Declined("too few iterations would be shorter without it")
-    begin_ns = int(loss.begin_ns[concerned].min())
+    clear = loss.share >= much(loss.share, limits)  # as one may be by chance long before or after
+    begin_ns = int(loss.begin_ns[clear].min())
     since = loss.begin_ns >= begin_ns
     if lost_ns.sum() < limits.negligible * loss.length_ns[since].sum():
         return Declined("it costs hardly anything of all the time since")
@@ -100,15 +101,21 @@ def judged(
         gain_ns=float(lost_ns.sum()),
         begin_ns=begin_ns,
         shown_by=loss.shown_by,
-        until_ns=_over_at(loss, concerned, limits),
+        until_ns=_over_at(loss, clear, limits),
     )
 
 
-def _over_at(loss: Loss, concerned: Flags, limits: Limits) -> int | None:
-    """The end of the last iteration concerned, if more follow than one may differ among, and twice
-    as many as lie between any two that are."""
+def much(share: Times, limits: Limits) -> float:
+    """Half of what most of the costly iterations cost, of all (s,): as much counts as the same."""
+    costly = share[share >= limits.least_gain]
+    return max(float(np.median(costly)) * limits.mostly, limits.least_gain) if len(costly) else 0.0
+
+
+def _over_at(loss: Loss, clear: Flags, limits: Limits) -> int | None:
+    """The end of the last iteration that clearly costs something, if more follow than one may
+    differ among, and twice as many as lie between any two that do."""
     order = np.argsort(loss.begin_ns, kind="stable")
-    at = np.flatnonzero(concerned[order])
+    at = np.flatnonzero(clear[order])
     left, between = len(order) - 1 - int(at[-1]), int(np.diff(at).max(initial=1)) - 1
     if left < max(limits.event, limits.stands_out * between):
         return None
@@ -130,9 +137,7 @@ def chance(share: Times, best: int, of: float, limits: Limits) -> bool:
     """Whether others cost half as much at times, and chance explains how often the best of several
     candidates (c, s), one of so many, is the worst one."""
     mine, others = share[best], np.delete(share, best, 0)
-    costly = mine[mine >= limits.least_gain]
-    much = max(float(np.median(costly)) / 2, limits.least_gain) if len(costly) else 0.0
-    return bool((others >= much).any()) and by_turns(mine, share.max(0), of, limits)
+    return bool((others >= much(mine, limits)).any()) and by_turns(mine, share.max(0), of, limits)
 
 
 def by_turns(mine: Times, worst: Times, of: float, limits: Limits) -> bool:
@@ -142,12 +147,11 @@ def by_turns(mine: Times, worst: Times, of: float, limits: Limits) -> bool:
     `mine` (n,) is the share of iterations that the rank costs, `worst` (s,) that of the worst rank
     of each; `of` is the number of ranks (or of blocks of them).
     """
-    costly = mine[mine >= limits.least_gain]
-    if not len(costly):
+    if not (mine >= limits.least_gain).any():
         return True
-    much = max(limits.least_gain, float(np.median(costly)) / 2)
-    times = int((mine >= much).sum())
-    turns = max(times, int((worst >= much).sum()))
+    least = much(mine, limits)
+    times = int((mine >= least).sum())
+    turns = max(times, int((worst >= least).sum()))
     return at_least(times, turns, 1 / of) > limits.by_chance / of
 
 

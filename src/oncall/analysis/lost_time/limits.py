@@ -28,7 +28,11 @@ class Limits:
     enough: int = decides(12, "parts of a recording without iterations: they show what is chance")
     event: int = decides(8, "iterations, of which one may differ: a warm-up, a checkpoint")
     most_compared: int = decides(
-        48, "newest segments of a class, or ranks with the largest excess; more say nothing new"
+        48,
+        "ranks with the largest excess, or newest segments of a class: more say nothing new of now",
+    )
+    most_calls: int = decides(
+        1_000_000, "of all ranks, in the segments of a class: as many fit in memory"
     )
 
     # Times of calls

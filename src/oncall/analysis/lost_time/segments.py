@@ -29,11 +29,13 @@ from oncall.analysis.lost_time.programs import Programs
 class Segments:
     """Like segments (s,) of one class: `first` (s, r) is each rank's first node, NONE where its
     program differs or is not recorded whole, `length` (r,) its number of nodes; the node behind
-    the last one begins the next segment. `number` (s,) orders segments in time."""
+    the last one begins the next segment. `number` (s,) orders segments in time. `older`: as many
+    before them are left out."""
 
     number: Ints
     first: Ints
     length: Ints
+    older: int = 0
 
 
 def cuts(programs: Programs, limits: Limits) -> Flags:
@@ -96,11 +98,13 @@ def like_segments(programs: Programs, cut: Flags, limits: Limits) -> list[Segmen
             classes.append([int(one)])
     found = []
     for mates in classes:
-        kept = np.array(sorted(mates))[-limits.most_compared :]
+        calls = int(length[mates[0]].sum())
+        kept = np.array(sorted(mates))[-max(limits.most_compared, limits.most_calls // calls) :]
         common, size = _common_program(program[kept], length[kept])
         same = (program[kept] == common) & (first[kept] != NONE)
         if len(kept) >= 2 and same.any(0).mean() >= limits.nearly_all and size.max() >= 1:
-            found.append(Segments(number[kept], np.where(same, first[kept], NONE), size))
+            there = np.where(same, first[kept], NONE)
+            found.append(Segments(number[kept], there, size, len(mates) - len(kept)))
     return sorted(found, key=lambda one: -len(one.number) * int(one.length.max()))
 
 

@@ -77,7 +77,9 @@ class Evidence:
         """Whether replays have all that happened, as it was measured: what they do not name costs
         nothing."""
         replay = self.replay
-        return replay is not None and max(replay.missed, replay.error) < self.limits.least_gain
+        if replay is None or replay.older:
+            return False
+        return max(replay.missed, replay.error) < self.limits.least_gain
 
     @cached_property
     def arrivals(self) -> Arrivals:
