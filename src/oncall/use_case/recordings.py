@@ -72,13 +72,19 @@ def is_incident(path: Path) -> bool:
 
 
 def shards_in(paths: Sequence[str]) -> dict[str, Path]:
-    """The nodes whose shards the one given folder contains, with the folder of each."""
-    place = Path(paths[0]) if len(paths) == 1 else None
-    if place is None or not place.is_dir():
-        return {}
+    """The nodes whose shards the given folders contain, with the folder of each; none where these
+    are recordings. Raises UsageError if some are and some are not."""
     from oncall.node.store.catalog import nodes_in
 
-    return nodes_in(place)
+    found = {path: nodes_in(Path(path)) if Path(path).is_dir() else {} for path in paths}
+    nodes = {node: place for each in found.values() for node, place in each.items()}
+    others = [path for path, each in found.items() if not each]
+    if nodes and others:
+        raise UsageError(
+            f"{next(path for path in paths if found[path])} holds shards of collectors, "
+            f"{others[0]} does not: diagnose them one after the other"
+        )
+    return nodes
 
 
 def _saved(place: Path) -> list[Path]:

@@ -13,14 +13,15 @@ UNIX_NS = 1_760_000_000 * S
 RANKS, CULPRIT, FIRST = 4, 3, 60
 
 
-def rounds(slow_at_ms: Sequence[float]) -> dict[str, Any]:
-    """Columns of `ops`: first rounds of 10 ms each second, then slow ones that wait 600 ms for one
+def rounds(slow_at_ms: Sequence[float], wait_ms: Sequence[int] = (600,) * 8) -> dict[str, Any]:
+    """Columns of `ops`: first rounds of 10 ms each second, then slow ones that wait so long for one
     rank, at these times after them."""
+    waits = dict(enumerate(wait_ms, FIRST))
     begins = [UNIX_NS + n * S for n in range(FIRST)]
     begins += [UNIX_NS + FIRST * S + int(at * MS) for at in slow_at_ms]
     rows = [
         {"seq": seq, "rank": rank, "started_ns": at_ns}
-        | {"duration_ns": 610 * MS if seq >= FIRST and rank != CULPRIT else 10 * MS}
+        | {"duration_ns": (10 + waits.get(seq, 0) * (rank != CULPRIT)) * MS}
         for seq, at_ns in enumerate(begins)
         for rank in range(RANKS)
     ]
@@ -42,6 +43,15 @@ def test_rounds_as_close_as_one_of_them_waits_are_one_delay(
     job.append("ops", rounds(slow_at_ms))
     assert job.found("slow_rounds", "count(*)") == [(8,)]
     assert job.found("late_culprits", "rank, rounds") == ([(CULPRIT, 8)] if named else [])
+
+
+@pytest.mark.parametrize("long_ms", [600, 5000])
+def test_two_long_delays_make_no_habit_of_six_short_ones(job: Job, long_ms: int) -> None:
+    """As rank 0 has, which saves a checkpoint for all others."""
+    job.append("ops", rounds([6000 * n for n in range(8)], [long_ms, long_ms, *[600] * 6]))
+    assert job.found("slow_rounds", "count(*)") == [(8,)]
+    named = job.found("late_culprits", "rank, rounds")
+    assert named == ([(CULPRIT, 8)] if long_ms == 600 else [])
 
 
 @pytest.mark.parametrize("dumped", [True, False])

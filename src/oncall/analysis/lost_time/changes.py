@@ -17,7 +17,7 @@ from oncall.analysis.common.quantiles import median, quantile
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.causes import Books, excess_of_own
 from oncall.analysis.lost_time.iterations import Iterations
-from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, is_duty
+from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, at_least, is_duty
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
 
@@ -165,10 +165,11 @@ def _comes_and_goes(
     slowdown: Slowdown, ranks: Ints, of: float, longer: Flags, limits: Limits
 ) -> bool:
     """Whether the ranks, one of so many ranks or blocks of them, are late in the longer iterations
-    (s,), which do not last, by chance, or because rank 0 logs and saves for all."""
+    (s,), which do not last, by turns, or because rank 0 logs and saves for all."""
     if slowdown.begins_ns is None:
         return False
-    by_chance = of / comb(len(longer), int(longer.sum()))
+    times = int(longer.sum())
+    by_chance = at_least(times, times, 1 / of) * of
     return by_chance > limits.by_chance or is_duty(ranks.tolist(), 0.0, longer, limits)
 
 

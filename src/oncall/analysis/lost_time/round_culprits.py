@@ -41,17 +41,24 @@ def _callers() -> str:
                 at_ns // greatest(1, median(t_max_ns - t_min_ns - wait_ns)
                     OVER (PARTITION BY job, comm, last_rank))::BIGINT AS delay
             FROM culpable LEFT JOIN excess USING (job, comm, seq) JOIN lost USING (job, comm)),
+        -- As many like delays would lose it: of a few long ones many short ones are no more.
+        delays AS (
+            SELECT job, last_rank, comm, pow(sum(lost_ns), 2) / sum(pow(lost_ns, 2)) AS delays
+            FROM (SELECT job, last_rank, comm, sum(lost_ns) AS lost_ns FROM explained
+                  GROUP BY job, last_rank, comm, delay)
+            GROUP BY ALL),
         callers AS (
             SELECT job, last_rank AS rank, comm, count(*) AS rounds, min(at_ns) AS at_ns,
                 sum(lost_ns)::BIGINT AS cost_ns, any_value(basis) AS basis,
                 sum(explained_ns) / nullif(
                     sum(t_max_ns - t_min_ns) FILTER (own_ns IS NOT NULL), 0) AS own_share
-            FROM explained GROUP BY job, last_rank, comm
+            FROM explained JOIN delays USING (job, last_rank, comm)
+            GROUP BY job, last_rank, comm
             -- Of calls alone, which hosts make ahead of their devices, only who is mostly the last
             -- has cost anything.
             HAVING sum(lost_ns) >= max(all_lost_ns) * CASE WHEN max(basis) = 'arrival' THEN $mostly
                     ELSE least($fair_share / max(ranks), $mostly) END
-                AND count(DISTINCT delay) >= $repeat
+                AND any_value(delays) >= $repeat
                 AND sum(lost_ns) >= $cost_share * (max(until_ns) - min(at_ns)))
     """
 

@@ -61,6 +61,8 @@ def _iterations() -> str:
         ("comm", "UBIGINT", "", "the communicator whose members wait for it most often"),
         ("at_ns", "BIGINT", "ns", "first late round"),
         ("late", "BIGINT", "rounds", "rounds it was late in"),
+        ("pauses", "DOUBLE", "rounds", "so many that cost alike would cost as much: of a few long "
+         "pauses, short ones are no more"),
         ("rounds", "BIGINT", "rounds", "rounds from the first of them on"),
         ("lost_share", "DOUBLE", "ratio", "of the time since, that the others waited for it"),
         ("excess_ns", "DOUBLE", "ns", "median of its own time beyond its peers', when late"),
@@ -95,7 +97,8 @@ def late_ranks() -> str:
         summed AS (
             SELECT p.job, p.rank, p.comm, any_value(first_ns) AS at_ns,
                 count(*) FILTER (p.late) AS late, count(*) AS rounds,
-                sum(lost_ns) AS lost_ns, any_value(last_ns) - any_value(first_ns) AS span_ns,
+                sum(lost_ns) AS lost_ns, pow(sum(lost_ns), 2) / sum(pow(lost_ns, 2)) AS pauses,
+                any_value(last_ns) - any_value(first_ns) AS span_ns,
                 median(own_ns - peers_ns) FILTER (p.late) AS excess_ns,
                 avg(begins::INTEGER) FILTER (p.late) AS begins,
                 avg(begins::INTEGER) AS begins_overall,
@@ -175,8 +178,8 @@ def pausing_ranks() -> str:
         pauses AS (
             SELECT p.*, l.* EXCLUDE (job, rank, node, gpu)
             FROM late_ranks l JOIN placed p USING (job, rank)
-            WHERE l.lost_share >= $cost_share AND l.late >= $repeat AND l.late < $always * l.rounds
-                AND coalesce(l.busy, -1) < $not_fed),
+            WHERE l.lost_share >= $cost_share AND l.pauses >= $repeat
+                AND l.late < $always * l.rounds AND coalesce(l.busy, -1) < $not_fed),
         baseline AS (SELECT job, median(cpus_used) AS baseline FROM process_symptoms GROUP BY job),
         measured AS (
             SELECT l.*, s.cpus_used, u.baseline, s.cpus_used > $busier * u.baseline AS busier

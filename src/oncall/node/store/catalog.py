@@ -85,6 +85,7 @@ def sealed_shards(
 
 
 def nodes_in(folder: Path) -> dict[str, Path]:
-    """The nodes whose shards are in a folder or in its subfolders: name -> data folder."""
-    places = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
+    """The nodes whose shards are in a folder, in its subfolders or in theirs, as `gpu007/data`:
+    name -> data folder."""
+    places = [folder, *sorted(folder.glob("*/")), *sorted(folder.glob("*/*/"))]
     return {shard.node: place for place in places for shard in sealed_shards(place)}
