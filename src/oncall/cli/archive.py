@@ -155,7 +155,7 @@ def hours(
     wanted = Wanted(job, since)
     shards = shards_in(paths or ())
     if paths and not shards:
-        raise UsageError(f"{' '.join(paths)}: give one folder of shards")
+        raise UsageError(f"{' '.join(paths)}: no shards of collectors in it")
     with ExitStack() as stack:
         if shards:
             gathered = read_shards(shards, wanted, read.in_force)

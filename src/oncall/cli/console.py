@@ -38,7 +38,7 @@ def open_(
         list[Path],
         typer.Argument(
             metavar="PATH...",
-            help="A saved incident (*.oncall), a folder of shards, or recordings of any known "
+            help="A saved incident (*.oncall), folders of shards, or recordings of any known "
             "format.",
         ),
     ],

@@ -50,7 +50,7 @@ def diagnose(
         list[str] | None,
         typer.Argument(
             metavar="PATH...",
-            help="Recordings (files or folders; the format is detected), a folder of shards, a "
+            help="Recordings (files or folders; the format is detected), folders of shards, a "
             "saved incident (*.oncall), a job's log, - for standard input, or ras://HOST:PORT. "
             "Default: query the nodes.",
         ),

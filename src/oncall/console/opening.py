@@ -25,7 +25,7 @@ def open_recording(
     site: Path | None = None,
     training: Training | None = None,
 ) -> Session:
-    """A session on a saved incident, a folder of shards, or recordings.
+    """a session on a saved incident, folders of shards, or recordings.
 
     Raises BadInput, UsageError, RulebookError.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Recordings, or one folder of shards. `risk_the_job`: RAS is asked even where that may crash
+    """Recordings, or folders of shards. `risk_the_job`: RAS is asked even where that may crash
     it."""
 
     paths: tuple[str, ...]
