@@ -33,5 +33,7 @@ def test_recordings_are_no_shards_and_beside_them_a_clear_error(
     log = tmp_path / "train.log"
     log.write_text("step 1\n")
     assert shards_in([str(log), str(tmp_path / "nowhere")]) == {}
-    with pytest.raises(UsageError, match=r"gpu001/data holds shards of collectors, .*train\.log does not"):
+    with pytest.raises(
+        UsageError, match=r"gpu001/data holds shards of collectors, .*train\.log does not"
+    ):
         shards_in([str(copied["gpu001"]), str(log)])

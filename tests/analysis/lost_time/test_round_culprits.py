@@ -54,6 +54,19 @@ def test_two_long_delays_make_no_habit_of_six_short_ones(job: Job, long_ms: int)
     assert named == ([(CULPRIT, 8)] if long_ms == 600 else [])
 
 
+@pytest.mark.parametrize(("sound_s", "over"), [(0, False), (2, False), (3, True)])
+def test_it_is_over_after_twice_the_longest_rest_between_two(
+    job: Job, sound_s: int, over: bool
+) -> None:
+    """The first slow round is a little slow by chance: it is not when it began."""
+    slow_at_ms = [1000 * n for n in range(10 + sound_s)]
+    job.append("ops", rounds(slow_at_ms, [50, 0, *[600] * 8]))
+    begin_ns, last_ns = (UNIX_NS + (FIRST + n) * S for n in (2, 9))
+    expected = [(begin_ns, last_ns if over else None)]
+    assert job.found("late_culprits", "at_ns, until_ns") == expected
+    assert job.found("delay_causes", "DISTINCT at_ns, until_ns") == expected
+
+
 @pytest.mark.parametrize("dumped", [True, False])
 def test_who_may_have_waited_for_a_rank_without_data_is_not_late_by_itself(
     job: Job, dumped: bool

@@ -182,17 +182,18 @@ def _witnesses() -> str:
             FROM slow_groups g JOIN places USING (job, comm) JOIN members m USING (job, comm)
             WINDOW here AS (PARTITION BY g.job, shown_by, place)),
         in_rounds AS (  -- a rank, in the communicator that it costs most
-            SELECT job, 'own' AS cause, rank, rounds, at_ns, cost_ns, basis = 'duration' AS timed
+            SELECT job, 'own' AS cause, rank, rounds, at_ns, until_ns, cost_ns,
+                basis = 'duration' AS timed
             FROM late_culprits
             UNION ALL BY NAME
-            SELECT job, 'transfer' AS cause, rank, rounds, at_ns, cost_ns, true AS timed
+            SELECT job, 'transfer' AS cause, rank, rounds, at_ns, until_ns, cost_ns, true AS timed
             FROM slow_round_transfers WHERE rank IS NOT NULL
             QUALIFY row_number() OVER (PARTITION BY job, cause, rank ORDER BY cost_ns DESC) = 1),
         slow_in_rounds AS (
             SELECT job, $most_causes + dense_rank() OVER (ORDER BY cause, rank) AS entry, cause,
                 rank, cost_ns / span_ns AS lost_share, cost_ns / span_ns AS share,
-                rounds AS iterations, cost_ns AS gain_ns, at_ns, timed, 'rounds' AS shown_by,
-                1 AS tied
+                rounds AS iterations, cost_ns AS gain_ns, at_ns, until_ns, timed,
+                'rounds' AS shown_by, 1 AS tied
             FROM in_rounds JOIN spans USING (job)),
         causes AS (
             FROM accounted UNION ALL BY NAME FROM slowed

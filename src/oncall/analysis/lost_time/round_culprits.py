@@ -16,6 +16,7 @@ _FOUND = [
     ("comm", "UBIGINT", "", "the communicator whose rounds are slow"),
     ("rounds", "BIGINT", "rounds", "slow rounds that show it"),
     ("at_ns", "BIGINT", "ns", "first entry of the first of them"),
+    ("until_ns", "BIGINT", "ns", "of the last of them, if it is over"),
     ("cost_ns", "BIGINT", "ns", "by how much they were longer, in total"),
 ]
 
@@ -41,25 +42,36 @@ def _callers() -> str:
                 at_ns // greatest(1, median(t_max_ns - t_min_ns - wait_ns)
                     OVER (PARTITION BY job, comm, last_rank))::BIGINT AS delay
             FROM culpable LEFT JOIN excess USING (job, comm, seq) JOIN lost USING (job, comm)),
-        -- As many like delays would lose it: of a few long ones many short ones are no more.
         delays AS (
-            SELECT job, last_rank, comm, pow(sum(lost_ns), 2) / sum(pow(lost_ns, 2)) AS delays
-            FROM (SELECT job, last_rank, comm, sum(lost_ns) AS lost_ns FROM explained
-                  GROUP BY job, last_rank, comm, delay)
+            SELECT job, last_rank, comm, min(at_ns) AS at_ns, max(at_ns) AS last_ns,
+                sum(lost_ns) AS lost_ns,
+                sum(sum(lost_ns)) OVER mine AS all_ns, sum(pow(sum(lost_ns), 2)) OVER mine AS power
+            FROM explained GROUP BY job, last_rank, comm, delay
+            WINDOW mine AS (PARTITION BY job, last_rank, comm)),
+        -- Like delays would be so many: short ones add none to a few long ones. Those that lose
+        -- half as much say when it began, and how long it rests between two.
+        losses AS (
+            SELECT job, last_rank, comm, max(pow(all_ns, 2) / power) AS delays,
+                min(at_ns) AS at_ns, max(last_ns) AS last_ns, max(rest_ns) AS rest_ns
+            FROM (SELECT *, at_ns - lag(last_ns) OVER (
+                      PARTITION BY job, last_rank, comm ORDER BY at_ns) AS rest_ns
+                  FROM delays WHERE 2 * lost_ns >= power / all_ns)
             GROUP BY ALL),
         callers AS (
-            SELECT job, last_rank AS rank, comm, count(*) AS rounds, min(at_ns) AS at_ns,
+            SELECT job, last_rank AS rank, comm, count(*) AS rounds, l.at_ns,
+                CASE WHEN max(e.until_ns) - l.last_ns > $stands_out * l.rest_ns THEN l.last_ns END
+                    AS until_ns,
                 sum(lost_ns)::BIGINT AS cost_ns, any_value(basis) AS basis,
                 sum(explained_ns) / nullif(
                     sum(t_max_ns - t_min_ns) FILTER (own_ns IS NOT NULL), 0) AS own_share
-            FROM explained JOIN delays USING (job, last_rank, comm)
-            GROUP BY job, last_rank, comm
+            FROM explained e JOIN losses l USING (job, last_rank, comm)
+            GROUP BY job, last_rank, comm, l.at_ns, l.last_ns, l.rest_ns, l.delays
             -- Of calls alone, which hosts make ahead of their devices, only who is mostly the last
             -- has cost anything.
             HAVING sum(lost_ns) >= max(all_lost_ns) * CASE WHEN max(basis) = 'arrival' THEN $mostly
                     ELSE least($fair_share / max(ranks), $mostly) END
-                AND any_value(delays) >= $repeat
-                AND sum(lost_ns) >= $cost_share * (max(until_ns) - min(at_ns)))
+                AND l.delays >= $repeat
+                AND sum(lost_ns) >= $cost_share * (max(e.until_ns) - l.at_ns))
     """
 
 
@@ -85,6 +97,7 @@ def _callers() -> str:
         ),
         "mostly": Param("75 %", "... and in small groups at least this part, where turns are long"),
         "cost_share": "lost_time.least_gain",
+        "stands_out": "lost_time.stands_out",
         "own_share": Param(
             0.3,
             "own time explains all lateness of a culprit alone, m/(m+p-1) of it where all p stages "
@@ -150,14 +163,19 @@ def _links() -> str:
             FROM measured WINDOW peers AS (PARTITION BY job, comm, seq, layer)),
         summed AS (
             SELECT job, comm, rank, count(*) AS rounds, median(ratio) AS ratio,
-                min(at_ns) AS at_ns, sum(stands_for * (t_min_ns - base_ns))::BIGINT AS cost_ns,
-                max(until_ns) AS until_ns
-            FROM rated WHERE ratio IS NOT NULL GROUP BY job, comm, rank
+                min(at_ns) AS at_ns, max(until_ns) AS last_ns,
+                CASE WHEN max(until_ns) - max(at_ns) > $stands_out * max(rest_ns)
+                    THEN max(at_ns) END AS until_ns,
+                sum(stands_for * (t_min_ns - base_ns))::BIGINT AS cost_ns
+            FROM (SELECT *, at_ns - lag(at_ns) OVER (
+                      PARTITION BY job, comm, rank ORDER BY at_ns) AS rest_ns
+                  FROM rated WHERE ratio IS NOT NULL)
+            GROUP BY job, comm, rank
             HAVING count(*) >= $repeat),
         weakest AS (FROM summed QUALIFY ratio = min(ratio) OVER (PARTITION BY job, comm)),
         links AS (
             FROM weakest
-            WHERE ratio < $rate_below AND cost_ns >= $cost_share * (until_ns - at_ns))
+            WHERE ratio < $rate_below AND cost_ns >= $cost_share * (last_ns - at_ns))
     """
 
 
@@ -178,6 +196,7 @@ def _links() -> str:
         "beta": Param(0.6, "P above this: the computation is slow (CCL-D 4.2.2)"),
         "repeat": "late_culprits.repeat",
         "cost_share": "lost_time.least_gain",
+        "stands_out": "lost_time.stands_out",
         "rate_below": Param(0.8, "a rank within 20 % of its peers' mean rate is not singled out"),
     },
 )  # fmt: skip
@@ -204,7 +223,7 @@ def slow_round_transfers() -> str:
         common AS (
             SELECT job, any_value(rank) AS rank FROM shared WHERE in_all AND comms > 1
             GROUP BY job HAVING count(*) = 1)
-        SELECT job, comm, rounds, at_ns, cost_ns, rank, ratio FROM links
+        SELECT job, comm, rounds, at_ns, until_ns, cost_ns, rank, ratio FROM links
         UNION ALL BY NAME
         SELECT * FROM groups LEFT JOIN common USING (job)
         QUALIFY rank IS NULL
