@@ -36,8 +36,7 @@ def merge(answers: Answers, job: str) -> Incident:
     An answer that cannot be read, or does not fit in the memory limit, becomes a gap. The caller
     closes the incident.
     """
-    incident = Incident.empty()
-    try:
+    with Incident.empty().handed_on() as incident:
         incident.con.execute(f"SET memory_limit = '{MEMORY_BYTES // 2**20}MiB'")
         bad: dict[str, str] = {}
         for one in load_parts(incident.con, answers.parts):
@@ -52,23 +51,16 @@ def merge(answers: Answers, job: str) -> Incident:
         name_unreported(incident.con)
         name_peers(incident.con)
         _add_clocks(incident, answers)
-    except BaseException:
-        incident.close()
-        raise
-    return incident
+        return incident
 
 
 def merge_measured(answers: Answers) -> tuple[Incident, dict[str, str]]:
     """An incident of what nodes measured on demand (probes, stacks) with their clocks, and the
     problems of hosts whose answers cannot be read. The caller closes the incident."""
-    incident = Incident.empty()
-    try:
+    with Incident.empty().handed_on() as incident:
         bad = {one.part.sender: one.problem for one in load_parts(incident.con, answers.parts)}
         _add_clocks(incident, answers)
-    except BaseException:
-        incident.close()
-        raise
-    return incident, bad
+        return incident, bad
 
 
 def measured_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
