@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, product
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -186,6 +187,13 @@ class Incident:
         self._lacks.clear()
         self._believed.discard(table)
         return self._grown(insert(self.con, table, BY_NAME[table].columns, columns))
+
+    def append_rows(self, table: str, rows: Iterable[Mapping[str, Any]], **same: Any) -> int:
+        """Add rows that need not have the same columns; `same` are alike in all. None: nothing."""
+        rows = list(rows)
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        return self.append(table, {**same, **columns}) if rows else 0
 
     def _grown(self, rows: int) -> int:
         """So many rows were added. Many are compressed, which costs as much CPU as is saved when

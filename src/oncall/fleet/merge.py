@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from oncall.evidence.coverage import COLLECTOR, GATHERED
@@ -84,24 +83,17 @@ def _add_collectors(
     incident: Incident, outcomes: Mapping[str, Outcome], bad: Mapping[str, str]
 ) -> None:
     """Rows in `collectors`: which hosts answered, which did not and why, and reported gaps."""
-    rows: dict[str, list[Any]] = defaultdict(list)
-
-    def add(node: str, source: str, error: str | None) -> None:
-        for column, value in (("node", node), ("source", source), ("error", error)):
-            rows[column].append(value)
-
+    rows: list[dict[str, str | None]] = []
     for host, outcome in outcomes.items():
         if outcome.kind == "no-data":
             continue  # no node of this job
         problem = None if outcome.kind == "ok" else _reason(outcome)
         if problem is None and host in bad:
             problem = f"{REASONS['protocol']}: {bad[host][:_MOST_TEXT]}"
-        add(outcome.node, GATHERED, problem)
-        for source, gap in own_gaps(outcome.status):
-            add(outcome.node, source, gap)
-    if rows:
-        # Without a time: the time of the query must not extend the window of the evidence.
-        incident.append("collectors", dict(rows))
+        said = [(GATHERED, problem), *own_gaps(outcome.status)]
+        rows += ({"node": outcome.node, "source": source, "error": one} for source, one in said)
+    # Without a time: the time of the query must not extend the window of the evidence.
+    incident.append_rows("collectors", rows)
 
 
 def _reason(outcome: Outcome) -> str:
@@ -120,14 +112,8 @@ def own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _add_clocks(incident: Incident, answers: Answers) -> None:
-    measured = [(answers.outcomes[host].node, clock) for host, clock in answers.clocks.items()]
-    if measured:
-        incident.append(
-            "clocks",
-            {
-                "node": [node for node, _ in measured],
-                "at_ns": [clock.at_ns for _, clock in measured],
-                "offset_ns": [clock.offset_ns for _, clock in measured],
-                "error_ns": [clock.error_ns for _, clock in measured],
-            },
-        )
+    measured = (
+        {"node": answers.outcomes[host].node, **asdict(clock)}
+        for host, clock in answers.clocks.items()
+    )
+    incident.append_rows("clocks", measured)
